@@ -1,8 +1,8 @@
 """What can go wrong with an operator's request or with the store, as types.
 
-Each says what happened, and apart from it what to do (:class:`slots.kinds.Explained`). The HTTP API answers with
-``status`` and names the type, so a program can tell them apart without reading the sentence. What is tried again
-by itself meanwhile waits for the ``kind`` of thing that the error names (:mod:`topom.reasons`).
+Each says what happened and, in a field of its own, what to do (:class:`slots.kinds.Explained`). The HTTP API answers
+with ``status`` and names the type, so a program can tell the errors apart without reading the sentence. Something that
+topom tries again by itself waits for the ``kind`` of thing that the error names (:mod:`topom.reasons`).
 """
 
 from typing import ClassVar
@@ -11,14 +11,14 @@ from slots.kinds import Explained, Kind
 
 
 class TopomError(Explained):
-    """Root of everything that topom refuses or fails at."""
+    """The base of all errors by which topom refuses something or fails."""
 
     status: ClassVar[int] = 500
     """The HTTP status that the API answers with."""
 
 
 class Invalid(TopomError):
-    """The request does not say something that can be done."""
+    """The request does not ask for something that topom can do."""
 
     status = 422
     kind = Kind.OPERATOR
@@ -32,7 +32,7 @@ class NotFound(TopomError):
 
 
 class Conflict(TopomError):
-    """The request is understood and cannot be done as things stand."""
+    """The request is understood, but the present state does not allow it."""
 
     status = 409
     kind = Kind.BUSY
@@ -68,7 +68,7 @@ class TokensDiffer(Unavailable):
 
 
 class BodyNotTaken(Invalid):
-    """The request has a body, and what it asks for takes none."""
+    """The request has a body, but this route takes none."""
 
 
 class InvalidAddress(Invalid):
@@ -128,7 +128,7 @@ class GroupLocked(Conflict):
 
 
 class SentinelsDecide(Conflict):
-    """Redis Sentinels say who is master, so it is not topom's to choose one."""
+    """Redis Sentinels say which server is master, so topom does not choose one."""
 
     kind = Kind.SENTINEL
 
@@ -190,7 +190,7 @@ class ServersUnreachable(Conflict):
 
 
 class TooMany(Conflict):
-    """The cluster has as many of these as it may have."""
+    """The cluster has as many of these as are allowed."""
 
 
 class NotReady(Conflict):

@@ -1,11 +1,11 @@
-"""Why something waits, as one record: from where it is found, through the log and the events, to API and command line.
+"""Why something waits, as one record. The same record goes to the log, the events, the API and the command line.
 
-Whoever does something again and again keeps its :class:`Reasons`: by key, since when it waits and for what. Somebody
-who asked for something that is not done gets an error instead (:mod:`topom.errors`): that is a *refusal*. Both say
-``what`` and ``to_do`` apart, and are of a :class:`~slots.kinds.Kind`.
+A part of topom that tries something again and again keeps :class:`Reasons`: by key, what each thing waits for, and
+since when. A request that is not done gets an error instead (:mod:`topom.errors`): that is a *refusal*. Both have
+``what`` and ``to_do`` as separate texts, and a :class:`~slots.kinds.Kind`.
 
-**bounded**: however often something is tried, the log gets a line of it once in :data:`LINE_SECONDS` while it waits for
-the same kind of thing, and the events get one a minute.
+**bounded**: while something waits for the same kind of thing, the log gets a line once in :data:`LINE_SECONDS` and the
+events get one a minute, no matter how often it is tried.
 """
 
 import time
@@ -22,9 +22,9 @@ __all__ = ["Kind", "Reason", "Reasons"]
 log = structlog.get_logger(__name__)
 
 LINE_SECONDS = 10.0
-"""Between two log lines of one key and kind that say something else."""
+"""Seconds between two log lines of one key and kind whose texts differ."""
 NOTE_SECONDS = 60.0
-"""Between two events of one key."""
+"""Seconds between two events of one key."""
 
 Key = TypeVar("Key")
 Refusal = TypeVar("Refusal", bound=Explained)
@@ -36,8 +36,8 @@ class Reason:
 
     Attributes:
         what: one sentence, without a full stop.
-        since: when it began to wait for this, in seconds since 1970, UTC; 0.0 where nobody has kept that yet.
-        to_do: what an operator can do; empty if it passes by itself.
+        since: when the wait began, in seconds since 1970, UTC; 0.0 where that is not kept yet.
+        to_do: what an operator can do; empty if the wait ends by itself.
     """
 
     kind: Kind
@@ -50,39 +50,39 @@ class Reason:
 
     @classmethod
     def now(cls, kind: Kind, what: str, to_do: str = "") -> "Reason":
-        """What something waits for from now on."""
+        """The reason of a wait that begins now."""
         return cls(kind, what, time.time(), to_do)
 
     @classmethod
     def of(cls, error: BaseException, since: float | None = None) -> "Reason":
-        """What an error says, from now on unless ``since`` is given. One that nobody expected is a fault."""
+        """The reason that an error gives, from now on unless ``since`` is given. An unexpected error is a fault."""
         at = time.time() if since is None else since
         if isinstance(error, Explained):
             return cls(error.kind, error.what or type(error).__name__, at, error.to_do)
         return cls(Kind.FAULT, f"{type(error).__name__}: {error}".removesuffix(": "), at)
 
     def to(self, refusal: type[Refusal]) -> Refusal:
-        """The error for somebody who asked for what this is in the way of."""
+        """The error for a request that this reason keeps from being done."""
         return refusal(self.what, self.to_do, kind=self.kind)
 
     def says(self, other: "Reason | None") -> bool:
-        """Whether both say the same, whenever it began."""
+        """Whether both say the same; when they began does not matter."""
         return other is not None and self == replace(other, since=self.since)
 
     def to_document(self) -> dict[str, Any]:
-        """As the store and the API have it."""
+        """The document as the store and the API have it."""
         return asdict(self)
 
     @classmethod
     def from_document(cls, raw: Any) -> "Reason":
-        """The reverse of :meth:`to_document`. Of a text, as earlier versions stored it, somebody has to judge.
+        """The reverse of :meth:`to_document`. A bare text, as earlier versions stored it, is for an operator to judge.
 
-        Raises KeyError, TypeError or ValueError for what is none.
+        Raises KeyError, TypeError or ValueError for anything else.
         """
         if isinstance(raw, str):
             return cls(Kind.OPERATOR, raw, 0.0)
         known = set(Kind)
-        kind = Kind(raw["kind"]) if raw["kind"] in known else Kind.OPERATOR  # of a newer version
+        kind = Kind(raw["kind"]) if raw["kind"] in known else Kind.OPERATOR  # a newer version wrote it
         return cls(kind, str(raw["what"]), float(raw["since"]), str(raw["to_do"]))
 
 
@@ -90,9 +90,9 @@ class Reasons(Mapping[Key, Reason]):
     """Why things wait, by key.
 
     Args:
-        news: the event by which the log tells of what is new; empty to tell it nothing.
-        note: has an event stored of what is new.
-        level: of the log's line.
+        news: the name of the log's line about what is new; empty for no lines.
+        note: has an event stored about what is new.
+        level: the level of the log's line.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Reasons(Mapping[Key, Reason]):
         return len(self._reasons)
 
     def waits(self, key: Key, why: Reason | BaseException, **said: object) -> Reason:
-        """It waits for this; since before, if it did for something of that kind. ``said`` goes to the log's line."""
+        """Note that this key waits. A wait for the same kind keeps its beginning. ``said`` goes to the log's line."""
         new = self.waits_shortly(key, why, **said)
         now = self._clock()
         if self._note is not None and _is_news(self._noted.get(key), new, now, NOTE_SECONDS, or_kind=False):
@@ -129,7 +129,7 @@ class Reasons(Mapping[Key, Reason]):
         return new
 
     def waits_shortly(self, key: Key, why: Reason | BaseException, **said: object) -> Reason:
-        """As :meth:`waits`, for what is over in moments: no event is stored of it."""
+        """As :meth:`waits`, for a wait that is over in moments: no event is stored about it."""
         now = self._clock()
         new = why if isinstance(why, Reason) else Reason.of(why, now)
         if not new.since:
@@ -145,11 +145,11 @@ class Reasons(Mapping[Key, Reason]):
         return new
 
     def over(self, key: Key) -> None:
-        """It waits no more."""
+        """Note that this key does not wait."""
         if self._reasons.pop(key, None) is not None:
             self._logged.pop(key, None)
             now = self._clock()
-            # What comes and goes is still noted once a minute.
+            # A wait that comes and goes still gets at most one event a minute.
             self._noted = {
                 known: noted
                 for known, noted in self._noted.items()
@@ -157,13 +157,13 @@ class Reasons(Mapping[Key, Reason]):
             }
 
     def are(self, found: Mapping[Key, Reason | BaseException]) -> None:
-        """These wait, and nothing else."""
+        """Note that these keys wait, and no others."""
         self.keep_only(found)
         for key, why in found.items():
             self.waits(key, why)
 
     def keep_only(self, keys: Collection[Key]) -> None:
-        """Nothing but these waits any more."""
+        """Forget the waits of all other keys."""
         for key in self._reasons.keys() - {*keys}:
             self.over(key)
 
@@ -174,5 +174,5 @@ def _is_news(told: tuple[float, Reason] | None, new: Reason, now: float, seconds
     at, old = told
     if or_kind and old.kind != new.kind:
         return True
-    # By its distance: a clock that was set back keeps nobody silent for longer.
+    # The distance counts, so a clock that was set back silences nothing for longer.
     return not new.says(old) and abs(now - at) >= seconds

@@ -1,7 +1,7 @@
 """topom as a process: takes its data folder, listens, serves, and ends on SIGTERM or SIGINT.
 
-With a store of its own it serves once it has read it. With a store that it shares it serves at once: it follows until
-it is elected, and says so while the store is cut off.
+With a store of its own, topom serves once it has read it. With a shared store it serves at once: it follows until it is
+elected. While the store is cut off, it says so.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ from topom.term.stores import open_store
 log = structlog.get_logger(__name__)
 
 ADDRESS_FILE = "address"
-"""In the data folder: ``host:port`` on which topom listens, and a newline."""
+"""The file in the data folder with the ``host:port`` on which topom listens, and a newline."""
 TOKEN_FILE = "token"
 LOCK_FILE = "lock"
 BACKLOG = 1024
 GRACE_SECONDS = 2
-"""How long requests under way may take to end when topom stops."""
+"""How long topom waits for requests under way when it stops."""
 
 
 class StartError(Exception):
@@ -48,7 +48,7 @@ class StartError(Exception):
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to :func:`serve`: uvicorn would end the process by the signal instead of with a status."""
+    """Leaves signals to :func:`serve`. Uvicorn itself would end the process by the signal instead of with a status."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,7 +59,7 @@ def run(settings: TopomSettings) -> int:
     """Run topom until SIGTERM or SIGINT.
 
     Returns:
-        The exit status: 0, or 1 when it could not start or lost its store to another topom; the log says why.
+        The exit status: 0, or 1 if topom could not start or lost its store to another topom. The log says why.
     """
     logs.configure(settings.log_level)
     try:
@@ -71,7 +71,7 @@ def run(settings: TopomSettings) -> int:
 
 
 async def serve(settings: TopomSettings) -> int:
-    """What :func:`run` runs, once the data folder is taken."""
+    """The body of :func:`run`, once the data folder is locked."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,7 +133,7 @@ async def serve(settings: TopomSettings) -> int:
 
 
 def _report(outcome: Exception) -> None:
-    """Log why topom ends: a sentence if it is one of ours, else everything."""
+    """Log why topom ends: a sentence for an error of ours, and the traceback for any other."""
     while isinstance(outcome, ExceptionGroup) and len(outcome.exceptions) == 1:
         outcome = outcome.exceptions[0]
     if isinstance(outcome, TopomError | StuckTerm):
@@ -143,7 +143,7 @@ def _report(outcome: Exception) -> None:
 
 
 def _url(host: str, port: int) -> str:
-    """Where others reach what listens on that address, as far as can be told from here."""
+    """The URL where others reach a listener on that address, as far as this process can tell."""
     if host in ("0.0.0.0", "::"):
         host = socket.getfqdn()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -165,7 +165,7 @@ def _token(settings: TopomSettings, shared: bool) -> str:
 
 
 def _listen(text: str) -> socket.socket:
-    """A listening socket: it is there, with its port, before anything is announced."""
+    """A listening socket. It is there, with its port, before anything is announced."""
     host, port = split_listen(text)
     try:
         return socket.create_server(

@@ -1,7 +1,8 @@
 """What an operator may do to actions under way: cancel, skip, retry. Pure functions from one state to the next.
 
-They run in the ledger, one at a time with the steps of the batches, so each slot is in exactly one state when it is
-looked at here, and a batch finds its slots as they were left (:meth:`topom.migration.batches.Batch.remaining`).
+They run in the ledger, one at a time with the steps of the batches. So each slot is in exactly one state when a
+function here looks at it. A batch finds its slots as the function left them
+(:meth:`topom.migration.batches.Batch.remaining`).
 
 What cancelling does depends on how far a slot is:
 
@@ -13,8 +14,8 @@ What cancelling does depends on how far a slot is:
 | on its way back | nothing: it is being cancelled already |
 | ``finished`` | nothing: all its keys have moved, and it stays where they are |
 
-A skipped slot steps aside: no batch takes it until it is retried. One that is locked or about to be goes back to
-``pending``; one that is migrating stays so, and only those of its keys move that clients ask for.
+A skipped slot steps aside: no batch takes it until it is retried. A slot that is locked, or is about to be, goes back
+to ``pending``. A slot that is migrating stays so, and only the keys that clients ask for move.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,12 +30,12 @@ from topom.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """What became of the slots that were to be cancelled, by ascending id; those at rest are left out.
+    """What became of the slots of a cancellation, by ascending id. Slots at rest are left out.
 
     Attributes:
-        ended: their actions are over; they are where they were.
-        returning: keys of theirs may have moved and go back.
-        too_late: all their keys have moved, and stay.
+        ended: slots whose actions are over; they are where they were.
+        returning: slots of which keys may have moved; these keys go back.
+        too_late: slots whose keys have all moved; the keys stay where they are.
     """
 
     ended: list[int] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Cancelled:
 
 
 def cancel(state: ClusterState, epoch: int, slots: Collection[int]) -> tuple[ClusterState, Cancelled]:
-    """Call the actions of these slots off, each as far as that can be; see the table above."""
+    """Cancel the actions of these slots, each as far as that is possible; see the table above."""
     outcome = Cancelled()
     new: list[Slot] = []
     for slot in (state.table.slots[slot_id] for slot_id in sorted(slots)):
@@ -61,12 +62,15 @@ def cancel(state: ClusterState, epoch: int, slots: Collection[int]) -> tuple[Clu
         else:
             outcome.too_late.append(slot.id)
     state = with_table(state, with_slots(state.table, epoch, new))
-    # Who cancels a slot that was skipped wants it to go back now.
+    # An operator who cancels a skipped slot wants it to go back now.
     return unskipped(state, {*outcome.ended, *outcome.returning}), outcome
 
 
 def skip(state: ClusterState, epoch: int, reasons: Mapping[int, Reason]) -> ClusterState:
-    """Have these slots step aside, for these reasons; those at rest and those as good as there are left as they are."""
+    """Have these slots step aside, for these reasons.
+
+    Slots that are at rest, finished or skipped already stay as they are.
+    """
     new: list[Slot] = []
     skipped = dict(state.skipped)
     for slot in (state.table.slots[slot_id] for slot_id in sorted(reasons)):
@@ -92,7 +96,7 @@ def unskipped(state: ClusterState, slots: Collection[int]) -> ClusterState:
 
 
 def with_table(state: ClusterState, table: SlotTable) -> ClusterState:
-    """The state with another table. A skipped slot that was given another way, or none, is skipped no more."""
+    """The state with another table. A skipped slot with another destination, or no action, is not skipped in it."""
     if table is state.table:
         return state
     other = {

@@ -1,9 +1,9 @@
 """Replicas that were found to differ from their masters: what is known against them, as changes of what is stored.
 
-It is stored before anybody is told that a check is over, so whoever leads next knows it: such a replica is not
-promoted, and no proxy reads from it (the slot table says so), until an operator had it filled anew
-(:mod:`topom.copies.joining` does it), or a later check that compared every key found no difference, or it has left its
-group.
+It is stored before anybody is told that a check is over, so the next leader knows it. Such a replica is not promoted,
+and no proxy reads from it (the slot table says so). That ends when an operator has had it filled anew
+(:mod:`topom.copies.joining` does it), when a later check that compared every key finds no difference, or when it has
+left its group.
 **bounded**: an entry for each replica at most, which names :data:`MOST_NAMED` of the slots.
 """
 
@@ -15,12 +15,15 @@ from topom.cluster.state import ClusterState, Differs, Joining
 from topom.reasons import Kind, Reason
 
 MOST_NAMED = 16
-"""Slots that are named of those in which a replica differs; of others only the number is kept."""
+"""How many of the slots in which a replica differs are named. Of the others only the number is kept."""
 
 
 @dataclass(slots=True)
 class SlotSum:
-    """Of one slot: keys compared, and both servers' digests of them. Keys only the replica has are in its digest."""
+    """For one slot: the number of keys compared, and both servers' digests.
+
+    The replica's covers keys that only it has, too.
+    """
 
     keys: int = 0
     master: int = 0
@@ -28,13 +31,13 @@ class SlotSum:
 
 
 def found(server: str, group: int, keys: int, slots: Mapping[int, SlotSum], at: float) -> Differs:
-    """What a check has found against a replica, which ended ``at`` or goes on."""
+    """What a check has found against a replica. The check ended ``at``, or goes on."""
     wrong = sorted(slot for slot, total in slots.items() if total.master != total.replica)
     return Differs(server, group, keys, len(wrong), ranges.show(wrong[:MOST_NAMED]), at)
 
 
 def marked(state: ClusterState, new: Differs) -> ClusterState:
-    """The state in which this is known; unchanged if the server is no replica of that group any more."""
+    """The state in which this is known; unchanged if the server is not a replica of that group."""
     group = state.table.groups.get(new.group)
     if group is None or new.server not in group.replicas:
         return state
@@ -47,16 +50,17 @@ def cleared(state: ClusterState, server: str, whole: bool) -> ClusterState:
 
 
 def to_fill(state: ClusterState, servers: Collection[str]) -> ClusterState:
-    """The state in which these replicas are to forget what they have, and to be filled anew."""
+    """The state in which these replicas are to forget what they have and are to be filled anew."""
     return replace(
         state, joining={**state.joining, **{server: Joining(server, wipe=True, anew=True) for server in servers}}
     )
 
 
 def kept(old: ClusterState, new: ClusterState) -> ClusterState:
-    """``new`` without what was known against servers that are no replicas of their group any more.
+    """``new`` without what was known against servers that have stopped being replicas of their group.
 
-    Its table says which replicas are not to be read. ``new.version`` is the epoch of a table that has to change.
+    The table of the outcome says which replicas are not to be read. If that changes the table, its epoch is
+    ``new.version``.
     """
     if old.differing is new.differing and old.table.groups is new.table.groups:
         return new
@@ -77,7 +81,7 @@ def kept(old: ClusterState, new: ClusterState) -> ClusterState:
     }
     if not changed:
         return new
-    # The table may have this epoch already, by the same change.
+    # The same change may have given the table this epoch already.
     return replace(new, table=replace(new.table, epoch=new.version, groups={**groups, **changed}))
 
 
@@ -120,7 +124,7 @@ def is_filled(state: ClusterState, server: str) -> bool:
 
 
 class Differing:
-    """What is known, for those who show it, and for whoever begins a check.
+    """What is known against replicas. Code that shows it and code that begins a check ask here.
 
     Args:
         state: gives what is stored now.

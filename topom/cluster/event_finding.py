@@ -1,7 +1,7 @@
 """Which events a change is told by: found by comparing the state before it with the state after it.
 
-Nobody who makes a change has to think of its events, so none is forgotten: what the comparison knows nothing more
-special of is told as ``state_changed``. A test looks at every field of the state.
+The code that makes a change does not have to think of its events, so none is forgotten. The comparison tells a change
+that it has no special event for as ``state_changed``. A test looks at every field of the state.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ MOST_EVENTS = 32
 MOST_NAMED = 8
 """Servers that the event of a fence names."""
 MOST_DROPPED = 256
-"""Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
+"""The most old events that one change drops. Their documents leave the store by the same write, which has a limit."""
 
 UNTOLD = frozenset(
     {
@@ -45,14 +45,14 @@ UNTOLD = frozenset(
         "run_ids",
     }
 )
-"""Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
+"""Fields of the state that get no event of their own: they change along with others, or nobody's step changes them.
 
-Who writes, and in which term, is told when that changes hands. A fence is told of with its proxy, and where it is up.
-What promotions are about is told by their groups, which are locked, get another master and are unlocked; a server that
-joins is told of when it is added, or by :mod:`topom.copies.strays` when it joins again, and by
-:mod:`topom.copies.joining` when it is whole. That two addresses lead to one server is told by
-:mod:`topom.servers.identities`. What becomes of replicas that differ is told by those who check them
-(:mod:`topom.copies.digests`).
+The events about them come from elsewhere. The writer and its term are told when another topom takes the lead. A fence
+is told with its proxy, and with the servers where it is up. A promotion is told by the events of its group, which is
+locked, gets another master and is unlocked. A server that joins is told when it is added, or by
+:mod:`topom.copies.strays` when it joins again, and by :mod:`topom.copies.joining` when it is whole.
+:mod:`topom.servers.identities` tells that two addresses lead to one server. :mod:`topom.copies.digests` tells what
+becomes of replicas that differ.
 """
 
 _OF_STATE = {
@@ -188,7 +188,7 @@ def _kind(before: Slot, after: Slot) -> tuple[What, str]:
     if was is not None:
         if now.course is Course.TURNING and was.course is Course.FORWARD:
             return What.SLOTS_CANCELLED, "are to go back, having been on their way"
-        # A lock that is given up; one that held leads to another owner.
+        # This lock is given up. After a lock that held, the slot gets another owner.
         given_up = now.state is SlotState.PREPARING or now.course is Course.TURNING
         if was.state is SlotState.PREPARED and given_up:
             return What.SLOTS_UNLOCKED, "are unlocked again, and still to move"
@@ -231,7 +231,7 @@ def _proxies(old: ClusterState, new: ClusterState) -> Iterator[Said]:
 
 
 def _cut_off(old: ClusterState, new: ClusterState) -> Iterator[Said]:
-    # A fence that is up everywhere is forgotten at once, and where all are, so is who had them.
+    # A fence that is up everywhere is forgotten at once. When all are, the marks of the servers are forgotten, too.
     everywhere = frozenset(server for group in new.table.groups.values() for server in group.servers)
     for instance, entry in old.fenced.items():
         after = fences.cut_off(new, entry) if instance in new.fenced else everywhere
@@ -253,7 +253,7 @@ def _migration(old: ClusterState, new: ClusterState) -> Iterator[Said]:
 
 def _skipped(old: ClusterState, new: ClusterState) -> Iterator[Said]:
     skipped = [slot for slot in new.skipped if slot not in old.skipped]
-    # Those whose action is over are told of by what became of it.
+    # Slots whose action is over have the event of its end.
     retried = [slot for slot in old.skipped if slot not in new.skipped and new.table.slots[slot].action is not None]
     if skipped:
         yield Said(What.SLOTS_SKIPPED, f"slots {ranges.show(skipped)} step aside until they are retried")

@@ -1,7 +1,7 @@
 """How events lie in the store: documents of :data:`EVENTS_A_DOCUMENT` events, ``events/00000000`` with the first ones.
 
 The newest document grows with each event; when its events are dropped, a document is deleted. So a write puts one or
-two small documents however many events are kept.
+two small documents, no matter how many events are kept.
 """
 
 import json
@@ -16,12 +16,12 @@ from topom.reasons import Reason
 PREFIX = "events/"
 EVENTS_A_DOCUMENT = 32
 FIELDS = len(fields(Event))
-"""Values of a stored event that this version knows; those of a newer one may be followed by more."""
+"""Values of a stored event that this version knows. An event of a newer version may have more values behind them."""
 _fields = attrgetter(*(field.name for field in fields(Event) if field.name != "reason"))
 
 
 def events_of(raw: Iterable[Sequence[Any]]) -> list[Event]:
-    """The events of one parsed document. Raises TypeError or ValueError for what is none."""
+    """The events of one parsed document. Raises TypeError or ValueError for anything else."""
     return [_event(one) for one in raw]
 
 
@@ -33,8 +33,8 @@ def in_order(parts: Iterable[Iterable[Event]]) -> tuple[Event, ...]:
 def differences(old: Sequence[Event], new: Sequence[Event]) -> dict[str, bytes | None]:
     """The documents to put, or to delete if None, so that a store that holds ``old`` holds ``new``.
 
-    ``new`` is ``old`` with events added at its end, and others dropped at its beginning. Of a document of which only
-    some are dropped, all stay until the last is.
+    ``new`` is ``old`` with events added at its end, and others dropped at its beginning. A document stays whole until
+    its last event is dropped.
     """
     if new is old or not new:
         return {}

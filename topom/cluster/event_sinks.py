@@ -25,9 +25,10 @@ class EventSink(Protocol):
     def stored(self, events: Sequence[Event]) -> None:
         """Take events, after the write that stored them. Must not block, nor raise.
 
-        Each comes once in the life of a process, the smallest id first. What was stored before the process first read
-        the store does not come, nor does what a follower did not get to read while it was kept. There is no way back: a
-        sink that sends later keeps a limited number of events and drops what is beyond (**bounded**).
+        Each event comes once in the life of a process, the smallest id first. Two kinds of events do not come: those
+        stored before the process first read the store, and those dropped from the store before a follower could read
+        them. A sink cannot ask for events again: a sink that sends later keeps a limited number of events and drops the
+        rest (**bounded**).
         """
 
     def close(self) -> None:
@@ -35,11 +36,11 @@ class EventSink(Protocol):
 
 
 class EventSinks:
-    """The sinks of one process, which hear of what every ledger of it stores or reads, of each event once."""
+    """The sinks of one process. They hear of each event that any ledger of the process stores or reads, once."""
 
     def __init__(self) -> None:
         self._sinks: list[EventSink] = []
-        self._last: int | None = None  # newest event that needs no telling any more
+        self._last: int | None = None  # the newest event that the sinks have been told of, or need not be
 
     def add(self, sink: EventSink) -> None:
         """Tell one more sink from now on."""
@@ -53,7 +54,8 @@ class EventSinks:
         """Tell of the events of a stored state.
 
         Args:
-            known: id of the last event that nobody is told of, if this is the first state that the process shows.
+            known: id of the last event that the sinks are not told of, if this is the first state that the process
+                shows.
         """
         last = known if self._last is None else self._last
         self._last = max(last, newest_event(state))
@@ -64,7 +66,7 @@ class EventSinks:
             try:
                 sink.stored(state.events[place:])
             except Exception:
-                # The others have to hear of it, and what is stored holds.
+                # The other sinks have to hear of it, and the stored change holds.
                 log.exception("event_sink_failed", sink=type(sink).__qualname__)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ MOST_WHO = 100
 """Characters of who did it."""
 
 actor: ContextVar[str] = ContextVar("actor", default="")
-"""Who has the change made that is under way in this task; empty for topom itself."""
+"""The name of who asked for the change that is under way in this task; empty for topom itself."""
 
 
 class What(StrEnum):
@@ -96,8 +96,11 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is to become an event: its kind, a sentence for the operator, when it was, if not when it is stored, and, of
-    what waits, why it does."""
+    """What is to become an event: its kind and a sentence for the operator.
+
+    ``at`` is given if it happened at another time than it is stored, and ``reason`` if it tells of something that
+    waits.
+    """
 
     what: What
     text: str
@@ -111,14 +114,15 @@ class Event:
 
     Attributes:
         id: counts from 1, without gaps.
-        at: when, in seconds since 1970, UTC, by the clock of the topom that stored it. What waited for the store may
-            have been before what has a smaller id.
+        at: when, in seconds since 1970, UTC, by the clock of the topom that stored it. An event that waited for the
+            store may be older than one with a smaller id.
         who: ``operator``, with the name that came with the request if one did, or ``topom`` and its instance.
-        what: one of :class:`What`, or, in a store of another version, one that this version does not know.
+        what: one of :class:`What`; in a store of another version it may be one that this version does not know.
         text: a sentence, of :data:`MOST_TEXT` characters at most.
-        epoch_before: the slot table's, before the change; the same as ``epoch_after`` if it did not change the table.
-        epoch_after: the slot table's, after it.
-        reason: of an event that tells of something that waits: why it does, which the text says, too.
+        epoch_before: the slot table's epoch before the change; the same as ``epoch_after`` if the change left the table
+            alone.
+        epoch_after: the slot table's epoch after the change.
+        reason: why something waits, for an event that tells of that; the text says it, too.
     """
 
     id: int
@@ -132,7 +136,7 @@ class Event:
 
 
 def operator(name: str | None) -> str:
-    """How an operator is named who says to be ``name``: one line of visible characters."""
+    """The operator's name in events, for one who gave ``name``: one line of visible characters."""
     shown = "".join(character if character.isprintable() else "?" for character in name or "").strip()
     return shortened(f"operator {shown}".strip(), MOST_WHO)
 

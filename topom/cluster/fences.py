@@ -1,14 +1,14 @@
-"""The fences that are stored: of which proxies, and at which servers they are known to be up.
+"""The stored fences: which proxies they turn away, and at which servers they are known to be up.
 
-Fences are numbered as they are stored, and a server is given all that it lacks together. So one number a server says
-which are up there, together with the process (run id) that has them: one that was started anew may have forgotten
-them, and counts as having none. What is stored grows with servers and with unfinished fences, and not with both
-multiplied (**bounded**); that of a fence which is up at every server is forgotten. A proxy needs nobody to remember it:
-one that says it was registered before, and is no member, is refused (:mod:`topom.proxies.members`), and it uses no
-server that may have forgotten its mark before it was heard (**final-fence**, :mod:`proxy.unfenced`).
+Fences are numbered as they are stored, and a server is given all that it lacks together. So one number for each server
+says which fences are up there. It is kept together with the process (run id) that has them: a server that was started
+anew may have forgotten them, and counts as having none. What is stored grows with servers and with unfinished fences,
+but not with their product (**bounded**). A fence that is up at every server is forgotten. That is safe: a proxy that
+says it was registered before, and is not a member, is refused (:mod:`topom.proxies.members`). Until that refusal it
+uses no server that may have forgotten its mark (**final-fence**, :mod:`proxy.unfenced`).
 
-The same numbers say which servers a fenced proxy that stands down is not sure to have in its table: a server *came*
-when fences up to a number were stored already, or not every proxy had acknowledged it.
+The same numbers say which servers a fenced proxy that stands down may not have in its table. A server *came* at a
+number: the fences up to it were stored already, or not every proxy had acknowledged the server then.
 
 Pure functions of the state.
 """
@@ -21,12 +21,12 @@ from topom.cluster.topology import all_servers
 
 
 def added(state: ClusterState, records: Iterable[ProxyRecord]) -> ClusterState:
-    """The state in which these proxies are fenced. They are still members in it."""
+    """The state in which these proxies are fenced. In this state they are still members."""
     fenced, number = dict(state.fenced), state.last_fence
     for record in records:
         number += 1
         fenced[record.instance] = Fenced(record.instance, record.id, number, record.stand_down)
-    # Of a group without replicas a proxy asks nobody: it is not known to watch the servers there.
+    # In a group without replicas there is nobody for a proxy to ask. So it is not known to watch the servers there.
     unsure = {server for group in state.table.groups.values() if not group.replicas for server in group.servers}
     came = {**state.came, **dict.fromkeys(unsure | state.unwatched, number)}
     return replace(state, fenced=fenced, last_fence=number, came=came)

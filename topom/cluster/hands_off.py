@@ -1,8 +1,8 @@
 """The one answer to whether topom may act by itself now.
 
 It may not while an operator has *paused* it, nor in protection mode (:mod:`topom.cluster.protection`). What operators
-ask for is done all the same, and what was begun is brought to where it is safe: a locked group is unlocked, a slot that
-moves stays reachable, a fence comes up everywhere.
+ask for is done all the same. What was begun goes on to where it is safe: a locked group is unlocked, a moving slot
+stays reachable, a fence comes up everywhere.
 """
 
 import time
@@ -19,7 +19,7 @@ from topom.reasons import Reason
 log = structlog.get_logger(__name__)
 
 MOST_WHY = 200
-"""Characters of what an operator says why topom is paused."""
+"""The most characters of the operator's text that says why topom is paused."""
 
 
 class HandsOff:
@@ -30,7 +30,7 @@ class HandsOff:
         self.protection = protection
 
     def paused(self) -> Reason | None:
-        """That an operator has paused topom, and what to do; None if none has."""
+        """The reason that an operator has paused topom; None if topom is not paused."""
         pause = self._ledger.state.pause
         return pause.reason if pause is not None else None
 
@@ -39,7 +39,10 @@ class HandsOff:
         return self.paused() or self.protection.reason
 
     async def pause(self, why: str) -> None:
-        """Do nothing by itself from now on, whichever topom leads. Raises as :meth:`Ledger.change`."""
+        """Have topom do nothing by itself from now on, also after a change of the leader.
+
+        Raises as :meth:`Ledger.change`.
+        """
         pause = Pause(actor.get() or "topom", time.time(), why[:MOST_WHY])
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
@@ -51,6 +54,6 @@ class HandsOff:
         log.warning("paused", by=pause.by, why=pause.why)
 
     async def resume(self) -> None:
-        """Act by itself again. Raises as :meth:`Ledger.change`."""
+        """Have topom act by itself again. Raises as :meth:`Ledger.change`."""
         await self._ledger.change(lambda state, epoch: replace(state, pause=None) if state.pause is not None else state)
         log.info("resumed")

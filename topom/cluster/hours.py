@@ -1,8 +1,8 @@
 """The hours of the day in which keys may move, such as ``22:00-06:00``.
 
-They are hours of the clock on the wall in one time zone, and what the clock shows at a moment decides, nothing
-else: that holds through a change to or from summer time, when an hour comes twice or not at all, and through a
-computer's clock that is set. So nothing is planned ahead; whoever has to know asks often.
+They are hours of the clock on the wall in one time zone. Only what the clock shows at a moment decides. That holds
+through a change to or from summer time, when an hour comes twice or not at all, and when the computer's clock is set.
+So nothing is planned ahead; callers ask often.
 """
 
 import time
@@ -21,10 +21,11 @@ LONGEST_TEXT = 300
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Spans of the day, from a minute and up to but without another; one that ends before it begins ends tomorrow.
+    """Spans of the day: from one minute up to another one, which is outside. A span that ends before it begins ends
+    tomorrow.
 
     Attributes:
-        spans: minutes since midnight; none is always.
+        spans: minutes since midnight; no spans mean always.
         zone: None for the local time of this computer.
     """
 
@@ -36,7 +37,7 @@ class Hours:
         """``22:00-06:00``, or several with commas; "" is always. ``zone`` as ``Europe/Paris``; "" is local time.
 
         Raises:
-            InvalidHours: it says neither.
+            InvalidHours: the text or the zone cannot be read.
         """
         if len(text) > LONGEST_TEXT:
             raise InvalidHours(f"hours of more than {LONGEST_TEXT} characters")
@@ -46,7 +47,7 @@ class Hours:
         return cls(spans, _zone(zone))
 
     def include(self, moment: float) -> bool:
-        """Whether a moment, in seconds since 1970, is within."""
+        """Whether a moment, in seconds since 1970, is within the hours."""
         if not self.spans:
             return True
         shown = datetime.fromtimestamp(moment, self.zone)
@@ -56,9 +57,9 @@ class Hours:
         )
 
     def next_beginning(self, moment: float) -> float | None:
-        """When they next begin after a moment that is not within; in seconds since 1970. None if it is within.
+        """When the hours next begin after a moment outside them, in seconds since 1970. None if the moment is within.
 
-        It is what the clock will show as the beginning if nobody sets it.
+        It holds as long as nobody sets the clock.
         """
         if self.include(moment):
             return None
@@ -71,7 +72,7 @@ class Hours:
         return None
 
     def _beginnings(self, today: date, after: float) -> Sequence[float]:
-        """Moments after which the clock may show a beginning: all of the next days, each as often as it comes."""
+        """The moments at which the clock may show a beginning in the next days. One that comes twice is given twice."""
         found = set()
         for days in range(3):
             day = today + timedelta(days=days)
@@ -82,9 +83,9 @@ class Hours:
         return sorted(moment for moment in found if moment > after)
 
     def _first_within(self, closed: float, within: float) -> float:
-        """The second at which they begin, between one that is not within and one that is.
+        """The second at which the hours begin, between a moment outside and one within.
 
-        They are the same unless the clock leaps over the beginning: it begins with the leap.
+        That is ``within`` itself, unless the clock leaps over the beginning. Then the hours begin with the leap.
         """
         if not self.include(within - 1):
             return within
@@ -99,13 +100,13 @@ class Hours:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why no keys move but those that clients ask for.
+    """Why no keys move except those that clients ask for.
 
     Attributes:
-        kind: that an operator has paused it, or that it is not the hour, or that nobody can say whether it is.
+        kind: an operator has paused migration, or it is outside the hours, or the hours cannot be read.
         what, to_do: as :class:`topom.reasons.Reason` has them.
-        until: when it ends by itself, in ISO 8601 with the distance from UTC; None if it does not.
-        since: when it began, in seconds since 1970, UTC; 0.0 where nobody has kept that.
+        until: when the halt ends by itself, in ISO 8601 with the distance from UTC; None if it does not.
+        since: when it began, in seconds since 1970, UTC; 0.0 where that is not kept.
     """
 
     kind: Kind
@@ -121,13 +122,13 @@ def halt(paused: bool, hours: str, zone: str, now: float | None = None) -> Halt 
         return Halt(Kind.PAUSED, "migration is paused", "slotferry migration resume")
     try:
         allowed = Hours.parse(hours, zone)
-    except InvalidHours as error:  # set where this could be read, on another computer
+    except InvalidHours as error:  # they were set on another computer, which could read them
         return Halt(Kind.OPERATOR, f"the hours of migration cannot be read ({error})", "set them anew")
     moment = time.time() if now is None else now
     if allowed.include(moment):
         return None
     beginning = allowed.next_beginning(moment)
-    if beginning is None:  # within three days it begins, but for hours that the clock leaps over
+    if beginning is None:  # the clock leaps over these hours; all others begin within three days
         return Halt(Kind.HOURS, f"migration is outside its hours, {hours}")
     until = datetime.fromtimestamp(beginning, allowed.zone).astimezone(allowed.zone)
     return Halt(

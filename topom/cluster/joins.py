@@ -15,10 +15,10 @@ def homes(table: SlotTable) -> dict[str, Group]:
 
 
 def with_new(old: ClusterState, new: ClusterState, wipe: bool = False) -> ClusterState:
-    """``new``, in which those are joining that are replicas there and were in no group of ``old``.
+    """``new``, in which each replica that was in no group of ``old`` is joining.
 
     Args:
-        wipe: whether the keys that they have may be lost.
+        wipe: whether the keys that these replicas have may be lost.
     """
     if old.table.groups is new.table.groups:
         return new
@@ -28,7 +28,7 @@ def with_new(old: ClusterState, new: ClusterState, wipe: bool = False) -> Cluste
 
 
 def without(state: ClusterState, servers: set[str]) -> ClusterState:
-    """The state in which these are whole, and those are not joining that are no replicas any more."""
+    """The state in which these servers are whole, and only servers that are replicas are joining."""
     staying = homes(state.table).keys() - servers
     left = {server: entry for server, entry in state.joining.items() if server in staying}
     return state if left.keys() == state.joining.keys() else replace(state, joining=left)

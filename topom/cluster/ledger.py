@@ -1,8 +1,8 @@
 """The one writer of the cluster's state.
 
-Every change, an operator's or a running batch's, is a function from the state as it is to the next one. They
-run one at a time; the outcome is stored with compare-and-swap, and only then does it hold and do listeners,
-who tell the proxies, hear of it: what a proxy was told, the store has (**epochs**). The events of a change are
+Every change, an operator's or a running batch's, is a function from the state as it is to the next one. They run one at
+a time, and each outcome is stored with compare-and-swap. Only then does it hold, and only then do the listeners, which
+tell the proxies, hear of it. So the store has everything that a proxy was told (**epochs**). The events of a change are
 stored with it (:mod:`topom.cluster.event_finding`).
 """
 
@@ -32,7 +32,7 @@ from topom.store import STATE, Store, StoreConflict, StoreDamaged, StoreError
 log = structlog.get_logger(__name__)
 
 Change = Callable[[ClusterState, int], ClusterState]
-"""From the state, and the epoch that a changed table has to have, to the next state; or the same object."""
+"""Gets the state, and the epoch for a table that changes. Gives the next state, or the same object for no change."""
 Listener = Callable[[ClusterState, ClusterState], None]
 """Called with the old and the new state once the new one is stored. Must not block, nor raise."""
 DEFAULT_EVENTS_KEPT = 2048
@@ -42,7 +42,7 @@ LONGEST_WAIT_SECONDS = 10.0
 
 
 class LostPlace(Unavailable):
-    """Another topom has written to the store: this one changes nothing any more and has to end."""
+    """Another topom has written to the store. This one may change nothing from then on and has to end."""
 
 
 class ProductMismatch(Unavailable):
@@ -52,7 +52,7 @@ class ProductMismatch(Unavailable):
 
 
 def require_addresses(state: ClusterState) -> None:
-    """Raises :class:`StoreDamaged` for a server whose name an earlier version took and that is none."""
+    """Raises :class:`StoreDamaged` for a server whose name is not an address, as an earlier version took it."""
     for server in known_servers(state):
         try:
             split(server, lowest_port=1)
@@ -89,7 +89,7 @@ class Ledger:
             writer: an id of its own.
             leads: whether anything may be changed at this instant.
             term: of this leader; 0 where no other topom uses the store.
-            url: at which others reach it, for the event that it leads.
+            url: where others reach this topom; the event that it leads names it.
         """
         self._store = store
         self._book = store.book(STATE)
@@ -100,7 +100,7 @@ class Ledger:
         self._events_kept = events_kept
         self._notes = Notes()
         self._noting: asyncio.Task[None] | None = None
-        self._notes_due = math.inf  # when they get a write of their own
+        self._notes_due = math.inf  # when the notes get a write of their own
         self._notes_hurry = asyncio.Event()
         self._closed = False
         self._lock = asyncio.Lock()
@@ -130,15 +130,16 @@ class Ledger:
         return self._leads() and not self.lost.is_set()
 
     def listen(self, listener: Listener) -> None:
-        """Have ``listener`` called after each change; once, however often it is said."""
+        """Have ``listener`` called after each change. A second call with the same listener changes nothing."""
         if listener not in self._listeners:
             self._listeners.append(listener)
 
     async def start(self, product: Product) -> None:
         """Read the store, or fill an empty one, and take the writer's place.
 
-        A slot that was locked is unlocked in the same write: who had acknowledged the lock is not known any more.
-        The table gets a new epoch in any case, so that what proxies acknowledge from now on was said by this topom.
+        A slot that was locked is unlocked in the same write, for this topom does not know which proxies acknowledged
+        the lock. The table gets a new epoch in any case. So each epoch that proxies acknowledge from now on comes from
+        this topom.
 
         Raises:
             ProductMismatch: when the store belongs to another product, or other fixed settings.
@@ -166,22 +167,25 @@ class Ledger:
         log.info("store_opened", epoch=new.table.epoch, version=new.version, proxies=len(new.proxies))
 
     def show(self, state: ClusterState) -> None:
-        """Take on a state that another topom has stored, in place of :meth:`start`, and again for each newer one."""
+        """Take on a state that another topom has stored.
+
+        A follower calls this in place of :meth:`start`, for each new state.
+        """
         if self._state is None:
             self._state = state
         elif state.version > self._state.version:
             self._adopt(state)
 
     async def change(self, make: Change, said: Sequence[Said] = ()) -> ClusterState:
-        """Replace the state by what ``make`` gives, stored; returns the state that then holds.
+        """Store what ``make`` gives, and put it in place of the state. Returns the state that then holds.
 
-        ``said`` are events to store with the change, if there is one, besides those that tell of it anyway.
+        ``said`` are events to store with the change, if there is one, besides the events that are found for it.
 
-        A caller that is cancelled meanwhile does not stop the change: once begun, it is stored and told, or not
-        done at all.
+        A caller that is cancelled meanwhile does not stop the change. A change that has begun is stored and told, or
+        not done at all.
 
         Raises:
-            StoreError: the change is not in force. If the store has it all the same, the next change finds that.
+            StoreError: the change does not hold here. If the store has it all the same, the next change finds that.
             LostPlace: another topom has the store.
             NotLeading: this topom's lease is over.
             TopomError: whatever ``make`` raises; nothing was changed.
@@ -195,9 +199,9 @@ class Ledger:
         """Have an event stored that tells of no change of the state (:mod:`topom.cluster.notes`).
 
         Args:
-            by: who did it, as :data:`topom.cluster.events.actor` has it.
-            reason: of what waits, why it does.
-            wait: seconds in which some other write may take it along, before it gets one of its own.
+            by: the name of who did it, as in :data:`topom.cluster.events.actor`.
+            reason: why something waits, if the event tells of that.
+            wait: seconds for which the event waits for another write to take it along, before it gets one of its own.
         """
         if not self._notes.add(by, Said(what, text, time.time(), reason)):
             log.warning("event_not_stored", what=what, text=text, reason="too many are waiting")
@@ -205,7 +209,7 @@ class Ledger:
         self._attend_to_notes(wait)
 
     async def confirm(self) -> None:
-        """Make sure that :attr:`state` is what is stored, if a write failed so that this is unknown.
+        """Make sure that :attr:`state` is what is stored, if that is unknown after a failed write.
 
         Raises:
             StoreError: the store cannot be read.
@@ -232,7 +236,10 @@ class Ledger:
             self._noting.add_done_callback(self._forget)
 
     async def _store_notes(self) -> None:
-        """Store the notes, however often the store fails; returns when none is left, or this topom leads no more."""
+        """Store the notes, and try again when the store fails.
+
+        Returns when none is left, or when this topom does not lead.
+        """
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         clock = asyncio.get_running_loop().time
         reason = "topom ends"
@@ -242,7 +249,8 @@ class Ledger:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._notes_hurry.wait(), wait)
                 continue
-            # Of this task alone: whoever was being served when it began has nothing to do with it.
+            # This sets the name for this task alone. The request that was being served when the task began is not
+            # meant.
             actor.set(who)
             try:
                 await self._change(self._with_notes)
@@ -267,13 +275,13 @@ class Ledger:
     def _forget(self, task: "asyncio.Task[ClusterState] | asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller has it, unless it was cancelled and nobody wants to know
+            task.exception()  # the caller has it, unless the caller was cancelled
 
     async def _change(self, make: Change, said: Sequence[Said] = ()) -> ClusterState:
         async with self._lock:
             if self.lost.is_set():
                 raise LostPlace("another topom has written to the store; this one changes nothing any more")
-            # Also for a change that changes nothing: whoever asks for it believes that this state is the newest.
+            # This is asked also for a change that changes nothing, for its caller takes this state for the newest.
             if not self._leads():
                 raise NotLeading("this topom does not lead; ask again, and the one that leads will answer")
             if self._unknown:
@@ -305,7 +313,7 @@ class Ledger:
             return new
 
     async def _find_out(self) -> None:
-        """After a write of unknown outcome: take what the store says, if it is from this process."""
+        """After a write of unknown outcome: take the state that the store has, if this process wrote it."""
         stored = records.decode(await self._book.read())
         if stored is None or stored.writer != self._writer:
             self._lose("the store has been written to by another topom, or emptied")
@@ -322,7 +330,7 @@ class Ledger:
             try:
                 listener(old, new)
             except Exception:
-                # What is stored holds, whoever cannot make anything of it; the others have to hear of it.
+                # The stored change holds even if a listener fails, and the other listeners have to hear of it.
                 log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
 
     def _lose(self, reason: str) -> None:

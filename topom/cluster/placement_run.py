@@ -1,6 +1,6 @@
-"""What is stored of a placement: the steps of the one that is being applied, and whether it is applied by itself.
+"""What is stored of a placement: the steps of the one under way, and whether topom applies placements by itself.
 
-A step's state is stored before it is acted on, so that another topom goes on where this one was.
+A step's state is stored before topom acts on it, so that another topom can go on where this one was.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ class Step:
         kind: ``copy``: a server of the pool becomes a replica; ``promote``: a replica becomes the master; ``retire``: a
             server that is no master goes to the pool.
         node: of ``server``.
-        server: the one that it is about.
-        leads: of a copy: whether it is to become the master once it is whole.
-        instead_of: of a copy: servers that go to the pool once it is whole, unless one is the master then.
-        keep: of ``retire``: on how many other nodes the group has to have whole copies before.
-        state: ``copying``: it was told to follow; ``joined``: it is in the group, and is yet to lead it.
-        refusal: why it was dropped; None if it was not.
+        server: the server that the step is about.
+        leads: for a copy: whether it is to become the master once it is whole.
+        instead_of: for a copy: servers that go to the pool once it is whole. A server that is the master then stays.
+        keep: for ``retire``: on how many other nodes the group must have whole copies before the step.
+        state: ``copying``: the server was told to follow; ``joined``: it is in the group, and has yet to become its
+            master.
+        refusal: why the step was dropped; None if it was not.
     """
 
     round: int
@@ -46,7 +47,7 @@ class Step:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to be done for it."""
+        """Whether nothing is left to do for it."""
         return self.state in ("done", "dropped")
 
     @property
@@ -61,13 +62,13 @@ class Step:
         return f"{self.server} on node {self.node} becomes a replica of group {self.group}{leading}{gone}"
 
     def is_same(self, other: Step) -> bool:
-        """Whether both are the same step, however far they are."""
+        """Whether both are the same step, at any progress."""
         return (self.round, self.group, self.kind, self.server) == (other.round, other.group, other.kind, other.server)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A placement that is being applied: since when (1970, UTC), at whose wish, and its steps by round."""
+    """A placement under way: since when (1970, UTC), who asked for it, and its steps by round."""
 
     since: float
     who: str
@@ -75,20 +76,20 @@ class Run:
 
     @property
     def current(self) -> tuple[Step, ...]:
-        """The steps of the round that is under way which are not over yet; none when all rounds are done."""
+        """The steps of the present round that are not over yet; none when all rounds are done."""
         number = min((step.round for step in self.steps if not step.over), default=0)
         return tuple(step for step in self.steps if step.round == number and not step.over)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Whether topom places by itself, and what it is applying; None while that is nothing."""
+    """Whether topom places by itself, and the run that it applies; None while it applies none."""
 
     auto: bool = False
     run: Run | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """As the store has it."""
+        """The document as the store has it."""
         if self.run is None:
             return {"auto": self.auto}
         steps = [asdict(step) for step in self.run.steps]
@@ -96,9 +97,9 @@ class Kept:
 
     @classmethod
     def from_document(cls, raw: Mapping[str, Any]) -> Kept:
-        """The reverse of :meth:`to_document`; what another version has stored besides is passed over.
+        """The reverse of :meth:`to_document`. Fields that only another version knows are passed over.
 
-        Raises KeyError, TypeError or ValueError for what is none.
+        Raises KeyError, TypeError or ValueError for any other document.
         """
         run = raw.get("run")
         if run is None:
@@ -113,4 +114,4 @@ class Kept:
 
 
 NOTHING_KEPT = Kept()
-"""Of a store that knows of no placement."""
+"""What a store without any placement holds."""

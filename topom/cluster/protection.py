@@ -1,14 +1,14 @@
-"""Protection mode: when many members are lost at a time, nothing is done about it by itself.
+"""Protection mode: when many members are lost at a time, topom does nothing about it by itself.
 
-What looks like the loss of half of everything is more likely a cut network, or a fault of the one who looks; what would
-be done by itself then does more harm than the loss. An operator may say that it is to be done all the same. That is
-stored, so that it holds for whoever leads next, and it ends when the members are back: what was said was about this
-loss, not about the next one.
+What looks like the loss of half of everything is more likely a cut network, or a fault of the one who looks. What topom
+would do then by itself does more harm than the loss. An operator may *lift* the protection, so that topom acts all the
+same. That is stored, so it holds for the next leader, too. It ends when the members are back, for the operator meant
+this loss and not the next one.
 
-Members that are lost together are neither found nor back at the same instant. So whoever looks counts those as lost,
-too, that are about to be found so; and the loss lasts until enough have been back for a while.
+Members that are lost together are neither found lost nor back at the same instant. So the caller also counts members
+that are about to be found lost, and the loss lasts until enough members have been back for a while.
 
-Whoever uses it brings what it sees.
+The caller brings what it sees.
 """
 
 import time
@@ -25,16 +25,16 @@ from topom.reasons import Kind, Reason
 log = structlog.get_logger(__name__)
 
 NOTE_SECONDS = 1.0
-"""How long the events that it is on, or over, wait for a write to take them along."""
+"""How long the events of its begin and end wait for a write to take them along."""
 
 
 class Protection:
-    """Whether the cluster is protected from what is done by itself.
+    """Whether the cluster is protected from what topom does by itself.
 
     Args:
-        share: of the members, servers and proxies, that may be lost at a time, from 0 to 1.
+        share: the part of the members (servers and proxies) that may be lost at a time, from 0 to 1.
         ledger: where it is stored that an operator has lifted it.
-        settle_seconds: for which no more than that may have been lost before the loss is over.
+        settle_seconds: how long no more than that share must be lost before the loss is over.
     """
 
     def __init__(self, share: float, ledger: Ledger, settle_seconds: float = 0.0) -> None:
@@ -42,11 +42,11 @@ class Protection:
         self._ledger = ledger
         self._was_active = False
         self.lost = 0
-        """Members that are lost."""
+        """How many members are lost."""
         self.members = 0
-        """All members."""
+        """How many members there are."""
         self.due = False
-        """Whether more members are lost than may be, or were until just now."""
+        """Whether more members are lost than may be, or were until a short while ago."""
         self._unsure = 0
         self._settle_seconds = settle_seconds
         self._now = 0.0
@@ -54,28 +54,29 @@ class Protection:
 
     @property
     def lifted(self) -> Lifting | None:
-        """That an operator has lifted it for the present loss, if one has."""
+        """The lifting by an operator for the present loss; None if there is none."""
         return self._ledger.state.protection_lifted
 
     @property
     def active(self) -> bool:
-        """Whether nothing is to be done by itself."""
+        """Whether topom does nothing by itself."""
         return self.due and self.lifted is None
 
     @property
     def reason(self) -> Reason | None:
-        """Why nothing is to be done by itself, and what to do; None if it is not active."""
+        """Why topom does nothing by itself, and what to do; None if protection is not active."""
         if not self.active:
             return None
         what = f"{self.lost} of {self.members} members are lost at a time, so nothing is done by itself"
         return Reason(Kind.PROTECTED, what, to_do="bring them back, or say 'slotferry protection off'")
 
     def look(self, lost: int, members: int, unsure: int = 0, now: float = 0.0) -> None:
-        """So many of so many members are lost ``now``, in seconds of any clock.
+        """Note how many of how many members are lost ``now``, which is in seconds of any clock.
 
         Args:
-            unsure: of the others, how many may be lost without anybody knowing it yet, as all may be for a topom that
-                has just come to lead. They do not count as lost, but neither is the loss over before they are known.
+            unsure: how many of the other members may be lost without anybody knowing it yet. For a topom that has just
+                come to lead these may be all. They do not count as lost, but the loss is not over before they are
+                known.
         """
         self.lost, self.members, self._unsure, self._now = lost, members, unsure, now
         if lost > self._share * members:
@@ -95,12 +96,13 @@ class Protection:
                 self._ledger.note(What.PROTECTION_OVER, text, wait=NOTE_SECONDS)
 
     async def lift(self) -> None:
-        """An operator says that it is to be done all the same, until those that are lost now are back.
+        """Have topom act by itself all the same, until the members that are lost now are back: an operator's wish.
 
-        Nothing is changed when protection is not on.
+        Nothing changes when protection is not on.
 
         Raises:
-            StoreError, LostPlace, NotLeading: as :meth:`topom.cluster.ledger.Ledger.change`; it is not lifted then.
+            StoreError, LostPlace, NotLeading: as :meth:`topom.cluster.ledger.Ledger.change`; the protection is not
+                lifted then.
         """
 
         def lift(state: ClusterState, epoch: int) -> ClusterState:
@@ -113,9 +115,9 @@ class Protection:
         self.look(self.lost, self.members, self._unsure, self._now)
 
     async def end_lifting(self) -> None:
-        """If it was lifted and the loss is over for sure, have it hold again for the next one.
+        """If protection was lifted and the loss is over for sure, have it hold again for the next loss.
 
-        What cannot be stored is tried again by the next call.
+        If that cannot be stored, the next call tries again.
         """
         if self.lifted is None or self._may_be_due():
             return

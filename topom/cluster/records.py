@@ -1,4 +1,4 @@
-"""Which document of the store holds what, and how: JSON, in documents small enough for any store.
+"""What each document of the store holds: JSON, in documents small enough for any store.
 
 | document | holds |
 |---|---|
@@ -65,13 +65,16 @@ Addressed = TypeVar("Addressed", Joining, PoolServer)
 
 
 def decode(stored: Stored) -> ClusterState | None:
-    """What the documents say; None for a store never written to. Raises :class:`StoreDamaged`."""
+    """The state that the documents hold; None for a store that was never written to. Raises :class:`StoreDamaged`."""
     return Reader().decode(stored)
 
 
 class Reader:
-    """Reads states one after the other. What a document holds that has not changed is not built anew: it is the same
-    object in the next state. So what reading costs grows with what changes, and who compares states sees it at once."""
+    """Reads states one after the other.
+
+    The content of an unchanged document is not built anew: it is the same object in the next state. So the cost of
+    reading grows with what changes, and a comparison of states sees at once what is the same.
+    """
 
     def __init__(self) -> None:
         self._stored: Mapping[str, bytes] = {}
@@ -87,7 +90,7 @@ class Reader:
             self._stored = stored.documents
             self._built = {name: built for name, built in self._built.items() if name in stored.documents}
             return self._state(stored.version)
-        except Exception as error:  # whatever is odd in there: nothing may be built upon it
+        except Exception as error:  # anything may be odd in there; nothing may build upon it
             self._built, self._joined = {}, {}
             raise StoreDamaged(
                 f"what the store holds at version {stored.version} cannot be read ({error!r}); restore it from a backup"
@@ -138,15 +141,15 @@ class Reader:
                 "offsets/", lambda raw: {int(one["group"]): made(Noted, one) for one in raw}, _all_of
             ),
             placement=self._one("placement", Kept.from_document, Kept()),
-            # A version that does not keep these may have taken slots offline.
+            # A topom of a version that does not keep data ids may have taken slots offline.
             data_ids=self._one("data", lambda raw: {int(group): str(data) for group, data in raw.items()}, {})
             if "sweeping" in cluster
             else {},
             sweeping={str(server): str(sweep) for server, sweep in cluster.get("sweeping", ())},
-            # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
+            # A version that does not keep this may have written last. It leaves the field out of each write.
             unwatched=frozenset(cluster.get("unwatched", servers)),
         )
-        # Stores of versions that did not keep it say it by their tables.
+        # For a store of a version that did not keep it, the table says it.
         return state if "assigned" in cluster else state.with_assigned()
 
     def _table(self, epoch: int, number_of_slots: int) -> SlotTable:
@@ -164,7 +167,7 @@ class Reader:
         return known
 
     def _one(self, name: str, build: Callable[[Any], Any], otherwise: Any = MISSING) -> Any:
-        """What a document holds; ``otherwise`` if it is not there, KeyError without."""
+        """What a document holds; ``otherwise`` if it is missing, or KeyError if that is not given."""
         if otherwise is not MISSING and name not in self._stored:
             return self._joint(f"no {name}", lambda: otherwise)
         value = self._stored[name]
@@ -174,7 +177,7 @@ class Reader:
         return built[1]
 
     def _parts(self, prefix: str, build: Callable[[Any], Any]) -> list[Any]:
-        """What the documents hold whose names begin so."""
+        """The contents of the documents whose names begin with this prefix."""
         return [self._one(name, build) for name in sorted(self._stored) if name.startswith(prefix)]
 
     def _named(self, prefix: str) -> list[Any]:
@@ -186,7 +189,7 @@ class Reader:
         return self._joint(prefix, lambda: join(parts), *parts)
 
     def _joint(self, name: str, build: Callable[[], Any], *parts: Any) -> Any:
-        """What ``build`` makes of these parts; the same as before if they are the very same."""
+        """What ``build`` makes of these parts; the same object as before if the parts are the same objects."""
         known = self._joined.get(name)
         if (
             known is None
@@ -214,7 +217,7 @@ def _moved(raw: Mapping[str, str], number_of_slots: int) -> dict[int, float]:
 
 
 def _differing(raw: Iterable[Mapping[str, Any]]) -> dict[str, Differs]:
-    # What an earlier version kept of replicas that it had filled says nothing against them.
+    # The entries that an earlier version kept for replicas it had filled say nothing against them.
     entries = (made(Differs, one) for one in raw if one.get("stage") != "filled")
     return {entry.server: entry for entry in entries}
 
@@ -302,8 +305,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
 def _fences(found: list[Any], kept: Mapping[str, Any] | None, servers: set[str]) -> dict[str, Any]:
     """The fields of the state that are about fences."""
     if any("number" not in raw for raw in found):
-        # A version before this one has stored at which servers each is up, and not at which process of theirs. It is
-        # put up again; who stands down is not sure to watch anybody.
+        # An earlier version stored at which servers each fence is up, but not in which process of the server. So these
+        # fences are put up again, and a proxy that stands down counts as not watching any server.
         unfinished = sorted((raw for raw in found if not servers <= {*raw["at"]}), key=lambda raw: int(raw["proxy_id"]))
         entries = [
             Fenced(raw["instance"], raw["proxy_id"], number, raw.get("stand_down"))
@@ -364,7 +367,7 @@ def _sorted_set(value: Any) -> list[str]:
 
 
 def _by_reason(skipped: Mapping[int, Reason]) -> dict[str, Any]:
-    """Why slots were skipped, by ranges of those that have a reason in common: they are many, and the same for most."""
+    """Why slots were skipped, by ranges of slots with one reason: such slots are many, and most share their reason."""
     together: dict[Reason, list[int]] = {}
     for slot, reason in skipped.items():
         together.setdefault(reason, []).append(slot)

@@ -1,11 +1,11 @@
-"""What holds of every state that is stored, whoever changes it: one list of rules, which the ledger runs at each write.
+"""The rules for every state that is stored: one list of rules, which the ledger runs at each write.
 
-A rule gets the state that is stored and the one that is to replace it. It refuses the change, or gives the new state,
-with what follows from the change. So no writer can forget one, and nobody has to know who else writes.
+A rule gets the stored state and the one that is to replace it. It refuses the change, or gives the new state with what
+follows from the change. So no writer can forget a rule, and no writer has to know the others.
 
-Refusals come first: of more than a store holds, of **owned** (a server at which keys are deleted gets no slots), of
-what is on its way out (it gets nothing new), and of the pool (no server is in it and in a group). A change that was
-checked by an operator's request already, against an older state, is checked once more here.
+The rules that refuse come first: for more than a store holds, for **owned** (a server at which keys are deleted gets no
+slots), for what is leaving (it gets nothing new), and for the pool (no server is in it and in a group). A change that
+an operator's request has checked already, against an older state, is checked once more here.
 """
 
 from collections.abc import Callable
@@ -20,26 +20,26 @@ from topom.errors import GroupLeaving, InPool, NodeLeaving, SweepUnderWay, TooMa
 
 MOST_GROUPS = 1024
 MOST_SERVERS = 4096
-"""In groups and in the pool."""
+"""The most servers in groups and in the pool together."""
 MOST_PROXIES = 2048
-"""Members, with those that are lost and not forgotten yet: of a thousand, all may be started anew at a time."""
+"""The most members, with lost ones that are not forgotten yet: all of a thousand proxies may start anew at a time."""
 
 Rule = Callable[[ClusterState, ClusterState], ClusterState]
-"""From the stored state and the new one, whose version is set, to the new one as it is stored.
+"""Gets the stored state and the new one, whose version is set. Gives the new state as it is to be stored.
 
 Raises a TopomError for a change that is refused."""
 UNLOCKED = (SlotState.PENDING, SlotState.PREPARING)
 
 
 def ruled(old: ClusterState, new: ClusterState) -> ClusterState:
-    """The new state as it is stored. Raises what the first rule raises that refuses it; nothing is stored then."""
+    """The new state as it is stored. Raises what the first refusing rule raises; nothing is stored then."""
     for rule in RULES:
         new = rule(old, new)
     return new
 
 
 def no_more_than_a_store_holds(old: ClusterState, new: ClusterState) -> ClusterState:
-    """**bounded**: documents are written whole, and a store takes no large ones. Raises TooMany for newcomers."""
+    """**bounded**: documents are written whole, and a store takes no large ones. Raises TooMany for what is new."""
     groups, proxies = len(new.table.groups), len(new.proxies)
     if groups > MOST_GROUPS and groups > len(old.table.groups):
         raise TooMany(f"there are {MOST_GROUPS} groups already, which is as many as there may be; remove one first")
@@ -65,12 +65,12 @@ def require_not_swept(state: ClusterState, server: str | None) -> None:
 
 
 def locked_for(slot: Slot) -> int | None:
-    """The id of the group that a slot was locked for, until it has come there; None for other slots."""
+    """The id of the group for which a slot was locked, until the slot has come there; None for other slots."""
     return slot.action.target_id if slot.action is not None and slot.action.state not in UNLOCKED else None
 
 
 def no_slot_for_a_server_that_is_swept(old: ClusterState, new: ClusterState) -> ClusterState:
-    """No slot is assigned to such a server, nor locked on its way there. Raises SweepUnderWay."""
+    """No slot is assigned to a server that is swept, or locked on its way there. Raises SweepUnderWay."""
     if not new.sweeping or new.table is old.table:
         return new
     for before, after in zip(old.table.slots, new.table.slots, strict=True):
@@ -82,7 +82,7 @@ def no_slot_for_a_server_that_is_swept(old: ClusterState, new: ClusterState) -> 
 
 
 def nothing_new_for_a_group_that_leaves(old: ClusterState, new: ClusterState) -> ClusterState:
-    """No slot sets out for it, or is assigned to it. Raises GroupLeaving."""
+    """No slot sets out for a leaving group, or is assigned to it. Raises GroupLeaving."""
     leaving = leaving_groups(new)
     if not leaving or new.table is old.table:
         return new
@@ -103,7 +103,7 @@ def nothing_new_for_a_group_that_leaves(old: ClusterState, new: ClusterState) ->
 
 
 def nothing_new_on_a_node_that_leaves(old: ClusterState, new: ClusterState) -> ClusterState:
-    """No server of a group comes to be there, a new one or one that was elsewhere. Raises NodeLeaving."""
+    """No server comes into a group on a leaving node, neither a new one nor one from elsewhere. Raises NodeLeaving."""
     nodes = leaving_nodes(new)
     if not nodes or new.table.groups is old.table.groups:
         return new
@@ -118,7 +118,7 @@ def nothing_new_on_a_node_that_leaves(old: ClusterState, new: ClusterState) -> C
 
 
 def in_a_group_or_in_the_pool(old: ClusterState, new: ClusterState) -> ClusterState:
-    """No server is in both. Raises InPool."""
+    """No server is in a group and in the pool. Raises InPool."""
     if not new.pool or (new.table.groups is old.table.groups and new.pool is old.pool):
         return new
     for group in new.table.groups.values():
@@ -152,11 +152,11 @@ def unwatched_since_they_came(old: ClusterState, new: ClusterState) -> ClusterSt
 
 
 def data_is_known_while_slots_leave_it_empty(old: ClusterState, new: ClusterState) -> ClusterState:
-    """The data ids of groups are forgotten that may have keys of slots which they have lost unemptied.
+    """A group's data id is forgotten once the group may have keys of slots that left it without their keys.
 
-    Those are all that slots were taken from by going offline. Where slots come from is not known once they are
-    offline, so when they are assigned it is every group but their new one. Nor is it known what was written to a
-    server while it was in no group, though it has the mark still of when it was the master of this one.
+    Such a group is each one whose slots were taken offline. Once a slot is offline, the group that it came from is not
+    known. So when it is assigned, every group but the new one counts. What was written to a server while it was in no
+    group is not known either, though the server may still have its mark from when it was this group's master.
     """
     if new.table is old.table or not new.data_ids:
         return new
@@ -177,7 +177,7 @@ def data_is_known_while_slots_leave_it_empty(old: ClusterState, new: ClusterStat
 
 
 def run_ids_of_known_servers(old: ClusterState, new: ClusterState) -> ClusterState:
-    """The run ids of servers that are neither in a group nor in the pool any more are forgotten."""
+    """The run ids of servers that are neither in a group nor in the pool are forgotten."""
     if new.table.groups is old.table.groups and new.pool is old.pool and new.run_ids is old.run_ids:
         return new
     known = set(known_servers(new))

@@ -1,7 +1,7 @@
-"""How fast a pair of groups moved keys lately, remembered when nothing moves, for forecasts.
+"""How fast a pair of groups moved keys lately. It is remembered while nothing moves, for forecasts.
 
-It is the mean over the time in which batches moved, in which what is long ago counts less and less. Time in which
-moving was halted does not count.
+It is the mean over the time in which batches moved, and what is long ago counts less and less. Time in which moving was
+halted does not count.
 """
 
 import time
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from migrator.progress import Progress
 
 HALF_LIFE_SECONDS = 60.0
-"""Of moving, after which what was measured counts half."""
+"""Seconds of moving after which a measurement counts half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Speed:
             del self._marks[progress]
 
     def look(self, halted: bool) -> None:
-        """Take in what has moved since the last look, or, if moving was halted, only that time has passed."""
+        """Count what has moved since the last look. If moving was halted, only skip the time that has passed."""
         for progress in self._marks:
             if halted:
                 self._marks[progress] = self._mark(progress)

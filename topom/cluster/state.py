@@ -30,12 +30,13 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class ProxyRecord:
-    """A member of the barrier. ``instance`` is the id that the process made at its start, 32 hex digits.
+    """A proxy that is a member. ``instance`` is the id that the process made at its start, 32 hex digits.
 
     ``address`` is ``host:port`` for clients, ``hostname`` and ``pid`` tell the operator where it runs,
-    ``workers`` is its number of worker processes, ``version`` that of its program. ``draining``: it lets its clients
-    go, or has been told to, and then leaves. ``stand_down`` is the allowance in seconds by which it surely stands down
-    when it hears nobody (:mod:`topom.proxies.standdown`), or a longer one than it goes by; None if that is not sure.
+    ``workers`` is its number of worker processes, ``version`` that of its program. ``draining``: the proxy lets its
+    clients go, or has been told to, and then leaves. ``stand_down`` is the allowance in seconds by which it surely
+    stands down when it hears nobody (:mod:`topom.proxies.standdown`), or a longer time than that; None if that is not
+    sure.
     """
 
     id: int
@@ -51,7 +52,7 @@ class ProxyRecord:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A proxy that may still run and that must not reach servers any more (:mod:`topom.cluster.fences`).
+    """A proxy that may still run, and that must not reach servers from now on (:mod:`topom.cluster.fences`).
 
     ``number`` counts fences as they are stored; ``stand_down`` is as it was in its record.
     """
@@ -64,7 +65,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Which process of a server, by its run id, has the fences up to which ``number``."""
+    """A process of a server, by its run id, and the ``number`` up to which it has the fences."""
 
     process: str
     number: int
@@ -72,10 +73,10 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What is on its way out: of what ``kind``, its id, why, and since when (1970, UTC).
+    """What is leaving: its ``kind``, its id, why, and since when (1970, UTC).
 
     A ``group`` (:mod:`topom.leaving.groups`) has its number as its id, a ``server`` (:mod:`topom.leaving.servers`) its
-    address, a ``node`` (:mod:`topom.leaving.nodes`) its name. Of a node, ``copies`` says how many servers each of its
+    address, a ``node`` (:mod:`topom.leaving.nodes`) its name. For a node, ``copies`` says how many servers each of its
     groups has to keep, by the group's number.
     """
 
@@ -87,7 +88,7 @@ class Leaving:
 
     @property
     def key(self) -> str:
-        """By which it is found in :attr:`ClusterState.leaving`."""
+        """Its key in :attr:`ClusterState.leaving`."""
         return self.key_of(self.kind, self.id)
 
     @staticmethod
@@ -100,8 +101,9 @@ class Leaving:
 class Joining:
     """A replica that was not seen whole yet (:mod:`topom.copies.joining`). ``wipe``: the keys that it had may be lost.
 
-    ``again``: it was whole once, and follows its master no more (:mod:`topom.copies.strays`). ``anew``: it is to forget
-    what it has, and ``told`` is the run id of the process that was told so; another one may have what it had again.
+    ``again``: it was whole once, and has stopped following its master (:mod:`topom.copies.strays`). ``anew``: it is to
+        forget what it has, and ``told`` is the run id of the process that was told so. A later process of the server
+        may have the old data again.
     ``copy_of`` is as it was in the pool.
     """
 
@@ -117,8 +119,8 @@ class Joining:
 class Differs:
     """What is known against a replica of a group (:mod:`topom.cluster.differing`).
 
-    A check found ``keys`` of its keys to differ from its master's, in so many ``slots``, the first of which are
-    ``named``; ``at`` is when, in seconds since 1970, UTC.
+    A check found that ``keys`` of its keys differ from its master's, in ``slots`` slots. ``named`` gives the first of
+    these slots; ``at`` is when, in seconds since 1970, UTC.
     """
 
     server: str
@@ -131,12 +133,12 @@ class Differs:
 
 @dataclass(frozen=True, slots=True)
 class PoolServer:
-    """A server that is in no group, and there to be taken into one (:mod:`topom.placement`).
+    """A server that is in no group and that a group may take (:mod:`topom.placement`).
 
     ``node`` is the host that it runs on, empty where nobody said; ``datacenter`` likewise. ``wipe`` says that what it
-    holds may be lost, which becoming a replica does to it; without that it is only taken while it holds no key.
-    ``copy_of`` is the group of which it has a copy, where not an operator but that says so: it may be lost as long as
-    the group's master has it.
+    holds may be lost, for a server that becomes a replica loses what it holds. Without ``wipe`` it is only taken while
+    it holds no key. ``copy_of`` is the group of which it has a copy, if that and not an operator is why it may be
+    wiped: its data may be lost as long as the group's master has it.
     """
 
     address: str
@@ -153,12 +155,12 @@ class PoolServer:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The latest change of a group's master, until all of the group's servers that answer follow the master.
+    """The latest change of a group's master. It is kept until all of the group's servers that answer follow the master.
 
-    ``server`` is the one to be master, ``former`` the master before. Whether it is decided who is master is said by
-    the group in the slot table: it is locked until then. ``earlier`` are other servers of the group that changes were
-    about which were not over when this one began: they may still say that they are masters. ``run_id`` is that of the
-    process that was chosen to be master; empty where that is not known.
+    ``server`` is the one to be master, ``former`` the master before. The slot table says whether the master is decided:
+    the group is locked until then. ``earlier`` are other servers of the group, from changes that were not over when
+    this one began: they may still say that they are masters. ``run_id`` is that of the process that was chosen to be
+    master; empty where that is not known.
     """
 
     server: str
@@ -167,18 +169,18 @@ class Promotion:
     run_id: str = ""
 
     def __post_init__(self) -> None:
-        # Stores know lists, and no tuples.
+        # Stores know lists but no tuples.
         object.__setattr__(self, "earlier", tuple(self.earlier))
 
     @property
     def concerned(self) -> frozenset[str]:
-        """The servers that it or one before it is about."""
+        """The servers of this change, and of the changes before it."""
         return frozenset({self.server, self.former, *self.earlier})
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """That a group's master, a ``server``, was so far in this stream of writes (:mod:`topom.masters.offsets`)."""
+    """How far a group's master, a ``server``, was in its stream of writes (:mod:`topom.masters.offsets`)."""
 
     server: str
     stream: str
@@ -189,7 +191,7 @@ class Noted:
 class Lifting:
     """That an operator lifted protection mode (:mod:`topom.cluster.protection`), until the members lost then are back.
 
-    ``by`` is who, as events name them, ``at`` when (1970, UTC); ``lost`` of ``members`` were lost.
+    ``by`` is the operator as events name them, ``at`` is when (1970, UTC); ``lost`` of ``members`` were lost.
     """
 
     by: str
@@ -211,7 +213,7 @@ class Pause:
 
     @property
     def reason(self) -> Reason:
-        """It as what everything waits for that topom does by itself."""
+        """The reason why all that topom does by itself waits."""
         why = f" ({self.why})" if self.why else ""
         to_do = "'slotferry resume' lets it act by itself again"
         return Reason(Kind.PAUSED, f"{self.by} has paused topom{why}", self.at, to_do)
@@ -245,24 +247,24 @@ class ClusterState:
     One counter for both means that an epoch never comes twice, and that the store's compare-and-swap on the
     version is one on the epoch as well (**epochs**).
 
-    ``writer`` is the id that the topom process which wrote this made at its start, and ``term`` the term for which it
+    ``writer`` is the id of the topom process that wrote this, made at its start, and ``term`` the term for which it
     leads, 0 where no other topom uses the store. ``migration_changes`` holds what an operator set over the configured
-    migration settings. Proxies are by id, fenced ones by instance.
-    ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
-    ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
-    keys moved then. ``promotions`` holds the changes of masters that are not over, by group. ``events`` are the newest
-    ones, by id (:mod:`topom.cluster.events`). ``assigned`` is whether any slot ever had a group, now or before.
-    ``leaving`` lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has
-    added or removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no
-    group, by address; none of them is in a group of the table. ``joining`` has the replicas that were not seen whole
-    yet. ``protection_lifted`` says that an operator has lifted protection mode, while that holds, and ``pause`` that
-    one has paused topom. ``placement`` is what is being applied of one, and whether that is done by itself
-    (:mod:`topom.placement`). ``priorities`` has, by address, the ``replica-priority`` that servers had which Sentinels
-    are kept from electing (:mod:`topom.masters.sentinels.electable`). ``last_fence`` is the number of the newest fence;
-    ``marked`` says which servers have fences, and ``came`` up to which fence no proxy is sure to have a server in its
-    table, by address (:mod:`topom.cluster.fences`). ``differing`` has, by address, what is known against replicas, and
-    ``offsets`` how far the masters of groups were. ``data_ids`` has, by group, what its data is known by once it has no
-    keys of others, and ``sweeping``, by address, the sweeps that may be deleting such keys
+    migration settings. Proxies are by id, fenced ones by instance. ``skipped`` holds the slots whose actions step aside
+    until an operator retries them, and why they do. ``moved`` says when each slot that was ever moved last came to
+    rest, in seconds since 1970, UTC; ``speed`` how fast keys moved then. ``promotions`` holds the changes of masters
+    that are not over, by group. ``events`` are the newest ones, by id (:mod:`topom.cluster.events`). ``assigned`` is
+    whether any slot ever had a group, now or before. ``leaving`` lists what is leaving. ``sentinels`` are the addresses
+    of the Sentinels, once an operator has added or removed one; None until then, while those in the settings count.
+    ``pool`` holds the servers that are in no group, by address; none of them is in a group of the table. ``joining``
+    has the replicas that have not been seen whole yet. ``protection_lifted`` says that an operator has lifted
+    protection mode, while that holds, and ``pause`` that one has paused topom. ``placement`` is the placement under
+    way, and whether topom places by itself (:mod:`topom.placement`). ``priorities`` has, by address, the former
+    ``replica-priority`` of servers that Sentinels are kept from electing (:mod:`topom.masters.sentinels.electable`).
+    ``last_fence`` is the number of the newest fence; ``marked`` says which servers have fences. ``came`` has, by
+    address, the number of a fence: the proxies fenced up to it may not have the server in their tables
+    (:mod:`topom.cluster.fences`). ``differing`` has, by address, what is known against replicas, and ``offsets`` has
+    how far the masters of groups were. ``data_ids`` has, by group, the id of its data once a scan has found no foreign
+    key there, and ``sweeping``, by address, the sweeps that may be deleting such keys
     (:mod:`topom.migration.sweeping`). ``unwatched`` has the servers that came to their groups since every proxy was
     last known to have the table (:mod:`topom.proxies.standdown`). ``run_ids`` has, by address, the run id under which
     each known server was last seen (:mod:`topom.servers.identities`).
@@ -302,20 +304,20 @@ class ClusterState:
     sweeping: Mapping[str, str] = field(default_factory=dict)
 
     def with_assigned(self) -> ClusterState:
-        """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
+        """This state, in which :attr:`assigned` is true if it was so before, or if its table says so."""
         assigned = self.assigned or any(slot.destination_id != OFFLINE for slot in self.table.slots)
         return self if assigned is self.assigned else replace(self, assigned=assigned)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
-        """The migration settings that hold: the configured ones, and over them what an operator set.
+        """The migration settings that hold: the configured ones, with what an operator set over them.
 
-        What was set by a topom of a version that has more settings is passed over.
+        Settings that only another version knows are passed over.
         """
         held = asdict(configured)
         return MigrationSettings(**{name: self.migration_changes.get(name, held[name]) for name in held})
 
     def halt(self, configured: MigrationSettings) -> Halt | None:
-        """Why no keys move now but those that clients ask for; None if they may."""
+        """Why no keys move now except those that clients ask for; None if keys may move."""
         if self.pause is not None:
             why = self.pause.reason
             return Halt(why.kind, why.what, why.to_do, since=why.since)
@@ -324,12 +326,12 @@ class ClusterState:
 
 
 def leaving_nodes(state: ClusterState) -> frozenset[str]:
-    """Names of the nodes that are on their way out."""
+    """Names of the nodes that are leaving."""
     return frozenset(entry.id for entry in state.leaving.values() if entry.kind == "node")
 
 
 def leaving_servers(state: ClusterState) -> frozenset[str]:
-    """Addresses of the servers that are on their way out, by themselves or with their nodes."""
+    """Addresses of the servers that are leaving, by themselves or with their nodes."""
     listed = {entry.id for entry in state.leaving.values() if entry.kind == "server"}
     nodes = leaving_nodes(state)
     if nodes:
@@ -343,7 +345,7 @@ def leaving_servers(state: ClusterState) -> frozenset[str]:
 
 
 def leaving_groups(state: ClusterState) -> frozenset[int]:
-    """Ids of the groups that are on their way out."""
+    """Ids of the groups that are leaving."""
     return frozenset(int(entry.id) for entry in state.leaving.values() if entry.kind == "group")
 
 

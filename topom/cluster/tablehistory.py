@@ -10,16 +10,16 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 
 TABLES_KEPT = 64
-"""Tables from which changes can be told; from older ones, the whole table is."""
+"""How many tables are kept to tell changes from. A client with an older table gets the whole new one."""
 
 
 class TableHistory:
-    """The last tables of this topom, the newest last. Each answer is put into words once, however many ask for it."""
+    """The last tables of this topom, the newest last. Each answer is encoded once, for all who ask for it."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._before: deque[SlotTable] = deque(maxlen=TABLES_KEPT - 1)
-        self._answers: dict[int | None, str] = {}  # by the epoch that is known
+        self._answers: dict[int | None, str] = {}  # by the epoch that the client knows
         ledger.listen(self._changed)
 
     @property
@@ -33,11 +33,11 @@ class TableHistory:
             self._answers.clear()
 
     def answer(self, epoch: int) -> str:
-        """What makes the newest table of the one of ``epoch``, as JSON.
+        """The changes from the table of ``epoch`` to the newest one, as JSON.
 
         ``{"since", "epoch", "slots", "groups", "removed_groups"}``: slots and groups that changed, in their wire form,
-        and ids of groups that are gone. ``since`` is ``epoch``; or, if a table of that epoch is not known, None, and
-        all slots and groups are given.
+        and ids of groups that are gone. ``since`` is ``epoch``. If the table of that epoch is not known, ``since`` is
+        None, and all slots and groups are given.
         """
         old = next((table for table in (*self._before, self.table) if table.epoch == epoch), None)
         since = old.epoch if old else None

@@ -1,9 +1,9 @@
 """The operations on groups, servers and slots: pure functions from one slot table to the next.
 
-Each takes the table as it is and the ``epoch`` that the outcome would have, and returns the new table, or
-the very same object when there is nothing to change. Nothing here waits, stores or tells anybody: the ledger
-runs these one at a time against what is stored, so that two operators, or an operator and a running batch,
-never work from the same table (**epochs**).
+Each takes the table as it is and the ``epoch`` that the outcome would have. It returns the new table, or the very same
+object when there is nothing to change. Nothing here waits, stores or tells anybody. The ledger runs these functions one
+at a time against what is stored. So two operators, or an operator and a running batch, never work from the same table
+(**epochs**).
 """
 
 import re
@@ -37,14 +37,14 @@ from topom.errors import (
 MAXIMUM_GROUP_ID = 9999
 DATACENTER = re.compile(r"[A-Za-z0-9._-]{0,64}")
 NODE = re.compile(r"[A-Za-z0-9._:-]{0,64}")
-"""Hosts of addresses are names of nodes too, those of IPv6 among them."""
+"""The host of an address can be the name of a node, also an IPv6 one."""
 
 _UNTOUCHED = (SlotState.PREPARING, SlotState.PREPARED)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One slot's way from ``source`` (a group id, :data:`OFFLINE` when nobody owned it) to group ``target``."""
+    """One slot's way from ``source`` (a group id, :data:`OFFLINE` for a slot without an owner) to group ``target``."""
 
     slot: int
     source: int
@@ -66,7 +66,7 @@ def parse_address(address: str) -> tuple[str, int]:
 def leads_elsewhere(address: str, reader: str) -> str:
     """Why an address would lead the server at ``reader`` to itself, or to its own machine; empty if it does not.
 
-    A server is told of another by its address: 127.0.0.1 is the machine of whoever reads that.
+    A server hears of another one by its address, and each reader takes 127.0.0.1 for its own machine.
     """
     if not _is_loopback(address) or _is_loopback(reader):
         return ""
@@ -143,14 +143,14 @@ def add_server(
 
 
 def set_datacenter(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str) -> SlotTable:
-    """A server said to be in a datacenter; an empty name takes back what was said."""
+    """The table in which a server is in a datacenter; an empty name takes back what was said."""
     return set_place(table, epoch, group_id, address, datacenter, None)
 
 
 def set_place(
     table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str | None, node: str | None
 ) -> SlotTable:
-    """A server said to be in a datacenter and on a node; None leaves it as it is, an empty name takes back what was."""
+    """The table in which a server is in a datacenter and on a node. None leaves either as it is; "" takes it back."""
     new = group = _group_with(table, group_id, address)
     if datacenter is not None:
         new = _in_datacenter(new, address, datacenter)
@@ -162,8 +162,8 @@ def set_place(
 def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
     """The table without this server.
 
-    The master of a group that is in use stays, for nobody else has its data; and so does one with replicas: the first
-    of these would be named the master, and takes no writes.
+    The master of a group that is in use stays, for nobody else has its data. A master with replicas stays, too: the
+    table would name the first replica the master, and a replica takes no writes.
     """
     group = _group_with(table, group_id, address)
     _require_unlocked(table, group_id)
@@ -186,9 +186,9 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
 
 
 def lock_group(table: SlotTable, epoch: int, group_id: int, lost: bool = False) -> SlotTable:
-    """A group locked, for another of its servers to become its master. None of its slots may be in motion.
+    """A group locked, so that another of its servers can become its master. None of its slots may be in motion.
 
-    Unless the master is ``lost``: then nobody waits for what it owes either.
+    If the master is ``lost``, slots may be in motion, for then nobody waits for replies that it owes.
     """
     _require_unlocked(table, group_id)
     if not lost:
@@ -203,8 +203,10 @@ def unlock_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
 
 
 def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
-    """A replica made its group's master, before the former one, and the group unlocked. The caller has seen to it that
-    the servers agree, and that no proxy uses the former master any more."""
+    """A replica made its group's master, in front of the former one, and the group unlocked.
+
+    The caller makes sure that the servers agree, and that no proxy uses the former master.
+    """
     group = _group_with(table, group_id, address)
     if address == group.master:
         return unlock_group(table, epoch, group_id)
@@ -214,7 +216,7 @@ def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTa
 
 
 def _with_other_master(slots: Iterable[Slot], group_id: int, epoch: int) -> list[Slot]:
-    """Those of these slots that are on their way from or to a group that gets another master."""
+    """The slots among these that are on their way from or to a group that gets another master."""
     return _changed(
         (
             slot
@@ -228,7 +230,7 @@ def _with_other_master(slots: Iterable[Slot], group_id: int, epoch: int) -> list
 
 
 def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
-    """Offline slots given to a group at once. The caller has seen to it that no proxy uses a former owner."""
+    """Offline slots given to a group at once. The caller makes sure that no proxy uses a former owner."""
     chosen = [table.slots[slot] for slot in slots]
     _require_servers(table, group_id)
     owned = [
@@ -241,7 +243,7 @@ def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) ->
 
 
 def move(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
-    """Slots put on their way to a group. One that only waits to be moved is given the new target, or its rest."""
+    """Slots put on their way to a group. A slot that only waits to be moved gets the new target, or comes to rest."""
     chosen = [table.slots[slot] for slot in slots]
     _require_servers(table, group_id)
     offline_ids = [slot.id for slot in chosen if slot.group_id == OFFLINE]
@@ -281,7 +283,7 @@ def begin(
 
 
 def begin_anew(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
-    """Slots in ``preparing`` put back to ``pending``: of which no key has moved. Raises as :func:`advance`."""
+    """Slots in ``preparing`` put back to ``pending``. No key of theirs has moved. Raises as :func:`advance`."""
     chosen = _in_state(table, slots, SlotState.PREPARING)
     return with_slots(table, epoch, _changed(chosen, Slot.begin_anew))
 
@@ -291,7 +293,7 @@ def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotStat
 
     Raises:
         SlotsInAction: when a slot is in another state, so that a step that came too late changes nothing.
-        SlotStateError: no slot goes from ``before`` to ``after`` on this course.
+        SlotStateError: on this course a slot cannot go from ``before`` to ``after``.
         GroupLocked: for a lock, when a server of one of the groups is being made its master.
     """
     chosen = _in_state(table, slots, before)
@@ -306,10 +308,10 @@ def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
 
 
 def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
-    """Migrating slots that are to be turned round, locked for it: source and target have changed places.
+    """Migrating slots that are to be turned round, locked for that, with source and target exchanged.
 
     Raises:
-        SlotsInAction, GroupLocked: as :func:`advance` does, the first also for slots that nobody cancelled.
+        SlotsInAction, GroupLocked: as :func:`advance` does; SlotsInAction also for slots that nobody cancelled.
     """
     chosen = _in_state(table, slots, SlotState.MIGRATING)
     _require_unlocked_ends(table, chosen)
@@ -336,11 +338,11 @@ def unlock_all(table: SlotTable, epoch: int) -> SlotTable:
 
 
 def taken_over(table: SlotTable, epoch: int) -> SlotTable:
-    """A table of a version whose actions have no epoch and no run ids, as one of this version. What has moved no key
-    yet begins anew.
+    """A table of this version, from one whose actions have no epoch and no run ids. A slot of which no key has moved
+    begins anew.
 
     Raises:
-        MovesUnderWay: of some slots keys are on two servers, and which processes those were is not known.
+        MovesUnderWay: some slots have keys on two servers, and it is not known which processes those servers were.
     """
     begun = [slot for slot in table.slots if slot.action and slot.action.state != SlotState.PENDING]
     former = [slot for slot in begun if slot.action and not slot.action.epoch]
@@ -366,7 +368,7 @@ def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[
 
 
 def _changed(slots: Iterable[Slot], change: Callable[[Slot], Slot]) -> list[Slot]:
-    """Each of these slots as ``change`` makes it. Those to which the same happens go on sharing their actions."""
+    """Each of these slots as ``change`` makes it. Slots that change in the same way go on sharing an action."""
     known: dict[tuple[int, Action | None], Slot] = {}
     new: list[Slot] = []
     before: Slot | None = None
@@ -397,7 +399,10 @@ def _group_with(table: SlotTable, group_id: int, address: str) -> Group:
 
 
 def require_place(datacenter: str, node: str) -> None:
-    """Raise :class:`InvalidDatacenter` or :class:`InvalidNode` for a name that none may have; empty ones are none."""
+    """Raise :class:`InvalidDatacenter` or :class:`InvalidNode` for a name that is not allowed.
+
+    An empty name means none.
+    """
     if not DATACENTER.fullmatch(datacenter):
         raise InvalidDatacenter(
             f"{datacenter!r} is no name for a datacenter; take up to 64 letters, digits, dots, hyphens and underscores"
@@ -460,7 +465,7 @@ def _require_unlocked(table: SlotTable, group_id: int) -> None:
 
 
 def _require_unlocked_ends(table: SlotTable, slots: Iterable[Slot]) -> None:
-    """**drained**: of a group whose master is lost nobody waits for replies: a lock of its slots would say nothing."""
+    """**drained**: nobody waits for replies of a lost master, so a lock of its group's slots would prove nothing."""
     ends = {id for slot in slots for id in (slot.group_id, slot.action.target_id if slot.action else slot.group_id)}
     for group_id in ends:
         _require_unlocked(table, group_id)
@@ -472,7 +477,7 @@ def _require_servers(table: SlotTable, group_id: int) -> None:
 
 
 def _require_rest(slots: Iterable[Slot]) -> None:
-    """Raise for slots that proxies may know to be in motion; a pending one is known to nobody and may change."""
+    """Raise for slots that proxies may know to be in motion. No proxy knows of a pending one, so that may change."""
     busy = [slot.id for slot in slots if slot.action is not None and slot.action.state != SlotState.PENDING]
     if busy:
         raise SlotsInAction(f"slots {ranges.show(busy)} are being moved; wait until that is done")

@@ -13,13 +13,13 @@ LONGEST_SECONDS = 60.0
 
 
 class TooManyWaiters(Unavailable):
-    """As many requests wait already as may."""
+    """As many requests wait as are allowed."""
 
     kind = Kind.BUSY
 
 
 class Waiters:
-    """Whoever waits for the state to be such and such.
+    """The requests that wait until something holds of the state.
 
     Args:
         limit: how many may wait at a time; one more is refused.
@@ -34,18 +34,18 @@ class Waiters:
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """How many requests wait now."""
         return len(self._waiting)
 
     @property
     def released(self) -> bool:
-        """Whether nobody waits any longer."""
+        """Whether all requests have been let go."""
         return self._released
 
     async def until(self, holds: Callable[[ClusterState], bool], seconds: float) -> bool:
-        """Wait until the stored state is such that ``holds``; False if it is not within these seconds.
+        """Wait until ``holds`` is true for the stored state; False if it is not within these seconds.
 
-        Seconds of 0 or less do not wait, and are never refused.
+        A call with 0 seconds or less does not wait, and is never refused.
 
         Raises:
             TooManyWaiters: too many wait already.
@@ -71,7 +71,7 @@ class Waiters:
         return holds(self._ledger.state)
 
     def release(self) -> None:
-        """Nobody waits any longer, now and from now on: topom is about to stop."""
+        """Let all requests go, and have none wait from now on: topom is about to stop."""
         self._released = True
         self._wake()
 

@@ -1,35 +1,35 @@
-"""Which servers have failed, judged from several views: topom's own, and those of the proxies that use them.
+"""Which servers have failed, judged from several views: topom's own, and those of the proxies that use the servers.
 
 A *view* is what one process says of the servers: for how long each has not answered it. A server is
 
-- ``unknown``: topom itself has not looked at it yet, which is so right after its start and for a new server. Nobody
-  decides anything upon that;
+- ``unknown``: topom itself has not looked at it yet. That is so right after topom's start, and for a new server.
+  Nothing is decided by it;
 - ``alive``: it answers everybody whose view is fresh;
-- ``suspected``: it has not answered somebody for ``suspect_seconds``;
-- ``failed``: it has not answered the majority of those whose views are fresh for ``fail_seconds``.
+- ``suspected``: it has not answered some process for ``suspect_seconds``;
+- ``failed``: for ``fail_seconds`` it has not answered the majority of the processes with fresh views.
 
-A view is what its process has seen itself by the time that it said so, and is fresh for ``fresh_seconds`` after it
-came. So one that is late takes no part: delays make nobody suspected. One cut link makes a server suspected for who is
-behind it, and does not fail it. topom alone fails no server as long as there are proxies, heard of yet or not: it may
-be topom that is cut off. A server that dies is found failed within ``fail_seconds``, and as long as questions and
-reports take.
+A view is what its process itself had seen when it reported, and is fresh for ``fresh_seconds`` after it came. A view
+that is late takes no part, so delays make no server suspected. If one link is cut, the process behind it suspects the
+server, but the server does not fail. topom alone fails no server as long as there are proxies, even ones that it has
+not heard yet: it may be topom that is cut off. A server that dies is found failed after ``fail_seconds`` and the time
+that questions and reports take.
 
-The way back takes somebody's word, so that reports that are late change nothing back and forth. Who has not heard a
-server is held to it until it says otherwise, or is *gone*: nothing came from it for ``gone_seconds``. So
+The way back needs a report, so that late reports do not change the condition back and forth. A process that has not
+heard a server is held to that until it says otherwise, or is *gone*: nothing came from it for ``gone_seconds``. So
 
-- a suspected server is alive once all that suspected it hear it, or are gone;
-- a failed one is so no more once as many hear it as are held to not hearing it. Until nobody suspects it any more,
-  those that heard it are held to that, too: where half can reach a server, it does not fail again and again.
+- a suspected server is alive once all processes that suspected it hear it, or are gone;
+- a failed server is back once as many processes hear it as are held to not hearing it. Until no process suspects it,
+  those that heard it are held to that, too. So a server that half of them can reach does not fail again and again.
 
-Nobody knows how long ago a view was said that comes now. Right after a server has failed, or has come back, a word on
-the other side counts only from who said the opposite before, and so has seen the change; what comes ``late_seconds``
-later has been said since, and counts from everybody.
+Nobody knows how old a view is when it comes. Right after a server has failed, or has come back, a view that says the
+opposite counts only from a process that had said otherwise before, and so has seen the change. A view that comes
+``late_seconds`` later was made after the change, and counts from every process.
 
-A view says only what is not well: of the servers that its process asks, it names those that are silent and those that
-have never answered; it hears all others. So what a view costs grows with the servers that fail, and not with all.
-Which servers a process asks is said by the epoch of its table: those that were in the table by then.
+A view says only what is not well. Of the servers that its process asks, it names those that are silent and those that
+have never answered; the process hears all others. So the cost of a view grows with the servers that fail, and not with
+all servers. The epoch of a process's table says which servers it asks: those that were in the table at that epoch.
 
-Pure: whoever uses it brings the time.
+Pure: the caller brings the time.
 """
 
 import math
@@ -62,21 +62,21 @@ class DetectorSettings:
 
     @property
     def late_seconds(self) -> float:
-        """How long a view may have been on its way."""
+        """How long a view may be on its way."""
         return 2 * self.fresh_seconds
 
     @property
     def gone_seconds(self) -> float:
-        """After so long without a view, its process is held to nothing any more."""
+        """After so long without a view, its process is gone, and is held to nothing."""
         return 3 * self.fresh_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is thought of a server, and by how many: ``silent`` of ``views`` views have it failed.
+    """The condition of a server, and how many find it failed: ``silent`` of ``views`` views.
 
-    Those are the fresh ones, and older ones of processes that are held to not hearing it.
-    ``doubted``: the majority of fresh views has it at least suspected, so that it may be about to fail.
+    The views are the fresh ones, and older ones of processes that are held to not hearing it. ``doubted``: in the
+    majority of fresh views the server is at least suspected, so it may be about to fail.
     """
 
     condition: Condition
@@ -87,11 +87,11 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What a process said, when that came, and when it last said otherwise than before whether it hears a server.
+    """What a process said, when that came, and for each server when it last changed its word on whether it hears it.
 
-    ``epoch``: of the table whose servers it asks. ``silent``: for how long those have been silent that it does not
-    hear. ``unanswered``: servers that have never answered it; of these it says nothing but what is in ``silent``, for
-    it may have begun to ask when it says they fell silent.
+    ``epoch``: the epoch of the table whose servers it asks. ``silent``: how long each server that it does not hear has
+        been silent. ``unanswered``: servers that have never answered it. Of these it says only what is in ``silent``,
+        for the silence may only have begun when it began to ask.
     """
 
     at: float
@@ -102,7 +102,7 @@ class _View:
 
     @property
     def odd(self) -> frozenset[str]:
-        """Servers of which it says anything but that it hears them."""
+        """All servers except those that it hears."""
         return self.unanswered | self.silent.keys()
 
 
@@ -114,17 +114,18 @@ class Detector:
         self._views: dict[str, _View] = {}
         self._expected: set[str] = set()
         self._servers: dict[str, float] = {}
-        """The servers that are judged, and the epoch since which processes ask each; infinity if only topom does."""
+        """Servers that are judged, each with the epoch since which processes ask it; infinity if only topom asks."""
         self._odd: Counter[str] = Counter()
-        """How many views say of a server anything but that they hear it."""
+        """For each server, how many views say anything except that they hear it."""
         self._changes: dict[str, tuple[bool, float]] = {}
-        """Of each server that has failed, until all hear it again: whether it still does, and since when that is so."""
+        """For each server that has failed, until all hear it again: whether it is failed now, and since when."""
 
     def judge_only(self, servers: Mapping[str, float]) -> None:
         """Judge these servers, and forget all others.
 
         Args:
-            servers: by address, the epoch of the first table since it was in none; infinity for one that is in none.
+            servers: for each address, the epoch of the table with which the server came in; infinity for a server in no
+                table.
         """
         self._servers = dict(servers)
         self._changes = {server: change for server, change in self._changes.items() if server in servers}
@@ -132,18 +133,18 @@ class Detector:
     def report(
         self, viewer: str, silent: Mapping[str, float], now: float, epoch: float, unanswered: Collection[str] = ()
     ) -> None:
-        """Take a view, as its process says it ``now``.
+        """Take the view that a process reports ``now``.
 
         Args:
             silent: seconds since the latest answer of each server that has been silent for ``suspect_seconds``.
-            epoch: of the table whose servers it asks; infinity for who asks all.
+            epoch: the epoch of the table whose servers it asks; infinity for a process that asks all.
             unanswered: servers that have never answered it.
         """
         before = self._views.get(viewer)
         view = _View(now, epoch, silent, frozenset(unanswered), {})
         if before is not None:
             late = self._settings.late_seconds
-            # What turned so long ago counts like all else that this view says.
+            # After so long, a changed word counts like all else in this view.
             turned = {server: at for server, at in before.turned.items() if now < at + late}
             for server in before.silent.keys() | silent.keys():
                 was, is_now = self._silence(before, server), self._silence(view, server)
@@ -157,17 +158,16 @@ class Detector:
             self._expected.add(viewer)
 
     def keep_only(self, viewers: Iterable[str]) -> None:
-        """Expect these views, whether they have come yet or not, and forget those of all others, members no more."""
+        """Expect the views of these members, whether they have come yet or not, and forget all other views."""
         self._expected = {*viewers} - {OWN}
         for viewer in self._views.keys() - self._expected - {OWN}:
             self._odd.subtract(self._views.pop(viewer).odd)
 
     def silence(self, server: str, now: float) -> float:
-        """For how long a server has been silent at least, by the proxy that heard it last; by topom's own view without.
-
-        Until then it may have acknowledged writes. A proxy that has just begun to ask, and was not answered, says
-        nothing of that. Where it is not known of any whether it was, as of all when topom has begun just now, the one
-        in the middle counts: single ones may have begun just now, or have been cut off for long.
+        """How long a server has been silent at least, by the proxy that heard it last, or by topom's own view without
+        proxies. Until then it may have acknowledged writes. A proxy that has just begun to ask, and was not answered,
+        says nothing of that. If it is not known of any proxy whether the server answered it, as right after topom's own
+        start, the silence in the middle counts: single proxies may have begun just now, or have been cut off for long.
         """
         others, answered = [], []
         for viewer, view in self._views.items():
@@ -186,9 +186,10 @@ class Detector:
         return silence + now - own.at if own is not None and silence is not None else 0.0
 
     def judge_all(self, now: float) -> tuple[Mapping[str, Judgement], Judgement]:
-        """What is thought at ``now`` of servers that somebody does not hear, or has not heard until lately; of others.
+        """The judgements at ``now``: of servers that some process does not hear, or did not until lately; and of all
+        others.
 
-        It is remembered: no earlier time may follow.
+        The outcome is remembered, so no earlier time may follow.
         """
         odd = [server for server, views in self._odd.items() if views and server in self._servers]
         found = {server: self.judge(server, now) for server in sorted({*odd, *self._changes})}
@@ -201,15 +202,15 @@ class Detector:
         return silence < self._settings.suspect_seconds
 
     def _silence(self, view: _View, server: str) -> float | None:
-        """For how long a server has been silent by a view, 0 if it is heard; None if that says nothing of it."""
+        """How long a server has been silent by a view, 0 if the process hears it; None if the view does not tell."""
         since = self._servers.get(server)
-        # Before its table had the server, it did not ask it.
+        # The process did not ask the server before its table had it.
         if since is None or view.epoch < since:
             return None
         return view.silent.get(server, None if server in view.unanswered else 0.0)
 
     def judge(self, server: str, now: float) -> Judgement:
-        """What is thought of a server at ``now``, which is remembered: no earlier time may follow."""
+        """The judgement of a server at ``now``. It is remembered, so no earlier time may follow."""
         settings = self._settings
         failed, changed_at = self._changes.get(server, (False, -math.inf))
         fresh = others_fresh = doubting = silent = silent_anew = hearing_anew = held = held_silent = held_hearing = 0

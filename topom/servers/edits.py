@@ -1,7 +1,8 @@
-"""Operators' changes of groups and servers in the slot table: the one way by which servers come into a group.
+"""Operators' changes of groups and servers in the slot table: the one way in which operators bring servers into a
+group.
 
-Each is a pure function of :mod:`topom.cluster.topology`. What a change brings with it is stored by the same write: new
-replicas are joining, and are known by their run ids (**run-id**).
+Each is a pure function of :mod:`topom.cluster.topology`. What follows from a change is stored by the same write: new
+replicas are joining, and have their run ids (**run-id**).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ log = structlog.get_logger(__name__)
 NOBODY_NEW: Mapping[str, str] = MappingProxyType({})
 
 TableChange = Callable[[SlotTable, int], SlotTable]
-"""From the table, and the epoch that a changed one has to have, to the next table; or the same object."""
+"""Gets the table, and the epoch for a changed one. Gives the next table, or the same object for no change."""
 
 
 class Edits:
@@ -37,11 +38,11 @@ class Edits:
         """Change the table as ``make`` says; the table that then holds.
 
         Args:
-            wipe: whether the keys may be lost that new replicas hold.
-            run_ids: of new servers, by address (:meth:`topom.servers.identities.Identities.admit`).
+            wipe: whether the keys that new replicas hold may be lost.
+            run_ids: the run ids of new servers, by address (:meth:`topom.servers.identities.Identities.admit`).
 
         Raises:
-            SameServer: a new server is one that topom has by another name.
+            SameServer: topom has a new server already, by another name.
             TopomError: as ``make`` and :meth:`topom.cluster.ledger.Ledger.change`.
         """
 
@@ -53,7 +54,7 @@ class Edits:
         return (await self._ledger.change(change)).table
 
     async def edit_slots(self, make: TableChange) -> tuple[int, list[int]]:
-        """As :meth:`edit`; the epoch that then holds, and ids of the slots that changed."""
+        """As :meth:`edit`; gives the epoch that then holds, and ids of the slots that changed."""
         changed: list[int] = []
 
         def tracked(table: SlotTable, epoch: int) -> SlotTable:

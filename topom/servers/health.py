@@ -1,6 +1,6 @@
-"""The servers' conditions: topom's own questions to them, and what proxies report, put to the detector.
+"""The servers' conditions: the detector gets the answers to topom's own questions, and what proxies report.
 
-Servers of the pool are asked too. Proxies do not know them, so that they are suspected at most, and not failed.
+Servers of the pool are asked too. Proxies do not know these servers, so they may be suspected, but never fail.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ from topom.servers.readings import Replication, read_replication
 log = structlog.get_logger(__name__)
 
 REPLICATION = ("INFO", "replication")
-"""What servers are asked: whether they answer, and how they stand."""
+"""What servers are asked: it shows whether they answer, and how their replication is."""
 LOOK_SECONDS = 0.25
 """How often the conditions are judged."""
 REST = 3
-"""For how many times as long as judging took nothing is judged after: where many fail at a time, the rest goes on."""
+"""The pause after judging, in multiples of the time that judging took. So all else goes on when many servers fail."""
 UNKNOWN = Judgement(Condition.UNKNOWN, 0, 0)
 NOTE_SECONDS = 1.0
-"""How long events of conditions wait for a write to take them along: what is done about a failure does not wait."""
+"""How long events of conditions wait for a write to take them along. The failover itself does not wait for them."""
 
 Heard = Callable[[str, str], None]
-"""Told of a server that answers: its address, and its run id."""
+"""Called with the address and the run id of a server that answers."""
 
 
 class Health:
     """The servers of one topom.
 
     Args:
-        probe_seconds: between two questions to a server.
+        probe_seconds: the time between two questions to a server.
         timeout_seconds: how long it may take to answer.
     """
 
@@ -61,11 +61,11 @@ class Health:
         )
         self._probing = self._begin_probing()
         self._judged: Mapping[str, Judgement] = {}
-        """What was thought, at the latest look, of servers that not everybody hears."""
+        """The judgements of the latest look, for servers that not every process hears."""
         self._well = Judgement(Condition.UNKNOWN, 0, 0)
-        """What was thought of all others."""
+        """The judgement of all other servers."""
         self._since: dict[str, float] = {}
-        """The servers, and the epoch since which proxies ask each."""
+        """The servers, and for each the epoch since which proxies ask it."""
         self._looked_at: frozenset[str] = frozenset()
         self._silent: Mapping[str, float] = {}
         self._unanswered: frozenset[str] = frozenset()
@@ -77,17 +77,17 @@ class Health:
         self._listeners.append(heard)
 
     def heard(self, proxy_id: int, asked: int | None, silent: Mapping[str, float], unanswered: Collection[str]) -> None:
-        """A proxy says which servers do not answer it, of those in its table of epoch ``asked``; None: it has none.
+        """Take a proxy's word on which servers of its table of epoch ``asked`` do not answer it; None: it has no table.
 
-        A proxy that is no member any more has no view. Nor has one with a newer table than there is, as after a backup
-        was restored: nobody knows which servers that had.
+        A proxy that is not a member has no view. Neither has a proxy with a newer table than topom's, which may be
+        after a backup was restored: nobody knows which servers that table had.
         """
         state = self._ledger.state
         if asked is not None and asked <= state.table.epoch and proxy_id in state.proxies:
             self._detector.report(str(proxy_id), silent, asyncio.get_running_loop().time(), asked, unanswered)
 
     def of(self, server: str) -> Judgement:
-        """What is thought of a server; ``unknown`` until it has been looked at."""
+        """The judgement of a server; ``unknown`` until topom has looked at it."""
         if server not in self._looked_at:
             return UNKNOWN
         return self._judged.get(server, self._well)
@@ -101,15 +101,15 @@ class Health:
         return self.of(server).condition is Condition.ALIVE
 
     def has_failed(self, server: str) -> bool:
-        """Whether the majority of views has it that a server does not answer."""
+        """Whether a server does not answer by the majority of views."""
         return self.of(server).condition is Condition.FAILED
 
     def hears(self, server: str) -> bool:
-        """Whether a server answers this topom itself, whatever others say of it."""
+        """Whether a server answers this topom itself; what others say does not matter."""
         return server in self._looked_at and server not in self._silent and server not in self._unanswered
 
     def replication(self, server: str, seconds: float) -> Replication | None:
-        """What a server has said of its replication, asked no more than so many seconds ago; None if nothing."""
+        """A server's answer about its replication, if it was asked at most so many seconds ago; else None."""
         said = self._probing.said(server, seconds)
         if said is None:
             return None
@@ -119,7 +119,7 @@ class Health:
             return None
 
     def silence(self, server: str) -> float:
-        """For how long a server has been silent, as the detector has it."""
+        """How long a server has been silent, by the detector."""
         return self._detector.silence(server, asyncio.get_running_loop().time())
 
     async def run(self) -> None:
@@ -128,7 +128,7 @@ class Health:
         state = self._ledger.state
         self._since = dict.fromkeys(all_servers(state.table), state.table.epoch)
         self._keep(state)
-        # Who has not reported to this topom yet may see servers that it does not.
+        # A proxy that has not reported to this topom yet may hear servers that this topom does not hear.
         self._detector.keep_only(str(proxy_id) for proxy_id in state.proxies)
         self._ledger.listen(self._changed)
         clock = asyncio.get_running_loop().time
@@ -147,7 +147,7 @@ class Health:
 
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
-        # One that has just been asked for the first time has neither answered nor been silent.
+        # A server that was just asked for the first time has neither answered nor been silent.
         self._silent, unanswered = self._probing.silent(self._suspect_seconds, self._suspect_seconds)
         self._unanswered = frozenset(unanswered)
         self._detector.report(OWN, self._silent, now, math.inf, self._unanswered)
@@ -169,7 +169,7 @@ class Health:
         say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
 
     def _tell(self, before: Mapping[str, Condition]) -> None:
-        """Have events stored of the servers that have failed, and of those that are back; one for all at a time."""
+        """Have events stored about servers that have failed or are back: one event for all of a kind and look."""
         failed, back = [], []
         for server, judged in self._judged.items():
             was = before.get(server, Condition.UNKNOWN)
@@ -186,7 +186,7 @@ class Health:
         """Ask and judge all servers of a state."""
         known = known_servers(state)
         asked = set(all_servers(state.table))
-        # One of which only topom knew until now is asked by proxies from this table on.
+        # Proxies ask a server that only topom knew until now from this table on.
         epoch = state.table.epoch
         self._since = {
             server: min(self._since.get(server, math.inf), epoch) if server in asked else math.inf for server in known

@@ -1,21 +1,22 @@
-"""Who is at an address. **run-id**: a server is its run id, which no two processes share; an address is where it was
-last seen.
+"""Which server is at an address. **run-id**: a server is its run id, which no two processes share; an address is only
+where it was last seen.
 
 ``localhost:6379`` and ``127.0.0.1:6379`` are one server, a virtual address moves from one server to another, and a name
-is resolved anew each time. Told to follow itself, a server is no master any more; a slot that goes from a server to
-itself loses its keys. So topom keeps, by address, the run id under which each server of groups and pool was last seen:
-with its first answer and after each restart (:mod:`topom.servers.health` asks), stored for whoever leads next. That a
-run id changes is a restart. That two addresses have the same one is a *conflict*: of such servers nothing is taken for
-granted, and until one of the names is removed nothing is done to them, and nothing moves to or from them.
+is resolved anew each time. A server that is told to follow itself stops being a master, and a slot that goes from a
+server to itself loses its keys. So topom keeps, by address, the run id under which each server of groups and pool was
+last seen. It takes the run id from the first answer and after each restart (:mod:`topom.servers.health` asks), and
+stores it for the next leader. A run id that changes means a restart. Two addresses with the same run id are a
+*conflict*: nothing is taken for granted about such a server. Until one of the names is removed, nothing is done to it,
+and nothing moves to or from it.
 
-- :meth:`Identities.admit` is asked at every door by which a server comes in. One that does not answer then is compared
-  as soon as it does.
-- :meth:`Identities.require` is asked by whoever is about to tell, fill, wipe or sweep a server, or to move slots to or
-  from it. It lets nobody do so before the server was compared with all others as they are now.
-- What is done to a server is done over a connection to the process that it was decided about
+- :meth:`Identities.admit` is asked wherever a server comes in. A server that does not answer then is compared as soon
+  as it does.
+- :meth:`Identities.require` is asked before a server is told something, filled, wiped or swept, and before slots move
+  to or from it. It allows none of that until the server was compared with all others as they are now.
+- What is done to a server goes over a connection to the very process that the decision was about
   (:meth:`topom.servers.replication.ServerReplication.follow`, :mod:`migrator.checks`).
 
-What cannot be seen: that two addresses lead to one server while only one of the two ever answered topom since that
+One thing cannot be seen: two addresses may lead to one server while only one of them has answered topom since that
 server was last restarted.
 """
 
@@ -40,13 +41,13 @@ from topom.servers.replication import ServerReplication, look_at_all
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between two looks at what is to be stored."""
+"""Seconds between two looks at what is to be stored."""
 NOTE_SECONDS = 1.0
 """How long the event of a conflict waits for a write to take it along."""
 FRESH_SECONDS = 5.0
-"""For how long it is not asked again whose copy a server holds: every master has to be."""
+"""How long topom does not ask again whose copy a server holds, for it has to ask every master."""
 NAMED_BY = 8
-"""Digits of a run id that are shown."""
+"""How many digits of a run id are shown."""
 
 
 class SameServer(ServerInUse):
@@ -56,20 +57,20 @@ class SameServer(ServerInUse):
 
 
 class ReplicaOfAnother(Conflict):
-    """The server holds a copy of another group than the one that it is to be in."""
+    """The server is to be in one group, and holds a copy of another group."""
 
     kind = Kind.OPERATOR
 
 
 class NotCompared(Unavailable):
-    """It is not known yet whether the server is one that topom has by another name."""
+    """It is not known yet whether topom has this server by another name."""
 
     kind = Kind.SERVER
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The run id at an address. By the event loop's clock: ``since`` when it is known, and when it was said last."""
+    """The run id at an address, ``since`` when it is known, and when it was last said, by the event loop's clock."""
 
     run_id: str
     since: float
@@ -77,7 +78,7 @@ class Seen:
 
 
 def place_of(state: ClusterState, address: str) -> str:
-    """Where topom has a server."""
+    """Words that say in which group, or in the pool, topom has a server."""
     for group in state.table.groups.values():
         if address in group.servers:
             return f"in group {group.id}"
@@ -85,7 +86,7 @@ def place_of(state: ClusterState, address: str) -> str:
 
 
 def with_run_ids(state: ClusterState, found: Mapping[str, str]) -> ClusterState:
-    """The state in which these run ids were the last ones seen, by address; only known servers' are kept."""
+    """The state in which these are the run ids seen last, by address; only those of known servers are kept."""
     known = set(known_servers(state))
     new = {**state.run_ids, **{address: run_id for address, run_id in found.items() if address in known}}
     return state if new == state.run_ids else replace(state, run_ids=new)
@@ -95,7 +96,7 @@ class Identities:
     """The servers of one topom.
 
     Args:
-        condition_of: what is thought of a server (:mod:`topom.servers.detector`).
+        condition_of: gives the condition of a server (:mod:`topom.servers.detector`).
     """
 
     def __init__(
@@ -110,11 +111,11 @@ class Identities:
         self._copies: dict[tuple[int, str, str, tuple[str, int] | None], tuple[float, str]] = {}
 
     def start(self) -> None:
-        """Follow what is stored, from now on."""
+        """Follow the stored state from now on."""
         self._ledger.listen(self._changed)
 
     async def run(self) -> None:
-        """Have stored what was seen, and tell of conflicts, until cancelled."""
+        """Store what was seen, and tell of conflicts, until cancelled."""
         while True:
             try:
                 await self._store()
@@ -124,7 +125,7 @@ class Identities:
             await asyncio.sleep(LOOK_SECONDS)
 
     def heard(self, address: str, run_id: str) -> None:
-        """A known server says this run id now."""
+        """Note that a known server says this run id now."""
         now = asyncio.get_running_loop().time()
         known = self._seen.get(address)
         if known is not None and known.run_id == run_id:
@@ -134,7 +135,7 @@ class Identities:
             self._names = None
 
     def conflict(self, address: str) -> Reason | None:
-        """Under which other name topom has this server, and what to do; None if under none."""
+        """The other names by which topom has this server, and what to do; None if there is no other name."""
         run_id = self.run_id_of(address)
         others = [other for other in self._by_run_id().get(run_id, ()) if other != address] if run_id else []
         if not others:
@@ -151,11 +152,11 @@ class Identities:
         )
 
     def conflicts(self) -> list[tuple[str, ...]]:
-        """The addresses of each server that topom has by more than one."""
+        """For each server that topom has by more than one address, its addresses."""
         return sorted(tuple(sorted(names)) for names in self._by_run_id().values() if len(names) > 1)
 
     def doubt(self, address: str) -> Reason | None:
-        """Why it is not sure that topom has this server by no other name; None if it is."""
+        """Why topom may have this server by another name as well; None if it surely has not."""
         if conflict := self.conflict(address):
             return conflict
         if other := self._not_compared_with(address):
@@ -163,7 +164,7 @@ class Identities:
         return None
 
     def require(self, *addresses: str) -> None:
-        """Raises SameServer or NotCompared unless each of these is known to be no other server that topom has."""
+        """Raises SameServer or NotCompared unless topom surely has each of these servers by this one name only."""
         for address in addresses:
             self.require_one_name(address)
             if doubt := self.doubt(address):
@@ -177,12 +178,13 @@ class Identities:
     async def admit(
         self, servers: Sequence[str], replicas: Sequence[str], group_id: int | None, wipe: bool
     ) -> dict[str, str]:
-        """Look who the servers are that are to come in; the run ids of those that answer, to be stored with them.
+        """Look at the servers that are to come in. Gives the run ids of those that answer, to be stored with them.
 
         Args:
-            replicas: those of them that are to be filled, by their group or by one that takes them from the pool.
+            replicas: the servers that are to be filled, by their group, or later by a group that takes them from the
+                pool.
             group_id: the group that they are to be in; None for the pool.
-            wipe: whether what they hold may be lost.
+            wipe: whether the data of these servers may be lost.
 
         Raises:
             SameServer: topom has one of them by another name.
@@ -209,14 +211,14 @@ class Identities:
         return found
 
     def require_new(self, state: ClusterState, found: Mapping[str, str]) -> None:
-        """Raises SameServer if one of these, by address, is another of them, or one that topom has.
+        """Raises SameServer if two of these addresses lead to one server, or one of them to a server that topom has.
 
-        It is asked again where they are stored: another request may have brought one in meanwhile.
+        This is asked again when they are stored, for another request may have brought one in meanwhile.
         """
         names: dict[str, str] = {}
         for address in known_servers(state):
             if address not in found:
-                # What another request has brought in meanwhile was not heard yet.
+                # A server that another request brought in meanwhile was not heard yet.
                 names[self.run_id_of(address) or state.run_ids.get(address, "")] = address
         for address, run_id in found.items():
             other = names.setdefault(run_id, address)
@@ -229,7 +231,7 @@ class Identities:
                 )
 
     async def require_no_copy(self, group_id: int, server: str, told_as: As) -> None:
-        """Raises ReplicaOfAnother for a server that holds a copy of another group's data, which may not be lost."""
+        """Raises ReplicaOfAnother for a server that holds a copy of another group's data, unless that may be lost."""
         if told_as is As.SPARE:
             return
         said = await self._replication.look(server)
@@ -260,7 +262,7 @@ class Identities:
         _require_no_copy(state, group_id, server, {**answers, server: said})
 
     async def _read_all(self, addresses: Sequence[str]) -> dict[str, Reading]:
-        """What those servers say that answer."""
+        """What the servers that answer say."""
 
         async def read(address: str) -> Reading | None:
             try:
@@ -272,7 +274,7 @@ class Identities:
         return {address: one for address, one in zip(addresses, readings, strict=True) if one is not None}
 
     def _not_compared_with(self, address: str) -> str:
-        """A server that answers, and was not heard since it is known who is at this address; empty if there is none."""
+        """A server that answers, and was not heard since this address's run id is known; empty if there is none."""
         mine = self._seen.get(address)
         if mine is None:
             return address
@@ -288,7 +290,7 @@ class Identities:
         return ""
 
     def run_id_of(self, address: str) -> str:
-        """The run id under which a server was last seen; empty if it was not."""
+        """The run id under which a server was last seen; empty if it was never seen."""
         seen = self._seen.get(address)
         return seen.run_id if seen is not None else self._ledger.state.run_ids.get(address, "")
 
@@ -323,7 +325,7 @@ class Identities:
         self._seen = {address: seen for address, seen in self._seen.items() if address in known}
         now = asyncio.get_running_loop().time()
         for address in _brought_in(old, new):
-            # It was compared with all others when it was brought in.
+            # The server was compared with all others when it was brought in.
             self._seen.setdefault(address, Seen(new.run_ids[address], -math.inf, now))
 
 
@@ -333,9 +335,11 @@ def _brought_in(old: ClusterState, new: ClusterState) -> Iterable[str]:
 
 
 def _require_no_copy(state: ClusterState, group_id: int | None, server: str, said: Mapping[str, Replication]) -> None:
-    """Raises ReplicaOfAnother for a replica of another group's master, by what it follows, or by its stream of writes.
+    """Raises ReplicaOfAnother for a replica of another group's master. The master it follows, or its stream, shows
+    that.
 
-    One that has just been told has no stream yet, and an address may be right for the replica alone.
+    A replica that was just told to follow has no stream yet, so what it follows is looked at. The stream is looked at,
+    too, for the address that it follows may be right for the replica alone.
     """
     mine = said[server]
     if mine.is_master:

@@ -1,23 +1,25 @@
-"""Who may be told to follow whom: the one decision by which no last whole copy is wiped (**last-copy**).
+"""Which server may be told to follow which: the one decision that keeps the last whole copy from being wiped
+(**last-copy**).
 
-A server that is told to follow another loses whatever only it has. So whoever tells one (a change of masters, a server
-that joins or went astray, a placement, a replica that is filled anew) asks :func:`refusal` first, with what both
-servers say of themselves at that moment; :meth:`topom.servers.replication.ServerReplication.follow` is the one place
-that tells. Its counterpart for a server that leaves its group is ``departure`` of :mod:`topom.masters.choice`.
+A server that is told to follow another loses whatever only it has. That happens in a change of masters, for a server
+that joins or is a stray, in a placement, and for a replica that is filled anew. In each case :func:`refusal` is asked
+first, with what both servers say of themselves at that moment. Only
+:meth:`topom.servers.replication.ServerReplication.follow` tells servers to follow. For a server that leaves its group,
+``departure`` of :mod:`topom.masters.choice` decides likewise.
 
-What is decided upon, in this order:
+The decision looks at these things, in this order:
 
-1. *Who they are.* Two names of one process are none to follow each other; what follows is a master and has loaded its
-   data, and so has the server itself.
+1. *Who they are.* Two names of one process must not follow each other. The one to be followed must be a master, and
+   both must have loaded their data.
 2. *The operator's word* that what the server holds may be lost.
 3. *Nothing there*: a server without keys loses nothing.
-4. *As what it is told* (:class:`As`), by histories where both tell of the same one, and else by keys. A master that
-   lacks what the server has is an alarm (:class:`MasterLacks`) and not a source.
+4. *As what it is told* (:class:`As`). The histories decide if both servers tell of the same stream, and else the
+   numbers of keys. A master that lacks what the server has raises an alarm (:class:`MasterLacks`) and fills nobody.
 
-What no decision here can help: a replica that follows a master which comes back without its data asks it for
-everything by itself, and is emptied. docs/high-availability.md says what persistence that takes.
+One case no decision here can prevent. When a master comes back without its data, a replica that follows it asks for
+everything by itself, and is emptied. docs/high-availability.md says what persistence prevents that.
 
-Pure but for :class:`Alarms`.
+Pure, except for :class:`Alarms`.
 """
 
 import asyncio
@@ -36,10 +38,10 @@ from topom.servers.readings import Reading, Replication
 log = structlog.get_logger(__name__)
 
 MOST_TIMES_THE_KEYS = 2
-"""Of a server with more than so many times its master's keys an operator is asked, whatever shows that the master had
-them: it may have been emptied by mistake."""
+"""If a server has more than so many times its master's keys, an operator decides. That holds even if the histories show
+that the master had those keys: the master may have been emptied by mistake."""
 TELL_SECONDS = 60.0
-"""Between two events of one server."""
+"""Seconds between two events of one server."""
 
 
 class ServerFailed(Unavailable):
@@ -49,7 +51,7 @@ class ServerFailed(Unavailable):
 
 
 class LastCopy(Conflict):
-    """The master of the server's group is not there, and no other server is known to have as much."""
+    """The master of the server's group is away, and no other server is known to have as much."""
 
     kind = Kind.DATA
 
@@ -69,18 +71,18 @@ class MasterLacks(NotToFollow):
 
 
 class As(Enum):
-    """As what a server is told to follow, which says how much of what it holds may be lost."""
+    """In which role a server is told to follow. The role says how much of what the server holds may be lost."""
 
     SPARE = "spare"
     """An operator said that what it holds may be lost."""
     ANEW = "anew"
-    """An operator said that it is to be filled anew by its master, which holds what it is to hold."""
+    """An operator said that it is to be filled anew by its master, and that the master's data is right."""
     POOL = "pool"
-    """It comes from the pool: it is to hold nothing and to follow nobody."""
+    """It comes from the pool: it should hold nothing and follow nobody."""
     NEW = "new"
-    """It was never in the group: what it holds is to be somewhere else, too."""
+    """It was never in the group: what it holds has to be somewhere else, too."""
     AGAIN = "again"
-    """It was a whole replica and went astray: its master is to have had everything that it has."""
+    """It was a whole replica and is a stray: its master has to have had everything that it has."""
     MEMBER = "member"
     """A change of masters was about it: it may have what a failover was allowed to lose, and no more."""
 
@@ -88,10 +90,10 @@ class As(Enum):
 def refusal(
     server: str, mine: Reading, master: str, ahead: Reading, told_as: As, bound: int, sure: str = ""
 ) -> NotToFollow | None:
-    """Why a server is not to be told to follow a master; None if it may be.
+    """Why a server must not be told to follow a master; None if it may be told.
 
     Args:
-        server, master: their addresses, which say ``mine`` and ``ahead`` of themselves.
+        server, master: their addresses. ``mine`` is what the server says of itself, ``ahead`` what the master says.
         bound: how many bytes of writes a failover may lose (``ha_lag_bytes_max``).
         sure: the run id of the process that was made the master by a change of masters; empty if that is not known.
     """
@@ -120,10 +122,10 @@ def refusal(
 
 
 def still_needed(server: str, mine: Reading, master: str, ahead: Reading, bound: int) -> NotToFollow | None:
-    """Why an old copy of a group is not to be wiped, for whomever it is to follow; None if it may be.
+    """Why an old copy of a group must not be wiped, no matter which master it is to follow; None if it may be wiped.
 
     Args:
-        server, master: that of the group of which the server has a copy; they say ``mine`` and ``ahead``.
+        server, master: the server, and the master of the group of which it has a copy. They say ``mine`` and ``ahead``.
         bound: as for :func:`refusal`.
     """
     said = mine.replication
@@ -144,10 +146,10 @@ def still_needed(server: str, mine: Reading, master: str, ahead: Reading, bound:
 
 
 def lacking(mine: Replication, ahead: Replication) -> int | None:
-    """How many bytes of the writes that a server has run are not in another one's history; None if nobody knows.
+    """How many bytes of the writes that a server has run the other server's history lacks; None if nobody knows.
 
-    A server that leaves a stream, or is restarted with an RDB file (as of Redis 7.0), remembers where it was in it, and
-    each change of its data counts from there.
+    A server that leaves a stream, or is restarted with an RDB file (as of Redis 7.0), remembers where it was in the
+    stream. Each change of its data counts from there.
     """
     if mine.stream and mine.stream == ahead.stream:
         return max(0, mine.offset - ahead.offset)
@@ -163,7 +165,7 @@ def lacking(mine: Replication, ahead: Replication) -> int | None:
 
 
 def _loses_nothing(mine: Reading, ahead: Reading, told_as: As) -> bool:
-    """Whether it holds nothing, or what it holds is a copy of what its master has, with its link up."""
+    """Whether the server holds nothing, or holds a copy of what its master has, with its link up."""
     said = mine.replication
     if said.is_master:
         return not mine.keys and (not mine.replicas or told_as is As.MEMBER)
@@ -216,11 +218,11 @@ def _of_a_member(server: str, mine: Reading, master: str, ahead: Reading, bound:
     missing = lacking(mine.replication, ahead.replication)
     same = sure == ahead.run_id
     if missing is not None:
-        # One that was restarted since may have lost more than the failover did: then it is to lack nothing.
+        # A master that was restarted since may have lost more than the failover did, so then it must lack nothing.
         if missing <= (bound if same or not sure else 0):
             return None
         return _alarm(server, mine, master, ahead, f"and lacks {missing} bytes of writes that {server} has run")
-    # Nothing that was acknowledged since can be missing at the very process that was made the master.
+    # The very process that was made the master cannot lack anything that was acknowledged since.
     if ahead.keys >= mine.keys or (same and ahead.keys):
         return None
     return _alarm(server, mine, master, ahead, "and nothing shows that it ever had all of them")
@@ -239,14 +241,14 @@ def _wipe(server: str) -> str:
 
 
 class Alarms:
-    """Tells of masters that lack what their replicas have, by an event and a log line: once a minute of each server."""
+    """Tells of masters that lack what their replicas have: an event and a log line, once a minute for each server."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._told: dict[str, float] = {}
 
     def raised(self, server: str, error: MasterLacks) -> None:
-        """A server is not told to follow its master, for this reason."""
+        """Note that a server is not told to follow its master, for this reason."""
         now = asyncio.get_running_loop().time()
         at = self._told.get(server, -math.inf)
         if now < at + TELL_SECONDS:

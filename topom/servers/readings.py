@@ -1,4 +1,7 @@
-"""What a Redis server says of itself, checked where it comes in: its replication, its run id, how much it holds."""
+"""What a Redis server says of itself: its replication, its run id, how much it holds.
+
+It is checked where it comes in.
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,23 +16,23 @@ from slots.replies import Info, NotUnderstood, info_of, integer
 from topom.cluster.topology import parse_address
 
 NO_PLACE = 1
-"""What a replica gives as its offset while it knows of no stream: no command is one byte long."""
+"""The offset that a replica gives while it knows of no stream. It is no real one: no command is one byte long."""
 
 
 class ProxyAnswers(NotUnderstood):
-    """What answers is a proxy of Slotferry, which holds nothing itself."""
+    """A proxy of Slotferry answers, which holds nothing itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
     """What a server says of its replication.
 
-    ``stream`` is the id of the stream of writes that it is in, ``offset`` how many bytes of it the server has run,
-    ``following`` host and port of its master as it was told them, None for a master. ``link_up`` is whether a replica
-    is connected to its master and holds a whole copy, ``filling`` whether it is just being given one,
-    ``silent_seconds`` for how long it has not heard from its master, as far as it is connected. ``former`` is the
-    stream that it was in before its own, as far as it knows one, and ``former_offset`` how much of that it had run.
-    ``down_seconds`` is for how long a replica has been without a link, 0 if it has one or does not know.
+    ``stream`` is the id of the server's stream of writes, and ``offset`` how many bytes of that stream it has run.
+    ``following`` is host and port of its master as it was told them, None for a master. ``link_up`` is whether a
+    replica is connected to its master and holds a whole copy, and ``filling`` whether it is just being given one.
+    ``silent_seconds`` is how long a connected replica has not heard from its master. ``former`` is the server's stream
+    before this one, as far as it knows one, and ``former_offset`` how many bytes of that it had run. ``down_seconds``
+    is how long a replica has been without a link, 0 if it has one or does not know.
     """
 
     is_master: bool
@@ -45,16 +48,16 @@ class Replication:
 
     @property
     def may_be_partial(self) -> bool:
-        """Whether a replica is just being given a copy, or knows of none that it was given whole.
+        """Whether a replica is just being given a copy, or does not know of a whole one that it was given.
 
-        One that was cut off from its master amid a full copy may have emptied itself for that, and may still name the
-        stream that it was in; but it has no place in any stream, for which it says 1. (One that was given a copy of a
-        master that has written nothing since says 0.)
+        A replica that was cut off from its master amid a full copy may have emptied itself for that copy, and may still
+        name its former stream. But it has no place in any stream, and gives the offset 1 for that. (A replica with a
+        whole copy of a master that has written nothing since gives 0.)
         """
         return self.filling or (not self.is_master and not self.link_up and self.offset == NO_PLACE)
 
     def follows(self, master: str) -> bool:
-        """Whether it is a replica of the server of this address, by the very name."""
+        """Whether it is a replica of the server at this address, by exactly this address."""
         host, port = parse_address(master)
         return self.following == (host, port)
 
@@ -63,9 +66,9 @@ class Replication:
 class Reading:
     """What a server says of itself in one step (:func:`read`).
 
-    ``run_id`` is what its process calls itself, another one after each start. ``keys`` are those of all databases
-    without Slotferry's own, ``replicas`` how many follow it, ``used_memory`` in bytes. While it is ``loading`` it tells
-    only of what it has loaded.
+    ``run_id`` is the id of its process, another one after each start. ``keys`` is the number of keys in all databases
+    without Slotferry's own, ``replicas`` is how many servers follow it, and ``used_memory`` is in bytes. While a server
+    is ``loading`` it counts only what it has loaded.
     """
 
     replication: Replication
@@ -88,14 +91,15 @@ class Reading:
 
     @property
     def has_a_past(self) -> bool:
-        """Whether it holds keys or has followed another server: an empty one just started has done neither.
+        """Whether it holds keys or has followed another server. An empty server that has just started has done neither.
 
-        A group's replica has. What is at its address with nothing in it came up without its data, or is another one.
+        A group's replica has a past. A server without one at the replica's address came up without its data, or is
+        another server.
         """
         return self.keys > 0 or bool(self.replication.former.strip("0"))
 
     def why_not_wipe(self, address: str) -> str:
-        """Why it is not to be wiped unasked; empty if nothing would be lost."""
+        """Why an operator has to be asked before it is wiped; empty if nothing would be lost."""
         if self.keys:
             return f"{address} holds {self.keys} keys, which becoming a replica would delete"
         if self.following:
@@ -106,9 +110,9 @@ class Reading:
 
 
 def read_replication(said: Mapping[str, Any]) -> Replication:
-    """What INFO replication says. Raises :class:`slots.replies.NotUnderstood` for what is none."""
+    """What INFO replication says. Raises :class:`slots.replies.NotUnderstood` for any other text."""
     info = Info(said)
-    end = info.number("second_repl_offset", -1, least=-1)  # the first byte from elsewhere; -1 without a former
+    end = info.number("second_repl_offset", -1, least=-1)  # the first byte of another stream; -1 without a former one
     former = (info.text("master_replid2", ""), end - 1) if end >= 0 else ("", -1)
     stream = info.text("master_replid", "")
     following = info.following
@@ -131,9 +135,9 @@ def read_replication(said: Mapping[str, Any]) -> Replication:
 async def read(client: Redis) -> Reading:
     """What a server says of itself now, and its keys over all databases without Slotferry's own.
 
-    Whether a server is empty is decided by this number alone. Both are asked in one step: a mark that came or went in
-    between would hide a key of somebody. A server that cannot be asked for the marks, because it is just loading its
-    data for instance, has as many keys as it says.
+    This number alone decides whether a server is empty. All keys and the marks are counted in one step: a mark that
+    came or went in between would hide somebody's key. For a server that cannot be asked for the marks, for instance
+    because it is loading its data, all keys count.
 
     Raises:
         ProxyAnswers: it is a proxy.
@@ -146,7 +150,10 @@ async def read(client: Redis) -> Reading:
 
 
 def reading_of(said: Mapping[str, Any], keys: int) -> Reading:
-    """What INFO says of a server that holds so many keys. Raises as :func:`read_replication`."""
+    """The reading of a server from its INFO, and the number of keys that it holds.
+
+    Raises as :func:`read_replication`.
+    """
     info = Info(said)
     return Reading(
         read_replication(info),
@@ -159,12 +166,12 @@ def reading_of(said: Mapping[str, Any], keys: int) -> Reading:
 
 
 def is_proxy(info: Info) -> bool:
-    """Whether it was a proxy of ours that said ``info``: its section ``Slotferry`` tells of the masters behind it."""
+    """Whether ``info`` comes from a proxy of ours: its section ``Slotferry`` tells of the masters behind the proxy."""
     return "masters_without_answer" in info
 
 
 async def _ask(client: Redis) -> tuple[Info, int]:
-    """What INFO says, and how many of Slotferry's own keys there are; 0 where that cannot be asked."""
+    """What INFO says, and the number of Slotferry's own keys; 0 where that cannot be asked."""
     with suppress(ResponseError, BusyLoadingError):
         async with client.pipeline(transaction=True) as together:
             together.info()
@@ -175,7 +182,7 @@ async def _ask(client: Redis) -> tuple[Info, int]:
 
 
 def _count_keys(info: Info) -> int:
-    # last-copy: what is cut off before it comes to its keys holds nobody knows how many.
+    # last-copy: from an answer that is cut off before its keys, nobody knows how many keys there are.
     if "Keyspace" not in info.sections:
         raise NotUnderstood("INFO lacks its section Keyspace")
     return sum(info.keys_of_databases.values())

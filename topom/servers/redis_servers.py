@@ -1,6 +1,6 @@
-"""topom's own connections to the Redis servers: their status for operators, and fencing.
+"""topom's own connections to the Redis servers, for their status and for fencing.
 
-Every call has a short limit: a server that hangs costs its caller that long, never more.
+Every call has a short time limit: a server that hangs costs its caller that long, never more.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from topom.servers.readings import Reading, read
 log = structlog.get_logger(__name__)
 
 AT_ONCE = 64
-"""Servers that are asked side by side."""
+"""The most servers that are asked at a time."""
 MOST_CONNECTIONS = 8
-"""To one server."""
+"""The most connections to one server."""
 FRESH_SECONDS = 1.0
-"""For how long an answer to :meth:`RedisServers.status` is given again."""
+"""How long an answer to :meth:`RedisServers.status` is given again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fencing:
-    """What came of fencing proxies off a server: the run id of the process that has the marks, or why it has not."""
+    """The outcome of fencing at a server: the run id of the process that has the marks, or why it has not."""
 
     process: str
     refusal: str | None = None
@@ -55,7 +55,7 @@ class RedisServers:
         self._asking: asyncio.Lock = asyncio.Lock()
 
     async def status(self, addresses: Iterable[str]) -> Mapping[str, Reading | None]:
-        """What :meth:`read` says of each server, at most :data:`FRESH_SECONDS` old. Does not raise."""
+        """What :meth:`read` gives for each server, at most :data:`FRESH_SECONDS` old. Does not raise."""
         wanted = list(addresses)
         async with self._asking:
             now = asyncio.get_running_loop().time()
@@ -68,12 +68,12 @@ class RedisServers:
             return {address: self._known[address] for address in wanted}
 
     async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
-        """Cut proxies off servers, all that are wanted at a server over one connection. Does not raise."""
+        """Cut proxies off servers, with one connection for all the fences of a server. Does not raise."""
         outcomes = await asyncio.gather(*(self._fence_at(server, instances) for server, instances in wanted.items()))
         return dict(zip(wanted, outcomes, strict=True))
 
     async def strangers(self, address: str) -> list[bytes]:
-        """Names of ours under which somebody else's keys stand (:func:`slots.moving.strangers`). Does not raise."""
+        """Our names that somebody else's keys have (:func:`slots.moving.strangers`). Does not raise."""
         found: list[bytes] = []
 
         async def look(client: Redis) -> None:
@@ -83,7 +83,7 @@ class RedisServers:
         return found
 
     async def put_aside(self, address: str) -> list[bytes]:
-        """Put aside what has a wrong type under a name of ours (:func:`slots.moving.put_aside`). Does not raise."""
+        """Put aside what has one of our names and a wrong type (:func:`slots.moving.put_aside`). Does not raise."""
         found: list[bytes] = []
 
         async def look(client: Redis) -> None:
@@ -94,7 +94,7 @@ class RedisServers:
         return found
 
     async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
-        """Which of these proxies have no mark of their fence at a server, or cannot be asked about, and why.
+        """Which of these proxies' fences have no mark at a server, or cannot be asked about, and why.
 
         Does not raise.
         """
@@ -108,7 +108,7 @@ class RedisServers:
         return dict.fromkeys(instances, reason) if reason is not None else found
 
     async def unreachable(self, addresses: Iterable[str]) -> Mapping[str, str]:
-        """Why servers do not answer, by address; those that do are left out."""
+        """Why servers do not answer, by address; those that answer are left out."""
         wanted = list(addresses)
         outcomes = await asyncio.gather(*(self.guarded(address, self._ping) for address in wanted))
         return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
@@ -138,7 +138,7 @@ class RedisServers:
         await self._forget_except(())
 
     async def read(self, address: str) -> Reading | None:
-        """What a server says of itself; None when it does not answer in time, or is none. Does not raise."""
+        """What a server says of itself; None if it does not answer in time, or is not a server. Does not raise."""
         found: list[Reading] = []
 
         async def ask(client: Redis) -> None:
@@ -164,7 +164,7 @@ class RedisServers:
 
     async def guarded(self, address: str, work: Any) -> str | None:
         """Run ``work`` with the server's client, in time; the reason when that fails."""
-        # bounded: whoever comes when all connections to a server are in use waits; the pool would refuse it.
+        # bounded: a call waits while all connections to a server are in use; the pool would refuse it.
         async with self._turns.setdefault(address, asyncio.Semaphore(MOST_CONNECTIONS)), self._places:
             try:
                 async with asyncio.timeout(self._timeout):
@@ -176,7 +176,7 @@ class RedisServers:
             except TopomError:
                 raise
             except Exception as error:
-                # No answer of a server is more than a failure of that server.
+                # Whatever a server answers, it is a failure of that server alone.
                 log.exception("server_not_understood", server=address)
                 return f"what it answers is not understood ({type(error).__name__}); topom's log says more"
         return None

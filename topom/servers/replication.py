@@ -19,9 +19,9 @@ from topom.servers.readings import Reading, Replication, read, read_replication
 Answer = TypeVar("Answer")
 
 REPLICAOF = "SLAVEOF"
-"""The name that servers of all versions know."""
+"""The name of the setting that servers of all versions know."""
 PRIORITY = "slave-priority"
-"""Likewise: the setting by which Sentinels choose among replicas. Of 0, they never elect the server."""
+"""Likewise: the setting by which Sentinels choose among replicas. They never elect a server with 0."""
 
 
 class Servers(Protocol):
@@ -32,17 +32,17 @@ class Servers(Protocol):
 
 
 class ServerReplication:
-    """The servers' replication, asked and changed one server at a time.
+    """Asks for and changes the servers' replication, one server at a time.
 
-    Every method raises :class:`ServerFailed`, naming the server. Of a change it is then unknown whether it was made.
+    Every method raises :class:`ServerFailed`, which names the server. Then it is unknown whether a change was made.
 
     Args:
-        servers: run work with a server's client.
+        servers: runs work with a server's client.
         leads: whether anything may be changed at a server at this instant.
         bound: how many bytes of writes a failover may lose.
-        alarm: told of servers that are not told to follow because their master lacks what they have.
+        alarm: is called with each server that is not told to follow because its master lacks what it has.
         conflict: why nothing may be done to a server; None if anything may be done (:mod:`topom.servers.identities`).
-        lately: what a server has said, asked no more than so many seconds ago (:mod:`topom.servers.health`).
+        lately: gives a server's answer, if it was asked at most so many seconds ago (:mod:`topom.servers.health`).
     """
 
     def __init__(
@@ -78,14 +78,17 @@ class ServerReplication:
         return await self._run(address, ask, changes=False)
 
     async def read(self, address: str) -> Reading:
-        """What the server says now of itself, by which it is decided whom it may follow."""
+        """What the server says of itself now. That decides which master it may follow."""
         return await self._run(address, _read, changes=False)
 
     async def pause_writes(self, address: str, seconds: float) -> None:
-        """Have the server hold whatever writes, for so long at the most; one that cannot (before 6.2) is let be."""
+        """Have the server hold all writes, for so long at the most.
+
+        A server that cannot (before 6.2) is left as it is.
+        """
 
         async def pause(client: Redis) -> None:
-            # Before 6.2, a pause holds every command up, INFO too.
+            # Before 6.2 a pause holds every command, also INFO.
             with suppress(ResponseError):
                 await client.execute_command("CLIENT", "PAUSE", str(max(1, round(seconds * 1000))), "WRITE")
 
@@ -101,12 +104,12 @@ class ServerReplication:
         await self._run(address, resume)
 
     async def make_master(self, address: str, run_id: str = "") -> None:
-        """Have the server follow nobody any more, and take writes; it accepts no keys by a permit of before.
+        """Make the server a master that takes writes. From then on it accepts no keys by an earlier permit.
 
-        **one-way**: it may have been a master, and know a permit by which somebody late would bring it keys.
+        **one-way**: it may have been a master before, and know a permit by which a late mover would bring it keys.
 
         Args:
-            run_id: of the process that this was decided for; of another one, it is not told. Empty: whoever it is.
+            run_id: the process that this was decided for; another process is not told. Empty for any process.
         """
 
         async def promote(client: Redis) -> None:
@@ -119,17 +122,17 @@ class ServerReplication:
         await self._run(address, promote)
 
     async def require(self, address: str, master: str, told_as: As, sure: str = "") -> str:
-        """The run id of a server that may be told to follow this master; :meth:`follow` tells it.
+        """The run id of a server that may be told to follow this master. :meth:`follow` then tells it.
 
         Raises:
-            NotToFollow: it is not to be told, for it might lose what nobody else has (:mod:`topom.servers.lastcopy`).
+            NotToFollow: it must not be told, for it might lose what nobody else has (:mod:`topom.servers.lastcopy`).
         """
         for one in (address, master):
-            # run-id: of a server by two names nobody knows what it is to be.
+            # run-id: for a server with two names nobody knows what it is to be.
             if reason := self._conflict(one):
                 raise reason.to(NotToFollow)
         mine = await self.read(address)
-        # last-copy: the master is asked last, so that it had by then what the server had.
+        # last-copy: the master is asked after the server, so its answer covers what it had when the server answered.
         problem = refusal(address, mine, master, await self.read(master), told_as, self._bound, sure)
         if isinstance(problem, MasterLacks):
             self._alarm(address, problem)
@@ -138,7 +141,7 @@ class ServerReplication:
         return mine.run_id
 
     async def require_not_needed(self, address: str, master: str) -> None:
-        """Raises NotToFollow for an old copy of what this master is to have, if that may be all that there is."""
+        """Raises NotToFollow for an old copy of this master's data, if it may be the only copy there is."""
         mine = await self.read(address)
         problem = still_needed(address, mine, master, await self.read(master), self._bound)
         if isinstance(problem, MasterLacks):
@@ -149,21 +152,22 @@ class ServerReplication:
     async def follow(
         self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False, decided: str = ""
     ) -> str:
-        """Make the server a replica of ``master``; what it has that the master has not is lost. Its run id.
+        """Make the server a replica of ``master``; what only the server has is lost. Gives its run id.
 
-        **last-copy**: this is the one place where a server is told so, and it is asked here whether it may be, by what
-        both say at this moment.
+        **last-copy**: this is the one place where a server is told to follow. It asks first whether it may be told, by
+        what both say at this moment.
 
         Args:
             told_as, sure: as for :func:`~topom.servers.lastcopy.refusal`.
-            anew: it follows the master already, and is to forget what it has and ask for everything.
-                ``REPLICAOF NO ONE`` gives it a history of its own, so its master cannot go on from where it was and
-                sends it everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). Both that and the ``REPLICAOF``
-                back go in one transaction: nobody sees it as a master, and its own replicas stay connected to it.
+            anew: the server follows the master already, and is to forget what it has and ask for everything.
+                ``REPLICAOF NO ONE`` gives the server a history of its own, so its master cannot go on from its place
+                and sends it everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). That and the ``REPLICAOF``
+                back go in one transaction: nobody sees the server as a master, and its own replicas stay connected to
+                it.
 
-            decided: the run id of the process that this was decided for; empty for whoever it is by now.
+            decided: the run id of the process that this was decided for; empty for any process.
 
-        Raises as :meth:`require`; it was not told then.
+        Raises as :meth:`require`; then the server was not told.
         """
         host, port = parse_address(master)
         run_id = await self.require(address, master, told_as, sure)
@@ -202,7 +206,7 @@ class ServerReplication:
         await self._run(address, change)
 
     async def keep(self, address: str) -> None:
-        """Have the server write its role into its configuration file, if it has one, to have it after a restart."""
+        """Have the server write its role into its configuration file, if it has one, to keep it after a restart."""
 
         async def rewrite(client: Redis) -> None:
             with suppress(ResponseError):
@@ -215,8 +219,8 @@ class ServerReplication:
 
         async def answered(client: Redis) -> None:
             if changes:
-                # So that nothing has to be connected to between the look and the act.
-                # A replica whose master is gone may answer this and little else (``replica-serve-stale-data no``).
+                # This connects first, so that no connecting comes between the look and the act. A replica whose master
+                # is gone may answer this and little else (``replica-serve-stale-data no``).
                 await client.execute_command("INFO", "server")
                 self._require_leading()
             answers.append(await work(client))
@@ -237,9 +241,9 @@ async def _read(client: Redis) -> Reading:
 
 
 async def _require_same(one: Redis, run_id: str) -> None:
-    """Raises ResponseError unless it is this process that answers at a single connection.
+    """Raises ResponseError unless this process answers at this single connection.
 
-    **run-id**: a connection ends with the process at its other end, so what is said there next is said to this one.
+    **run-id**: a connection ends with the process at its other end, so what is sent there next goes to this process.
     """
     found = (await info_of(one, "server")).text("run_id", "")
     if found != run_id:
@@ -254,7 +258,8 @@ async def _promote(one: Redis) -> None:
         await one.execute_command(*withdraw)
         await one.execute_command("EXEC")
     except ResponseError:
-        # One that shows no data without its master (``replica-serve-stale-data no``) takes no script before Redis 7.
+        # A replica that shows no data without its master (``replica-serve-stale-data no``) takes no script before Redis
+        # 7.
         with suppress(ResponseError):
             await one.execute_command("DISCARD")
         await one.execute_command(REPLICAOF, "NO", "ONE")
@@ -283,7 +288,7 @@ async def look_at_all(
     """What each of several servers says, or why it does not.
 
     Args:
-        seconds: how old the question may be, whichever part has asked it; 0 asks every server now.
+        seconds: how old an answer may be, if some part of topom has asked already; 0 asks every server now.
     """
 
     async def look(address: str) -> Replication | ServerFailed:
