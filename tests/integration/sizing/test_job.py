@@ -90,7 +90,7 @@ def fill(proxy: str) -> None:
     for database in DATABASES:
         with client(proxy, database) as through, through.pipeline(transaction=False) as pipe:
             for number in range(150):
-                pipe.set(f"session:{number}", "v" * number, ex=60 * (number + 1) if number % 2 else None)
+                pipe.set(f"session:{number}", "v" * number, ex=3600 + 60 * number if number % 2 else None)
                 pipe.hset(f"user:{number}:profile", mapping={f"field{n}": n for n in range(number + 1)})
             pipe.rpush("queue", *range(20_000)).set(b"\xff\x00:binary", 1)
             pipe.execute()
