@@ -120,7 +120,10 @@ async def test_a_paused_leader_wakes_and_knows(another: Open, settings: TopomSet
         await store.book(STATE).write(0, 1, {"who": b"the new one"})
         os.kill(leader.pid, signal.SIGCONT)
         await leader.wait(LIMIT_SECONDS)
-        assert leader.logged("woke False True\ntoo late\ndone"), leader.tail()
+        # Events of its log stand between what it prints: it finds the store's session lost at any moment.
+        answers = ("woke", "wrote", "too late", "done")
+        printed = [line for line in leader.log.read_text().splitlines() if line.startswith(answers)]
+        assert printed == ["woke False True", "too late", "done"], leader.tail()
         assert (await store.book(STATE).read()).documents == {"who": b"the new one"}
         assert await store.leader() == second.leader
     finally:
