@@ -62,6 +62,8 @@ class Loop(ABC):
     """As the log and ``slotferry status`` name it."""
     first_seconds: ClassVar[float] = 0.0
     """How long after the beginning of a term the first look is."""
+    pause_seconds: ClassVar[float | None] = None
+    """Between two looks at least; None for :data:`PAUSE_SECONDS`."""
 
     def __init__(self, held: Callable[[], Reason | None] = never_held) -> None:
         self._held = held
@@ -111,9 +113,10 @@ class Loop(ABC):
             self._say(look.says)
             if look.over:
                 return
-            await asyncio.sleep(PAUSE_SECONDS)
+            pause = PAUSE_SECONDS if self.pause_seconds is None else self.pause_seconds
+            await asyncio.sleep(pause)
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if look.again is None else max(0.0, look.again - PAUSE_SECONDS)):
+                async with asyncio.timeout(None if look.again is None else max(0.0, look.again - pause)):
                     await self._woken.wait()
 
     def _say(self, sentence: str) -> None:

@@ -34,6 +34,7 @@ from topom.leaving.groups import off_the_list
 from topom.leaving.nodes import NodeDepartures, ShortOfCopies
 from topom.masters.choice import departure, error_of, planned
 from topom.masters.promotions import Promotions
+from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason, Reasons
 from topom.servers.lastcopy import ServerFailed
 from topom.servers.replication import ServerReplication, look_at_all
@@ -42,6 +43,8 @@ from topom.servers.whole import Said, Why, copies_refused, no_master, together
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.5
+SAID = 3
+"""Servers whose reasons are in one sentence."""
 """Between two looks at servers that cannot leave yet."""
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
@@ -187,13 +190,15 @@ def _key(address: str) -> str:
     return Leaving.key_of("server", address)
 
 
-class ServerDepartures:
+class ServerDepartures(Loop):
     """Sees to the servers on the list, for as long as :meth:`run` runs.
 
     Args:
         nodes: replaces servers of nodes that leave.
         has_failed: whether a server counts as failed (:mod:`topom.servers.detector`).
     """
+
+    name = "leaving servers"
 
     def __init__(
         self,
@@ -203,12 +208,13 @@ class ServerDepartures:
         nodes: NodeDepartures,
         has_failed: Callable[[str], bool],
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._promotions = promotions
         self._replication = replication
         self._nodes = nodes
         self._has_failed = has_failed
-        self._news = asyncio.Event()
+        ledger.listen(self._changed)
         self._backoffs: dict[str, Backoff] = {}
         self._not_before: dict[str, float] = {}
         self._reasons = Reasons[str]("server_cannot_leave_yet", level="info")
@@ -245,30 +251,24 @@ class ServerDepartures:
         seen = self._reasons.get(entry.id) if entry.kind == "server" else None
         return seen or waits_for(self._ledger.state, entry)
 
-    async def run(self) -> None:
-        """Have masters on the list replaced and removed, again and again; for ever."""
-        self._ledger.listen(self._changed)
-        while True:
-            self._news.clear()
-            listed = leaving_servers(self._ledger.state)
-            self._reasons.keep_only(listed)
-            for known in (self._not_before, self._backoffs):
-                for address in known.keys() - listed:
-                    del known[address]
-            self._nodes.keep_only(listed)
-            for address in sorted(listed):
-                await self._see_to(address)
-            try:
-                await self._ledger.change(lambda state, epoch: without_gone(state))
-            except TopomError as error:
-                log.warning("list_of_leaving_not_changed", reason=str(error))
-            if not any(entry.kind != "group" for entry in self._ledger.state.leaving.values()):
-                await self._news.wait()
-            else:
-                await asyncio.sleep(LOOK_SECONDS)
+    async def look(self) -> Look:
+        """Have masters on the list replaced, and servers on it removed."""
+        listed = leaving_servers(self._ledger.state)
+        self._reasons.keep_only(listed)
+        for known in (self._not_before, self._backoffs):
+            for address in known.keys() - listed:
+                del known[address]
+        self._nodes.keep_only(listed)
+        for address in sorted(listed):
+            await self._see_to(address)
+        await self._ledger.change(lambda state, epoch: without_gone(state))
+        if not any(entry.kind != "group" for entry in self._ledger.state.leaving.values()):
+            return Look()
+        waiting = "; ".join(f"{server}: {reason.what}" for server, reason in sorted(self._reasons.items())[:SAID])
+        return Look(f"servers leave; {waiting}" if waiting else "servers leave", LOOK_SECONDS)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        self._news.set()
+        self.wake()
 
     async def _see_to(self, address: str) -> None:
         try:

@@ -16,6 +16,7 @@ What cannot be done is tried again with growing waits and full jitter, and said 
 import asyncio
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import structlog
 
@@ -30,6 +31,7 @@ from topom.masters.choice import failover
 from topom.masters.choicerules import Outage
 from topom.masters.offsets import Offsets
 from topom.masters.promotions import Promotions
+from topom.periodic import Look, Loop
 from topom.proxies.barrier import Barrier
 from topom.proxies.lost import LostProxies, StandingDown
 from topom.proxies.members import Members
@@ -67,13 +69,16 @@ class MastersSettings:
     proxy_suspect_seconds: float = math.inf
 
 
-class Masters:
+class Masters(Loop):
     """Watches the masters of one topom.
 
     Args:
         settings: when masters are replaced; if they are not, protection mode is kept up to date all the same.
         lost_proxies: has lost proxies stand down; None if that is not relied on.
     """
+
+    name = "masters"
+    pause_seconds: ClassVar[float | None] = 0.0
 
     def __init__(
         self,
@@ -88,6 +93,7 @@ class Masters:
         settings: MastersSettings,
         lost_proxies: LostProxies | None = None,
     ) -> None:
+        super().__init__()
         self._lost_proxies = lost_proxies
         self._ledger = ledger
         self._members = members
@@ -104,27 +110,30 @@ class Masters:
         self.reasons = Reasons[int]("master_not_replaced", self._note, level="error")
         """By group: why its failed master was not replaced yet."""
 
-    async def run(self) -> None:
-        """Replace masters that fail, until cancelled."""
-        while True:
-            await self._health.looked.wait()
-            self._health.looked.clear()
-            if self._settings.active:
-                await self._fence_gone()
-            self._protect()
-            await self._hands_off.protection.end_lifting()
-            if not self._settings.active:
-                continue
-            failed = [group.id for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
-            for group_id in self.reasons.keys() - {*failed}:
-                self.reasons.over(group_id)
-                self._backoffs.pop(group_id, None)
-                self._not_before.pop(group_id, None)
-            for group_id in failed:
-                # While the group before was seen to, this one may have been given another master.
-                group = self._ledger.table.groups.get(group_id)
-                if group is not None and self._has_failed(group.master):
-                    await self._replace(group)
+    async def look(self) -> Look:
+        """Once the servers are judged: keep protection mode up to date, and replace masters that have failed."""
+        await self._health.looked.wait()
+        self._health.looked.clear()
+        if self._settings.active:
+            await self._fence_gone()
+        self._protect()
+        await self._hands_off.protection.end_lifting()
+        if self._settings.active:
+            await self._replace_failed()
+        waiting = "; ".join(f"group {group_id}: {reason.what}" for group_id, reason in sorted(self.reasons.items()))
+        return Look(f"failed masters are not replaced yet: {waiting}" if waiting else "", 0.0)
+
+    async def _replace_failed(self) -> None:
+        failed = [group.id for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
+        for group_id in self.reasons.keys() - {*failed}:
+            self.reasons.over(group_id)
+            self._backoffs.pop(group_id, None)
+            self._not_before.pop(group_id, None)
+        for group_id in failed:
+            # While the group before was seen to, this one may have been given another master.
+            group = self._ledger.table.groups.get(group_id)
+            if group is not None and self._has_failed(group.master):
+                await self._replace(group)
 
     def _has_failed(self, server: str | None) -> bool:
         return server is not None and self._health.of(server).condition is Condition.FAILED

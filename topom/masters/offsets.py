@@ -14,26 +14,21 @@ nothing up: nobody waits for these questions.
 import asyncio
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
+from typing import ClassVar
 
-import structlog
-
+from slots.ranges import show
 from slots.table import Group
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Noted
-from topom.errors import TopomError
+from topom.periodic import Look, Loop
 from topom.servers.readings import Replication
 from topom.servers.replication import ServerReplication, look_at_all
-
-log = structlog.get_logger(__name__)
 
 NOTE_SECONDS = 1.0
 """Between two questions to all masters, where no group changes."""
 LATELY_SECONDS = 1.5
 """How old what they have said may be then: they are asked as often in any case (:mod:`topom.servers.health`)."""
-PAUSE_SECONDS = 0.1
-"""Between two of them at least."""
 SHARE = 8
 """What is stored is behind what was noted by less than this part of what a replica may lack."""
 
@@ -49,7 +44,7 @@ def with_noted(state: ClusterState, noted: dict[int, Noted]) -> ClusterState:
     return replace(state, offsets=offsets) if offsets != state.offsets else state
 
 
-class Offsets:
+class Offsets(Loop):
     """The masters of one topom's groups.
 
     Args:
@@ -57,16 +52,21 @@ class Offsets:
         lag_bytes: how far a replica may be behind.
     """
 
+    name = "offsets"
+    pause_seconds: ClassVar[float | None] = 0.1
+
     def __init__(
         self, ledger: Ledger, replication: ServerReplication, hears: Callable[[str], bool], lag_bytes: int
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._replication = replication
         self._hears = hears
         self._part = lag_bytes // SHARE
         self._seen: dict[int, Noted] = {}
         self._asked_at: dict[int, float] = {}
-        self._news = asyncio.Event()
+        self._is_changed = True
+        ledger.listen(self._changed)
 
     def of(self, group: Group) -> Noted | None:
         """How far a group's master was when it was last asked, by this topom or one before; None if nobody knows."""
@@ -82,27 +82,22 @@ class Offsets:
             return math.inf
         return asyncio.get_running_loop().time() - self._asked_at[group.id]
 
-    async def run(self) -> None:
-        """Ask again and again; for ever."""
-        self._ledger.listen(self._changed)
-        while True:
-            changed = self._news.is_set()
-            self._news.clear()
-            try:
-                await self.look(0.0 if changed else LATELY_SECONDS)
-            except TopomError as error:
-                log.warning("offsets_not_stored", reason=str(error))
-            await asyncio.sleep(PAUSE_SECONDS)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(NOTE_SECONDS - PAUSE_SECONDS):
-                    await self._news.wait()
+    async def look(self) -> Look:
+        """Ask all masters: what they say now if a group has changed, else what they have said lately."""
+        seconds = 0.0 if self._is_changed else LATELY_SECONDS
+        self._is_changed = False
+        await self.ask(seconds)
+        silent = [group.id for group in self._ledger.table.groups.values() if group.replicas and self.of(group) is None]
+        says = f"how far their masters are is not known of groups {show(silent)}" if silent else ""
+        return Look(says, NOTE_SECONDS)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         # One that joins no more was seen whole: its master's stream is the one that it has.
         if old.table.groups != new.table.groups or old.joining != new.joining:
-            self._news.set()
+            self._is_changed = True
+            self.wake()
 
-    async def look(self, seconds: float = 0.0) -> None:
+    async def ask(self, seconds: float = 0.0) -> None:
         """Ask all masters that answer, and store what is news. Raises as :meth:`topom.cluster.ledger.Ledger.change`.
 
         Args:

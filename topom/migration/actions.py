@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 
@@ -32,6 +32,7 @@ from topom.cluster.state import ClusterState, MigrationSettings
 from topom.migration.batches import Batch, Pair, next_batches, pending_slots
 from topom.migration.deferral import Deferral
 from topom.migration.steps import CheckFailed, Mover, Observer, Steps, Sweep
+from topom.periodic import Look, Loop
 from topom.proxies.barrier import Barrier, BarrierFailed
 from topom.reasons import Kind, Reason, Reasons
 
@@ -39,12 +40,13 @@ log = structlog.get_logger(__name__)
 
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 10.0
-CLOCK_SECONDS = 1.0
-"""How often it is looked whether the hours of migration have come or are over."""
 
 
-class Actions:
+class Actions(Loop):
     """Runs the batches of one topom."""
+
+    name = "batches"
+    pause_seconds: ClassVar[float | None] = 0.0
 
     def __init__(
         self,
@@ -56,16 +58,24 @@ class Actions:
         on_step: Observer | None = None,
         sweep: Sweep | None = None,
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._mover = mover
         self._configured = configured
         self._not_halted = asyncio.Event()
         self.steps = Steps(
-            ledger, barrier, mover, barrier_seconds, self._not_halted, self.halted, self._waits, on_step, sweep=sweep
+            ledger,
+            barrier,
+            mover,
+            barrier_seconds,
+            self._not_halted,
+            self.halted,
+            self._wait,
+            on_step,
+            sweep=sweep,
         )
         self._running: dict[asyncio.Task[None], Batch] = {}
-        self._wake = asyncio.Event()
-        self._deferral = Deferral(self._wake.set)
+        self._deferral = Deferral(self.wake)
         self._reasons = Reasons[Batch]("batch_waits")
         self._halts = Reasons[str]("migration_halted", level="info")
         self._settled = Totals(0, 0, 0.0, 0)
@@ -147,14 +157,11 @@ class Actions:
         )
 
     async def run(self) -> None:
-        """Start batches as they become possible, until cancelled."""
+        """As :meth:`topom.periodic.Loop.run`; batches that are under way end with it."""
         self._apply_settings()
         self._ledger.listen(self._changed)
         try:
-            while True:
-                self._wake.clear()
-                self._start_batches()
-                await self._wake.wait()
+            await super().run()
         finally:
             tasks = list(self._running)
             for task in tasks:
@@ -163,6 +170,12 @@ class Actions:
                 with suppress(asyncio.CancelledError):
                     await task
             self._deferral.close()
+
+    async def look(self) -> Look:
+        """Start the batches that have become possible."""
+        self._start_batches()
+        slots = sum(len(batch.slots) for batch in self._running.values())
+        return Look(f"{slots} slots move in {len(self._running)} batches" if self._running else "")
 
     def _start_batches(self) -> None:
         settings = self.settings
@@ -185,7 +198,7 @@ class Actions:
         batch = self._running.pop(task)
         self._reasons.over(batch)
         self._settled = summed_with(self._settled, batch.progress)
-        self._wake.set()
+        self.wake()
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.migration_changes is not new.migration_changes or old.pause is not new.pause:
@@ -199,7 +212,7 @@ class Actions:
                     batch.writing = False
                 elif batch.remaining(new) != batch.slots:
                     batch.changed.set()
-        self._wake.set()
+        self.wake()
 
     def _apply_settings(self) -> None:
         halted = self.halted() is not None
@@ -209,24 +222,18 @@ class Actions:
         else:
             self._not_halted.set()
 
-    def _waits(self, batch: Batch, why: Reason | BaseException) -> Reason:
+    def _wait(self, batch: Batch, why: Reason | BaseException) -> Reason:
         return self._reasons.waits(batch, why, state=batch.state, **_described(batch))
 
-    async def watch_clock(self) -> None:
-        """Let moving halt or go on as the hours say, and measure how fast it goes, until cancelled."""
-        while True:
-            self.follow_clock()
-            await asyncio.sleep(CLOCK_SECONDS)
-
     def follow_clock(self) -> None:
-        """One look of :meth:`watch_clock`."""
+        """Halt or go on as the hours say, and measure how fast keys move (:mod:`topom.migration.clock`)."""
         halted = self.halted() is not None
         self.steps.speed.look(halted=halted)
         if self._not_halted.is_set() == halted:
             if not halted:
                 log.info("migration_goes_on")
             self._apply_settings()
-            self._wake.set()
+            self.wake()
 
     async def _carry(self, batch: Batch) -> None:
         """Take one batch to rest. Whatever fails is tried again with growing waits; only losing the store ends it."""
@@ -247,12 +254,12 @@ class Actions:
                 return
             except BarrierFailed as error:
                 what = f"unlocked again, will be tried anew: {error.what}"
-                self._waits(batch, Reason(error.kind, what, to_do=error.to_do))
+                self._wait(batch, Reason(error.kind, what, to_do=error.to_do))
                 await self._rest(batch, backoff.next())
             except Exception as error:
                 # Errors of the store and of the migrator are for the operator to see and mostly pass; nothing
                 # else is expected, and an action must not stop silently whatever it is.
-                reason = self._waits(batch, error)
+                reason = self._wait(batch, error)
                 if reason.kind is Kind.FAULT:
                     log.error("batch_failed", exc_info=error, **_described(batch))
                 await self._rest(batch, backoff.next())

@@ -42,6 +42,7 @@ from topom.cluster.rules import locked_for
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import group_of
 from topom.errors import Conflict, ServersUnreachable, TopomError, Unavailable
+from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason, Reasons
 from topom.servers.detector import Condition, Judgement
 from topom.servers.redis_servers import RedisServers
@@ -49,6 +50,8 @@ from topom.servers.redis_servers import RedisServers
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
+SAID = 3
+"""Masters whose reasons are in one sentence."""
 """Between two looks at how masters stand."""
 LOOKS = 50
 """Masters that are looked at then; where there are more, they take turns."""
@@ -108,12 +111,14 @@ def masters_at_rest(table: SlotTable) -> dict[int, str]:
     }
 
 
-class Sweeps:
+class Sweeps(Loop):
     """The sweeps of one topom.
 
     Args:
         conflict: why nothing may be done to a server; None if anything may be done (:mod:`topom.servers.identities`).
     """
+
+    name = "sweeps"
 
     def __init__(
         self,
@@ -124,12 +129,12 @@ class Sweeps:
         hands_off: HandsOff,
         conflict: Callable[[str], Reason | None] = lambda server: None,
     ) -> None:
+        super().__init__(hands_off.reason)
         self._conflict = conflict
         self._ledger = ledger
         self._sweeper = sweeper
         self._servers = servers
         self._health = health
-        self._hands_off = hands_off
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._asked_for: set[asyncio.Task[int]] = set()
         self._backoffs: dict[str, tuple[tuple[str, str], Backoff]] = {}
@@ -186,16 +191,9 @@ class Sweeps:
         await self._over(server, under_way)
 
     async def run(self) -> None:
-        """Look how the masters stand, and sweep those that are not swept, one after the other; until cancelled."""
+        """As :meth:`topom.periodic.Loop.run`; what an operator has asked for ends with it."""
         try:
-            while True:
-                try:
-                    await self._look()
-                except LostPlace:
-                    return
-                except TopomError as error:
-                    log.warning("sweeps_wait", reason=str(error))
-                await asyncio.sleep(LOOK_SECONDS)
+            await super().run()
         finally:
             for task in list(self._asked_for):
                 task.cancel()
@@ -205,9 +203,8 @@ class Sweeps:
         if not task.cancelled():
             task.exception()  # whoever asked may have gone; it is in the log, and tried again
 
-    async def _look(self) -> None:
-        if self._hands_off.reason():
-            return
+    async def look(self) -> Look:
+        """Look how the masters stand, and sweep those that are not swept, one after the other."""
         masters = masters_at_rest(self._ledger.table)
         self._forget_others()
         alive = [entry for entry in masters.items() if self._health.of(entry[1]).condition is Condition.ALIVE]
@@ -223,6 +220,8 @@ class Sweeps:
                 self._found_swept(server)
             elif self._is_due(server, standing.life, data):
                 await self._try(group_id, server)
+        waiting = "; ".join(f"{server}: {reason.what}" for server, reason in sorted(self.reasons.items())[:SAID])
+        return Look(f"{len(self.reasons)} masters are not swept yet: {waiting}" if waiting else "", LOOK_SECONDS)
 
     def _forget_others(self) -> None:
         """Forget what is known of servers that are no masters any more."""

@@ -11,7 +11,6 @@ Without proxies a barrier passes at once.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -20,16 +19,12 @@ from slots.backoff import Backoff
 from topom.cluster import fences
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import Fenced, Marked
-from topom.cluster.topology import all_servers
 from topom.errors import ProxiesNotReady, Unavailable
 from topom.proxies.members import Members, Wait
 from topom.reasons import Kind
 from topom.servers.redis_servers import Fencing
 
 log = structlog.get_logger(__name__)
-
-FINISH_SECONDS, LONGEST_FINISH_SECONDS = 1.0, 30.0
-"""Between two attempts to have fences come up everywhere."""
 
 
 class BarrierFailed(Unavailable):
@@ -160,51 +155,9 @@ class Barrier:
             log.info("proxies_fenced", servers=sorted(done), failed=sorted(failures))
         return failures
 
-    async def finish(self) -> None:
-        """Have fences come up at all servers, so that they can be forgotten; runs for ever."""
-        backoff = Backoff(FINISH_SECONDS, LONGEST_FINISH_SECONDS)
-        while True:
-            await asyncio.sleep(backoff.next())
-            if not self._ledger.state.fenced:
-                backoff.reset()
-                continue
-            try:
-                await self.fence_removed(all_servers(self._ledger.table))
-            except Unavailable as error:
-                log.warning("fences_not_finished", reason=str(error))
-
     def emptied(self, server: str) -> None:
         """A server is about to lose what it holds, marks among it, or may just have: fences under way do not count."""
         self._emptied[server] = self._emptied.get(server, 0) + 1
-
-    async def tell_again(self) -> None:
-        """Give a refused table out again under a new epoch, until it is acknowledged; runs for ever.
-
-        A proxy that refused keeps its older table. When the state machine takes the change back there is a newer
-        table soon; otherwise the same one has to be offered again.
-        """
-        loop = asyncio.get_running_loop()
-        backoff = Backoff(0.2, 5.0)
-        last = loop.time()
-        while True:
-            await self._members.refused.wait()
-            self._members.refused.clear()
-            if loop.time() - last > 30:
-                backoff.reset()
-            last = loop.time()
-            await asyncio.sleep(backoff.next())
-            refused = self._members.refused_epoch
-            if self._ledger.table.epoch > refused:
-                continue
-            try:
-                await self._ledger.change(
-                    lambda state, epoch, refused=refused: (  # type: ignore[misc]
-                        replace(state, table=state.table.changed(epoch)) if state.table.epoch <= refused else state
-                    )
-                )
-            except Unavailable as error:
-                log.error("table_not_told_again", reason=str(error))
-                self._members.refused.set()
 
     async def _fence_lost(self, wait: Wait, servers: Collection[str]) -> dict[str, str]:
         lost = [member for member in self._members.missing(wait.epoch) if member.lost]

@@ -8,7 +8,7 @@ The states an operator sees: ``online`` (heard of within the lease) and ``lost``
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -111,13 +111,16 @@ class Members:
         self._ledger = ledger
         self.stand_down = stand_down
         """The allowance by which proxies are to stand down (:mod:`topom.proxies.standdown`); None if they are not."""
-        self._lease = lease_seconds
+        self.lease_seconds = lease_seconds
         self._members: dict[int, Member] = {}
         self._waits: set[Wait] = set()
         self.refused_epoch = 0
         """The newest epoch that a proxy could not apply."""
-        self.refused = asyncio.Event()
-        """Set when a proxy could not apply a table."""
+        self._refusal_listeners: list[Callable[[], None]] = []
+
+    def listen_refusals(self, hear: Callable[[], None]) -> None:
+        """Have ``hear`` called each time a proxy could not apply a table."""
+        self._refusal_listeners.append(hear)
 
     def start(self) -> None:
         """Take the stored members; each has one lease from now to come back."""
@@ -233,7 +236,8 @@ class Members:
         log.warning("proxy_nack", proxy=member.record.id, epoch=epoch, reason=reason)
         member.refused = max(member.refused, (epoch, reason))
         self.refused_epoch = max(self.refused_epoch, epoch)
-        self.refused.set()
+        for hear in self._refusal_listeners:
+            hear()
         for wait in self._waits:
             if epoch >= wait.epoch and member.record.id in wait.pending:
                 wait.refusals[member.record.id] = reason
@@ -353,27 +357,23 @@ class Members:
         finally:
             self._waits.discard(wait)
 
-    async def watch(self) -> None:
-        """Find proxies whose lease has ended, for ever."""
-        interval = self._lease / 20
-        last = self._now()
-        while True:
-            await asyncio.sleep(interval)
-            now = self._now()
-            late = now - last - interval
-            last = now
-            if late > interval:
-                # This process was held up, and heartbeats wait unread: the silence is ours, not the proxies'.
-                for member in self._members.values():
-                    member.heard_at += late
-            for member in self._members.values():
-                if not member.lost and now - member.heard_at > self._lease:
-                    self._lose(member)
+    def allow(self, seconds: float) -> None:
+        """Every lease ends so much later: this process was held up, and heartbeats wait unread."""
+        for member in self._members.values():
+            member.heard_at += seconds
+
+    def lose_silent(self) -> list[Member]:
+        """Have those be lost whose lease has ended; all that are lost now, by id."""
+        now = self._now()
+        for member in self._members.values():
+            if not member.lost and now - member.heard_at > self.lease_seconds:
+                self._lose(member)
+        return [member for member in self.all() if member.lost]
 
     def _lose(self, member: Member) -> None:
         member.lost = True
         log.warning("proxy_lost", proxy=member.record.id, address=member.record.address, acked=member.acked)
-        self._ledger.note(What.PROXY_LOST, f"{member.named} was not heard of for {self._lease:g} s")
+        self._ledger.note(What.PROXY_LOST, f"{member.named} was not heard of for {self.lease_seconds:g} s")
         for wait in self._waits:
             if member.record.id in wait.pending:
                 wait.event.set()

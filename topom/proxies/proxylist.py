@@ -5,24 +5,27 @@ topom that has just taken its place says nothing before each proxy that it knows
 that clients do not take a list for whole that is only at its beginning. Proxies go on with the one they have.
 """
 
-import asyncio
 import json
 from typing import Any
 
+from topom.periodic import Look, Loop
 from topom.proxies.members import Member, Members
 
 LOOK_SECONDS = 0.2
 """How often it is looked for changes. However many come meanwhile, proxies are told once (**bounded**)."""
 
 
-class ProxyList:
+class ProxyList(Loop):
     """The list, as the frame that says it.
 
     Args:
         members: the proxies.
     """
 
+    name = "list of proxies"
+
     def __init__(self, members: Members) -> None:
+        super().__init__()
         self._members = members
         self._entries: list[list[Any]] | None = None
         self._frame = ""
@@ -33,8 +36,13 @@ class ProxyList:
         """The newest version and its frame; None for a proxy that was sent it already."""
         return (self.version, self._frame) if self.version > sent else None
 
-    def look(self) -> None:
-        """See who is there now; if that is news, wake those who want to know."""
+    async def look(self) -> Look:
+        """See which proxies are there now; if that is news, have those woken that want to know."""
+        self._renew()
+        number = len(self._entries) if self._entries is not None else 0
+        return Look(f"cluster clients are shown {number} proxies" if self.version else "", LOOK_SECONDS)
+
+    def _renew(self) -> None:
         members = self._members.all()
         if self.version == 0 and not all(member.met or member.lost for member in members):
             return
@@ -48,12 +56,6 @@ class ProxyList:
         for member in wanting:
             if member.link is not None:
                 member.link.wake()
-
-    async def run(self) -> None:
-        """Look again and again, for ever."""
-        while True:
-            self.look()
-            await asyncio.sleep(LOOK_SECONDS)
 
 
 def _entry(member: Member) -> list[Any]:

@@ -7,6 +7,7 @@ import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import ClassVar
 
 import structlog
 
@@ -17,6 +18,7 @@ from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, known_servers
 from topom.cluster.topology import all_servers
+from topom.periodic import Look, Loop
 from topom.servers.detector import OWN, Condition, Detector, DetectorSettings, Judgement
 from topom.servers.readings import Replication, read_replication
 
@@ -26,6 +28,8 @@ REPLICATION = ("INFO", "replication")
 """What servers are asked: it shows whether they answer, and how their replication is."""
 LOOK_SECONDS = 0.25
 """How often the conditions are judged."""
+SAID = 8
+"""Servers that have failed and are named in one sentence."""
 REST = 3
 """The pause after judging, in multiples of the time that judging took. So all else goes on when many servers fail."""
 UNKNOWN = Judgement(Condition.UNKNOWN, 0, 0)
@@ -36,13 +40,16 @@ Heard = Callable[[str, str], None]
 """Called with the address and the run id of a server that answers."""
 
 
-class Health:
+class Health(Loop):
     """The servers of one topom.
 
     Args:
         probe_seconds: the time between two questions to a server.
         timeout_seconds: how long it may take to answer.
     """
+
+    name = "health"
+    pause_seconds: ClassVar[float | None] = LOOK_SECONDS
 
     def __init__(
         self,
@@ -52,6 +59,7 @@ class Health:
         probe_seconds: float,
         timeout_seconds: float,
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._detector = Detector(settings)
         self._suspect_seconds = settings.suspect_seconds
@@ -123,7 +131,7 @@ class Health:
         return self._detector.silence(server, asyncio.get_running_loop().time())
 
     async def run(self) -> None:
-        """Ask servers and judge them, until cancelled."""
+        """As :meth:`topom.periodic.Loop.run`; servers are asked meanwhile."""
         self._probing = self._begin_probing()
         state = self._ledger.state
         self._since = dict.fromkeys(all_servers(state.table), state.table.epoch)
@@ -131,21 +139,26 @@ class Health:
         # A proxy that has not reported to this topom yet may hear servers that this topom does not hear.
         self._detector.keep_only(str(proxy_id) for proxy_id in state.proxies)
         self._ledger.listen(self._changed)
-        clock = asyncio.get_running_loop().time
         try:
-            while True:
-                began = clock()
-                self._look()
-                self.looked.set()
-                await asyncio.sleep(max(LOOK_SECONDS, REST * (clock() - began)))
+            await super().run()
         finally:
             await self._probing.close()
+
+    async def look(self) -> Look:
+        """Judge the servers."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        self._judge()
+        self.looked.set()
+        failed = [server for server, judged in self._judged.items() if judged.condition is Condition.FAILED]
+        says = f"{len(failed)} of {len(self._looked_at)} servers have failed: {', '.join(failed[:SAID])}"
+        return Look(says if failed else "", REST * (clock() - began))
 
     def _tell_listeners(self, server: str, run_id: str) -> None:
         for heard in self._listeners:
             heard(server, run_id)
 
-    def _look(self) -> None:
+    def _judge(self) -> None:
         now = asyncio.get_running_loop().time()
         # A server that was just asked for the first time has neither answered nor been silent.
         self._silent, unanswered = self._probing.silent(self._suspect_seconds, self._suspect_seconds)
@@ -158,13 +171,13 @@ class Health:
             was = before[server].condition if server in before else Condition.UNKNOWN
             news = {was, judged.condition} != {Condition.UNKNOWN, Condition.ALIVE}
             if judged.condition is not was and news:
-                self._say(server, judged)
+                self._log(server, judged)
         for server in before.keys() - self._judged.keys() & self._since.keys():
             if before[server].condition is Condition.SUSPECTED:
-                self._say(server, self._well)
+                self._log(server, self._well)
         self._tell({server: judged.condition for server, judged in before.items()})
 
-    def _say(self, server: str, judged: Judgement) -> None:
+    def _log(self, server: str, judged: Judgement) -> None:
         say = log.info if judged.condition is Condition.ALIVE else log.warning
         say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
 

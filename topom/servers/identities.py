@@ -26,19 +26,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import structlog
-
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, known_servers
-from topom.errors import Conflict, ServerInUse, TopomError, Unavailable
+from topom.errors import Conflict, ServerInUse, Unavailable
+from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason, Reasons
 from topom.servers.detector import Condition
 from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.readings import Reading, Replication
 from topom.servers.replication import ServerReplication, look_at_all
-
-log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at what is to be stored."""
@@ -92,16 +89,19 @@ def with_run_ids(state: ClusterState, found: Mapping[str, str]) -> ClusterState:
     return state if new == state.run_ids else replace(state, run_ids=new)
 
 
-class Identities:
+class Identities(Loop):
     """The servers of one topom.
 
     Args:
         condition_of: gives the condition of a server (:mod:`topom.servers.detector`).
     """
 
+    name = "run ids"
+
     def __init__(
         self, ledger: Ledger, replication: ServerReplication, condition_of: Callable[[str], Condition]
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._replication = replication
         self._condition_of = condition_of
@@ -114,15 +114,12 @@ class Identities:
         """Follow the stored state from now on."""
         self._ledger.listen(self._changed)
 
-    async def run(self) -> None:
-        """Store what was seen, and tell of conflicts, until cancelled."""
-        while True:
-            try:
-                await self._store()
-            except TopomError as error:
-                log.warning("run_ids_not_stored", reason=str(error))
-            self._tell()
-            await asyncio.sleep(LOOK_SECONDS)
+    async def look(self) -> Look:
+        """Tell of conflicts, and store what was seen."""
+        self._tell()
+        await self._store()
+        twice = "; ".join(str(reason) for reason in self._twice.values())
+        return Look(twice, LOOK_SECONDS)
 
     def heard(self, address: str, run_id: str) -> None:
         """Note that a known server says this run id now."""

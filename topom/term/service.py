@@ -32,6 +32,7 @@ from topom.masters.promotions import Promotions
 from topom.masters.sentinels.service import Sentinels
 from topom.migration.actions import Actions
 from topom.migration.assigning import Assignments
+from topom.migration.clock import Clock
 from topom.migration.mover import RedisMover
 from topom.migration.orders import Orders
 from topom.migration.steps import Mover, Observer
@@ -42,13 +43,16 @@ from topom.placement.detaching import Detaching
 from topom.placement.pool import Pool
 from topom.placement.stepping import Stepping
 from topom.proxies.barrier import Barrier
+from topom.proxies.fencing import Fences
 from topom.proxies.forgetting import Gone
 from topom.proxies.frames import TableFrames
+from topom.proxies.leases import Leases
 from topom.proxies.lost import LostProxies
 from topom.proxies.members import Members
 from topom.proxies.oldmarks import OldMarks
 from topom.proxies.ownkeys import OwnKeys
 from topom.proxies.proxylist import ProxyList
+from topom.proxies.refusedtables import RefusedTables
 from topom.proxies.removing import Removals
 from topom.servers.edits import Edits
 from topom.servers.health import Health
@@ -241,16 +245,29 @@ class Topom:
             self.node_departures,
             self.health.has_failed,
         )
-        self.loops: tuple[Loop, ...] = (
+        self._own_loops: tuple[Loop, ...] = (
+            Leases(self.members),
+            RefusedTables(self.ledger, self.members),
+            Fences(self.ledger, self.barrier),
+            self.proxies,
             self.gone,
             self.old_marks,
             self.own_keys,
+            self.health,
+            self.identities,
+            self.masters,
+            *([self.offsets] if settings.ha == "topom" else []),
+            self.actions,
+            Clock(self.actions),
+            self.sweeps,
+            self.digests,
+            self.placements,
             self.first_layout,
             self.departures,
-            self.placements,
-            *self.sentinels.copies.loops,
+            self.server_departures,
         )
-        """Those that say in a sentence what they do."""
+        self.loops = (*self._own_loops, *self.sentinels.copies.loops)
+        """What goes on by itself; each says in a sentence what it does."""
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -281,34 +298,16 @@ class Topom:
         Raises:
             StoreConflict: another topom has written to the store.
         """
-        loops: dict[str, Callable[[], Awaitable[None]]] = {
-            "leases": self.members.watch,
-            "refused tables": self.barrier.tell_again,
-            "batches": self.actions.run,
+        works: dict[str, Callable[[], Awaitable[None]]] = {loop.name: loop.run for loop in self._own_loops}
+        works |= {
             "promotions": self.promotions.run,
-            "health": self.health.run,
-            "run ids": self.identities.run,
-            "masters": self.masters.run,
-            **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
-            "lost proxies": self.gone.run,
-            "fences": self.barrier.finish,
-            "old marks": self.old_marks.run,
-            "own keys": self.own_keys.run,
-            "hours": self.actions.watch_clock,
-            "first layout": self.first_layout.run,
-            "list of proxies": self.proxies.run,
-            "leaving groups": self.departures.run,
-            "leaving servers": self.server_departures.run,
             "joining servers": self.joins.run,
             "strays": self.strays.run,
-            "sweeps": self.sweeps.run,
             "sentinels": self.sentinels.run,
-            "digests": self.digests.run,
-            "placement": self.placements.run,
         }
         async with asyncio.TaskGroup() as group:
-            for name, loop in loops.items():
-                self._running.append(group.create_task(self.tending.keep(name, loop), name=name))
+            for name, work in works.items():
+                self._running.append(group.create_task(self.tending.keep(name, work), name=name))
 
     def not_ended(self) -> list[str]:
         """Names of the tasks of :meth:`run` that have not ended."""

@@ -18,7 +18,9 @@ from topom.cluster.state import MigrationSettings, Product
 from topom.migration.actions import Actions
 from topom.proxies.barrier import Barrier
 from topom.proxies.frames import Register
+from topom.proxies.leases import Leases
 from topom.proxies.members import Member, Members
+from topom.proxies.refusedtables import RefusedTables
 from topom.reasons import Kind, Reason
 from topom.servers.redis_servers import Fencing
 from topom.store import STATE, Book, Leader, Store, StoreConflict, Stored, StoreError
@@ -340,7 +342,8 @@ class Bench:
     def run(self) -> None:
         """Let leases, repeated tables and batches go on by themselves."""
         self._tasks = [
-            asyncio.create_task(work) for work in (self.members.watch(), self.barrier.tell_again(), self.actions.run())
+            asyncio.create_task(loop.run())
+            for loop in (Leases(self.members), RefusedTables(self.ledger, self.members), self.actions)
         ]
 
     async def stop(self) -> None:

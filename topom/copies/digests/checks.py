@@ -17,6 +17,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError
 from slots.access import ServerAccess
 from slots.backoff import Backoff
+from slots.ranges import show
 from slots.table import Group
 from topom.cluster import differing, topology
 from topom.cluster.differing import Differing
@@ -28,6 +29,7 @@ from topom.copies.digests.sums import Tally
 from topom.copies.digests.throttle import Throttle
 from topom.copies.digests.walk import Walk
 from topom.errors import NotLeading, ServerNotFound, TopomError
+from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason
 
 log = structlog.get_logger(__name__)
@@ -68,10 +70,13 @@ class Check:
     tally: Tally = field(default_factory=Tally)
 
 
-class Digests:
+class Digests(Loop):
     """Checks of the groups' replicas."""
 
+    name = "digests"
+
     def __init__(self, ledger: Ledger, access: ServerAccess, clock: Callable[[], float] = time.time) -> None:
+        super().__init__()
         self._ledger = ledger
         self._access = access
         self._clock = clock
@@ -81,14 +86,18 @@ class Digests:
         """What is known against replicas."""
 
     async def run(self) -> None:
-        """Wait until cancelled; whatever is under way then ends."""
+        """As :meth:`topom.periodic.Loop.run`; the checks that are under way end with it."""
         try:
-            await asyncio.Event().wait()
+            await super().run()
         finally:
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def look(self) -> Look:
+        """See which groups are being checked; their checks are tasks of their own."""
+        return Look(f"replicas are compared in groups {show(self._tasks)}" if self._tasks else "")
 
     def start(self, group_id: int, server: str | None, keys_per_second: int) -> list[Check]:
         """Begin to check one replica of a group, or all of them one after the other.
@@ -112,6 +121,7 @@ class Digests:
         self._ledger.note(What.DIGEST_BEGUN, text, actor.get())
         task = asyncio.create_task(self._check_all(checks), name=f"digest of group {group_id}")
         self._tasks[group_id] = task
+        self.wake()
         task.add_done_callback(lambda over: self._forget(group_id, over))
         return checks
 
@@ -186,6 +196,7 @@ class Digests:
 
     def _forget(self, group_id: int, over: asyncio.Task[None]) -> None:
         del self._tasks[group_id]
+        self.wake()
         if not over.cancelled() and (error := over.exception()) is not None:
             log.error("digest_failed", group=group_id, reason=str(error) or type(error).__name__)
 

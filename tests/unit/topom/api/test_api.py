@@ -346,7 +346,7 @@ async def test_hours_that_cannot_be_read_are_refused(
 async def test_a_topom_halts_by_the_clock(
     filled: httpx.AsyncClient, topom: Topom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topom.migration.actions.CLOCK_SECONDS", 0.01)
+    monkeypatch.setattr("topom.migration.clock.LOOK_SECONDS", 0.01)
     now = {"seconds": datetime(2026, 2, 10, 12, tzinfo=UTC).timestamp()}
     monkeypatch.setattr("topom.cluster.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
     await filled.patch("/migration", json={"hours": "22:00-06:00", "time_zone": "UTC"})

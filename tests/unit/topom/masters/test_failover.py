@@ -136,7 +136,7 @@ async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncItera
             offsets,
             settings,
         )
-        await offsets.look()
+        await offsets.ask()
         tasks = [asyncio.create_task(work) for work in (masters.run(), keep_looking(health))]
         try:
             yield bench, masters
@@ -316,7 +316,7 @@ async def test_a_topom_that_was_cut_off_from_the_master_does_not_know_what_that_
         await bench.until(lambda table: case.acknowledged > 0)
         case.servers.replicate()
         offsets = masters._offsets
-        await offsets.look()
+        await offsets.ask()
         for replica in (FIRST, SECOND):
             case.servers.all[replica].stuck = True
             case.servers.all[replica].down_seconds = 600

@@ -38,34 +38,34 @@ async def test_the_next_leader_knows_how_far_a_master_was() -> None:
     async with leading(store) as bench:
         offsets = Offsets(bench.ledger, servers, heard.__contains__, 800)
         servers.all[MASTER].data = 1000
-        await offsets.look()
+        await offsets.ask()
         group = bench.ledger.table.groups[1]
         assert offsets.of(group) == Noted(MASTER, "stream", 1000) == bench.ledger.state.offsets[1]
         version, epoch = bench.ledger.state.version, bench.ledger.table.epoch
         # When: it goes on by less than is worth a write, and by more.
         servers.all[MASTER].data = 1100
-        await offsets.look()
+        await offsets.ask()
         assert offsets.of(group) == Noted(MASTER, "stream", 1100)
         assert bench.ledger.state.version == version
         servers.all[MASTER].data = 1101
-        await offsets.look()
+        await offsets.ask()
         assert bench.ledger.state.offsets[1].offset == 1101
         assert bench.ledger.table.epoch == epoch, "no proxy is told"
         # When: it answers topom no more.
         heard.clear()
         servers.all[MASTER].data = 9000
-        await offsets.look()
+        await offsets.ask()
         assert offsets.of(group) == Noted(MASTER, "stream", 1101)
     async with leading(store) as bench:
         offsets = Offsets(bench.ledger, servers, heard.__contains__, 800)
-        await offsets.look()
+        await offsets.ask()
         assert offsets.of(bench.ledger.table.groups[1]) == Noted(MASTER, "stream", 1101)
         assert offsets.age(bench.ledger.table.groups[1]) == math.inf
         # What is known of one master says nothing of another, and goes with the group.
         other = replace(bench.ledger.table.groups[1], servers=(FIRST, MASTER))
         assert offsets.of(other) is None
         await bench.edit(lambda table, epoch: topology.remove_server(table, epoch, 1, FIRST))
-        await offsets.look()
+        await offsets.ask()
         assert bench.ledger.state.offsets == {}
 
 
@@ -73,8 +73,8 @@ async def test_what_a_former_master_said_late_takes_nothing_from_the_new_one() -
     servers, store = FakeServers(), MemoryStore()
     async with leading(store) as bench:
         offsets = Offsets(bench.ledger, servers, lambda server: True, 800)
-        await offsets.look()
-        looking = asyncio.create_task(offsets.look())
+        await offsets.ask()
+        looking = asyncio.create_task(offsets.ask())
         await asyncio.sleep(0)
         servers.all[MASTER].data = 1000
         # When: meanwhile it has a successor, of which it is stored how far that is.
@@ -96,13 +96,13 @@ async def test_what_was_asked_before_takes_nothing_from_what_was_asked_since() -
         servers.lately = lambda server, seconds: Replication(True, "stream", 500)
         servers.all[MASTER].data = 1000
         group = bench.ledger.table.groups[1]
-        await offsets.look()
-        await offsets.look(1.5)
+        await offsets.ask()
+        await offsets.ask(1.5)
         assert offsets.of(group) == Noted(MASTER, "stream", 1000)
         assert offsets.age(group) < 1.0
         # When: it is newer than what is known, and less, as of a master that came back with older data.
         offsets._asked_at[1] -= 10
-        await offsets.look(1.5)
+        await offsets.ask(1.5)
         assert offsets.of(group) == Noted(MASTER, "stream", 500)
         assert offsets.age(group) >= 1.5
 
@@ -110,7 +110,7 @@ async def test_what_was_asked_before_takes_nothing_from_what_was_asked_since() -
 async def test_a_master_is_asked_as_soon_as_its_group_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has a new stream once its first replica is whole: should it fail right after that, that one is known."""
     monkeypatch.setattr(offsets_module, "NOTE_SECONDS", 1000.0)
-    monkeypatch.setattr(offsets_module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(Offsets, "pause_seconds", 0.0)
     servers, bench = FakeServers(), await Bench(MemoryStore()).start()
     offsets = Offsets(bench.ledger, servers, lambda server: True, 800)
     running = asyncio.create_task(offsets.run())

@@ -20,6 +20,7 @@ from topom.masters import endings
 from topom.masters.choice import ServerLeaving
 from topom.masters.endings import PromotionFailed
 from topom.masters.promotions import Promotions
+from topom.proxies.refusedtables import RefusedTables
 from topom.reasons import Kind, Reason
 from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.readings import Reading, Replication
@@ -154,7 +155,8 @@ class Case:
         await asyncio.sleep(0)
         self.promotions = Promotions(bench.ledger, bench.barrier, self.servers, 0.2, 0.1, self._step)
         tasks = [
-            asyncio.create_task(work) for work in (self.promotions.run(), self._write(), bench.barrier.tell_again())
+            asyncio.create_task(work)
+            for work in (self.promotions.run(), self._write(), RefusedTables(bench.ledger, bench.members).run())
         ]
         try:
             yield bench

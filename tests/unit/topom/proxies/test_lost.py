@@ -83,7 +83,7 @@ async def lost_machine(
         assert lost.member is not None
         health = FakeHealth(case)
         offsets = Offsets(bench.ledger, case.servers, lambda server: True, SETTINGS.lag_bytes)
-        await offsets.look()
+        await offsets.ask()
         masters = Masters(
             bench.ledger,
             bench.members,

@@ -55,9 +55,9 @@ def woken(one: Member) -> int:
     return one.link.woken
 
 
-def test_those_in_cluster_mode_hear_of_each_other_once(there: list[Member], proxies: ProxyList) -> None:
+async def test_those_in_cluster_mode_hear_of_each_other_once(there: list[Member], proxies: ProxyList) -> None:
     for _ in range(3):
-        proxies.look()
+        await proxies.look()
     assert said(proxies) == [[1, "10.0.0.1", 6380, 0], [2, "10.0.0.2", 6380, 0]]
     assert [woken(one) for one in there] == [1, 1, 0]
     assert proxies.frame(proxies.version) is None
@@ -72,28 +72,28 @@ def drain(member: Member, gone: bool) -> None:
 
 
 @pytest.mark.parametrize("leave", [lose, drain])
-def test_who_is_lost_or_drains_is_left_out_and_comes_back(
+async def test_who_is_lost_or_drains_is_left_out_and_comes_back(
     there: list[Member], proxies: ProxyList, leave: Callable[[Member, bool], None]
 ) -> None:
-    proxies.look()
+    await proxies.look()
     leave(there[1], True)
-    proxies.look()
+    await proxies.look()
     assert said(proxies) == [[1, "10.0.0.1", 6380, 0]]
     leave(there[1], False)
-    proxies.look()
+    await proxies.look()
     assert said(proxies) == [[1, "10.0.0.1", 6380, 0], [2, "10.0.0.2", 6380, 0]]
 
 
-def test_a_new_topom_says_nothing_before_it_has_met_everybody(there: list[Member], proxies: ProxyList) -> None:
+async def test_a_new_topom_says_nothing_before_it_has_met_everybody(there: list[Member], proxies: ProxyList) -> None:
     there[1].met, there[1].cluster = False, None
-    proxies.look()
+    await proxies.look()
     assert said(proxies) is None
     there[1].lost = True
-    proxies.look()
+    await proxies.look()
     assert said(proxies) == [[1, "10.0.0.1", 6380, 0]]
 
 
-def test_nothing_is_said_where_nobody_asks(there: list[Member], proxies: ProxyList) -> None:
+async def test_nothing_is_said_where_nobody_asks(there: list[Member], proxies: ProxyList) -> None:
     del there[:2]
-    proxies.look()
+    await proxies.look()
     assert proxies.version == 0

@@ -117,7 +117,7 @@ async def test_servers_that_fail_and_come_back_are_told(bench: Callable[..., Awa
         silent = {server: silence for server, silence in (("a:1", a), ("b:1", b), ("c:1", c)) if silence > 2.0}
         detector.report("1", silent, now, one.ledger.table.epoch)
         health._probing.silent = lambda *seconds: (silent, [])  # type: ignore[method-assign]
-        health._look()
+        health._judge()
 
     look(0.1, 0.1, 0.1)
     look(3.0, 3.0, 0.1)

@@ -88,10 +88,10 @@ async def test_what_ends_a_loop_for_good_is_raised() -> None:
 
 
 LOOPS = [
-    ("members", "watch"), ("barrier", "tell_again"), ("actions", "run"), ("promotions", "run"), ("health", "_look"),
-    ("masters", "run"), ("gone", "run"), ("actions", "follow_clock"), ("proxies", "look"),
-    ("departures", "look"), ("server_departures", "run"), ("joins", "_look"), ("strays", "_look"),
-    ("digests", "run"), ("placements", "_look"),
+    ("members", "lose_silent"), ("actions", "look"), ("promotions", "run"), ("health", "look"),
+    ("masters", "look"), ("gone", "look"), ("actions", "follow_clock"), ("proxies", "look"), ("identities", "look"),
+    ("departures", "look"), ("server_departures", "look"), ("joins", "_look"), ("strays", "_look"),
+    ("digests", "look"), ("placements", "_look"), ("sweeps", "look"),
 ]  # fmt: skip
 
 
