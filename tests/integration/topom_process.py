@@ -291,5 +291,7 @@ class HandProxy:
                 if not self.states or self.states[-1] != state:
                     self.states.append(state)
                 if not self.silent and not self.withhold(self.table):
-                    await self.acknowledge()
+                    # What topom said last, before it closed the stream, is still to be read.
+                    with suppress(ConnectionClosed):
+                        await self.acknowledge()
         return True
