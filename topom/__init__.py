@@ -9,8 +9,8 @@ Rooms, from the ground up. Each imports only rooms that stand before it, and its
 - :mod:`topom.servers`: what a Redis server says, and what it is told.
 - :mod:`topom.proxies`: the proxies that are members, and the barrier.
 - :mod:`topom.migration`: slots that move.
-- :mod:`topom.masters`: which server is a group's master.
 - :mod:`topom.copies`: which servers hold a copy of a group, and whether it is whole.
+- :mod:`topom.masters`: which server is a group's master.
 - :mod:`topom.placement`: on which nodes copies are.
 - :mod:`topom.balance`: which slots should be where.
 - :mod:`topom.leaving`: groups, servers and nodes that are leaving.

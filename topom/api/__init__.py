@@ -5,7 +5,7 @@ requests on (:mod:`topom.api.forwarding`). Every error is answered as
 ``{"error": "<type>", "message": "<a sentence for the operator>"}``. What waits says why by the one record of
 :mod:`topom.reasons`, as ``{"kind", "what", "since", "to_do"}``; null if it does not wait.
 
-May import: reasons, errors, store, cluster, servers, proxies, migration, masters, copies, placement, balance, leaving,
+May import: reasons, errors, store, cluster, servers, proxies, migration, copies, masters, placement, balance, leaving,
 term.
 
 To change

@@ -53,7 +53,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     not_swept=topom.sweeps.reasons.get(address),
                     not_whole=topom.joins.reasons.get(address)
                     or topom.strays.reasons.get(address)
-                    or topom.promotions.followers.reasons.get(address),
+                    or topom.promotions.endings.followers.reasons.get(address),
                 )
                 for address in table.groups[group_id].servers
             ],

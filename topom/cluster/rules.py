@@ -14,7 +14,7 @@ from dataclasses import replace
 from slots import ranges
 from slots.states import SlotState
 from slots.table import OFFLINE, Slot, SlotTable
-from topom.cluster import differing
+from topom.cluster import differing, joins
 from topom.cluster.state import ClusterState, known_servers, leaving_groups, leaving_nodes
 from topom.errors import GroupLeaving, InPool, NodeLeaving, SweepUnderWay, TooMany
 
@@ -176,6 +176,13 @@ def data_is_known_while_slots_leave_it_empty(old: ClusterState, new: ClusterStat
     return new if len(kept) == len(new.data_ids) else replace(new, data_ids=kept)
 
 
+def only_replicas_join(old: ClusterState, new: ClusterState) -> ClusterState:
+    """A server that is no replica of a group any more does not join one."""
+    if not new.joining or (new.table.groups is old.table.groups and new.joining is old.joining):
+        return new
+    return joins.without(new, set())
+
+
 def run_ids_of_known_servers(old: ClusterState, new: ClusterState) -> ClusterState:
     """The run ids of servers that are neither in a group nor in the pool are forgotten."""
     if new.table.groups is old.table.groups and new.pool is old.pool and new.run_ids is old.run_ids:
@@ -195,6 +202,7 @@ RULES: tuple[Rule, ...] = (
     assigned_once,
     unwatched_since_they_came,
     data_is_known_while_slots_leave_it_empty,
+    only_replicas_join,
     run_ids_of_known_servers,
     differing.kept,
 )

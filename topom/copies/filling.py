@@ -1,158 +1,289 @@
-"""Has a server that is no master be filled by one: told to follow it, which replaces whatever it holds.
+"""Makes the copies that are wanted: the one engine by which servers come to hold what a group's master has.
 
-Whoever makes copies (:mod:`topom.copies.joining`, :mod:`topom.placement.stepping`) has it done here, so that what it
-takes is done in one way and in one order:
+A look asks the servers of all copies that are wanted (:mod:`topom.copies.wanted`), and their masters, at once. Then it
+decides about each copy (:mod:`topom.copies.deciding`): it is whole, which its asker is told; it is being filled; or its
+server is told to follow (:mod:`topom.copies.telling`), by a task of its own, for that may have to wait for proxies.
 
-1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
-   before.
-2. Nobody can lock slots or groups from here on (:meth:`topom.proxies.barrier.Barrier.locking`), and the table names
-   the master (**one-owner**).
-3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced, and so
-   are those that are put up until it is told.
-4. It is asked whether anything would be lost that nobody said may be, and who it is; and only then told (**last-copy**,
-   :mod:`topom.servers.lastcopy`; **run-id**, :mod:`topom.servers.identities`).
-
-Before all of that, Redis Sentinels are kept from taking it for a whole copy, where they say who is master
-(:mod:`topom.masters.sentinels.electable`).
-
-**bounded**: a node gives one copy at a time, and takes one, whoever makes it. The copies of a placement are those that
-are stored as ``copying``; those of servers that join are noted here while they are made.
+**bounded**: a node gives one copy at a time, and takes one, no matter who wants it. Which nodes are free is decided for
+all copies in one step, without a wait in between. Right after the beginning of a term no copy begins before all servers
+were asked: a topom before may have had some filled. A server is told by one task at a time.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import math
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from slots.table import SlotTable
-from topom.cluster import fences
-from topom.cluster.ledger import Ledger
-from topom.errors import Conflict
-from topom.proxies.barrier import Barrier
-from topom.servers.identities import Identities
-from topom.servers.lastcopy import As
+import structlog
+
+from topom.cluster.ledger import Ledger, LostPlace
+from topom.cluster.state import ClusterState
+from topom.copies.deciding import Answer, Decision, Verdict, decide, is_foreign
+from topom.copies.telling import Telling
+from topom.copies.wanted import Asker, Wanted
+from topom.errors import NotLeading, TopomError
+from topom.periodic import Look, Loop
+from topom.reasons import Kind, Reason
+from topom.servers.lastcopy import ServerFailed
+from topom.servers.readings import Reading
 from topom.servers.replication import ServerReplication
+from topom.store import StoreError
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 0.2
+"""Between two looks at copies that are not whole."""
+SILENT_LOOK_SECONDS = 2.0
+"""The same, while no server of such a copy answers."""
+FILLING_SECONDS = 10.0
+"""For how long a server that was told to follow, and has not begun to be filled, keeps others of its nodes waiting."""
+
+Wish = tuple[Asker, Wanted]
 
 
-class FillingOvertaken(Conflict):
-    """The server is not to be filled by this master any more, or not now; it is looked at again."""
+class Filling(Loop):
+    """The copies of one topom."""
 
+    name = "copies"
+    pause_seconds = 0.1
 
-async def _nothing(server: str, group_id: int) -> None:
-    """What is done before a server is told, where nobody else chooses masters."""
-
-
-class Filling:
-    """The servers that one topom has filled.
-
-    Args:
-        barrier_seconds: how long proxies may take to acknowledge a table.
-        identities: knows who the servers are.
-        prepare: given a server and the group that it is to be filled for, before it is told. Raises a TopomError if it
-            is not to be told now.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        barrier: Barrier,
-        replication: ServerReplication,
-        barrier_seconds: float,
-        prepare: Callable[[str, int], Awaitable[None]] = _nothing,
-        identities: Identities | None = None,
-    ) -> None:
-        self._identities = identities
-        self._prepare = prepare
+    def __init__(self, ledger: Ledger, replication: ServerReplication, telling: Telling) -> None:
+        super().__init__()
         self._ledger = ledger
-        self._barrier = barrier
         self._replication = replication
-        self._barrier_seconds = barrier_seconds
-        self._joining: dict[str, frozenset[str]] = {}
+        self._telling = telling
+        self._askers: tuple[Asker, ...] = ()
+        self._asked = False
+        self._tasks: dict[tuple[Asker, str], asyncio.Task[None]] = {}
+        self._failed: list[BaseException] = []
+        self._told_at: dict[str, float] = {}
+        self._tried_at: dict[str, float] = {}
+        self._foreign_since: dict[tuple[str, str], float] = {}
+        self._taken: dict[str, frozenset[str]] = {}
+        """The nodes of servers that were being filled when they were asked last."""
+        self._begun: dict[str, frozenset[str]] = {}
+        """The nodes of servers that are just being told, or that are about to be asked for."""
+        ledger.listen(self._changed)
 
-    async def tell(
-        self,
-        server: str,
-        master: str,
-        group_id: int,
-        told_as: As,
-        require: Callable[[], None],
-        anew: bool = False,
-        copy_of: int | None = None,
-    ) -> str:
-        """Have a server follow the master of a group; the run id of the process that was told.
+    def serve(self, *askers: Asker) -> None:
+        """Make what these ask for. Of two that want a copy of one server, the first is seen to first."""
+        self._askers += askers
 
-        Args:
-            told_as, anew: as for :meth:`topom.servers.replication.ServerReplication.follow`.
-            require: raises a TopomError if, by what is stored now, it is not to be filled any more.
-            copy_of: as for :meth:`require_not_needed`.
+    async def run(self) -> None:
+        """Look again and again, until cancelled; then nothing that it began goes on."""
+        self._asked = False
+        try:
+            await super().run()
+        finally:
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._begun.clear()
 
-        Raises:
-            ProxiesNotReady: a proxy has an older table; nothing was done.
-            FillingOvertaken: the group has another master, or is getting one.
-            NotToFollow: it might lose what nobody else has; it was not told.
-            SameServer, NotCompared, ReplicaOfAnother: as :class:`~topom.servers.identities.Identities`; likewise.
-            ServerFailed: it is not known whether the server was told.
-            TopomError: as ``prepare``, ``require`` and :meth:`topom.cluster.ledger.Ledger.change`; it was not told.
-        """
-        if self._identities is not None:
-            self._identities.require(server, master)
-            await self._identities.require_no_copy(group_id, server, told_as)
-        await self.require_not_needed(server, copy_of)
-        await self._prepare(server, group_id)
-        await self._barrier.everyone_current([server], self._barrier_seconds)
-        async with self._barrier.locking():
-            await self.require_not_needed(server, copy_of)
-            decided = await self._replication.require(server, master, told_as)
-            if self._identities is not None:
-                # run-id: what is told below is the very process that was compared with all others.
-                self._identities.heard(server, decided)
-                self._identities.require(server, master)
-                await self._identities.require_no_copy(group_id, server, told_as)
-            await self._unmark(server)
-            _require_master(self._ledger.table, group_id, master)
-            require()
-            try:
-                return await self._replication.follow(server, master, told_as, anew=anew, decided=decided)
-            finally:
-                await self._unmark(server)
+    async def look(self) -> Look:
+        """Ask the servers of all copies, and do what can be done for each."""
+        if self._failed:
+            failed, self._failed = self._failed[0], []
+            raise failed
+        wishes = self._wishes(self._ledger.state)
+        self._forget(wishes)
+        # What these say now may be over by the time that it is decided about.
+        at_work = {server for _, server in self._tasks} | self._begun.keys()
+        said = await self._ask([copy for _, copy in wishes])
+        decided = [(asker, copy, self._decide(copy, said)) for asker, copy in wishes]
+        self._taken = {
+            copy.server: copy.nodes
+            for _, copy, decision in decided
+            if decision.verdict is not Verdict.WHOLE and self._is_filled(copy, said[copy.server])
+        }
+        self._asked = True
+        free = [one for one in decided if one[1].server not in at_work and one[0].held() is None]
+        for asker, copy, decision in free:
+            if decision.verdict is Verdict.FILLED and decision.why is not None:
+                await asker.being_filled(copy, decision.why)
+            elif decision.why is not None:
+                asker.waits(copy, decision.why)
+            elif decision.verdict is Verdict.OTHERS:
+                asker.reasons.over(copy.server)
+        self._begin_whole(free)
+        await self._begin_telling([(asker, copy) for asker, copy, one in free if one.verdict is Verdict.TELL], said)
+        return self._say_what(decided)
 
-    async def require_not_needed(self, server: str, copy_of: int | None) -> None:
-        """Raises NotToFollow, ServerFailed for a server that may have all that is left of a group, by its old copy.
+    @contextmanager
+    def taking(self, server: str, nodes: frozenset[str]) -> Iterator[None]:
+        """Let no other copy begin at these nodes meanwhile. Ask :meth:`in_the_way` right before."""
+        self._begun[server] = nodes
+        try:
+            yield
+        finally:
+            self._begun.pop(server, None)
 
-        Args:
-            copy_of: that group; None for a server that has none, or of which an operator has said that it may be wiped.
-        """
-        group = self._ledger.table.groups.get(copy_of) if copy_of is not None else None
-        if group is not None and group.servers:
-            await self._replication.require_not_needed(server, group.servers[0])
+    def in_the_way(self, server: str, nodes: frozenset[str]) -> Reason | None:
+        """Why a copy that concerns these nodes cannot begin now; None if it can."""
+        if not self._asked:
+            return Reason(Kind.BUSY, "topom has not asked yet which servers are being filled")
+        return _in_the_way(self._all_taken(), server, nodes)
 
-    async def _unmark(self, server: str) -> None:
-        self._barrier.emptied(server)
-        await self._ledger.change(lambda state, epoch: fences.emptied(state, server))
+    async def require(self, copy: Wanted) -> None:
+        """Raises a TopomError for a server that must not be told, as :meth:`topom.copies.telling.Telling.require`."""
+        await self._telling.require(copy)
 
-    def note(self, server: str, nodes: frozenset[str]) -> None:
-        """A server that joins is being filled, which concerns these nodes."""
-        self._joining[server] = nodes
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        kept = (old.joining, old.promotions, old.placement, old.table.groups, old.pool, old.pause)
+        now = (new.joining, new.promotions, new.placement, new.table.groups, new.pool, new.pause)
+        if any(one is not other for one, other in zip(kept, now, strict=True)):
+            self.wake()
 
-    def over(self, server: str) -> None:
-        """It is not being filled any more, or was not."""
-        self._joining.pop(server, None)
+    def _wishes(self, state: ClusterState) -> list[Wish]:
+        return [(asker, copy) for asker in self._askers for copy in asker.wanted(state)]
 
-    def in_the_way(self, server: str, nodes: frozenset[str]) -> str:
-        """Another server that is being filled on one of these nodes, or by one of them; empty if there is none."""
-        for other, taken in self._joining.items():
-            if other != server and nodes & taken:
-                return other
-        state = self._ledger.state
-        run = state.placement.run
-        for step in run.steps if run is not None else ():
-            if step.state == "copying" and step.server != server:
-                group = state.table.groups.get(step.group)
-                masters = {group.node_of(group.master)} if group is not None and group.master is not None else set()
-                if nodes & {step.node, *masters}:
-                    return step.server
-        return ""
+    def _forget(self, wishes: Sequence[Wish]) -> None:
+        """Keep what is known of copies that are still wanted, and no more (**bounded**)."""
+        for asker in self._askers:
+            asker.reasons.keep_only({copy.server for one, copy in wishes if one is asker})
+        servers = {copy.server for _, copy in wishes}
+        for known in (self._told_at, self._tried_at):
+            for server in known.keys() - servers:
+                del known[server]
+        for key in self._foreign_since.keys() - {(copy.server, copy.master) for _, copy in wishes}:
+            del self._foreign_since[key]
+
+    async def _ask(self, copies: Sequence[Wanted]) -> dict[str, Answer]:
+        servers = sorted({server for copy in copies for server in (copy.master, copy.server)})
+        answers = await asyncio.gather(*map(self._read, servers))
+        return dict(zip(servers, answers, strict=True))
+
+    async def _read(self, server: str) -> Answer:
+        try:
+            return await self._replication.read(server)
+        except ServerFailed as error:
+            return error
+
+    def _decide(self, copy: Wanted, said: dict[str, Answer]) -> Decision:
+        mine = said[copy.server]
+        key, now = (copy.server, copy.master), _now()
+        if isinstance(mine, Reading) and is_foreign(mine.replication, copy.master):
+            self._foreign_since.setdefault(key, now)
+        else:
+            self._foreign_since.pop(key, None)
+        return decide(copy, said[copy.master], mine, now - self._foreign_since.get(key, now))
+
+    def _is_filled(self, copy: Wanted, mine: Answer) -> bool:
+        """Whether a server is just being filled, or will be at any moment."""
+        if isinstance(mine, ServerFailed):
+            return False
+        return mine.replication.filling or _now() < self._told_at.get(copy.server, -math.inf) + FILLING_SECONDS
+
+    def _all_taken(self) -> dict[str, frozenset[str]]:
+        """The nodes that copies concern which are being made, by server."""
+        stored = {copy.server: copy.nodes for _, copy in self._wishes(self._ledger.state) if copy.takes_nodes}
+        return {**self._taken, **self._begun, **stored}
+
+    def _begin_whole(self, decided: Sequence[tuple[Asker, Wanted, Decision]]) -> None:
+        for asker in self._askers:
+            copies = [copy for one, copy, got in decided if one is asker and got.verdict is Verdict.WHOLE]
+            if copies:
+                self._begin(asker.whole(copies), asker, copies)
+
+    async def _begin_telling(self, wishes: Sequence[Wish], said: dict[str, Answer]) -> None:
+        """Have servers told that may be told, as far as their nodes are free."""
+        refused = await asyncio.gather(*(self._refused(copy, said) for _, copy in wishes))
+        taken = self._all_taken()
+        allowed = [wish for wish, refusal in zip(wishes, refused, strict=True) if refusal is None]
+        for (asker, copy), refusal in zip(wishes, refused, strict=True):
+            if refusal is not None:
+                asker.waits(copy, refusal)
+        # A server that was tried lately comes after the others: what keeps it from being told does not keep them.
+        for asker, copy in sorted(allowed, key=lambda wish: self._tried_at.get(wish[1].server, -math.inf)):
+            if copy.server in self._begun:
+                continue
+            # What holds its nodes already asked for them before.
+            if not copy.takes_nodes and (busy := _in_the_way(taken, copy.server, copy.nodes)) is not None:
+                asker.waits(copy, busy)
+                continue
+            taken[copy.server] = self._begun[copy.server] = copy.nodes
+            self._tried_at[copy.server] = _now()
+            mine = said[copy.server]
+            assert isinstance(mine, Reading), "only a server that has answered is to be told"
+            self._begin(self._tell(asker, copy, mine.run_id), asker, [copy])
+
+    async def _refused(self, copy: Wanted, said: dict[str, Answer]) -> TopomError | None:
+        """Why a server is not to be told, by what it and its master say now."""
+        mine = said[copy.server]
+        try:
+            run_id = await self._telling.require(copy)
+        except TopomError as error:
+            return error
+        if isinstance(mine, Reading) and run_id == mine.run_id:
+            return None
+        # run-id: what is thought of one process is not done to another.
+        return ServerFailed(f"{copy.server} was restarted just now; it is looked at again")
+
+    async def _tell(self, asker: Asker, copy: Wanted, run_id: str) -> None:
+        def is_wanted() -> bool:
+            return asker.held() is None and any(one.is_same(copy) for one in asker.wanted(self._ledger.state))
+
+        try:
+            await self._telling.tell(copy, run_id, is_wanted)
+            self._told_at[copy.server], self._taken[copy.server] = _now(), copy.nodes
+        except (StoreError, LostPlace, NotLeading):
+            raise
+        except TopomError as error:
+            asker.waits(copy, error)
+            return
+        finally:
+            self._begun.pop(copy.server, None)
+            self.wake()
+        self._foreign_since.pop((copy.server, copy.master), None)
+        log.info("server_told_to_follow", group=copy.group, server=copy.server, master=copy.master)
+        await asker.told(copy, run_id)
+
+    def _begin(self, work: Coroutine[Any, Any, None], asker: Asker, copies: Sequence[Wanted]) -> None:
+        task = asyncio.create_task(work)
+        keys = [(asker, copy.server) for copy in copies]
+        self._tasks.update(dict.fromkeys(keys, task))
+
+        def over(task: asyncio.Task[None]) -> None:
+            for key in keys:
+                del self._tasks[key]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._failed.append(error)
+
+        task.add_done_callback(over)
+
+    def _say_what(self, decided: Sequence[tuple[Asker, Wanted, Decision]]) -> Look:
+        if not decided:
+            return Look()
+        filled = sorted(self._taken)
+        waiting = [
+            f"{copy.server} waits: {asker.reasons[copy.server]}"
+            for asker, copy, one in decided
+            if copy.server in asker.reasons and copy.server not in self._taken
+        ]
+        parts = [f"{_some(filled)} being filled"] if filled else []
+        parts += waiting[:1]
+        moving = any(
+            one.verdict in (Verdict.FILLED, Verdict.TELL)
+            or (one.verdict is Verdict.WAITS and not isinstance(one.why, ServerFailed))
+            for _, _, one in decided
+        )
+        return Look("; ".join(parts), LOOK_SECONDS if moving else SILENT_LOOK_SECONDS)
 
 
-def _require_master(table: SlotTable, group_id: int, master: str) -> None:
-    """Raises FillingOvertaken unless the group has this master, and is not getting another one."""
-    group = table.groups.get(group_id)
-    if group is None or group.locked or group.master != master:
-        raise FillingOvertaken("its group was changed just now, or is being given another master")
+def _in_the_way(taken: dict[str, frozenset[str]], server: str, nodes: frozenset[str]) -> Reason | None:
+    for other, concerned in taken.items():
+        if other != server and nodes & concerned:
+            return Reason(Kind.BUSY, f"it waits until {other} is whole: a node gives or takes one copy at a time")
+    return None
+
+
+def _some(servers: Sequence[str]) -> str:
+    if len(servers) > 2:
+        return f"{len(servers)} servers are"
+    return " and ".join(servers) + (" are" if len(servers) > 1 else " is")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

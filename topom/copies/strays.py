@@ -28,7 +28,7 @@ from topom.cluster.events import Said, What
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Joining
-from topom.errors import TopomError
+from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason, Reasons
 from topom.servers.readings import Replication
 from topom.servers.replication import ServerReplication, look_at_all
@@ -73,13 +73,15 @@ def candidates(state: ClusterState, group: Group) -> list[str]:
     return [server for server in group.replicas if server not in state.joining and server not in concerned]
 
 
-class Strays:
+class Strays(Loop):
     """Looks after the replicas of one topom's groups.
 
     Args:
         is_alive: whether a server answers everybody (:mod:`topom.servers.detector`).
         others_decide: whether Redis Sentinels say who is master.
     """
+
+    name = "strays"
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Strays:
         hands_off: HandsOff,
         others_decide: bool,
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._replication = replication
         self._is_alive = is_alive
@@ -98,16 +101,8 @@ class Strays:
         self.reasons = Reasons[str]("server_strayed")
         """By address: how a replica does not follow its master, and what is done about it."""
 
-    async def run(self) -> None:
-        """Look again and again; for ever."""
-        while True:
-            try:
-                await self._look()
-            except TopomError as error:
-                log.warning("strays_wait", reason=str(error))
-            await asyncio.sleep(LOOK_SECONDS)
-
-    async def _look(self) -> None:
+    async def look(self) -> Look:
+        """Look at all replicas, and have those that have been astray for a while join again."""
         found = await self._find()
         self._since = {key: since for key, since in self._since.items() if key in found}
         now = asyncio.get_running_loop().time()
@@ -122,6 +117,9 @@ class Strays:
             elif await self._is_so_now(server, group):
                 await self._take_back(server, group, how)
         self.reasons.are(reasons)
+        said = "; ".join(f"{server}: {reason}" for server, reason in sorted(reasons.items())[:1])
+        more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        return Look(said + more, LOOK_SECONDS)
 
     async def _find(self) -> dict[tuple[str, str], tuple[Group, str]]:
         """The replicas that are astray now, with the masters that they should follow: their groups, and how."""

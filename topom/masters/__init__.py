@@ -1,6 +1,6 @@
 """Who is a group's master: planned changes, failover by topom, and failover by Redis Sentinel.
 
-May import: reasons, errors, periodic, cluster, servers, proxies.
+May import: reasons, errors, periodic, cluster, servers, proxies, copies.
 
 To change
 

@@ -17,13 +17,14 @@ from topom.cluster import topology
 from topom.cluster.cancelling import with_table
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Noted, Promotion
-from topom.errors import TopomError, Unavailable
+from topom.errors import Unavailable
 from topom.masters.choice import master_of_locked
 from topom.masters.followers import Followers
 from topom.masters.grouplocks import GroupLocks
 from topom.masters.offsets import with_noted
+from topom.periodic import Look, Loop
 from topom.proxies.barrier import Barrier
-from topom.servers.lastcopy import As, ServerFailed
+from topom.servers.lastcopy import ServerFailed
 from topom.servers.readings import Replication
 from topom.servers.replication import ServerReplication
 
@@ -38,45 +39,40 @@ class PromotionFailed(Unavailable):
     """The promotion was taken back: the master is who it was."""
 
 
-class Endings:
+class Endings(Loop):
     """The changes of masters of one topom that are decided, or broken off.
 
     Args:
         locks: which groups somebody else is at.
     """
 
+    name = "promotions"
+    pause_seconds = 0.01
+
     def __init__(self, ledger: Ledger, barrier: Barrier, replication: ServerReplication, locks: GroupLocks) -> None:
+        super().__init__()
         self._ledger = ledger
         self._barrier = barrier
         self._replication = replication
         self._locks = locks
         self.followers = Followers(ledger, barrier, replication)
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        ledger.listen(self._changed)
+        locks.listen(self.wake)
 
-    async def run(self) -> None:
-        """Go on with what a topom before has left, and see to servers that have yet to follow, until cancelled."""
-        self._ledger.listen(self._changed)
-        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
-        while True:
-            self._locks.wake.clear()
-            try:
-                waiting = await self._go_on()
-            except TopomError as error:
-                log.error("promotions_wait", reason=str(error))
-                waiting = True
-            if not waiting:
-                backoff.reset()
-                await self._locks.wake.wait()
-                continue
-            try:
-                async with asyncio.timeout(backoff.next()):
-                    await self._locks.wake.wait()
-                backoff.reset()
-            except TimeoutError:
-                pass
+    def wake(self) -> None:
+        """There may be something to go on with: look soon, and soon again after that."""
+        self._backoff.reset()
+        super().wake()
+
+    async def look(self) -> Look:
+        """Go on with what a topom before has left, and see whether the servers follow that have yet to."""
+        waiting = await self._go_on()
+        return Look("; ".join(waiting), self._backoff.next() if waiting else None)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.promotions is not new.promotions:
-            self._locks.wake.set()
+            self.wake()
 
     async def decide(self, group_id: int, promotion: Promotion, reason: str) -> SlotTable:
         """A locked group's promotion did not get to its end, or this topom does not know: find out who is its master.
@@ -109,24 +105,19 @@ class Endings:
         raise PromotionFailed(f"{promotion.former} is the master of group {group_id} as before, unlocked: {reason}")
 
     async def complete(self, group_id: int, promotion: Promotion) -> SlotTable:
-        """The replica is a master with all that was acknowledged: store it, and have the others follow it."""
-        # A former master that is lost is told once it answers.
-        lost = self._ledger.table.groups[group_id].lost
-        decided = {promotion.server, promotion.former} if lost else {promotion.server}
-        others = [server for server in self._ledger.table.groups[group_id].servers if server not in decided]
+        """The replica is a master with all that was acknowledged: store it. The others are told to follow it then."""
 
         def promoted(state: ClusterState, epoch: int) -> ClusterState:
             new = with_table(state, topology.promote(state.table, epoch, group_id, promotion.server))
             # Where masters are noted at all.
             return with_noted(new, noted) if group_id in state.offsets else new
 
-        following = [asyncio.create_task(self._tell(server, promotion)) for server in others]
-        following.append(asyncio.create_task(self._keep(promotion.server)))
+        keeping = asyncio.create_task(self._keep(promotion.server))
         try:
             noted = await self._noted(group_id, promotion.server)
             state = await self._ledger.change(promoted)
         finally:
-            await asyncio.gather(*following)
+            await keeping
         log.info("server_promoted", group=group_id, server=promotion.server, epoch=state.table.epoch)
         await self._locks.observe("promoted")
         return state.table
@@ -135,18 +126,6 @@ class Endings:
         """How far the new master is in its stream, for it may fail at once, too (:mod:`topom.masters.offsets`)."""
         said = await self._ask(server)
         return {group_id: Noted(server, said.stream, said.offset)} if said and said.is_master and said.stream else {}
-
-    async def _tell(self, server: str, promotion: Promotion) -> None:
-        """Make a server follow the new master if it was part of this; what fails is made up for later."""
-        try:
-            reading = await self._replication.read(server)
-            if server == promotion.former or not reading.replication.is_master:
-                # run-id: what is thought of one process is not done to another.
-                await self._replication.follow(
-                    server, promotion.server, As.MEMBER, promotion.run_id, decided=reading.run_id
-                )
-        except TopomError as error:
-            log.warning("server_follows_later", server=server, master=promotion.server, reason=str(error))
 
     async def _keep(self, server: str) -> None:
         """Have the new master remember at once that it is one, whoever of the others is away.
@@ -173,21 +152,21 @@ class Endings:
         except ServerFailed:
             return None
 
-    async def _go_on(self) -> bool:
-        """Take each promotion that nobody is at further; whether some have to be looked at again."""
-        waiting = False
+    async def _go_on(self) -> list[str]:
+        """Take each promotion that nobody is at further. Gives a sentence for each that has to be looked at again."""
+        waiting: list[str] = []
         for group_id, promotion in list(self._ledger.state.promotions.items()):
             if group_id in self._locks.busy:
                 continue
             group = self._ledger.table.groups.get(group_id)
             if group is not None and group.locked:
                 await self._end_lock(group_id, promotion)
-                waiting = True
+                waiting.append(f"group {group_id} is locked until it is known which server is its master")
             elif await self.followers.all_follow(group_id, promotion):
                 await self._ledger.change(lambda state, epoch, over=group_id: _without(state, over))  # type: ignore[misc]
                 log.info("promotion_over", group=group_id)
             else:
-                waiting = True
+                waiting.append(f"not all servers of group {group_id} follow {promotion.server} yet")
         return waiting
 
     async def _end_lock(self, group_id: int, promotion: Promotion) -> None:

@@ -4,52 +4,68 @@ A server that is told to follow another loses what only it has, and a server is 
 after topom has given up on it, and even after it has ceased to lead. So (**one-owner**: what clients wrote to the
 master that the table names is nobody's to undo)
 
-- a server is told only while nobody can lock slots or groups, and only if the table names that master, and the server
-  in its group, at that instant;
+- a server is told by the engine of all copies (:mod:`topom.copies.filling`), only while nobody can lock slots or
+  groups, and only if the table names that master, and the server in its group, at that instant;
 - a master that a late command has made a replica is made a master again;
 - nobody is told who has what its master lacks (**last-copy**, :mod:`topom.servers.lastcopy`): a master that came back
   empty or with older data fills nobody, and the change of masters is not over until an operator has decided.
 """
 
-import asyncio
+from collections.abc import Sequence
 
 import structlog
 
 from slots.table import Group
 from topom.cluster.ledger import Ledger
-from topom.cluster.state import Promotion
+from topom.cluster.state import ClusterState, Promotion
+from topom.copies.wanted import Asker, Wanted
+from topom.errors import TopomError
 from topom.proxies.barrier import Barrier
-from topom.reasons import Reasons
+from topom.reasons import Reason
 from topom.servers.lastcopy import As, NotToFollow, ServerFailed
-from topom.servers.replication import ServerReplication
+from topom.servers.readings import Replication
+from topom.servers.replication import ServerReplication, look_at_all
 
 log = structlog.get_logger(__name__)
 
 
-class Followers:
+class Followers(Asker):
     """The servers of one topom's groups, after changes of masters."""
 
     def __init__(self, ledger: Ledger, barrier: Barrier, replication: ServerReplication) -> None:
+        super().__init__("server_not_told_to_follow")
         self._ledger = ledger
         self._replication = replication
         self._barrier = barrier
-        self.reasons = Reasons[str]("server_not_told_to_follow")
-        """By address: why a server is not told to follow its group's master."""
+
+    def wanted(self, state: ClusterState) -> Sequence[Wanted]:
+        """A copy on each replica of a group whose change of masters is decided and not over."""
+        found: list[Wanted] = []
+        for group_id, promotion in sorted(state.promotions.items()):
+            group = state.table.groups.get(group_id)
+            if group is not None and group.master is not None and not group.locked:
+                found += [_wanted(group, server, promotion) for server in group.replicas]
+        return found
+
+    def waits(self, copy: Wanted, why: Reason | TopomError) -> None:
+        """Note why a server is not told. Others are connecting, or do not answer: that passes, or is said elsewhere."""
+        if isinstance(why, NotToFollow):
+            super().waits(copy, why)
+        else:
+            self.reasons.over(copy.server)
 
     async def all_follow(self, group_id: int, promotion: Promotion) -> bool:
-        """Have a group's servers follow its master; whether all of them do, and the master follows nobody.
+        """Whether a group's servers follow its master, and the master follows nobody. A master that does is made one.
 
-        A server that says that it is a master is only made a replica, and the master only a master, if it is one of
-        those that the promotion was about.
+        A replica that says that it is a master counts as one that follows, unless the promotion was about it: a stray
+        is seen to in :mod:`topom.copies.strays`.
         """
         group = self._ledger.table.groups.get(group_id)
         if group is None or group.master is None:
             return True
-        outcomes = await asyncio.gather(
-            self._leads(group, promotion),
-            *(self._follows(group, server, promotion) for server in group.replicas),
-        )
-        if not all(outcomes):
+        leads = await self._leads(group, promotion)
+        said = await look_at_all(self._replication, list(group.replicas))
+        if not leads or not all(_follows(said[server], group.servers[0], server, promotion) for server in said):
             return False
         try:
             for server in group.servers:
@@ -74,35 +90,6 @@ class Followers:
             log.debug("master_not_restored", server=master, reason=str(error))
         return False
 
-    async def _follows(self, group: Group, server: str, promotion: Promotion) -> bool:
-        """Whether a server is a replica of its master with its link up; it is told to be one if it is not."""
-        master = group.servers[0]
-        sure = promotion.run_id if promotion.server == master else ""
-        reason: NotToFollow | None = None
-        try:
-            reading = await self._replication.read(server)
-            said = reading.replication
-            if said.is_master and server not in promotion.concerned:
-                return True
-            if said.follows(master):
-                # Not before: what was sent to it earlier, and that it may still have to read, is done by then.
-                return said.link_up
-            async with self._barrier.locking():
-                if self._holds(group, server):
-                    # run-id: what is thought of one process is not done to another.
-                    await self._replication.follow(server, master, As.MEMBER, sure, decided=reading.run_id)
-                    log.info("server_told_to_follow", server=server, master=master)
-        except NotToFollow as error:
-            reason = error
-        except ServerFailed as error:
-            log.debug("server_does_not_follow", server=server, reason=str(error))
-        finally:
-            if reason is not None:
-                self.reasons.waits(server, reason, server=server, master=master)
-            else:
-                self.reasons.over(server)
-        return False
-
     def _holds(self, group: Group, server: str) -> bool:
         """Whether the group still has the server and the master that it had, and nobody is giving it another one.
 
@@ -110,3 +97,27 @@ class Followers:
         """
         now = self._ledger.table.groups.get(group.id)
         return now is not None and not now.locked and now.master == group.master and server in now.servers
+
+
+def _wanted(group: Group, server: str, promotion: Promotion) -> Wanted:
+    master = group.servers[0]
+    return Wanted(
+        server=server,
+        master=master,
+        group=group.id,
+        told_as=As.MEMBER,
+        directly=True,
+        settled=True,
+        also_a_master=server in promotion.concerned,
+        sure=promotion.run_id if promotion.server == master else "",
+        entry=promotion,
+    )
+
+
+def _follows(said: Replication | ServerFailed, master: str, server: str, promotion: Promotion) -> bool:
+    if isinstance(said, ServerFailed):
+        return False
+    if said.is_master:
+        return server not in promotion.concerned
+    # Not before its link is up: what was sent to it earlier, and that it may still have to read, is done by then.
+    return said.follows(master) and said.link_up

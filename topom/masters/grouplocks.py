@@ -5,7 +5,6 @@ fenced; an acknowledgement of a proxy that knows no locks of groups says nothing
 the change that it is locked for, so that whoever leads next can end it (:mod:`topom.masters.endings`).
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,8 +37,11 @@ class GroupLocks:
         self.on_step = on_step
         self.busy: set[int] = set()
         """Groups that are being given another master just now: nobody else ends what is under way with them."""
-        self.wake = asyncio.Event()
-        """Set when there may be something to go on with."""
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this whenever a group is free to be gone on with."""
+        self._listeners.append(listener)
 
     @contextmanager
     def held_by_this(self, group_id: int) -> Iterator[None]:
@@ -49,7 +51,8 @@ class GroupLocks:
             yield
         finally:
             self.busy.discard(group_id)
-            self.wake.set()
+            for listener in self._listeners:
+                listener()
 
     async def lock(self, group_id: int, promotion: Promotion, lost: bool = False) -> None:
         """Store that a group is locked for this change.

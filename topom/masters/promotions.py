@@ -40,7 +40,6 @@ from topom.errors import LeaderSilent, NotReady, ServerNotFound
 from topom.masters import choice
 from topom.masters.choice import Choice
 from topom.masters.endings import Endings
-from topom.masters.followers import Followers
 from topom.masters.grouplocks import GroupLocks, Observer
 from topom.masters.lockedgroups import LockedGroups
 from topom.masters.outcomes import Kind, Outcomes
@@ -102,15 +101,10 @@ class Promotions:
         self._barrier_seconds = barrier_seconds
         self._seconds = promotion_seconds
         self._locks = GroupLocks(ledger, barrier, on_step)
-        self._endings = Endings(ledger, barrier, replication, self._locks)
-        self._locked_groups = LockedGroups(ledger, barrier, replication, self._locks, self._endings, barrier_seconds)
+        self.endings = Endings(ledger, barrier, replication, self._locks)
+        self._locked_groups = LockedGroups(ledger, barrier, replication, self._locks, self.endings, barrier_seconds)
         self.outcomes = Outcomes()
         self._tasks: set[asyncio.Task[SlotTable]] = set()
-
-    @property
-    def followers(self) -> Followers:
-        """Has servers follow their new masters."""
-        return self._endings.followers
 
     @property
     def on_step(self) -> Observer | None:
@@ -188,7 +182,7 @@ class Promotions:
     async def run(self) -> None:
         """Go on with what a topom before has left, and see to servers that have yet to follow, until cancelled."""
         try:
-            await self._endings.run()
+            await self.endings.run()
         finally:
             for task in list(self._tasks):
                 task.cancel()
@@ -251,9 +245,9 @@ class Promotions:
         except Exception as error:
             # Whatever it is, the group must not stay locked for it.
             await self._locks.observe("failed")
-            return await self._endings.decide(group_id, promotion, str(error) or type(error).__name__)
+            return await self.endings.decide(group_id, promotion, str(error) or type(error).__name__)
         await self._locks.observe("replica is master")
-        return await self._endings.complete(group_id, promotion)
+        return await self.endings.complete(group_id, promotion)
 
     async def _wait_until_equal(self, group: Group, promotion: Promotion, deadline: float) -> None:
         """Return once the replica has run all that the master has."""
@@ -311,9 +305,9 @@ class Promotions:
             self._locks.require_held(table.epoch, servers)
             await self._replication.make_master(promotion.server, promotion.run_id)
         except Exception as error:
-            return await self._endings.decide(group_id, promotion, str(error) or type(error).__name__)
+            return await self.endings.decide(group_id, promotion, str(error) or type(error).__name__)
         await self._locks.observe("replica is master")
-        return await self._endings.complete(group_id, promotion)
+        return await self.endings.complete(group_id, promotion)
 
     # -- both ----------------------------------------------------------------------------------------------
 

@@ -1,13 +1,14 @@
 """Placement: on which nodes and in which datacenters a group's master and replicas are, and having that changed.
 
-May import: reasons, errors, periodic, store, cluster, servers, proxies, masters, copies.
+May import: reasons, errors, periodic, store, cluster, servers, proxies, copies, masters.
 
 To change
 
 - which nodes are chosen: :mod:`topom.placement.planner`, pure functions that know no server;
 - with which servers: :mod:`~topom.placement.plan`; how it is now: :mod:`~topom.placement.picture`;
-- how a step is done: :mod:`~topom.placement.stepping`; what it changes of the state: :mod:`~topom.placement.changes`;
-  how servers of the pool are let go: :mod:`~topom.placement.detaching`;
+- how a step is done: :mod:`~topom.placement.stepping`; which copies it wants: :mod:`~topom.placement.copying`; what it
+  changes of the state: :mod:`~topom.placement.changes`; how servers of the pool are let go:
+  :mod:`~topom.placement.detaching`;
 - when it begins by itself: :mod:`~topom.placement.applying`, :mod:`~topom.placement.beginnings`;
 - which servers are there to be taken: :mod:`~topom.placement.pool`.
 """

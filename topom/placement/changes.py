@@ -133,12 +133,21 @@ def copying(state: ClusterState, step: Step) -> ClusterState:
     return fences.emptied(advanced(state, step, "copying"), step.server)
 
 
-def told(state: ClusterState, step: Step) -> ClusterState:
-    """The state in which a server of the pool was told to follow a master: what it then holds may be lost."""
-    entry = state.pool.get(step.server)
-    if entry is None or (entry.wipe and entry.copy_of in (None, step.group)):
+def told(state: ClusterState, server: str, group_id: int) -> ClusterState:
+    """The state in which a server of the pool was told to follow a group's master: what it then holds may be lost."""
+    entry = state.pool.get(server)
+    if entry is None or (entry.wipe and entry.copy_of in (None, group_id)):
         return state
-    return replace(state, pool={**state.pool, step.server: replace(entry, wipe=True, copy_of=step.group)})
+    return replace(state, pool={**state.pool, server: replace(entry, wipe=True, copy_of=group_id)})
+
+
+def step_of(state: ClusterState, server: str, group_id: int) -> Step:
+    """The step that has this server filled for this group. Raises :class:`StepOvertaken` if there is none."""
+    run = state.placement.run
+    for step in run.steps if run is not None else ():
+        if (step.server, step.group, step.state) == (server, group_id, "copying"):
+            return step
+    raise StepOvertaken(f"{server} is not to be filled any more: the placement was ended, or the step was dropped")
 
 
 def leaves(state: ClusterState, step: Step) -> bool:

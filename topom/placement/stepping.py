@@ -1,21 +1,16 @@
 """Does the steps of a placement that is being applied, one look at a time.
 
-A server of the pool is told to follow the master of its group, and taken into the group once it is *whole*: it is
-connected, holds the master's stream of writes, and is behind it by ``lag_bytes`` at most. Before that no proxy knows
-it, so nobody reads from it. Every step is stored before it is acted on, and looks at what is there before it does
-anything: so it may be done again by the topom after this one.
+Every step is stored before it is acted on, and looks at what is there before it does anything: so it may be done again
+by the topom after this one. Here a copy begins, which is stored, and is given up. Meanwhile the engine of all copies
+has its server filled and taken into its group (:mod:`topom.placement.copying`).
 
-How a server is told, and what that relies on, is in :mod:`topom.copies.filling`. Until it was told, what it holds may
-be wiped only if an operator has said so, and it is asked for keys once more right before.
-
-**bounded**: a node gives one copy at a time, and takes one. A copy may take ``copy_seconds``; what cannot be done,
-because a server does not answer or refuses, or slots of the group are in motion, is tried for :data:`PATIENCE_SECONDS`.
-Then the step is dropped, and what came after it for its group; another plan makes it again, if it is still wanted.
+**bounded**: a copy may take ``copy_seconds``; what cannot be done, because a server does not answer or refuses, or
+slots of the group are in motion, is tried for :data:`PATIENCE_SECONDS`. Then the step is dropped, and what came after
+it for its group; another plan makes it again, if it is still wanted.
 """
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -24,19 +19,20 @@ from slots.table import Group
 from topom.cluster.ledger import Ledger, LostPlace
 from topom.cluster.placement_run import Run, Step
 from topom.copies.filling import Filling
+from topom.copies.wanted import Wanted
 from topom.errors import NotLeading, NotReady, ServersUnreachable, TopomError
 from topom.masters.promotions import Promotions
 from topom.placement import changes
 from topom.placement.changes import StepOvertaken
+from topom.placement.copying import PlacedCopies
 from topom.placement.detaching import Detaching
 from topom.placement.picture import draw
-from topom.placement.pool import Pool
 from topom.reasons import Kind, Reason, Reasons
 from topom.servers.detector import Condition
 from topom.servers.health import Health
-from topom.servers.lastcopy import As, HoldsKeys, ServerFailed
+from topom.servers.lastcopy import HoldsKeys, ServerFailed
 from topom.servers.replication import ServerReplication, look_at_all
-from topom.servers.whole import copies_refused, copy_refused
+from topom.servers.whole import copies_refused
 from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
@@ -54,12 +50,10 @@ class SteppingSettings:
     Attributes:
         lag_bytes: how far a replica may be behind its master to count as whole.
         copy_seconds: how long it may take until it is.
-        barrier_seconds: how long proxies may take to acknowledge a table.
     """
 
     lag_bytes: int
     copy_seconds: float
-    barrier_seconds: float
 
 
 class TooFewCopies(TopomError):
@@ -72,7 +66,7 @@ class Stepping:
     """The steps of one topom.
 
     Args:
-        filling: has servers filled.
+        filling: the engine that makes copies, and ``placed`` those that placements want.
         detaching: has servers of the pool follow nobody.
     """
 
@@ -82,8 +76,8 @@ class Stepping:
         health: Health,
         promotions: Promotions,
         replication: ServerReplication,
-        pool: Pool,
         filling: Filling,
+        placed: PlacedCopies,
         detaching: Detaching,
         settings: SteppingSettings,
     ) -> None:
@@ -91,8 +85,8 @@ class Stepping:
         self._health = health
         self._promotions = promotions
         self._replication = replication
-        self._pool = pool
         self._filling = filling
+        self._placed = placed
         self._detach = detaching.detach
         self._settings = settings
         self._promoting: tuple[Run | None, frozenset[int]] = (None, frozenset())
@@ -192,73 +186,39 @@ class Stepping:
         if step.server not in self._ledger.state.pool or group.master is None:
             await self._drop(step, f"{step.server} is not in the pool any more, or group {group.id} has no master")
         elif step.state == "copying":
-            await self._fill(step, group.master)
+            await self._watch(step)
         else:
-            await self._begin(step, group, group.master)
+            await self._begin(step)
 
-    async def _begin(self, step: Step, group: Group, master: str) -> None:
+    async def _begin(self, step: Step) -> None:
         """Have a server of the pool filled, if neither its node nor the master's makes another copy."""
-        nodes = frozenset({step.node, group.node_of(master)})
-        if other := self._filling.in_the_way(step.server, nodes):
-            self._busy(step, f"waits until {other} is whole: one copy at a time on a node")
+        copy = self._require_copy(step)
+        if (busy := self._filling.in_the_way(copy.server, copy.nodes)) is not None:
+            self.reasons.waits(key_of(step), busy, step=step.text)
             return
         if self._health.of(step.server).condition is not Condition.ALIVE:
             raise ServersUnreachable(f"{step.server} does not answer")
-        await self._require_spare(step, master)
-        if self._filling.in_the_way(step.server, nodes):
-            return
-        await self._ledger.change(lambda state, epoch: changes.copying(state, step))
-        await self._tell(step, master)
+        with self._filling.taking(copy.server, copy.nodes):
+            await self._filling.require(copy)
+            await self._ledger.change(lambda state, epoch: changes.copying(state, step))
 
-    async def _require_spare(self, step: Step, master: str) -> None:
-        """Raises HoldsKeys for a server that may have what nobody else has, if nobody said that it may be wiped."""
-        await self._filling.require_not_needed(step.server, self._copy_of(step))
-        await self._replication.require(step.server, master, self._as_what(step))
+    def _require_copy(self, step: Step) -> Wanted:
+        copy = self._placed.copy_of(self._ledger.state, step)
+        if copy is None:
+            raise StepOvertaken(f"{step.server} is not in the pool any more, or group {step.group} has no master")
+        return copy
 
-    def _as_what(self, step: Step) -> As:
-        entry = self._ledger.state.pool.get(step.server)
-        return As.SPARE if entry is not None and entry.wipe else As.POOL
-
-    def _copy_of(self, step: Step) -> int | None:
-        entry = self._ledger.state.pool.get(step.server)
-        return entry.copy_of if entry is not None else None
-
-    async def _tell(self, step: Step, master: str) -> None:
-        def require() -> None:
-            run = self._ledger.state.placement.run
-            wanted = run is not None and any(one.is_same(step) and not one.over for one in run.steps)
-            if not wanted or step.server not in self._ledger.state.pool:
-                raise StepOvertaken(f"{step.server} is not in the pool any more, or the placement was ended")
-
-        told_as, copy_of = self._as_what(step), self._copy_of(step)
-        await self._filling.tell(step.server, master, step.group, told_as, require, copy_of=copy_of)
-        self._busy(step, f"is being filled by {master}")
-        log.info("placement_copy_begun", server=step.server, master=master, group=step.group)
-        await self._ledger.change(lambda state, epoch: changes.told(state, step))
-
-    async def _fill(self, step: Step, master: str) -> None:
-        """Look how far a copy is; once it is whole, it joins its group."""
+    async def _watch(self, step: Step) -> None:
+        """Look how far a copy is. Raises the TopomError that keeps it from being made."""
         key = key_of(step)
         now = asyncio.get_running_loop().time()
         if now - self._copying_since.setdefault(key, now) > self._settings.copy_seconds:
             await self._drop(step, f"it was not whole within {self._settings.copy_seconds:g} s")
             await self._detach([step.server])
-            return
-        ahead, behind = await self._replication.look(master), await self._replication.look(step.server)
-        if not behind.follows(master):
-            await self._tell(step, master)
-            return
-        # Whoever told it may not have lived to note so.
-        await self._ledger.change(lambda state, epoch: changes.told(state, step))
-        refusal = copy_refused(step.server, master, ahead, behind, self._settings.lag_bytes)
-        if refusal is not None:
-            self.reasons.waits(key, refusal.reason, step=step.text)
-            return
-        await self._ledger.change(lambda state, epoch: changes.joined(state, epoch, step, master))
-        with suppress(ServerFailed):
-            await self._replication.keep(step.server)
-        log.info("placement_copy_whole", server=step.server, group=step.group)
-        await self._detach([one for one in step.instead_of if one in self._ledger.state.pool])
+        elif (error := self._placed.failure(step.server)) is not None:
+            raise error
+        elif (reason := self._placed.reasons.get(step.server)) is not None:
+            self.reasons.waits(key, reason, step=step.text)
 
     async def _lead(self, step: Step) -> None:
         """A copy that is in its group becomes the master, and what it replaces goes to the pool."""
@@ -314,9 +274,6 @@ class Stepping:
         said = {**unasked, **await look_at_all(self._replication, asked)}
         refused = copies_refused(self._ledger.state, group, said, self._settings.lag_bytes)
         return {group.node_of(server) for server, refusal in refused.items() if refusal is None}
-
-    def _busy(self, step: Step, what: str) -> None:
-        self.reasons.waits(key_of(step), Reason(Kind.BUSY, what), step=step.text)
 
     async def _drop(self, step: Step, why: str | TopomError) -> None:
         refusal = Reason.of(why) if isinstance(why, TopomError) else Reason.now(Kind.BUSY, why)

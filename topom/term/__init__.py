@@ -1,6 +1,6 @@
 """One topom process: it follows, or leads for a term, with objects that live for that term.
 
-May import: reasons, errors, periodic, store, cluster, servers, proxies, migration, masters, copies, placement, balance,
+May import: reasons, errors, periodic, store, cluster, servers, proxies, migration, copies, masters, placement, balance,
 leaving.
 
 To change

@@ -94,7 +94,7 @@ def placement(settings: TopomSettings) -> Rules:
 
 def stepping(settings: TopomSettings) -> SteppingSettings:
     """How placement makes copies."""
-    return SteppingSettings(settings.placement_lag_bytes_max, settings.placement_copy_seconds, settings.barrier_seconds)
+    return SteppingSettings(settings.placement_lag_bytes_max, settings.placement_copy_seconds)
 
 
 def _server_tls(settings: TopomSettings) -> ServerTls | None:

@@ -23,6 +23,7 @@ from topom.copies.digests.checks import Digests
 from topom.copies.filling import Filling
 from topom.copies.joining import Joins
 from topom.copies.strays import Strays
+from topom.copies.telling import Telling
 from topom.leaving.groups import Departures
 from topom.leaving.nodes import NodeDepartures
 from topom.leaving.servers import ServerDepartures
@@ -39,6 +40,7 @@ from topom.migration.steps import Mover, Observer
 from topom.migration.sweeping import Sweeps
 from topom.periodic import Loop
 from topom.placement.applying import Placements
+from topom.placement.copying import PlacedCopies
 from topom.placement.detaching import Detaching
 from topom.placement.pool import Pool
 from topom.placement.stepping import Stepping
@@ -197,7 +199,7 @@ class Topom:
             else None,
         )
 
-        filling = Filling(
+        telling = Telling(
             self.ledger,
             self.barrier,
             replication,
@@ -205,21 +207,24 @@ class Topom:
             self.sentinels.copies.prepare,
             self.identities,
         )
-        self.joins = Joins(self.ledger, replication, filling)
+        self.filling = Filling(self.ledger, replication, telling)
+        self.joins = Joins(self.ledger, replication)
         self.strays = Strays(self.ledger, replication, self.health.is_alive, self.hands_off, settings.ha == "sentinel")
         self.digests = Digests(self.ledger, access)
 
         self.pool = Pool(self.ledger, self.servers, self.identities)
+        placed = PlacedCopies(self.ledger, replication, self.hands_off, detaching, settings.placement_lag_bytes_max)
         stepping = Stepping(
             self.ledger,
             self.health,
             self.promotions,
             replication,
-            self.pool,
-            filling,
+            self.filling,
+            placed,
             detaching,
             features.stepping(settings),
         )
+        self.filling.serve(self.promotions.endings.followers, self.joins, placed)
         self.placements = Placements(
             self.ledger,
             self.health,
@@ -260,13 +265,15 @@ class Topom:
             self.actions,
             Clock(self.actions),
             self.sweeps,
+            self.filling,
+            self.strays,
             self.digests,
             self.placements,
             self.first_layout,
             self.departures,
             self.server_departures,
         )
-        self.loops = (*self._own_loops, *self.sentinels.copies.loops)
+        self.loops = (*self._own_loops, self.promotions.endings, *self.sentinels.copies.loops)
         """What goes on by itself; each says in a sentence what it does."""
         self._running: list[asyncio.Task[None]] = []
 
@@ -301,8 +308,6 @@ class Topom:
         works: dict[str, Callable[[], Awaitable[None]]] = {loop.name: loop.run for loop in self._own_loops}
         works |= {
             "promotions": self.promotions.run,
-            "joining servers": self.joins.run,
-            "strays": self.strays.run,
             "sentinels": self.sentinels.run,
         }
         async with asyncio.TaskGroup() as group:

@@ -13,8 +13,7 @@ from tests.unit.topom.topom_fakes import PRODUCT
 from topom.cluster import fences, topology
 from topom.cluster.joins import with_new, without
 from topom.cluster.state import ClusterState, Fenced, Joining, Marked
-from topom.copies import joining
-from topom.copies.filling import Filling
+from topom.copies import deciding, filling, joining
 from topom.copies.joining import Joins, Seen
 from topom.servers.lastcopy import As
 from topom.servers.readings import Replication
@@ -115,10 +114,8 @@ class Streams(FakeServers):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is looked at again soon."""
-    for name in ("LOOK_SECONDS", "SILENT_LOOK_SECONDS"):
-        monkeypatch.setattr(joining, name, 0.005)
-    monkeypatch.setattr(joining, "FOREIGN_SECONDS", 0.05)
-    monkeypatch.setattr(joining, "FILLING_SECONDS", 0.05)
+    monkeypatch.setattr(deciding, "FOREIGN_SECONDS", 0.05)
+    monkeypatch.setattr(filling, "FILLING_SECONDS", 0.05)
 
 
 class Joined(Case):
@@ -146,14 +143,10 @@ class Joined(Case):
 async def joins(case: Joined) -> AsyncIterator[Joins]:
     """A topom that makes servers whole."""
     async with case.topom() as bench:
-        fills = Filling(bench.ledger, bench.barrier, case.servers, 5.0)
-        one = Joins(bench.ledger, case.servers, fills)
-        task = asyncio.create_task(one.run())
-        try:
-            yield one
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        one = Joins(bench.ledger, case.servers)
+        case.filling.serve(one)
+        case.filling.wake()
+        yield one
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -203,7 +196,7 @@ async def test_a_replica_of_somebody_else_is_told_after_a_while(case: Joined) ->
         case.servers.filling.add(NEW)
         await case.add(NEW)
         await until(lambda: "filled" in str(one.reasons.get(NEW)))
-        await asyncio.sleep(3 * joining.FOREIGN_SECONDS)
+        await asyncio.sleep(3 * deciding.FOREIGN_SECONDS)
         assert case.servers.all[NEW].follows == OTHER
         # When: it is whole, by somebody else's data.
         case.servers.filling.clear()
@@ -240,7 +233,7 @@ async def test_it_is_asked_for_keys_again_right_before_it_is_told(case: Joined) 
     async with joins(case) as one:
         async with case.bench.barrier.locking():
             await case.add(NEW)
-            await until(lambda: one._noted == {NEW})
+            await until(lambda: case.filling._begun.keys() == {NEW})
             await asyncio.sleep(0.02)
             case.servers.keys[NEW] = 5
         await until(lambda: "5 keys, which becoming a replica would delete; empty it" in str(one.reasons.get(NEW)))
@@ -248,10 +241,10 @@ async def test_it_is_asked_for_keys_again_right_before_it_is_told(case: Joined) 
 
 
 async def test_nobody_is_told_while_a_proxy_may_take_it_for_another_groups(case: Joined) -> None:
-    async with joins(case) as one:
+    async with joins(case):
         case.proxy.answer = lambda table: None
         await case.add(NEW)
-        await until(lambda: one._noted == {NEW})
+        await until(lambda: case.filling._begun.keys() == {NEW})
         await asyncio.sleep(0.05)
         assert case.servers.all[NEW].follows is None
         case.proxy.answer = lambda table: True
@@ -273,8 +266,8 @@ async def test_whoever_became_whole_keeps_its_master(case: Joined) -> None:
 async def test_one_server_of_a_node_is_filled_at_a_time(case: Joined) -> None:
     async with joins(case) as one:
         await case.add(NEW, OTHER)
-        await until(lambda: "another server" in str(one.reasons.get(OTHER)))
-        assert case.servers.filling == {NEW}
+        await until(lambda: "one copy at a time" in str(one.reasons.get(OTHER)))
+        await until(lambda: case.servers.filling == {NEW})
         case.servers.filling.clear()
         await until(lambda: case.servers.filling == {OTHER})
         case.servers.filling.clear()
@@ -333,7 +326,9 @@ async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: 
             await told.wait()
             return outcome
 
-        async def follow_amid_fences(address: str, master: str, told_as: As, anew: bool, decided: str) -> str:
+        async def follow_amid_fences(
+            address: str, master: str, told_as: As, sure: str, anew: bool, decided: str
+        ) -> str:
             bench.fencer.fence = fenced_late  # type: ignore[method-assign]
             late_fences.append(asyncio.create_task(bench.barrier.fence_removed([NEW])))
             await late.wait()

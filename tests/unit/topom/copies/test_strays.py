@@ -14,7 +14,6 @@ from tests.unit.topom.topom_fakes import PRODUCT, FakeHandsOff
 from topom.cluster import topology
 from topom.cluster.state import ClusterState, Joining, Promotion
 from topom.copies import strays
-from topom.copies.filling import Filling
 from topom.copies.joining import Joins
 from topom.copies.strays import Strays, astray, candidates, rejoining
 from topom.servers.readings import Reading, Replication, read_replication
@@ -120,21 +119,21 @@ class Case(Joined):
 async def looked_after(case: Case, others_decide: bool = False) -> AsyncIterator[tuple[Strays, Joins]]:
     """A topom that makes replicas replicas again."""
     async with case.topom() as bench:
-        fills = Filling(bench.ledger, bench.barrier, case.servers, 5.0)
-        joins = Joins(bench.ledger, case.servers, fills)
+        joins = Joins(bench.ledger, case.servers)
+        case.filling.serve(joins)
         one = Strays(bench.ledger, case.servers, case.is_alive, case.hands_off, others_decide)
-        tasks = [asyncio.create_task(work) for work in (joins.run(), one.run())]
+        task = asyncio.create_task(one.run())
         try:
             yield one, joins
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strays, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(Strays, "pause_seconds", 0.0)
     monkeypatch.setattr(strays, "STRAY_SECONDS", 0.02)
 
 

@@ -116,8 +116,8 @@ async def test_a_master_is_asked_as_soon_as_its_group_changes(monkeypatch: pytes
     running = asyncio.create_task(offsets.run())
     try:
         joining = {FIRST: Joining(FIRST)}
-        await bench.ledger.change(lambda state, epoch: replace(state, joining=joining))
         await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, [MASTER, FIRST]))
+        await bench.ledger.change(lambda state, epoch: replace(state, joining=joining))
         await eventually(lambda: bench.ledger.state.offsets == {1: Noted(MASTER, "stream", 0)})
         servers.all[MASTER].data = 1000
         await bench.ledger.change(lambda state, epoch: replace(state, joining={}))

@@ -15,6 +15,9 @@ from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
 from topom.cluster import topology
 from topom.cluster.state import ClusterState, Differs, Leaving, Noted
 from topom.cluster.topology import parse_address
+from topom.copies import filling
+from topom.copies.filling import Filling
+from topom.copies.telling import Telling
 from topom.errors import Conflict, GroupLocked, NotReady, SlotsInAction
 from topom.masters import endings
 from topom.masters.choice import ServerLeaving
@@ -154,9 +157,17 @@ class Case:
         self.proxy = await FakeProxy(bench, 1).register()
         await asyncio.sleep(0)
         self.promotions = Promotions(bench.ledger, bench.barrier, self.servers, 0.2, 0.1, self._step)
+        telling = Telling(bench.ledger, bench.barrier, self.servers, 5.0)
+        self.filling = Filling(bench.ledger, self.servers, telling)
+        self.filling.serve(self.promotions.endings.followers)
         tasks = [
             asyncio.create_task(work)
-            for work in (self.promotions.run(), self._write(), RefusedTables(bench.ledger, bench.members).run())
+            for work in (
+                self.promotions.run(),
+                self.filling.run(),
+                self._write(),
+                RefusedTables(bench.ledger, bench.members).run(),
+            )
         ]
         try:
             yield bench
@@ -192,7 +203,11 @@ class Case:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has to be looked at again is so at once."""
+    monkeypatch.setattr(endings, "FIRST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(endings, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(Filling, "pause_seconds", 0.001)
+    for name in ("LOOK_SECONDS", "SILENT_LOOK_SECONDS"):
+        monkeypatch.setattr(filling, name, 0.005)
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """Changes of masters when commands come late, terms end, servers are gone for good, and proxies are old."""
 
 import asyncio
-from dataclasses import asdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -16,7 +18,6 @@ from topom.cluster.state import Promotion
 from topom.errors import LeaderSilent, NotReady
 from topom.masters.endings import PromotionFailed
 from topom.masters.failover import Masters
-from topom.masters.followers import Followers
 from topom.servers.detector import OWN, Condition, Detector, DetectorSettings, Judgement
 from topom.servers.health import Health
 from topom.servers.lastcopy import ServerFailed
@@ -48,36 +49,43 @@ async def test_the_new_master_remembers_that_it_is_one_while_others_are_away(cas
         await case.settled()
 
 
+@asynccontextmanager
+async def told_late(case: Case, *servers: str) -> AsyncIterator[None]:
+    """These servers are about to be told to follow the master, and wait for it; afterwards they were told, or not."""
+    bench = case.bench
+    async with bench.barrier.locking():
+        unfinished = {1: Promotion(MASTER, FIRST)}
+        await bench.ledger.change(lambda state, epoch: replace(state, promotions=unfinished))
+        await eventually(lambda: case.filling._begun.keys() == {*servers})
+        yield
+    await eventually(lambda: not case.filling._begun)
+
+
 async def test_nobody_is_told_to_follow_a_master_of_before(case: Case) -> None:
     async with case.topom() as bench:
-        followers = Followers(bench.ledger, bench.barrier, case.servers)
         case.servers.all[FIRST].follows = None
         case.servers.all[SECOND].follows = FIRST
-        async with bench.barrier.locking():
-            following = asyncio.create_task(followers.all_follow(1, Promotion(MASTER, FIRST)))
-            for _ in range(10):
-                await asyncio.sleep(0)
+        async with told_late(case, FIRST, SECOND):
             await bench.edit(lambda table, epoch: topology.promote(table, epoch, 1, FIRST))
-        assert not await following
         assert case.servers.all[FIRST].follows is None
         assert case.servers.all[SECOND].follows == FIRST
-        await bench.edit(lambda table, epoch: topology.lock_group(table, epoch, 1))
-        assert not await followers.all_follow(1, Promotion(FIRST, MASTER))
-        assert case.servers.all[MASTER].follows is None, "it is not decided who is master"
+
+
+async def test_nobody_is_told_to_follow_while_it_is_not_decided_who_is_the_master(case: Case) -> None:
+    async with case.topom() as bench:
+        case.servers.all[FIRST].follows = None
+        async with told_late(case, FIRST):
+            await bench.edit(lambda table, epoch: topology.lock_group(table, epoch, 1))
+        assert case.servers.all[FIRST].follows is None
 
 
 async def test_a_server_that_has_left_its_group_is_not_told_to_follow(case: Case) -> None:
     async with case.topom() as bench:
-        followers = Followers(bench.ledger, bench.barrier, case.servers)
         case.servers.all[SECOND].follows = FIRST
-        async with bench.barrier.locking():
-            following = asyncio.create_task(followers.all_follow(1, Promotion(MASTER, FIRST)))
-            for _ in range(10):
-                await asyncio.sleep(0)
+        async with told_late(case, SECOND):
             await bench.edit(lambda table, epoch: topology.remove_server(table, epoch, 1, SECOND))
             case.servers.all[SECOND].follows = None
             await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 5, [SECOND]))
-        assert not await following
         assert case.servers.all[SECOND].follows is None, "it is the master of another group"
 
 

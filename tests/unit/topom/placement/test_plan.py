@@ -247,7 +247,7 @@ def test_what_is_replaced_leaves_in_the_write_that_takes_the_whole_one_in() -> N
     filled = changes.copying(state, COPY)
     assert filled.table is state.table
     assert not filled.pool["c:9"].wipe
-    filled = changes.told(filled, COPY)
+    filled = changes.told(filled, COPY.server, COPY.group)
     assert filled.pool["c:9"].wipe
     new = changes.joined(filled, 8, COPY, "a:1")
     assert new.table.groups[1].servers == ("a:1", "c:9")

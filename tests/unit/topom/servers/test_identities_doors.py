@@ -10,7 +10,6 @@ from slots.beginning import UNKNOWN
 from tests.unit.topom.copies.test_filling import COPY
 from tests.unit.topom.placement.test_applying import Case
 from topom.cluster.state import Product
-from topom.copies.filling import Filling
 from topom.errors import NotLeading
 from topom.migration.mover import RedisMover
 from topom.reasons import Kind, Reason
@@ -65,9 +64,9 @@ class Doubtful:
 
 
 @pytest.mark.parametrize("kind", ["require", "copy"])
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 async def test_who_may_be_another_server_is_not_filled(kind: str, number: int) -> None:
-    """Before anybody waits for it, and again once nobody else tells servers anything."""
+    """As it is known, as it says right before it is told, and once nobody else tells servers anything."""
     case = Case()
     await case.start({1: "a:1", 2: "c:2"}, "b:7")
     prepared: list[str] = []
@@ -76,15 +75,15 @@ async def test_who_may_be_another_server_is_not_filled(kind: str, number: int) -
         prepared.append(server)
 
     doubtful = Doubtful(kind, number)
-    filling = case.filling
-    filling._identities = doubtful  # type: ignore[assignment]
-    filling._prepare = prepare
-    assert isinstance(filling, Filling)
+    case.telling._identities = doubtful  # type: ignore[assignment]
+    case.telling._prepare = prepare
+    copy = case.placed.copy_of(case.bench.ledger.state, COPY)
+    assert copy is not None
     with pytest.raises(Doubt):
-        await filling.tell(COPY.server, "a:1", 1, As.POOL, lambda: None)
+        await case.telling.tell(copy, await case.telling.require(copy), lambda: True)
     assert case.servers.told == []
-    assert bool(prepared) is (number == 1)
-    assert bool(doubtful.known) is (number == 1)
+    assert bool(doubtful.known) is (number > 0)
+    assert bool(prepared) is (number == 2)
 
 
 @pytest.mark.parametrize("doubtful", ["a:1", "b:1"])

@@ -17,7 +17,6 @@ from topom.copies.digests.checks import Check, Digests, Stage
 from topom.copies.digests.errors import CheckRuns, NothingToCheck
 from topom.copies.digests.sums import ABSENT, Difference, Looked
 from topom.copies.digests.walk import Walk
-from topom.copies.joining import Joins
 from topom.store import STATE
 
 
@@ -59,7 +58,6 @@ class Room(Case):
         self.started = True
         self.digests = FoundDigests(ledger, ServerAccess(), lambda: 5.0)
         self.differing = self.digests.differing
-        self.joins = Joins(ledger, self.servers, self.filling)
 
     started = False
 
@@ -72,7 +70,7 @@ class Room(Case):
     async def fill_all(self) -> None:
         """Look until everything that can be told now was told."""
         for _ in range(3):
-            await self.joins._look()
+            await self.look_at_copies()
 
     def unread(self, group_id: int = 1) -> set[str]:
         return set(self.bench.ledger.table.groups[group_id].unread)
@@ -173,7 +171,7 @@ async def test_a_replica_that_was_restarted_before_it_was_whole_is_told_again(ro
     await room.fill_all()
     room.servers.restarts["b:1"] = 1
     room.fill("b:1")
-    await room.joins._look()
+    await room.look_at_copies()
     assert room.servers.told == [("b:1", "a:1")] * 2
     assert room.unread() == {"b:1"}
     room.fill("b:1")
