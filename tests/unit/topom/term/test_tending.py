@@ -90,7 +90,7 @@ async def test_what_ends_a_loop_for_good_is_raised() -> None:
 LOOPS = [
     ("members", "lose_silent"), ("actions", "look"), ("promotions", "run"), ("health", "look"),
     ("masters", "look"), ("gone", "look"), ("actions", "follow_clock"), ("proxies", "look"), ("identities", "look"),
-    ("departures", "look"), ("server_departures", "look"), ("copies", "look"), ("strays", "look"),
+    ("departures", "look"), ("server_departures", "look"), ("filling", "look"), ("strays", "look"),
     ("digests", "look"), ("placements", "_look"), ("sweeps", "look"),
 ]  # fmt: skip
 
