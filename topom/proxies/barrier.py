@@ -1,9 +1,9 @@
-"""Waiting until every proxy applies a table.
+"""The barrier: waits until every proxy applies a table.
 
-Tables are pushed as soon as they are stored; a barrier waits until each member acknowledged an epoch or a
-later one. **drained** rests on it: the slot state machine lets the target own a slot only when the barrier of
-the locking epoch has passed. A proxy whose lease ended is not waited for but fenced off the servers that the
-slots concern, and only when those servers confirm that does the barrier go on without it.
+Tables are pushed as soon as they are stored. A barrier waits until each member has acknowledged an epoch or a later
+one. **drained** rests on it: the slot state machine lets the target own a slot only when the barrier of the locking
+epoch has passed. The barrier does not wait for a proxy whose lease has ended. It fences that proxy off the servers that
+the slots concern, and goes on without it only when those servers confirm the fence.
 
 Without proxies a barrier passes at once.
 """
@@ -58,7 +58,7 @@ class Barrier:
         fencer: Fencer,
         process_of: Callable[[str], str | None] = lambda server: None,
     ) -> None:
-        """``process_of``: the run id by which a server was seen last; None while it was not."""
+        """``process_of``: gives the run id by which a server was seen last; None for a server that was not seen yet."""
         self._process_of = process_of
         self._ledger = ledger
         self._members = members
@@ -68,9 +68,9 @@ class Barrier:
 
     @asynccontextmanager
     async def locking(self) -> AsyncIterator[None]:
-        """What locks slots or a group, or may not run while they are locked, is done within this, one at a time.
+        """Held by whatever locks slots or a group, or may not run while they are locked: one at a time.
 
-        Whoever comes waits for those before, in order. It cannot be entered again from within.
+        Others wait, and enter in the order in which they came. It cannot be entered again from within.
         """
         async with self._lock:
             yield
@@ -80,21 +80,21 @@ class Barrier:
         return not self._members.missing(epoch) and not self._unfenced(servers)
 
     def without_group_locks(self, or_lost: bool) -> list[int]:
-        """Ids of proxies whose acknowledgement of a group's lock says nothing; of lost ones too, if ``or_lost``."""
+        """Ids of proxies whose acknowledgement of a group's lock says nothing; also of lost ones, if ``or_lost``."""
         return [member.record.id for member in self._members.without_group_locks() if or_lost or not member.lost]
 
     async def reach(self, epoch: int, servers: Collection[str], seconds: float, stop_at_refusal: bool) -> None:
         """Return once :meth:`passed` holds.
 
         Args:
-            epoch: of a table that is stored.
-            servers: those that the slots in question are on or may come to; lost proxies are fenced there.
+            epoch: the epoch of a table that is stored.
+            servers: the servers that the slots in question are on or may come to; lost proxies are fenced there.
             seconds: how long to wait.
-            stop_at_refusal: give up at the first refusal instead of waiting for a newer table to be acknowledged.
+            stop_at_refusal: give up at the first refusal; otherwise wait until a newer table is acknowledged.
 
         Raises:
-            BarrierRefused, BarrierTimeout: naming the proxies.
-            StoreError: when a lost proxy's fence could not be stored.
+            BarrierRefused, BarrierTimeout: it names the proxies.
+            StoreError: a lost proxy's fence could not be stored.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -107,7 +107,7 @@ class Barrier:
                     return
                 if stop_at_refusal and wait.refusals:
                     raise BarrierRefused(self._describe_refusals(wait))
-                # A server that was started anew is known by its new process in a moment.
+                # The new process of a server that was just restarted is known in a moment.
                 again = failures or self._unfenced(servers)
                 until = min(deadline, loop.time() + backoff.next()) if again else deadline
                 try:
@@ -118,10 +118,10 @@ class Barrier:
                         raise BarrierTimeout(self._describe_missing(wait, failures, seconds)) from None
 
     async def everyone_current(self, servers: Collection[str], seconds: float) -> None:
-        """Return once the table that is stored now, or a newer one that came meanwhile, is applied everywhere.
+        """Return once every proxy applies the table that is stored now, or a newer one that came meanwhile.
 
         Raises:
-            ProxiesNotReady: naming the proxies, when that takes too long.
+            ProxiesNotReady: it takes too long; names the proxies.
         """
         try:
             await self.reach(self._ledger.table.epoch, servers, seconds, stop_at_refusal=False)
@@ -129,7 +129,9 @@ class Barrier:
             raise ProxiesNotReady(f"{error}; try again, or remove a proxy that is gone for good") from error
 
     async def fence_removed(self, servers: Collection[str]) -> dict[str, str]:
-        """Fence every removed instance where it is not yet known to be fenced; reasons by server that failed."""
+        """Fence every removed instance where it is not yet known to be fenced; gives the reasons, by server that
+        failed.
+        """
         unfenced = self._unfenced(servers)
         known, every = self._ledger.state.marked, len(self._ledger.state.fenced)
         before = dict(self._emptied)
@@ -144,11 +146,11 @@ class Barrier:
             elif before.get(server) != self._emptied.get(server):
                 failures[server] = "it was told to follow another server meanwhile"
             elif len(unfenced[server]) < every and known[server].process != outcome.process:
-                # run-id: it was given what another process lacked, which is not all that this one lacks.
+                # run-id: it was given what another process lacked, and it may lack more than that.
                 failures[server] = "it was started anew meanwhile"
                 done[server] = Marked(outcome.process, 0)
             else:
-                # Fences that are stored meanwhile have later numbers.
+                # A fence that is stored meanwhile has a later number.
                 done[server] = Marked(outcome.process, max(entry.number for entry in unfenced[server]))
         await self._members.fenced_at(done)
         if done:
@@ -156,7 +158,9 @@ class Barrier:
         return failures
 
     def emptied(self, server: str) -> None:
-        """A server is about to lose what it holds, marks among it, or may just have: fences under way do not count."""
+        """Note that a server loses what it holds, marks included, soon or just now: fences under way there do not
+        count.
+        """
         self._emptied[server] = self._emptied.get(server, 0) + 1
 
     async def _fence_lost(self, wait: Wait, servers: Collection[str]) -> dict[str, str]:
@@ -171,7 +175,7 @@ class Barrier:
         return await self.fence_removed(servers) if self._unfenced(servers) else {}
 
     def _unfenced(self, servers: Collection[str]) -> dict[str, list[Fenced]]:
-        """Fences that are not known to be up at these servers, by server that lacks any."""
+        """The fences that are not known to be up at these servers, for each server that lacks any."""
         state = self._ledger.state
         if not state.fenced:
             return {}

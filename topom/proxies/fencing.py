@@ -1,6 +1,6 @@
-"""Has the fences of removed proxies come up at every server, so that they can be forgotten.
+"""Puts up the fences of removed proxies at every server, so that they can be forgotten.
 
-**bounded**: what is not forgotten would grow with every proxy that comes and goes.
+**bounded**: remembered fences would grow with every proxy that comes and goes.
 """
 
 from slots.backoff import Backoff
@@ -10,7 +10,7 @@ from topom.periodic import Look, Loop
 from topom.proxies.barrier import Barrier
 
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
-"""Between two attempts; with full jitter."""
+"""Seconds between two attempts; with full jitter."""
 
 
 class Fences(Loop):
@@ -25,7 +25,7 @@ class Fences(Loop):
         self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS)
 
     async def look(self) -> Look:
-        """Try to fence what is to be fenced where it is not yet."""
+        """Try to fence each removed proxy at the servers where it is not fenced yet."""
         if not self._ledger.state.fenced:
             self._backoff.reset()
         else:

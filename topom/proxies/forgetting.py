@@ -1,16 +1,18 @@
-"""Forgets proxies whose processes have gone, so that nobody has to remove them, and no failover waits for them.
+"""Forgets lost proxies whose processes have gone, so that operators need not remove them, and no failover waits for
+them.
 
-A proxy that dies is started again as a new member; what is left of the former one is a lost member, which counts for
-protection mode and without whose fence at a failed master there is no other master (:mod:`topom.masters.failover`). A
-lost member is not fenced for being lost alone: it may be topom that does not hear proxies which serve well. But a
-process that lives has connections to every master, and those of one that has died are ended by its computer. So a lost
-member of which no server has a connection serves nobody, and is fenced off every server while all of them answer.
+A proxy that dies is started again as a new member. Its former identity stays a lost member. Lost members count for
+protection mode, and a failed master cannot be replaced without their fences at it (:mod:`topom.masters.failover`). A
+member is not fenced only because it is lost: topom may fail to hear proxies that serve well. But a living process has
+connections to every master, and the connections of a dead one are ended by its computer. So a lost member of which no
+server has a connection serves nobody. It is fenced off every server while all of them answer.
 
-**one-owner** does not rest on that look: like any other, such a member is forgotten by the write that stores its fence,
-and nothing is given on before the fence is up (:mod:`topom.proxies.barrier`). If the process lived all the same, it
-would find itself fenced, and come back under a new identity.
+**one-owner** does not rest on that look. Like any other, such a member is forgotten by the write that stores its fence,
+and no slot or group gets another master before the fence is up (:mod:`topom.proxies.barrier`). If the process lived all
+the same, it would find itself fenced, and come back under a new identity.
 
-**bounded**: one look at each server at a time; while there is nothing to forget, looks come further and further apart.
+**bounded**: one look at each server at a time. While there is nothing to forget, the looks come further and further
+apart.
 """
 
 import asyncio
@@ -30,24 +32,24 @@ from topom.reasons import Reason
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
-"""How often it is looked whether there are lost members."""
+"""Seconds between two looks whether there are lost members."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
-"""Between two looks at the servers for the same lost members."""
+"""Seconds between two looks at the servers for the same lost members."""
 MESSAGE = "the proxy was lost and had no connection to any server, so it was fenced off them and forgotten"
 
 
 class Connections(Protocol):
-    """Knows whose connections servers have; see :class:`topom.servers.redis_servers.RedisServers`."""
+    """Knows which proxies' connections servers have; see :class:`topom.servers.redis_servers.RedisServers`."""
 
     async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, Collection[str]]:
-        """Which proxies have connections, by server that answers. Does not raise; bounded in time."""
+        """The proxies that have connections, for each server that answers. Does not raise; bounded in time."""
 
 
 class Gone(Loop):
     """Looks for lost members of one topom whose processes have gone.
 
     Args:
-        seconds: for which a member has not been heard of before it is looked for; 0 has it never looked for.
+        seconds: how long a member is silent before topom looks for its connections; with 0 it never looks.
         held: as for :class:`topom.periodic.Loop`.
     """
 
@@ -74,7 +76,7 @@ class Gone(Loop):
         self._not_before = 0.0
 
     async def look(self) -> Look:
-        """Forget those that have gone; this is the last look if that is not wanted."""
+        """Forget the lost members that have gone; if the setting is 0, this is the last look."""
         if not self._seconds:
             return Look(over=True)
         lost = self._long_lost()
@@ -95,7 +97,7 @@ class Gone(Loop):
         return Look(f"forgot lost proxies {_listed(gone)}, of which no server had a connection", LOOK_SECONDS)
 
     async def forget(self, lost: Iterable[Member]) -> list[int]:
-        """Fence and forget those of these lost members of which no server has a connection; their ids.
+        """Fence and forget each of these lost members of which no server has a connection; gives their ids.
 
         Nothing is done while a server does not answer, or the loop is held.
 
@@ -105,14 +107,14 @@ class Gone(Loop):
         servers = all_servers(self._ledger.table)
         by_instance = {member.record.instance: member.record.id for member in lost}
         found = await self._servers.connected(by_instance, servers)
-        # A server that does not answer may have connections of it, and could not be given the fence.
+        # A server that does not answer may have connections of a lost member, and could not be given its fence.
         if self._held() is not None or set(servers) - found.keys():
             return []
         alive = {instance for there in found.values() for instance in there}
         gone = [proxy_id for instance, proxy_id in by_instance.items() if instance not in alive]
         if gone:
             await self._members.fence(gone, "fenced", MESSAGE, only_lost=True)
-            # One that was heard of meanwhile has stayed.
+            # A member that was heard of meanwhile has stayed.
             gone = sorted({*gone} - self._ledger.state.proxies.keys())
         if gone:
             failures = await self._barrier.fence_removed(servers)

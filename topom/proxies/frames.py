@@ -1,4 +1,4 @@
-"""The frames of the control stream: what a proxy may send, and how tables are said to proxies."""
+"""The frames of the control stream: what a proxy may send, and how tables are sent to proxies."""
 
 import json
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from slots.table import SlotTable
 from topom.cluster.ledger import Ledger
 
 MOST_MADE_ANEW = 512
-"""Characters of a frame that is put on the wire anew for each proxy."""
+"""A shorter frame is encoded for the wire anew for each proxy. In characters."""
 MOST_SERVERS = 100_000
-"""Of which one heartbeat may speak."""
+"""How many servers one heartbeat may name."""
 
 
 class _Frame(BaseModel):
@@ -40,24 +40,27 @@ class Register(_Frame):
     version: str = Field(max_length=100)
     epoch: int = Field(ge=0)
     registered_before: bool = False
-    """Whether a topom has taken it on under this instance: one that is no member then was fenced or removed since."""
+    """Whether a topom has registered this instance before. If it is not a member then, it was fenced or removed
+    since."""
     draining: bool = False
     stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """The allowance by which it stands down now (:mod:`topom.proxies.standdown`); None for one that does not."""
+    """The allowance by which it stands down now (:mod:`topom.proxies.standdown`); None if it does not stand down."""
     group_locks: bool = False
-    """Whether it holds requests for the slots of a locked group; others acknowledge such a table all the same."""
+    """Whether it holds requests for the slots of a locked group. Other proxies acknowledge such a table all the
+    same."""
     cluster: ClusterAddress | None = None
-    """None for a proxy that is not in cluster mode. Others are sent ``proxies`` (:mod:`topom.proxies.proxylist`)."""
+    """None if the proxy is not in cluster mode. Those in cluster mode are sent ``proxies``
+    (:mod:`topom.proxies.proxylist`)."""
 
 
 class Heartbeat(_Frame):
     """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go.
 
-    ``asked``: the epoch of the table whose servers it asks whether they answer; None while it has none. ``silent``:
-    seconds since the latest answer of those that have been silent for the ``quiet_seconds`` that it was told when it
-    registered, ``unanswered`` those that have never answered it (:mod:`topom.servers.detector`).
-    ``stands_down``: as of :class:`Register`. One with a ``number`` is answered by ``heard`` with that number, by a
-    topom that leads and has the proxy as a member.
+    ``asked``: the epoch of the table whose servers it asks whether they answer; None while it has no table. ``silent``:
+    seconds since the latest answer, for each server that has been silent for the ``quiet_seconds`` of the reply to its
+    ``register``. ``unanswered``: servers that have never answered it (:mod:`topom.servers.detector`). ``stands_down``:
+    as in :class:`Register`. A heartbeat with a ``number`` is answered by ``heard`` with that number, by a topom that
+    leads and has the proxy as a member.
     """
 
     type: Literal["heartbeat"]
@@ -76,7 +79,7 @@ class Heartbeat(_Frame):
 
 
 class Ack(_Frame):
-    """All workers apply the table of ``epoch``; of slots that changed hands or are locked, all replies were had."""
+    """All workers apply the table of ``epoch``, and have had all replies for slots that changed hands or are locked."""
 
     type: Literal["ack"]
     epoch: int = Field(ge=0)
@@ -91,7 +94,7 @@ class Nack(_Frame):
 
 
 class Leave(_Frame):
-    """All workers have ended and nothing of theirs is under way."""
+    """All workers have ended, and nothing of theirs is under way."""
 
     type: Literal["leave"]
 
@@ -115,7 +118,7 @@ def parse(text: str) -> ProxyFrame:
 
 
 class TableFrames:
-    """The frames that bring a proxy to the newest table, each put into words once however many proxies there are."""
+    """The frames that bring a proxy to the newest table. Each is made once, however many proxies there are."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -125,11 +128,11 @@ class TableFrames:
 
     @property
     def table(self) -> SlotTable:
-        """The newest one, which frames lead to."""
+        """The newest table, to which the frames lead."""
         return self._ledger.table
 
     def frame(self, sent: SlotTable | None) -> str:
-        """What to send to a proxy that was last sent ``sent``; None for one that has nothing."""
+        """The frame for a proxy that was last sent ``sent``; None for a proxy that has no table."""
         if self.table is not self._of:
             self._of, self._frames = self.table, {}
         since = sent.epoch if sent is not None else 0
@@ -141,7 +144,7 @@ class TableFrames:
         return frame
 
     def framed(self, text: str, make: Callable[[str], bytes]) -> bytes:
-        """A frame as ``make`` says it goes over the wire; of the table that most proxies get, made once."""
+        """The frame as ``make`` encodes it for the wire. The one that most proxies get is encoded once."""
         if len(text) < MOST_MADE_ANEW:
             return make(text)
         if self._framed is None or self._framed[0] is not text:

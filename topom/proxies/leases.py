@@ -1,7 +1,7 @@
 """Finds the proxies whose lease has ended.
 
-A lease is counted while this process runs: if it was held up, heartbeats wait unread, and the silence is its own, not
-that of the proxies.
+A lease is counted only while this process runs. If the process was held up, heartbeats wait unread: the silence is its
+own, not that of the proxies.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from topom.periodic import Look, Loop
 from topom.proxies.members import Members
 
 LOOKS = 20
-"""In the time of one lease."""
+"""How many looks there are in the time of one lease."""
 
 
 class Leases(Loop):
@@ -28,7 +28,7 @@ class Leases(Loop):
         self._looked_at: float | None = None
 
     async def look(self) -> Look:
-        """Find those that are lost now."""
+        """Find the proxies that are lost now."""
         now = asyncio.get_running_loop().time()
         if self._looked_at is not None:
             late = now - self._looked_at - self._interval

@@ -1,6 +1,7 @@
-"""Has lost proxies stand down from a group whose master has failed, as far as they do (:mod:`topom.proxies.standdown`).
+"""Sets the marks by which lost proxies stand down from a group whose master has failed, and says whether they have
+(:mod:`topom.proxies.standdown`).
 
-All that can be done without the group's lock is done before it is locked, so that it is locked for milliseconds.
+All that can be done without the group's lock is done before the lock, so that the group is locked for milliseconds.
 """
 
 import math
@@ -19,7 +20,7 @@ MESSAGE = "nothing was heard of the proxy for longer than its lease, so it was f
 
 
 class StandingDown(NotReady):
-    """A proxy has not surely stood down yet, and nobody has to do anything about it. Try again in ``seconds``."""
+    """A proxy has perhaps not stood down yet. Nobody has to do anything about it. Try again in ``seconds``."""
 
     kind = Kind.PROXY
 
@@ -33,7 +34,7 @@ class LostProxies:
 
     Args:
         marker: sets marks at servers.
-        suspect_seconds: after which a proxy that was not heard of is about to be lost.
+        suspect_seconds: after so long, a proxy that is not heard is about to be lost.
     """
 
     def __init__(self, ledger: Ledger, members: Members, marker: Marker, suspect_seconds: float) -> None:
@@ -51,10 +52,10 @@ class LostProxies:
             )
 
     async def prepare(self, group: Group) -> None:
-        """Fence lost proxies, and set the marks of those that are not fenced off the group's master at its replicas.
+        """Fence lost proxies. Set, at the group's replicas, the marks of those that are not fenced off its master.
 
         Raises:
-            StandingDown: a proxy is not heard of, and not lost yet.
+            StandingDown: a proxy is silent, and not lost yet.
             StoreError, LostPlace, NotLeading: as :meth:`topom.cluster.ledger.Ledger.change`.
         """
         for member in self._members.all():
@@ -71,7 +72,7 @@ class LostProxies:
         await self._marks.confirm(server, self._concerned(group))
 
     def require(self, group: Group, server: str) -> None:
-        """Raises :class:`StandingDown` or NotReady if one may still use the master when ``server`` takes its place."""
+        """Raises :class:`StandingDown` or NotReady if a proxy may still use the master once ``server`` replaces it."""
         longest: tuple[float, str] | None = None
         for entry in self._concerned(group):
             named = f"proxy {entry.proxy_id}, which is lost and may still write to {group.master},"
@@ -100,9 +101,10 @@ class LostProxies:
             raise StandingDown(longest[1], longest[0])
 
     async def replaced(self, group: Group, server: str) -> None:
-        """``server`` has taken the place of the group's master: say of whom that was relied on.
+        """``server`` has taken the place of the group's master: tell which proxies were relied on to have stood down.
 
-        As a replica the server could be given only one of the two marks, which it would forget with its process.
+        While the server was a replica it could be given only one of the two marks, which it would forget with its
+        process. So the fences are set again.
         """
         for entry in self._concerned(group):
             text = f"proxy {entry.proxy_id} has stood down from group {group.id}: {group.master} was not asked"

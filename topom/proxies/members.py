@@ -1,8 +1,8 @@
-"""The proxies: who takes part in the barrier, who was heard of lately, who has acknowledged what.
+"""The proxies: which take part in the barrier, which were heard of lately, and what each has acknowledged.
 
-A proxy is a member from the moment it is in the store, before it is sent its first table, until it leaves or
-is fenced. **drained** and **one-owner** rest on this: whoever may send commands to a server is waited for,
-or is cut off from the servers first. Being silent or disconnected does not end membership; only a fence does.
+A proxy is a member from the moment it is in the store, before it is sent its first table, until it leaves or is fenced.
+**drained** and **one-owner** rest on this: topom waits for each proxy that may send commands to a server, or cuts it
+off from the servers first. Silence or a lost connection does not end membership; only a fence does.
 
 The states an operator sees: ``online`` (heard of within the lease) and ``lost`` (not).
 """
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class Refused(Exception):
-    """A proxy may not register. ``reason`` is that of the ``refused`` frame."""
+    """A proxy may not register. ``reason`` is the reason in the ``refused`` frame."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -65,13 +65,14 @@ class Member:
         self.met = False
         """Whether it has registered with this topom."""
         self.drains_itself = False
-        """Whether the process has said that it drains. It never ends to: one that says otherwise is another process."""
+        """Whether the process has said that it drains. It never takes that back: what says otherwise is another
+        process."""
         self.group_locks = False
         """Whether it holds requests for the slots of a locked group; known once it is met."""
         self.cluster: ClusterAddress | None = None
         """Where cluster clients connect; None if it is not in cluster mode."""
         self.parting = ("removed", "the proxy was removed")
-        """Reason and message for its link, should it stop being a member."""
+        """Reason and message for its link, for when it stops being a member."""
 
     @property
     def state(self) -> str:
@@ -80,7 +81,7 @@ class Member:
 
     @property
     def draining(self) -> bool:
-        """Whether it lets its clients go: nobody is to be sent there any more."""
+        """Whether it lets its clients go: it should get no new ones."""
         return self.record.draining
 
     @property
@@ -94,23 +95,23 @@ class Member:
 
 
 class Wait:
-    """A barrier under way: whose acknowledgement of ``epoch`` is missing, and who refused."""
+    """A barrier under way: which proxies have not acknowledged ``epoch``, and which refused it."""
 
     def __init__(self, epoch: int, pending: set[int]) -> None:
         self.epoch = epoch
         self.pending = pending
         self.refusals: dict[int, str] = {}
         self.event = asyncio.Event()
-        """Set when there is something to look at: nobody is missing, a refusal, a proxy lost."""
+        """Set when there is something to look at: no proxy is missing, one has refused, or one is lost."""
 
 
 class Members:
-    """All members, in step with the store: a ledger's listener adds and drops them as soon as that is stored."""
+    """All members, in step with the store: a ledger's listener adds and drops each as soon as that is stored."""
 
     def __init__(self, ledger: Ledger, lease_seconds: float, stand_down: float | None = None) -> None:
         self._ledger = ledger
         self.stand_down = stand_down
-        """The allowance by which proxies are to stand down (:mod:`topom.proxies.standdown`); None if they are not."""
+        """The allowance by which proxies stand down (:mod:`topom.proxies.standdown`); None if they need not."""
         self.lease_seconds = lease_seconds
         self._members: dict[int, Member] = {}
         self._waits: set[Wait] = set()
@@ -119,7 +120,7 @@ class Members:
         self._refusal_listeners: list[Callable[[], None]] = []
 
     def listen_refusals(self, hear: Callable[[], None]) -> None:
-        """Have ``hear`` called each time a proxy could not apply a table."""
+        """Call ``hear`` from now on each time a proxy could not apply a table."""
         self._refusal_listeners.append(hear)
 
     def start(self) -> None:
@@ -143,8 +144,8 @@ class Members:
         """Make the sender a member, or take a member's new connection.
 
         Raises:
-            Refused: when the instance was fenced, or there are too many proxies, or the proxy knows a newer table.
-            StoreError: when the membership could not be stored; the proxy has to try again.
+            Refused: the instance was fenced, or there are too many proxies, or the proxy knows a newer table.
+            StoreError: the membership could not be stored; the proxy has to try again.
         """
         if frame.epoch > self._ledger.table.epoch:
             raise Refused(
@@ -158,7 +159,8 @@ class Members:
                 raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
             known = next((proxy for proxy in state.proxies.values() if proxy.instance == frame.instance), None)
             if known is None and frame.registered_before:
-                # final-fence: it is known by itself, so that fences that are done need not be remembered.
+                # final-fence: the proxy itself says that it was registered, so topom need not remember fences that are
+                # done.
                 raise Refused("fenced", "this instance is no member any more; come back under a new one")
             record = ProxyRecord(
                 id=known.id if known else state.next_proxy_id,
@@ -202,7 +204,7 @@ class Members:
         return self._ledger.may_change and member.record.id in self._ledger.state.proxies
 
     def missed(self, member: Member, seconds: float) -> bool:
-        """Whether it is lost, or was not heard of for so long."""
+        """Whether it is lost, or has been silent for so long."""
         return member.lost or self._now() - member.heard_at > seconds
 
     def heard(self, member: Member) -> None:
@@ -214,9 +216,10 @@ class Members:
             self._ledger.note(What.PROXY_BACK, f"{member.named} was heard of again")
 
     def acknowledge(self, member: Member, epoch: int) -> None:
-        """The proxy applies the table of ``epoch``; that stands for all tables before it."""
+        """The proxy applies the table of ``epoch``. That acknowledges all tables before it, too."""
         if epoch > self._ledger.table.epoch:
-            # Nobody can apply a table that does not exist yet; believing it would let a later lock pass unseen.
+            # No proxy can apply a table that does not exist yet. If topom believed it, a later lock could pass the
+            # barrier although the proxy has not seen it.
             log.error("ack_of_unknown_epoch", proxy=member.record.id, epoch=epoch, newest=self._ledger.table.epoch)
             return
         member.acked = max(member.acked, epoch)
@@ -228,9 +231,12 @@ class Members:
                     wait.event.set()
 
     def refuse(self, member: Member, epoch: int, reason: str) -> None:
-        """The proxy could not apply the table of ``epoch`` and acknowledges neither it nor any since its last."""
+        """The proxy could not apply the table of ``epoch``. It acknowledges neither that one nor any since the last
+        that it acknowledged.
+        """
         if epoch > self._ledger.table.epoch:
-            # As of an acknowledgement: believed, it would refuse all tables up to that epoch that are yet to come.
+            # As with an acknowledgement: if topom believed it, the proxy would refuse all tables to come up to that
+            # epoch.
             log.error("nack_of_unknown_epoch", proxy=member.record.id, epoch=epoch, newest=self._ledger.table.epoch)
             return
         log.warning("proxy_nack", proxy=member.record.id, epoch=epoch, reason=reason)
@@ -244,13 +250,13 @@ class Members:
                 wait.event.set()
 
     def is_news(self, member: Member, draining: bool, stand_down: float | None) -> bool:
-        """Whether something of what a proxy says in a heartbeat is to be stored."""
+        """Whether a proxy's heartbeat says something that has to be stored."""
         if draining and not (member.drains_itself and member.record.draining):
             return True
         return stand_down is not None and stand_down == self.stand_down != member.record.stand_down
 
     async def stands_down(self, member: Member, seconds: float | None) -> None:
-        """A proxy says that it stands down by this allowance: once that is the one it was told, it is counted on."""
+        """A proxy says that it stands down by this allowance. That is stored once it is the one that topom tells."""
         proxy_id = member.record.id
 
         def note(state: ClusterState, epoch: int) -> ClusterState:
@@ -269,7 +275,8 @@ class Members:
             log.info("proxy_disconnected", proxy=member.record.id)
 
     async def drain(self, proxy_id: int) -> Member:
-        """Have a proxy let its clients go and leave. Stored first, so that it is told as soon as it can be.
+        """Tell a proxy to let its clients go and leave. That is stored first, so a proxy without a connection is told
+        later.
 
         Raises :class:`~topom.errors.ProxyNotFound`.
         """
@@ -298,7 +305,7 @@ class Members:
             log.info("proxy_drains", proxy=proxy_id, address=member.record.address)
 
     async def leave(self, member: Member) -> None:
-        """The proxy has drained its workers and ended them: nothing of it is left, and nobody waits for it."""
+        """The proxy has drained its workers and ended them: nothing of it is left, and no barrier waits for it."""
         proxy_id = member.record.id
         await self._ledger.change(
             lambda state, epoch: (
@@ -309,9 +316,8 @@ class Members:
     async def fence(self, proxy_ids: Iterable[int], reason: str, message: str, only_lost: bool) -> None:
         """End memberships for good, and remember that the instances have to be fenced off the servers.
 
-        Stored before any server is touched, so that a topom that restarts in between knows of it, and so that
-        the proxy cannot come back under the same instance. With ``only_lost``, a proxy that was heard of
-        meanwhile stays.
+        This is stored before any server is touched. So a topom that restarts in between knows of it, and the proxy
+        cannot come back under the same instance. With ``only_lost``, a proxy that was heard of meanwhile stays.
         """
         wanted = list(proxy_ids)
 
@@ -333,7 +339,7 @@ class Members:
         await self._ledger.change(part)
 
     async def fenced_at(self, done: Mapping[str, Marked]) -> None:
-        """Remember which fences these servers have, and forget those that are up everywhere."""
+        """Remember which fences these servers have, and forget fences that are up everywhere."""
         await self._ledger.change(lambda state, epoch: fences.set_at(state, done))
 
     def missing(self, epoch: int) -> list[Member]:
@@ -341,7 +347,9 @@ class Members:
         return [member for member in self.all() if member.acked < epoch]
 
     def without_group_locks(self) -> list[Member]:
-        """Members that acknowledge the lock of a group and do not hold it, by id; who was not met yet is not listed."""
+        """Members that acknowledge the lock of a group but hold no requests for it, by id. Those not met yet are left
+        out.
+        """
         return [member for member in self.all() if member.met and not member.group_locks]
 
     @contextmanager
@@ -349,7 +357,7 @@ class Members:
         """A :class:`Wait` that is kept up to date inside the ``with`` block."""
         missing = self.missing(epoch)
         wait = Wait(epoch, {member.record.id for member in missing})
-        # A proxy may be quicker to refuse than the one who stored the table is to wait for it.
+        # A proxy may refuse before the task that stored the table begins to wait.
         wait.refusals = {member.record.id: member.refused[1] for member in missing if member.refused[0] >= epoch}
         self._waits.add(wait)
         try:
@@ -358,12 +366,12 @@ class Members:
             self._waits.discard(wait)
 
     def allow(self, seconds: float) -> None:
-        """Every lease ends so much later: this process was held up, and heartbeats wait unread."""
+        """Let every lease end so much later: this process was held up, and heartbeats wait unread."""
         for member in self._members.values():
             member.heard_at += seconds
 
     def lose_silent(self) -> list[Member]:
-        """Have those be lost whose lease has ended; all that are lost now, by id."""
+        """Note as lost the members whose lease has ended; gives all that are lost now, by id."""
         now = self._now()
         for member in self._members.values():
             if not member.lost and now - member.heard_at > self.lease_seconds:
@@ -379,8 +387,9 @@ class Members:
                 wait.event.set()
 
     def _has_yet_to_drain(self, known: ProxyRecord, frame: Register) -> bool:
-        """Whether a process that says it does not drain was told to, and has only lost its stream."""
-        # A new start has another process id; in a container, where it has not, the one before had begun to drain.
+        """Whether a process that says it does not drain was told to, and has only lost its control stream."""
+        # A new start has another process id. In a container it may have the same one, but there the process before had
+        # begun to drain.
         begun = known.id in self._members and self._members[known.id].drains_itself
         return known.draining and not begun and (known.hostname, known.pid) == (frame.hostname, frame.pid)
 

@@ -1,15 +1,15 @@
-"""Has servers forget the marks of old fences, so that they do not gather there for ever.
+"""Deletes the marks of old fences at servers, so that they do not gather there for ever.
 
-A mark keeps a proxy off that comes back after a pause or a cut, and nobody can say of most that they never will: their
-processes have died. So a mark is kept for longer than any proxy believes a server without having heard topom
-(**final-fence**; :data:`proxy.unfenced.KNOWN_SECONDS`, half as long by a clock that does not step). After that a proxy
-has to be answered by topom before it uses the server, and topom refuses it.
+A mark keeps a proxy off that comes back after a pause or a cut. Most such proxies never come back, for their processes
+have died, but topom cannot tell which. So a mark is kept for longer than any proxy believes a server without having
+heard topom (**final-fence**; :data:`proxy.unfenced.KNOWN_SECONDS`, half as long by a clock that does not step). After
+that a proxy must be answered by topom before it uses the server, and topom refuses it.
 
-How old a mark is, no clock of day says: those of servers step. topom counts from when it first saw the mark itself, at
-whichever server, for as long as it leads; the proxy was cut off before that. A topom that leads anew begins anew, so
-where none leads for long the marks stay, which does no harm.
+The age of a mark is not taken from the time of day: servers' clocks step. topom counts from when it first saw the mark
+itself, at any server, for as long as it leads. The proxy was cut off before that. Another leader counts anew. So if no
+topom leads for long enough the marks stay, which does no harm.
 
-**bounded**: one number a mark, and one look at each server an hour, with the limits of
+**bounded**: one number for each mark, and one look at each server in an hour, with the limits of
 :class:`topom.servers.redis_servers.RedisServers`.
 """
 
@@ -33,11 +33,11 @@ FORGET_SECONDS = 14 * 86_400.0
 
 
 class OldMarks(Loop):
-    """The marks at the servers of one topom, in one term of leading.
+    """The marks at the servers of one topom, in one term.
 
     Args:
         held: as for :class:`topom.periodic.Loop`.
-        clock: one that no operator sets.
+        clock: a clock that no operator sets.
     """
 
     name = "old marks"
@@ -58,7 +58,7 @@ class OldMarks(Loop):
         """When the mark of each instance was first seen."""
 
     async def look(self) -> Look:
-        """Have every server forget. One that refuses, as servers without ACL do, is left as it is."""
+        """Have every server forget old marks. A server that refuses, as those without ACL do, is left as it is."""
         servers = all_servers(self._ledger.table)
         found = [await self._forget(server) for server in servers]
         if None not in found:

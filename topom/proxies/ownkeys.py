@@ -1,10 +1,11 @@
-"""Sees to it that nothing else stands at a master where Slotferry's own keys have to be.
+"""Puts aside anything else that stands at a master under the name of one of Slotferry's own keys.
 
-Clients are refused such names by every proxy, but a script, or who talks to a server directly, may write one. A key of
-a wrong type is no mark of ours, and in the way of all: no slot moves, no fence is stored. So it is renamed, an event
-says so, and the server counts as one without fences (**one-owner**): those that are not up everywhere are set again.
+Every proxy refuses such names to its clients, but a script, or a client that talks to a server directly, may write one.
+A key of a wrong type is no mark of Slotferry's, and blocks all marks: no slot moves, no fence is stored. So topom
+renames it and an event says so. The server then counts as one without fences (**one-owner**): fences that are not up
+everywhere are set again.
 
-**bounded**: one short script a master and look.
+**bounded**: one short script for each master and look.
 """
 
 import asyncio
@@ -31,11 +32,11 @@ class Servers(Protocol):
     """What is needed of :class:`topom.servers.redis_servers.RedisServers`."""
 
     async def put_aside(self, address: str) -> list[bytes]:
-        """Put aside what has a wrong type under a name of ours; the names. Does not raise."""
+        """Put aside what has a wrong type under one of Slotferry's names; gives the names. Does not raise."""
 
 
 class OwnKeys(Loop):
-    """The keys of ours at one topom's masters.
+    """Slotferry's own keys at one topom's masters.
 
     Args:
         hears: whether a server has answered this topom just now.

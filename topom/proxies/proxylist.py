@@ -1,8 +1,9 @@
 """Which proxies cluster clients are shown: those in cluster mode that live and are not about to end.
 
-A proxy in cluster mode is told of all others, in one small frame, whenever that changes. Nothing of this is stored: a
-topom that has just taken its place says nothing before each proxy that it knows has registered again, or is lost, so
-that clients do not take a list for whole that is only at its beginning. Proxies go on with the one they have.
+A proxy in cluster mode gets the list of all of them, in one small frame, whenever it changes. Nothing of this is
+stored. A topom that has just begun to lead sends nothing until each proxy that it knows has registered again, or is
+lost; otherwise clients would take the beginning of a list for the whole. Until then proxies go on with the list they
+have.
 """
 
 import json
@@ -12,11 +13,11 @@ from topom.periodic import Look, Loop
 from topom.proxies.members import Member, Members
 
 LOOK_SECONDS = 0.2
-"""How often it is looked for changes. However many come meanwhile, proxies are told once (**bounded**)."""
+"""Seconds between two looks for changes. However many changes come meanwhile, proxies are told once (**bounded**)."""
 
 
 class ProxyList(Loop):
-    """The list, as the frame that says it.
+    """The list, as a frame.
 
     Args:
         members: the proxies.
@@ -33,11 +34,11 @@ class ProxyList(Loop):
         """Grows with each change; 0 while there is nothing to say."""
 
     def frame(self, sent: int) -> tuple[int, str] | None:
-        """The newest version and its frame; None for a proxy that was sent it already."""
+        """The newest version and its frame; None if the proxy has it already."""
         return (self.version, self._frame) if self.version > sent else None
 
     async def look(self) -> Look:
-        """See which proxies are there now; if that is news, have those woken that want to know."""
+        """Look which proxies there are now; if that is news, wake the links of those in cluster mode."""
         self._renew()
         number = len(self._entries) if self._entries is not None else 0
         return Look(f"cluster clients are shown {number} proxies" if self.version else "", LOOK_SECONDS)

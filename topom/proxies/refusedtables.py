@@ -1,7 +1,7 @@
-"""Gives a table that a proxy refused out again, under a new epoch, until it is acknowledged.
+"""Sends a table that a proxy refused again, under a new epoch, until it is acknowledged.
 
-A proxy that refuses keeps its older table. If the state machine takes the change back, there is a newer table soon;
-otherwise the same one is offered again.
+A proxy that refuses keeps its older table. If the state machine takes the change back, a newer table comes soon;
+otherwise the same one is sent again.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from topom.periodic import Look, Loop
 from topom.proxies.members import Members
 
 FIRST_SECONDS, LONGEST_SECONDS = 0.2, 5.0
-"""Before a table is given out again; with full jitter."""
+"""Seconds before a table is sent again; with full jitter."""
 CALM_SECONDS = 30.0
-"""Without a refusal, after which waits begin at the first one."""
+"""After so many seconds without a refusal, the waits begin at ``FIRST_SECONDS`` again."""
 
 
 class RefusedTables(Loop):
@@ -35,7 +35,7 @@ class RefusedTables(Loop):
         members.listen_refusals(self.wake)
 
     async def look(self) -> Look:
-        """Give the table out again if the newest one is refused."""
+        """Send the newest table again, if it is refused."""
         if not self._members.refused_epoch or self._ledger.table.epoch > self._members.refused_epoch:
             return Look()
         clock = asyncio.get_running_loop().time

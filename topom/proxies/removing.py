@@ -20,12 +20,12 @@ class Removals:
         self._servers = servers
 
     async def remove(self, proxy_id: int, force: bool) -> dict[str, str]:
-        """Fence a proxy off every server and forget it; reasons by server where it could not be fenced.
+        """Fence a proxy off every server and forget it; gives the reasons, by server where it could not be fenced.
 
         Raises:
-            ProxyNotFound: there is none of that id.
-            ServersUnreachable: without ``force``, when servers do not answer; then nothing was done, or, if one
-                failed in between, the fence there is made up for before slots next move to or from it.
+            ProxyNotFound: there is no proxy of that id.
+            ServersUnreachable: without ``force``, if servers do not answer. Then nothing was done. Or, if a server
+                failed in between, the proxy is fenced there before slots next move to or from that server.
         """
         self._members.get(proxy_id)
         servers = all_servers(self._ledger.table)

@@ -1,20 +1,21 @@
 """``ha_lost_proxies = "stand_down"``: a failed master is replaced although a lost proxy cannot be fenced off it.
 
-That proxy may still reach the master, and serves on without topom. But it was told, and has said that it does so, to
-use a group that has replicas only while it knows that it is not fenced: by topom's answers, or by the word of all of
-the group's replicas, for an *allowance* each time (:mod:`proxy.unfenced`). So **one-owner** holds if, before a replica
-is made the master,
+The lost proxy may still reach the master, and serves on without topom. But it was told to stand down, and has said that
+it does: it uses a group that has replicas only while it knows that it is not fenced. It knows that from topom's
+answers, or from the word of all of the group's replicas, for an *allowance* each time (:mod:`proxy.unfenced`). So
+**one-owner** holds if, before a replica is made the master,
 
-- the proxy's fence is stored, so that no leader answers it any more;
+- the proxy's fence is stored, so that no leader answers it;
 - the mark of the fence is at that replica, set by this leader, and still there;
-- that replica is in the proxy's table as a server of the group, so that the proxy asks it. A server is *unwatched*,
-  which is stored, from when it comes to its group until every proxy has acknowledged a table with it; that it was so
-  when a proxy was fenced, or came later, is stored (:mod:`topom.cluster.fences`);
-- its allowance, and a margin, have passed since the mark was set, by the clock of this leader. Another leader knows
-  nothing of that, sets the mark and waits anew.
+- that replica is in the proxy's table as a server of the group, so that the proxy asks it. A server is *unwatched* from
+  when it comes to its group until every proxy has acknowledged a table with it. That is stored, and so is whether a
+  server was unwatched when a proxy was fenced, or came later (:mod:`topom.cluster.fences`);
+- the proxy's allowance, and a margin, have passed since the mark was set, by the clock of this leader. Another leader
+  does not know that time, so it sets the mark and waits anew.
 
-What is stored of a proxy's allowance is never less than what it goes by: a longer one is stored before it is told of,
-a shorter one after it has said that it goes by that. Once the former master is back it is fenced like any other server.
+The stored allowance of a proxy is never less than the one by which it goes: a longer one is stored before the proxy is
+told it, a shorter one after the proxy has said that it goes by it. Once the former master is back it is fenced like any
+other server.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ DRIFT = 0.01
 
 
 def registered(rule: float | None, said: float | None) -> float | None:
-    """What is stored of the allowance of a proxy that goes by ``said`` when it registers, and is told ``rule`` then."""
+    """The allowance to store for a proxy that goes by ``said`` when it registers, and is told ``rule`` then."""
     return None if rule is None or said is None else max(rule, said)
 
 
@@ -47,7 +48,7 @@ def all_watched(state: ClusterState) -> ClusterState:
 
 
 def seconds_of(allowance: float) -> float:
-    """For how long topom waits for a proxy that stands down by this allowance."""
+    """How long topom waits for a proxy that stands down by this allowance."""
     return allowance * (1 + DRIFT) + MARGIN_SECONDS
 
 
@@ -58,13 +59,13 @@ class Marker(Protocol):
         """Fence proxies, by instance, at each of these servers."""
 
     async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
-        """Which of these have no mark at a server, or cannot be asked about, and why."""
+        """Which of these have no mark at a server, or cannot be looked up there, and why."""
 
 
 class Marks:
     """The marks that this leader has set, and when it knew of each.
 
-    **bounded**: of fenced proxies that are remembered, and of servers that they watch.
+    **bounded**: they are kept only for fenced proxies that are remembered, and servers that those watch.
     """
 
     def __init__(self, marker: Marker) -> None:
@@ -73,7 +74,7 @@ class Marks:
         self._unset: dict[tuple[str, str], str] = {}
 
     async def set(self, group: Group, entries: Collection[Fenced]) -> None:
-        """Set the marks of these proxies at all replicas of the group where that was not done yet."""
+        """Set the marks of these proxies at all replicas of the group that do not have them yet."""
 
         wanted = {
             server: missing
@@ -83,7 +84,7 @@ class Marks:
         for server, outcome in (await self._marker.fence(wanted)).items():
             for instance in wanted[server]:
                 if outcome.refusal is None:
-                    # Not before the answer: the mark was there by then.
+                    # Count only from the answer: by then the mark is there.
                     self._since[instance, server] = self._now()
                 else:
                     self._unset[instance, server] = outcome.refusal
@@ -91,14 +92,14 @@ class Marks:
                 log.info("proxies_marked", proxies=sorted(wanted[server]), group=group.id, server=server)
 
     async def confirm(self, server: str, entries: Iterable[Fenced]) -> None:
-        """Forget the marks of these proxies at a server that are not sure to be there any more."""
+        """Forget the marks of these proxies at a server, if it is not sure that they are still there."""
         gone = await self._marker.unmarked([entry.instance for entry in entries], server)
         for instance, refusal in gone.items():
             self._since.pop((instance, server), None)
             self._unset[instance, server] = refusal
 
     def left(self, entry: Fenced, server: str) -> float:
-        """Seconds until a proxy has surely stood down because of its mark there; infinity if it has none."""
+        """Seconds until it is sure that a proxy has stood down because of its mark there; infinity if it has none."""
         since = self._since.get((entry.instance, server))
         if since is None or entry.stand_down is None:
             return math.inf
@@ -109,7 +110,7 @@ class Marks:
         return self._unset.get((entry.instance, server), "that was not tried yet")
 
     def keep_only(self, instances: Iterable[str]) -> None:
-        """Forget all proxies but these."""
+        """Forget all other proxies."""
         kept = set(instances)
         for known in (self._since, self._unset):
             for key in [key for key in known if key[0] not in kept]:
