@@ -1,10 +1,10 @@
-"""Who may become, or stay, the master of a group: the one decision, from what servers say and what is stored.
+"""Which server may become, or stay, the master of a group: the one decision, from what servers say and what is stored.
 
-Whoever changes a master asks here. A *planned* change is an operator's promotion, one of a placement, and the one by
-which a master hands over that leaves (:mod:`topom.leaving.servers`). A *failover* is topom's own. A *forced* change is
-an operator's, of a group whose master is gone, or whose change of masters waits for servers that are gone. *Sentinels*
-are kept from electing a replica by its priority, set long before its master fails. A *departure* is that of a replica
-from a group whose master is not there: another one has to be as good.
+Every change of a master asks here. A *planned* change is an operator's promotion, a promotion of a placement, or the
+one by which a leaving master hands over (:mod:`topom.leaving.servers`). A *failover* is topom's own. A *forced* change
+is an operator's, for a group whose master is gone, or whose change of masters waits for servers that are gone.
+*Sentinels* are kept from electing a replica by its priority, which is set long before its master fails. In a
+*departure* a replica leaves a group whose master is away: another replica has to be as good.
 
 Which refusals (:class:`topom.servers.whole.Why`) hold for which change:
 
@@ -32,32 +32,32 @@ master unknown   no (11)   yes        no (2)   no (9)     no (3)
 master changed   no (14)   yes        no (14)  no (9)     no (3)
 ================ ========= ========== ======== ========== ===========
 
-1. It may have what nobody else has. A failover chooses it if it has more than all others, and Sentinels may elect it if
-   no other replica is left that they could; it hands over to another server by itself then.
-2. The operator says that the master is gone, and names the best that is left.
-3. Nobody becomes a master by it, and the master may come back. A server that leaves stays while no master is there.
-4. It has the copy, whatever else it is called, and a group without a master is worse. The promotion is of the very
-   process that was asked (**run-id**).
-5. It is joining, too, which is asked first.
-6. A link that is up, in the master's stream, is what whole means. Whoever joins has that at the same moment.
-7. But if its link is up, or this topom has asked the master itself up to its end: then its stream is known to be the
+1. It may have what no other server has. A failover chooses it if it has more than all others, and Sentinels may elect
+   it if they could elect no other replica. Then it hands over to another server by itself.
+2. The operator says that the master is gone, and names the best server that is left.
+3. A departure makes no server a master, and the master may come back. A leaving server stays while the master is away.
+4. It has the copy, whatever its names, and a group without a master is worse. The very process that was asked is
+   promoted (**run-id**).
+5. It is joining, too, and that rule is asked first.
+6. Whole means that the link is up, in the master's stream. A joining server that is whole now is seen whole at that
+   moment.
+7. Except if its link is up, or this topom has asked the master itself up to its end. Then its stream is known to be the
    master's, which is what whole means.
-8. Covered by what is asked of its link or of its copy.
-9. Nobody knows when the master fails, so nothing that servers say now counts; the Sentinels ask them then.
-10. One that was restarted without a configuration file says so, and what it holds may be the best that is left.
-11. A planned change asks the master itself, which is there; and where it is gone nobody has a link to it.
-12. A replica with an append-only file that was restarted without its master says the same, and has everything.
-13. The master is gone, which is why.
-14. Asked when the lock is stored, of the state as it is then.
+8. Covered by the rules on its link or its copy.
+9. It is not known when the master will fail, so nothing that servers say now counts. The Sentinels ask them then.
+10. A replica that was restarted without a configuration file says that it is a master, and may hold the best data left.
+11. A planned change asks the master itself, which is there. If the master is gone, no replica has a link to it.
+12. A replica with an append-only file that was restarted while its master was away says the same, and has everything.
+13. The master is gone: that is why there is a change.
+14. Asked when the lock is stored, by the state of that moment.
 
-Of those that are not refused, a failover and a planned change choose the one that has most; of equals one that stays,
-and then the first of the group. What is asked of how far it is (*behind*, *link lost*) a failover asks of that one
-alone: where the best is not good enough, a lesser one is not taken in its place.
+Of the servers that are not refused, a failover and a planned change choose the one that has most. Of equals they choose
+one that is not leaving, and then the first of the group. A failover asks *behind* and *link lost* only of the one that
+has most: if the best is not good enough, it takes no lesser one.
 
-The rules themselves are in :mod:`topom.masters.choicerules`. Beside them, proxies must have let go of the former master
-(:mod:`topom.masters.promotions`), and whom Sentinels have elected is not refused any more, unless it is empty
-(:mod:`topom.masters.sentinels.following`). Pure: what servers say is collected by those who ask. **last-copy**,
-**run-id**.
+The rules themselves are in :mod:`topom.masters.choicerules`. Besides, proxies must have let go of the former master
+(:mod:`topom.masters.promotions`). A server that Sentinels have elected already is refused only if it is empty
+(:mod:`topom.masters.sentinels.following`). Pure: the callers collect what servers say. **last-copy**, **run-id**.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -74,7 +74,7 @@ from topom.servers.whole import Refusal, Said, Why, together
 
 
 class ServerLeaving(Conflict):
-    """The server is on its way out and is made the master of nothing."""
+    """The server is leaving, and is made no group's master."""
 
     kind = Kind.OPERATOR
 
@@ -90,24 +90,24 @@ ERRORS: Mapping[Why, type[TopomError]] = {
     Why.JOINING: NotWhole,
     Why.LAST_COPY: LastCopy,
 }
-"""As what a refusal is raised; all others as :class:`~topom.errors.NotReady`."""
+"""The errors as which refusals are raised; all others are raised as :class:`~topom.errors.NotReady`."""
 
 
 def error_of(refusal: Refusal) -> TopomError:
-    """The error by which an operator is told of a refusal."""
+    """The error that tells an operator of a refusal."""
     reason = refusal.reason
     return ERRORS.get(refusal.kind, NotReady)(reason.what, reason.to_do, kind=reason.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was decided of a group.
+    """What was decided about a group.
 
     Attributes:
-        group: as it was.
-        chosen: the server that is to be master; None if nobody may be, or nobody was to be chosen.
-        standing: how many bytes of their stream those have run that are not refused, by address.
-        refused: why all others are.
+        group: the group before the change.
+        chosen: the server that becomes master; None if none may, or none was to be chosen.
+        standing: for each server that is not refused, how many bytes of its stream it has run.
+        refused: why each other server is refused.
     """
 
     group: Group
@@ -117,7 +117,7 @@ class Choice:
 
     @property
     def refusal(self) -> Refusal:
-        """Why nobody is chosen: what all are refused for, or the best is; else what each is refused for."""
+        """Why no server is chosen: the reason of all, if it is the same, or of the best; else the reason of each."""
         found = list(dict.fromkeys(self.refused.values()))
         if len(found) == 1 or self.standing:
             return found[-1]  # the best is refused last
@@ -127,7 +127,7 @@ class Choice:
         return Refusal(Why.NOBODY, group.servers[0], f"{what}: {whats}" if whats else f"{what}: it has none", to_do)
 
     def require(self) -> str:
-        """The server that is chosen. Raises as :func:`error_of` if nobody is."""
+        """The server that is chosen. Raises what :func:`error_of` gives if none is."""
         if self.chosen is None:
             raise error_of(self.refusal)
         return self.chosen
@@ -143,12 +143,12 @@ def planned(
     near: int | None = None,
     names: Mapping[str, Reason | None] | None = None,
 ) -> Choice:
-    """Which of a group's replicas takes the place of its master, while that is there.
+    """Which of a group's replicas takes the place of its master, while the master is there.
 
     Args:
-        said: by the master, and by those replicas that may be chosen.
-        near: how many bytes a replica may be behind; None for any number, where it is waited for later.
-        names: by address of servers that topom has by another name, too: why nothing is done to them.
+        said: what the master and those replicas that may be chosen say.
+        near: how many bytes a replica may be behind; None for any number, if the caller waits for it later.
+        names: for each server that topom has by another name, too: why nothing is done to it.
     """
     candidates = [server for server in group.replicas if server in said]
     leaving = leaving_servers(state)
@@ -159,11 +159,11 @@ def planned(
 
 
 def failover(state: ClusterState, group: Group, said: Said, outage: Outage, has_failed: bool) -> Choice:
-    """Which of a group's replicas takes the place of its master, which has failed.
+    """Which of a group's replicas takes the place of its failed master.
 
     Args:
-        said: by each of its replicas.
-        has_failed: whether the master counts as failed still.
+        said: what each of its replicas says.
+        has_failed: whether the master still counts as failed.
     """
     answering = {} if has_failed else {group.servers[0]: ""}
     case = Case(
@@ -184,11 +184,11 @@ def failover(state: ClusterState, group: Group, said: Said, outage: Outage, has_
 
 
 def forced(state: ClusterState, group: Group, server: str, said: Said, gone: Collection[str]) -> Choice:
-    """Whether a server may become the master as an operator says, whatever only those have that are gone.
+    """Whether an operator may make a server the master, although the servers that are gone may have more.
 
     Args:
-        said: by that server, and by those that are to be gone.
-        gone: the master, or those that the change of masters is about for which a locked group waits.
+        said: what that server says, and what the servers in ``gone`` say.
+        gone: the servers that should be gone: the master, or those for which a locked group's change of masters waits.
     """
     to_do = f"group {group.id} is unlocked by itself; look at it again"
     if not group.locked:
@@ -200,11 +200,11 @@ def forced(state: ClusterState, group: Group, server: str, said: Said, gone: Col
 def electable(
     state: ClusterState, group: Group, leaving: Collection[str], has_failed: Callable[[str], bool]
 ) -> Mapping[str, Refusal]:
-    """Why Sentinels are not to elect a group's replicas, should its master fail; those that they may are not in it.
+    """Why Sentinels must not elect a group's replicas if its master fails; without the replicas that they may elect.
 
     Args:
-        leaving: servers that are on their way out.
-        has_failed: whether a server counts as failed, and could not be elected.
+        leaving: the servers that are leaving.
+        has_failed: whether a server counts as failed, so that it could not be elected.
     """
     standing, refused = _judged(Change.SENTINEL, Case(state=state, group=group, candidates=group.replicas))
     if any(not (server in leaving or has_failed(server)) for server in standing):
@@ -213,12 +213,12 @@ def electable(
 
 
 def departure(state: ClusterState, group: Group, leaver: str, said: Said) -> Refusal | None:
-    """Why the group may lose data with a replica; None if it may go. That is asked only while no master is there.
+    """Why the group may lose data if a replica goes; None if it may go. That matters only while the master is away.
 
-    Of a replica that does not answer itself nobody knows what it has: then any other whole one will do.
+    It is not known what a replica has that does not answer itself. Then any other whole replica will do.
 
     Args:
-        said: by each of the group's servers.
+        said: what each of the group's servers says.
     """
     ahead = said[group.servers[0]]
     if not isinstance(ahead, ServerFailed) and ahead.is_master:
@@ -238,21 +238,22 @@ def departure(state: ClusterState, group: Group, leaver: str, said: Said) -> Ref
 
 
 def staying(state: ClusterState, server: str) -> Refusal | None:
-    """Why a server is not to be made, or kept, a master by plan: it is on its way out. None if it is not."""
+    """Why a server is not made, or kept, a master by plan: it is leaving. None if it is not."""
     return leaves(leaving_servers(state), server)
 
 
 def master_of_locked(
     promotion: Promotion, same: bool, successor: Replication | None, former: Replication | None
 ) -> str:
-    """Which of the two servers of a change of masters that was broken off is the master; empty if nobody can know.
+    """Which of the two servers of a change of masters that was broken off is the master; empty if that cannot be known.
 
-    Nobody has written to either since the lock, so either has everything; but what the successor was made counts.
+    No proxy has written to either since the lock, so both have everything. It counts whether the successor was made the
+    master.
 
     Args:
-        same: whether the successor is the process that was chosen. **run-id**, **last-copy**: one that was restarted
-            may be a master by itself, with nothing.
-        successor, former: what they say; None from one that does not answer.
+        same: whether the successor is the process that was chosen. **run-id**, **last-copy**: a restarted one may be a
+            master by itself, with nothing.
+        successor, former: what they say; None if one does not answer.
     """
     if successor is not None and successor.is_master and same:
         return promotion.server
@@ -267,7 +268,7 @@ def _first(rules: Collection[Rule], case: Case, server: str) -> Refusal | None:
 
 
 def _judged(change: Change, case: Case) -> tuple[list[str], dict[str, Refusal]]:
-    """Those that are not refused, and why the others are."""
+    """The servers that are not refused, and why the others are."""
     found = {server: _first(RULES[change], case, server) for server in case.candidates}
     standing = [server for server, refusal in found.items() if refusal is None]
     return standing, {server: refusal for server, refusal in found.items() if refusal is not None}

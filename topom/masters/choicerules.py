@@ -1,6 +1,6 @@
-"""The rules by which :mod:`topom.masters.choice` refuses servers, each by itself, and for which change each holds.
+"""The rules by which :mod:`topom.masters.choice` refuses servers, and for which changes each holds.
 
-Why a rule does not hold for a change is said by the table there. Pure.
+The table there says why a rule does not hold for a change. Pure.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -30,12 +30,12 @@ class Outage:
     """What is known of a master that has failed, and what a failover may lose.
 
     Attributes:
-        last: how far the master was when it was last asked; None if no topom knows.
-        silence: for how many seconds the master has been silent, where it was not this topom that has asked it up to
-            then: what it wrote while nobody led, or this topom was cut off from it, is noted nowhere, so its replica is
-            to have had a link to it. None if it was.
-        fail_seconds: for how long a replica has not to have heard from its master.
-        lag_bytes: how far a replica may be behind what its master had when it was last heard of.
+        last: the master's place in its stream when it was last asked; None if no topom knows.
+        silence: for how many seconds the master has been silent. None if this topom has asked it up to then. If not,
+            what it wrote while no topom led, or while this one was cut off from it, is noted nowhere. Then its replica
+            must have had a link to it.
+        fail_seconds: a replica must not have heard from its master for so many seconds.
+        lag_bytes: how many bytes a replica may be behind what its master had when it was last heard of.
     """
 
     last: Noted | None
@@ -46,18 +46,19 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is decided upon.
+    """What a decision is about.
 
     Attributes:
-        state: what is stored; ``leaving`` are the servers that are on their way out by it.
-        group: with the master that it has.
-        candidates: servers that may be chosen.
-        said: by these, and by whom else the change asks.
+        state: what is stored.
+        group: the group, with its master of now.
+        candidates: the servers that may be chosen.
+        said: what these say, and what others say that the change asks.
+        leaving: the servers that are leaving.
         near: how many bytes a replica may be behind its master; None for any number.
-        names: by address of servers that topom has by another name, too: why nothing is done to them.
-        answering: those that were to be gone and are not, and what to do then.
-        outage: of a failover.
-        leaver: the replica that goes, of a departure.
+        names: for each server that topom has by another name, too: why nothing is done to it.
+        answering: servers that should be gone but answer, and what to do then.
+        outage: what is known of the failed master, in a failover.
+        leaver: the replica that goes, in a departure.
     """
 
     state: ClusterState
@@ -73,11 +74,11 @@ class Case:
 
 
 Rule = Callable[[Case, str], Refusal | None]
-"""Why it refuses a server; None if it does not."""
+"""Gives why a server is refused; None if it is not."""
 
 
 def answer(case: Case, server: str) -> Replication:
-    """What a server says that was found to answer."""
+    """What a server says, if it is known that it answered."""
     said = case.said[server]
     assert isinstance(said, Replication)
     return said
@@ -89,7 +90,7 @@ def _outage(case: Case) -> Outage:
 
 
 def leaves(leaving: Collection[str], server: str) -> Refusal | None:
-    """Why a server is made no master that is among those on their way out; None if it is not."""
+    """Why a server is made no master: it is leaving. None if it is not."""
     if server not in leaving:
         return None
     return Refusal(
@@ -106,7 +107,7 @@ def _leaves(case: Case, server: str) -> Refusal | None:
 
 
 def _has_two_names(case: Case, server: str) -> Refusal | None:
-    """**run-id**: of such a server nobody knows what it is to be."""
+    """**run-id**: it is not known which role such a server should have."""
     known = case.names.get(server)
     return None if known is None else Refusal(Why.TWO_NAMES, server, known.what, known.to_do)
 
@@ -116,7 +117,7 @@ def _is_known_bad(case: Case, server: str) -> Refusal | None:
 
 
 def _is_known_bad_for_good(case: Case, server: str) -> Refusal | None:
-    """As :func:`_is_known_bad`, while there is no master to compare it with, or to fill it."""
+    """As :func:`_is_known_bad`, while there is no master with which to compare the copy, or which could fill it."""
     refusal = copy_known_bad(case.state, server)
     if refusal is None:
         return None
@@ -130,7 +131,7 @@ def _is_no_whole_copy(case: Case, server: str) -> Refusal | None:
 
 
 def _has_another_master(case: Case, server: str) -> Refusal | None:
-    """**epochs**: what was found of a master says nothing of the one after it."""
+    """**epochs**: what is known of a master says nothing of the next one."""
     group = case.group
     if case.state.table.master_of(group.id) == group.master:
         return None
@@ -163,20 +164,20 @@ def _joins(case: Case, server: str) -> Refusal | None:
 
 
 def _joins_unseen(case: Case, server: str) -> Refusal | None:
-    """Who was never seen whole may hold a part, unless it was seen lately that its stream is the master's."""
+    """A server that was never seen whole may hold a part, unless its stream was just seen to be the master's."""
     if _outage(case).silence is None or answer(case, server).link_up:
         return None
     return _joins(case, server)
 
 
 def _was_never_whole(case: Case, server: str) -> Refusal | None:
-    """One that joins again was whole."""
+    """A server that joins again was whole before."""
     entry = case.state.joining.get(server)
     return None if entry is None or entry.again else _joins(case, server)
 
 
 def _is_told_again(case: Case, server: str) -> Refusal | None:
-    """One that says that it is a master was not told to follow since it was started, whatever waits for that."""
+    """A server that says that it is a master was not told to follow since its start, even if that has yet to come."""
     said = answer(case, server)
     if said.is_master or not (said.filling or server in case.state.joining):
         return None
@@ -184,11 +185,11 @@ def _is_told_again(case: Case, server: str) -> Refusal | None:
 
 
 def _hears_the_master(case: Case, server: str) -> Refusal | None:
-    """Whoever hears it is a witness, also one that is refused itself."""
+    """Any server that hears the master is a witness, also one that is refused itself."""
     for one, said in case.said.items():
         if isinstance(said, ServerFailed) or not said.link_up:
             continue
-        # Less than none at all is said by a server whose clock was set back, and which has heard nothing since.
+        # A server whose clock was set back, and which has heard nothing since, says a number below 0.
         if 0 <= said.silent_seconds < _outage(case).fail_seconds:
             return Refusal(Why.MASTER_HEARD, one, f"{one} still hears from {case.group.master}")
     return None
@@ -278,6 +279,6 @@ RULES: Mapping[Change, tuple[Rule, ...]] = {
     Change.SENTINEL: (_joins, _is_known_bad),
     Change.DEPARTURE: (_joins, _is_known_bad, _is_silent, _is_a_master, _may_be_partial, _has_other_data, _has_less),
 }
-"""Asked in this order; the first that refuses says why."""
+"""They are asked in this order; the first one that refuses gives the reason."""
 OF_THE_BEST: tuple[Rule, ...] = (_is_too_far_behind, _lost_its_link)
-"""Asked by a failover of the one that has most."""
+"""A failover asks these of the replica that has most."""

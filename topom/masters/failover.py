@@ -1,16 +1,15 @@
-"""``ha = "topom"``: a group whose master has failed gets another one by itself, the replica with the most data.
+"""``ha = "topom"``: if a group's master fails, topom replaces it by itself with the replica that has the most data.
 
-It takes the agreement of the majority of views that the master has failed (:mod:`topom.servers.detector`), that
-protection mode is off (:mod:`topom.cluster.protection`), and that no replica still hears from the master. Then every
-proxy stops sending to it (**one-owner**; a lost proxy has to be fenced off it, or to have stood down:
-:mod:`topom.proxies.standdown`), and the replica takes over (:meth:`topom.masters.promotions.Promotions.fail_over`).
-What the master had acknowledged and not yet sent to that replica is lost, which is in the nature of Redis's
-replication; a replica that is further behind than ``ha_lag_bytes_max`` is left for an operator to decide on, and so is
-a master of which no topom knows how far it was (:mod:`topom.masters.offsets`). Which replica, if any, is decided by
-:mod:`topom.masters.choice`. The former master is made a replica as soon as it answers; until then nobody reads from it,
-and proxies write only to whom the table names.
+topom does so if the majority of views agree that the master has failed (:mod:`topom.servers.detector`), protection mode
+is off (:mod:`topom.cluster.protection`), and no replica still hears from the master. First every proxy stops sending to
+the master (**one-owner**). A lost proxy must be fenced off it, or have stood down (:mod:`topom.proxies.standdown`).
+Then the replica takes over (:meth:`topom.masters.promotions.Promotions.fail_over`). What the master had acknowledged
+but not yet sent to that replica is lost: that is how Redis's replication works. An operator decides if the replica is
+further behind than ``ha_lag_bytes_max``, or if no topom knows how far the master was (:mod:`topom.masters.offsets`).
+:mod:`topom.masters.choice` decides which replica takes over, if any. The former master is made a replica as soon as it
+answers. Until then no proxy reads from it, and proxies write only to the master that the table names.
 
-What cannot be done is tried again with growing waits and full jitter, and said in ``slotferry status``.
+What cannot be done is tried again, with growing waits and full jitter, and ``slotferry status`` shows it.
 """
 
 import asyncio
@@ -43,11 +42,11 @@ from topom.servers.replication import ServerReplication, look_at_all
 log = structlog.get_logger(__name__)
 
 NOTE_SECONDS = 1.0
-"""How often proxies that have gone are fenced, and how long events of this module wait for a write of others."""
+"""Seconds between two attempts to fence removed proxies. Events of this module also wait so long for another write."""
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
 MOST_WAIT_SECONDS = 0.5
-"""Between two looks whether lost proxies have stood down."""
+"""At most so many seconds are between two looks whether lost proxies have stood down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,10 @@ class MastersSettings:
 
     Attributes:
         active: whether masters are replaced at all.
-        lag_bytes: how far a replica may be behind what its master had when it was last heard of.
-        fail_seconds: for how long a replica has not to have heard from its master.
-        wait_for_lost_proxies: whether a proxy that is lost has to be fenced off the master first.
-        proxy_suspect_seconds: after which a proxy that was not heard of counts for protection mode.
+        lag_bytes: how many bytes a replica may be behind what its master had when it was last heard of.
+        fail_seconds: a replica must not have heard from its master for so many seconds.
+        wait_for_lost_proxies: whether a lost proxy must be fenced off the master first.
+        proxy_suspect_seconds: a proxy that is silent for so long counts for protection mode.
     """
 
     active: bool
@@ -73,8 +72,8 @@ class Masters(Loop):
     """Watches the masters of one topom.
 
     Args:
-        settings: when masters are replaced; if they are not, protection mode is kept up to date all the same.
-        lost_proxies: has lost proxies stand down; None if that is not relied on.
+        settings: when masters are replaced. If they are not, protection mode is kept up to date all the same.
+        lost_proxies: knows whether lost proxies have stood down; None if topom does not rely on that.
     """
 
     name = "masters"
@@ -108,10 +107,10 @@ class Masters(Loop):
         self._not_before: dict[int, float] = {}
         self._noted_at = 0.0
         self.reasons = Reasons[int]("master_not_replaced", self._note, level="error")
-        """By group: why its failed master was not replaced yet."""
+        """For each group: why its failed master is not replaced yet."""
 
     async def look(self) -> Look:
-        """Once the servers are judged: keep protection mode up to date, and replace masters that have failed."""
+        """Wait until the servers are judged; keep protection mode up to date, and replace masters that have failed."""
         await self._health.looked.wait()
         self._health.looked.clear()
         if self._settings.active:
@@ -130,7 +129,7 @@ class Masters(Loop):
             self._backoffs.pop(group_id, None)
             self._not_before.pop(group_id, None)
         for group_id in failed:
-            # While the group before was seen to, this one may have been given another master.
+            # While topom replaced the master of another group, this group may have got another master.
             group = self._ledger.table.groups.get(group_id)
             if group is not None and self._has_failed(group.master):
                 await self._replace(group)
@@ -147,7 +146,7 @@ class Masters(Loop):
         lost = {server for server in servers if self._has_failed(server)}
         missed = [member for member in proxies if member.lost]
         if lost or missed:
-            # Those that are about to be found lost count, too: the first one that is found is acted on at once.
+            # Members that are about to be found lost count, too: topom acts at once when the first one is found.
             lost.update(server for server in servers if self._health.of(server).doubted)
             seconds = self._settings.proxy_suspect_seconds
             missed = [member for member in proxies if self._members.missed(member, seconds)]
@@ -157,7 +156,7 @@ class Masters(Loop):
         self._hands_off.protection.look(len(lost) + len(missed), len(servers) + len(proxies), unsure, now)
 
     async def _fence_gone(self) -> None:
-        """Fence proxies that have gone, while it can be done."""
+        """Fence removed proxies at the servers that are alive; at most once in ``NOTE_SECONDS``."""
         now = asyncio.get_running_loop().time()
         if now < self._noted_at + NOTE_SECONDS:
             return
@@ -174,7 +173,7 @@ class Masters(Loop):
     async def _replace(self, group: Group) -> None:
         if group.locked or not group.replicas:
             return
-        # What was seen before the group before this one was seen to may be old by now.
+        # The last look was before topom replaced the master of another group, and may be old now.
         self._protect()
         if (held := self._hands_off.reason()) is not None:
             self._wait(group, held)
@@ -210,7 +209,7 @@ class Masters(Loop):
         self._ledger.note(What.MASTER_NOT_REPLACED, text, wait=NOTE_SECONDS, reason=reason)
 
     async def _choose(self, group: Group) -> str:
-        """The replica that takes the place of a master that has failed, by what all say now."""
+        """The replica that takes the place of the failed master, by what all replicas say now."""
         said = await look_at_all(self._replication, list(group.replicas))
         settings, silent = self._settings, self._health.silence(group.servers[0])
         outage = Outage(

@@ -1,8 +1,8 @@
-"""The lock of a group while another of its servers becomes its master, and who is at it just now.
+"""The lock of a group while another of its servers becomes its master, and which groups are being worked on now.
 
 **drained**, **one-owner**: a lock counts once every proxy that could send to the master has acknowledged it, or is
-fenced; an acknowledgement of a proxy that knows no locks of groups says nothing. What is locked is stored together with
-the change that it is locked for, so that whoever leads next can end it (:mod:`topom.masters.endings`).
+fenced. The acknowledgement of a proxy that knows no locks of groups says nothing. The lock is stored together with the
+change that it is for, so that the next leader can end it (:mod:`topom.masters.endings`).
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -21,14 +21,14 @@ from topom.proxies.barrier import Barrier, BarrierFailed
 log = structlog.get_logger(__name__)
 
 Observer = Callable[[str], Awaitable[None]]
-"""Told of each step, by name, before the next one."""
+"""Is called with the name of each step, before the next one."""
 
 
 class GroupLocks:
     """The locked groups of one topom.
 
     Args:
-        on_step: told of each step.
+        on_step: is called with each step.
     """
 
     def __init__(self, ledger: Ledger, barrier: Barrier, on_step: Observer | None) -> None:
@@ -36,7 +36,7 @@ class GroupLocks:
         self._barrier = barrier
         self.on_step = on_step
         self.busy: set[int] = set()
-        """Groups that are being given another master just now: nobody else ends what is under way with them."""
+        """Groups that are getting another master just now: no other task ends their changes."""
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -45,7 +45,7 @@ class GroupLocks:
 
     @contextmanager
     def held_by_this(self, group_id: int) -> Iterator[None]:
-        """Have nobody else go on with a group meanwhile."""
+        """Keep other tasks from going on with a group inside the ``with`` block."""
         self.busy.add(group_id)
         try:
             yield
@@ -61,7 +61,7 @@ class GroupLocks:
             lost: whether its master is gone.
 
         Raises:
-            NotReady: it has another master by now, or the server is in it no more.
+            NotReady: the group has another master now, or the server is not in it.
             GroupNotFound, GroupLocked, SlotsInAction, StoreError, LostPlace, NotLeading.
         """
 
@@ -83,19 +83,21 @@ class GroupLocks:
             raise NotReady(f"proxy {ignorant[0]} is of a version that knows no locks of groups; upgrade it first")
 
     def require_held(self, epoch: int, servers: Collection[str]) -> None:
-        """Raises what says why the lock of this epoch is not everybody's, although the barrier was reached."""
+        """Raises BarrierFailed or NotReady if not every proxy has the lock of this epoch, although the barrier was
+        reached.
+        """
         if not self._barrier.passed(epoch, servers):
             raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
         self.require_known(or_lost=True)
 
     async def observe(self, step: str) -> None:
-        """This step is done."""
+        """Tell the observer that this step is done."""
         if self.on_step is not None:
             await self.on_step(step)
 
 
 def with_promotion(state: ClusterState, group_id: int, promotion: Promotion) -> ClusterState:
-    """The state in which this promotion has begun, and remembers whom an earlier one that is not over was about."""
+    """The state in which this promotion has begun. It remembers the servers of an earlier one that is not over."""
     before = state.promotions.get(group_id)
     if before is not None:
         others = before.concerned.intersection(state.table.groups[group_id].servers) - promotion.concerned

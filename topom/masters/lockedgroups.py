@@ -1,7 +1,7 @@
-"""The forced promotion of a locked group: of the two servers that its change of masters is about, neither answers.
+"""The forced promotion of a locked group, in which neither server of its change of masters answers.
 
-An operator names a third one. Nobody writes to the group since it was locked, so it does not matter which of the two
-was its master last, and what is lost is what those two had been sent before and the third one had not.
+An operator names a third server. No proxy has written to the group since it was locked, so it does not matter which of
+the two was its master last. What is lost are the writes that those two have and the third one has not.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class LockedGroups:
-    """The locked groups of one topom that wait for servers which are gone.
+    """The locked groups of one topom that wait for servers that are gone.
 
     Args:
         barrier_seconds: how long proxies may take to acknowledge a table.
@@ -47,11 +47,11 @@ class LockedGroups:
         self._barrier_seconds = barrier_seconds
 
     async def force(self, group_id: int, address: str) -> SlotTable:
-        """Have another server become the master of a group whose change of masters waits for servers that are gone.
+        """Make another server the master of a group whose change of masters waits for servers that are gone.
 
         Raises:
-            NotReady: the group does not wait for them any more, or the server is refused (:mod:`topom.masters.choice`).
-            PromotionFailed: the group stays locked as it was; a proxy did not lock, or one of the servers came back.
+            NotReady: the group does not wait for them now, or the server is refused (:mod:`topom.masters.choice`).
+            PromotionFailed: a proxy did not lock, or one of the servers came back; the group stays locked as it was.
         """
         async with self._barrier.locking():
             group = topology.group_of(self._ledger.table, group_id)
@@ -70,17 +70,16 @@ class LockedGroups:
                 return await self._switch(group, promotion, gone, epoch)
 
     async def _require(self, group: Group, address: str, gone: list[str]) -> None:
-        """Raises what says why an operator may not have this server made the master now."""
+        """Raises the refusal, if an operator may not make this server the master now."""
         said = await look_at_all(self._replication, [*gone, address])
         choice.forced(self._ledger.state, group, address, said, gone).require()
 
     async def _lock_again(self, group: Group, earlier: Promotion, promotion: Promotion, gone: list[str]) -> int:
-        """Have every proxy lock the group without those that are gone, and store that the change is another one.
+        """Lock the group at every proxy without the servers that are gone, and store the new change; gives the lock's
+        epoch.
 
-        The epoch of the lock.
-
-        Until it is sure that it can be done, what is stored is the earlier change: should one of its servers come back
-        after all, it is the one that has everything.
+        Until it is sure that the new change can be made, the earlier change stays stored. If one of its servers comes
+        back after all, that server has everything.
         """
 
         def still(state: ClusterState) -> Group:
@@ -111,7 +110,7 @@ class LockedGroups:
         return epoch
 
     async def _switch(self, group: Group, promotion: Promotion, gone: list[str], epoch: int) -> SlotTable:
-        """From the lock of everybody to its end, whichever that is."""
+        """Go from the lock at every proxy to the change's end, whichever that is."""
         try:
             self._locks.require_held(epoch, _without(group, gone))
             await self._replication.make_master(promotion.server, promotion.run_id)
@@ -122,5 +121,7 @@ class LockedGroups:
 
 
 def _without(group: Group, gone: list[str]) -> list[str]:
-    """Those that are gone are not in the way: proxies were never told to write to any but the former master."""
+    """The group's other servers. Those that are gone are not in the way: proxies were never told to write to any server
+    except the former master.
+    """
     return [server for server in group.servers if server not in gone]

@@ -1,14 +1,14 @@
-"""How far each master is in its stream of writes: noted while it can be asked, and stored for whoever leads next.
+"""How far each master is in its stream of writes: noted while it can be asked, and stored for the next leader.
 
-A replica takes the place of a failed master only if it is near what the master had (:mod:`topom.masters.failover`),
-which the master cannot tell any more. So every master that has replicas is asked each :data:`NOTE_SECONDS`, and as soon
-as a group has changed, whatever others think of it, for as long as topom's own questions are answered. (A master begins
-another stream when its first replica connects, and when it becomes one.) What it says is stored when it is in another
-stream, or has gone on in it by a good part of what a replica may lack; so a topom that has just come to lead knows how
-far the master was, but for that part and for what was written while nobody led.
+A replica takes the place of a failed master only if it is near what the master had (:mod:`topom.masters.failover`), and
+a failed master cannot tell that. So topom asks every master that has replicas each :data:`NOTE_SECONDS`, and as soon as
+a group has changed. It asks as long as the master answers topom itself, whatever other views say. (A master begins
+another stream when it becomes a master, and when its first replica connects.) What the master says is stored when it is
+in another stream, or has gone on by a good part of what a replica may lack. So a topom that has just begun to lead
+knows how far the master was, except for that part, and for what was written while no topom led.
 
-**bounded**: one entry a group; one write for all groups, and none while little is written. A master that hangs holds
-nothing up: nobody waits for these questions.
+**bounded**: one entry for each group; one write for all groups, and none while clients write little. A master that
+hangs holds nothing up: nothing else waits for these questions.
 """
 
 import asyncio
@@ -26,17 +26,18 @@ from topom.servers.readings import Replication
 from topom.servers.replication import ServerReplication, look_at_all
 
 NOTE_SECONDS = 1.0
-"""Between two questions to all masters, where no group changes."""
+"""Seconds between two questions to all masters, while no group changes."""
 LATELY_SECONDS = 1.5
-"""How old what they have said may be then: they are asked as often in any case (:mod:`topom.servers.health`)."""
+"""How old their answers may be then, in seconds: topom asks them that often in any case
+(:mod:`topom.servers.health`)."""
 SHARE = 8
-"""What is stored is behind what was noted by less than this part of what a replica may lack."""
+"""What is stored is behind what was noted by at most one part in so many of what a replica may lack."""
 
 
 def with_noted(state: ClusterState, noted: dict[int, Noted]) -> ClusterState:
-    """The state in which masters were noted to be so far; without what it has of groups that need no such note.
+    """The state with these notes of how far masters are, and without the notes of groups that need none.
 
-    What was said by a server that is its group's master no more says nothing of the one that is.
+    A note of a former master says nothing of the master of now.
     """
     masters = {group.id: group.servers[0] for group in state.table.groups.values() if group.replicas}
     entries = [*state.offsets.items(), *noted.items()]
@@ -49,7 +50,7 @@ class Offsets(Loop):
 
     Args:
         hears: whether a server has answered this topom just now.
-        lag_bytes: how far a replica may be behind.
+        lag_bytes: how many bytes a replica may be behind.
     """
 
     name = "offsets"
@@ -69,21 +70,23 @@ class Offsets(Loop):
         ledger.listen(self._changed)
 
     def of(self, group: Group) -> Noted | None:
-        """How far a group's master was when it was last asked, by this topom or one before; None if nobody knows."""
+        """How far a group's master was when it was last asked, by this topom or an earlier leader; None if that is not
+        known.
+        """
         for found in (self._seen.get(group.id), self._ledger.state.offsets.get(group.id)):
             if found is not None and found.server == group.servers[0]:
                 return found
         return None
 
     def age(self, group: Group) -> float:
-        """How many seconds ago this very topom has asked the group's master, which said it; infinity if never."""
+        """How many seconds ago this very topom asked the group's master and had an answer; infinity if never."""
         found = self._seen.get(group.id)
         if found is None or found.server != group.servers[0]:
             return math.inf
         return asyncio.get_running_loop().time() - self._asked_at[group.id]
 
     async def look(self) -> Look:
-        """Ask all masters: what they say now if a group has changed, else what they have said lately."""
+        """Ask all masters now if a group has changed; else take what they have said lately."""
         seconds = 0.0 if self._is_changed else LATELY_SECONDS
         self._is_changed = False
         await self.ask(seconds)
@@ -92,7 +95,7 @@ class Offsets(Loop):
         return Look(says, NOTE_SECONDS)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        # One that joins no more was seen whole: its master's stream is the one that it has.
+        # A server that has just ended to join was seen whole: its stream is its master's.
         if old.table.groups != new.table.groups or old.joining != new.joining:
             self._is_changed = True
             self.wake()
@@ -101,7 +104,7 @@ class Offsets(Loop):
         """Ask all masters that answer, and store what is news. Raises as :meth:`topom.cluster.ledger.Ledger.change`.
 
         Args:
-            seconds: how long ago they may have been asked.
+            seconds: how many seconds ago they may have been asked.
         """
         groups = [group for group in self._ledger.table.groups.values() if group.replicas]
         self._seen = {group.id: self._seen[group.id] for group in groups if group.id in self._seen}

@@ -1,4 +1,4 @@
-"""Counts what changes of masters came to, for ``/metrics``."""
+"""Counts the outcomes of changes of masters, for ``/metrics``."""
 
 from collections import Counter
 from collections.abc import Coroutine
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Kind(StrEnum):
-    """Why a master was to be changed."""
+    """Which kind of change of masters it was."""
 
     PLANNED = "planned"
     FORCED = "forced"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What came of it: ``refused`` touched nothing, or was taken back for a reason that only has to pass."""
+    """How it ended. A ``refused`` change touched nothing, or was taken back for a reason that only has to pass."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -28,17 +28,17 @@ class Outcome(StrEnum):
 
 
 class Outcomes:
-    """How often each kind came to each outcome since this topom came to lead."""
+    """How often each kind had each outcome since this topom began to lead."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[Kind, Outcome]] = Counter()
 
     def count(self, kind: Kind, outcome: Outcome) -> None:
-        """One more."""
+        """Count one more."""
         self.counts[kind, outcome] += 1
 
     async def of(self, kind: Kind, work: Coroutine[Any, Any, Result]) -> Result:
-        """What ``work`` comes to, counted. One that is cancelled is not counted: another topom ends it."""
+        """Do ``work``, and count its outcome. Work that is cancelled is not counted: another topom ends it."""
         try:
             result = await work
         except (Conflict, NotFound):

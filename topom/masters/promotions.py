@@ -1,27 +1,27 @@
 """Planned changes of a group's master, without the loss of anything acknowledged.
 
-A group is locked at all proxies, its replica has run all that the master had, the replica is made the master, the group
-is unlocked:
+The group is locked at all proxies, the replica runs all that the master has, the replica is made the master, and the
+group is unlocked:
 
-1. The replica is looked at, and waited for if it is only a little behind; nobody is held up yet.
-2. The lock is stored, and proxies acknowledge it: nothing is in flight at the master, and nobody sends it anything
-   (**drained**). The master is told to hold whatever else writes, for a bounded time.
-3. The replica has run all that the master has. It is made a master. From here on there is only the way forward.
+1. topom looks at the replica, and waits if it is only a little behind. No request is held yet.
+2. The lock is stored, and proxies acknowledge it: nothing is in flight at the master, and no proxy sends it anything
+   (**drained**). topom tells the master to hold all other writes, for a bounded time.
+3. Once the replica has run all that the master has, it is made a master. From here on there is only the way forward.
 4. The group with its new master, unlocked, is stored. Meanwhile the other servers are made replicas of it.
-5. What has not followed yet is seen to until it has, however long it is away.
+5. topom tells each server that does not follow yet to follow, until it does, however long it is away.
 
-Until step 3 is done, whatever goes wrong has the lock taken back, and the master stays. What is stored says how far a
-promotion was: a group that is locked is between 2 and 4, and whether the replica is a master tells on which side of 3.
-While it is locked nobody writes to either server, so both have all that was acknowledged, and either may become the
-master (**one-owner**: proxies use the one that the table names, and only after the lock). One that is not locked is
-at step 5. **bounded**: steps 2 and 3 take ``promotion_seconds`` at the most; a group stays locked longer than that only
-while neither of its two servers answers, and no operator forces a third, or the store does not.
+If anything goes wrong before step 3 is done, the lock is taken back, and the master stays. What is stored shows how far
+a promotion is. A locked group is between 2 and 4, and whether the replica is a master tells on which side of 3. While
+the group is locked no proxy writes to either server, so both have all that was acknowledged, and either may become the
+master (**one-owner**: proxies use the one that the table names, and only after the lock). A group that is not locked is
+at step 5. **bounded**: steps 2 and 3 take at most ``promotion_seconds``. A group stays locked for longer only while the
+store does not answer, or while neither of its two servers answers and no operator forces a third.
 
-One group is locked at a time, and no batch of slots meanwhile: a proxy's refusal of a table then concerns that lock.
+Only one group is locked at a time, and no batch of slots meanwhile. So a proxy's refusal of a table concerns that lock.
 
-Who may become the master is decided by :mod:`topom.masters.choice`. The lock is in :mod:`topom.masters.grouplocks`;
-steps 4 and 5, and what a topom before has left, in :mod:`topom.masters.endings`. A locked group whose two servers are
-gone is given a third one by :mod:`topom.masters.lockedgroups`.
+:mod:`topom.masters.choice` decides which server may become the master. The lock is in :mod:`topom.masters.grouplocks`.
+Steps 4 and 5, and what a former leader has left, are in :mod:`topom.masters.endings`. :mod:`topom.masters.lockedgroups`
+gives a locked group a third server as its master if its two servers are gone.
 """
 
 import asyncio
@@ -50,28 +50,28 @@ from topom.servers.whole import Refusal, Why
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 0.002
-"""How often the replica is asked how far it is, while its group is locked."""
+"""Seconds between two questions to the replica how far it is, while its group is locked."""
 LOOK_SECONDS = 0.1
-"""The same, before."""
+"""The same, before the lock."""
 NEAR_BYTES = 1_048_576
-"""How far behind its master a replica may be when its group is locked."""
+"""How many bytes a replica may be behind its master when its group is locked."""
 SPARE_SECONDS = 1.0
-"""For how long the former master holds writes beyond the time that the promotion has."""
+"""The former master holds writes for so many seconds more than the promotion may take."""
 MAY_PASS = frozenset({Why.MASTER_FOLLOWS, Why.IS_MASTER, Why.NO_LINK, Why.OTHER_STREAM, Why.BEHIND})
-"""Refusals that a planned change waits for, for as long as it may take."""
+"""If a planned change is refused for one of these, it waits for that to pass, for as long as it may take."""
 
 Choose = Callable[[], Awaitable[str]]
-"""Says which replica is to become the master."""
+"""Gives the replica that becomes the master."""
 
 
 class StoodDown(Protocol):
-    """Knows of lost proxies that they use a master no more off which they cannot be fenced."""
+    """Knows whether lost proxies that cannot be fenced off a master have stopped using it."""
 
     async def confirm(self, group: Group, server: str) -> None:
         """Ask again what :meth:`require` relies on. Raises :class:`NotReady`."""
 
     def require(self, group: Group, server: str) -> None:
-        """Raises :class:`NotReady` if one may still use the group's master when ``server`` takes its place."""
+        """Raises :class:`NotReady` if a lost proxy may still use the group's master when ``server`` takes its place."""
 
 
 class Promotions:
@@ -79,9 +79,9 @@ class Promotions:
 
     Args:
         barrier_seconds: how long proxies may take to acknowledge a table.
-        promotion_seconds: how long a group may be locked, and how long its replica is waited for before.
-        on_step: told of each step.
-        left_alone: keeps others from choosing a master of a group meanwhile.
+        promotion_seconds: how long a group may be locked, and how long topom waits for its replica before that.
+        on_step: is called with each step.
+        left_alone: keeps Sentinels from electing a master of a group meanwhile.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Promotions:
 
     @property
     def on_step(self) -> Observer | None:
-        """Who is told of each step."""
+        """Is called with each step."""
         return self._locks.on_step
 
     @on_step.setter
@@ -119,24 +119,26 @@ class Promotions:
         """Make a replica the master of its group; the table that then holds. A caller that is cancelled stops nothing.
 
         Raises:
-            GroupNotFound, ServerNotFound: there is none.
-            GroupLocked, SlotsInAction: it is being done already; slots of the group are being moved.
-            ServerLeaving: the server is on its way out.
-            NotReady: it is no replica of the master that could take over; nothing was locked.
+            GroupNotFound, ServerNotFound: there is no such group, or no such server in it.
+            GroupLocked, SlotsInAction: the group changes its master already; slots of the group are being moved.
+            ServerLeaving: the server is leaving.
+            NotReady: the server is not a replica that could take over; nothing was locked.
             Conflict: as ``left_alone``; nothing was locked.
-            PromotionFailed: it was taken back.
-            StoreError, LostPlace: as :meth:`topom.cluster.ledger.Ledger.change`; then it is taken back, or goes on, by
-            itself.
-            LeaderSilent: this topom ceased to lead meanwhile; the next one takes it back, or goes on with it.
+            PromotionFailed: the promotion was taken back.
+            StoreError, LostPlace: as :meth:`topom.cluster.ledger.Ledger.change`; then the promotion is taken back, or
+                goes on, by itself.
+            LeaderSilent: this topom ceased to lead meanwhile. The next leader takes the promotion back, or goes on with
+                it.
         """
         work = self.outcomes.of(Kind.PLANNED, self._promote(group_id, address))
         return await self._finished(work, f"promotion of {address}")
 
     async def force(self, group_id: int, address: str) -> SlotTable:
-        """Make a replica the master of a group whose master an operator knows to be gone; what only that had is lost.
+        """Make a replica the master of a group whose master an operator knows to be gone; what only that one had is
+        lost.
 
-        So is one that is locked because neither of the two servers answers that a change of masters was about: then any
-        other of its servers may be named, whatever of those two is lost with them.
+        Likewise for a group that stays locked because neither of the two servers of its change of masters answers: any
+        other of its servers may be named, and what only those two had is lost.
 
         Raises as :meth:`promote`; NotWhole: the server was never seen whole.
         """
@@ -163,24 +165,24 @@ class Promotions:
         """Make a replica the master of a group whose master is lost; the table that then holds.
 
         **one-owner**: the replica becomes a master only after every proxy has acknowledged that it sends nothing to the
-        former one any more. A proxy that is lost is fenced off it first, if ``wait_for_lost_proxies``, or has
-        ``stood_down``; as long as that is not so, there is no other master.
+        former one. A lost proxy is fenced off the former master first, if ``wait_for_lost_proxies``, or has
+        ``stood_down``. Until then the group gets no other master.
 
         Args:
-            group_id: of the group.
-            choose: says which replica; asked again once no proxy sends anything. Raises :class:`NotReady`.
+            group_id: the group.
+            choose: gives the replica; asked again once no proxy sends anything. Raises :class:`NotReady`.
             wait_for_lost_proxies: False if it is sure that no lost proxy can reach the former master.
-            stood_down: knows which lost proxies need not be fenced off it.
+            stood_down: knows which lost proxies need not be fenced off the former master.
 
         Raises:
-            as :meth:`promote`, but for LeaderSilent.
+            as :meth:`promote`, except LeaderSilent.
         """
         return await self.outcomes.of(
             Kind.FAILOVER, self._fail_over(group_id, choose, wait_for_lost_proxies, stood_down)
         )
 
     async def run(self) -> None:
-        """Go on with what a topom before has left, and see to servers that have yet to follow, until cancelled."""
+        """Go on with what a former leader has left, and tell servers to follow that do not yet, until cancelled."""
         try:
             await self.endings.run()
         finally:
@@ -198,7 +200,7 @@ class Promotions:
             if (refusal := choice.staying(self._ledger.state, address)) is not None:
                 raise choice.error_of(refusal)
             return table
-        # Refused at once, if it is to be refused.
+        # If this is refused, it is refused at once.
         topology.lock_group(table, self._ledger.state.version + 1, group_id)
         self._locks.require_known(or_lost=False)
         await self._wait_until_near(group, address)
@@ -210,7 +212,7 @@ class Promotions:
                 return await self._switch(group_id, promotion)
 
     async def _look(self, group: Group, address: str, near: int) -> Choice:
-        """Whether a replica may take its master's place by plan, by what both say now."""
+        """Whether a replica may take its master's place in a planned change, by what both say now."""
         said = await look_at_all(self._replication, [group.servers[0], address])
         names = {address: self._replication.conflict(address)}
         return choice.planned(self._ledger.state, group, said, near, names)
@@ -226,12 +228,12 @@ class Promotions:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _switch(self, group_id: int, promotion: Promotion) -> SlotTable:
-        """From the lock to its end, whichever that is."""
+        """Go from the lock to the change's end, whichever that is."""
         table = self._ledger.table
         group = table.groups[group_id]
         deadline = asyncio.get_running_loop().time() + self._seconds
         try:
-            # drained: whoever could send to the master has locked its slots and had its replies, or is fenced.
+            # drained: each proxy that could send to the master has locked its slots and had its replies, or is fenced.
             await self._barrier.reach(
                 table.epoch, group.servers, min(self._barrier_seconds, self._seconds), stop_at_refusal=True
             )
@@ -255,7 +257,7 @@ class Promotions:
         while True:
             found = await self._look(group, promotion.server, near=0)
             refusal: Refusal | None = None if found.chosen is not None else found.refusal
-            # The master may take writes again soon after the deadline, so that nothing found then can be relied on.
+            # The master may take writes again soon after the deadline, so what is found then does not count.
             if loop.time() >= deadline:
                 late = "its replica has all that it has, which was found too late:"
                 raise NotReady(f"{refusal or late} after {self._seconds:g} s")
@@ -312,11 +314,11 @@ class Promotions:
     # -- both ----------------------------------------------------------------------------------------------
 
     async def _identified(self, server: str, former: str) -> Promotion:
-        """A change of masters to a server, as the process that it is now. Raises ServerFailed."""
+        """A change of masters to a server, with the run id of its process now. Raises ServerFailed."""
         return Promotion(server, former, run_id=(await self._replication.read(server)).run_id)
 
     async def _finished(self, work: Coroutine[Any, Any, SlotTable], name: str) -> SlotTable:
-        """What ``work`` comes to, which a cancelled caller does not stop. Raises LeaderSilent if the term ends."""
+        """The result of ``work``, which a cancelled caller does not stop. Raises LeaderSilent if the term ends."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._forget)
@@ -332,10 +334,10 @@ class Promotions:
     def _forget(self, task: asyncio.Task[SlotTable]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller has it, unless it was cancelled and nobody wants to know
+            task.exception()  # the caller has it, unless the caller was cancelled and nothing waits for it
 
 
 def _require_member(group: Group, address: str) -> None:
-    """Raises ServerNotFound for a server of another group, or of none."""
+    """Raises ServerNotFound if the server is in another group, or in none."""
     if address not in group.servers:
         raise ServerNotFound(f"group {group.id} has no server {address}; it has {', '.join(group.servers)}")
