@@ -1,4 +1,4 @@
-"""Slots on their way from one group to another, in batches, through the barrier (**drained**, **complete**).
+"""Moves slots from one group to another, in batches, with the barrier (**drained**, **complete**).
 
 May import: reasons, errors, periodic, store, cluster, servers, proxies.
 
@@ -8,8 +8,8 @@ To change
 - what becomes of a batch that fails: :mod:`~topom.migration.actions`;
 - the steps of one batch: :mod:`~topom.migration.steps`;
 - why a pair waits, and how long: :mod:`~topom.migration.deferral`;
-- what operators order while slots move: :mod:`~topom.migration.orders`; how offline slots are given to a group:
+- what operators order while slots move: :mod:`~topom.migration.orders`; how offline slots are assigned to a group:
   :mod:`~topom.migration.assigning`;
-- what topom wants of the migrator: :mod:`~topom.migration.mover`; how keys are moved is in the folder ``migrator``;
+- how topom uses the migrator: :mod:`~topom.migration.mover`; how keys are moved is in the folder ``migrator``;
 - when keys of slots that a server does not own are deleted there: :mod:`~topom.migration.sweeping` (**owned**).
 """

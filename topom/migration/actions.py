@@ -1,16 +1,15 @@
-"""Which batches of slots run, beside each other and after each other, and what becomes of one that fails.
+"""Which batches of slots run, side by side and one after the other, and what becomes of one that fails.
 
 Each state of a batch is stored before anything follows from it (:mod:`topom.migration.steps`), and proxies hear of it
-only then,
-so a topom that is killed at any point goes on from what the store says: a batch that was locked is unlocked and locked
-again, one that was migrating starts its scan afresh.
+only then. So a topom that is killed at any point goes on from the store: a batch that was locked is unlocked and locked
+again, and one that was migrating begins its scan again.
 
-Whatever fails is tried again with growing waits, and an operator sees why. A batch whose check fails has touched no
-slot: it ends, its groups are free for others, and its pair of groups is tried again (:mod:`topom.migration.deferral`).
+What fails is tried again with growing waits, and an operator sees why. A batch whose check fails has touched no slot:
+it ends, its groups are free for other batches, and its pair of groups is tried again (:mod:`topom.migration.deferral`).
 
-One batch is locked at a time: a proxy's refusal of a table then concerns that lock and no other one. An operator may
-take slots from a batch at any time (:mod:`topom.cluster.cancelling`): its step is broken off, which is harmless
-wherever that is, and it goes on with those that the store still has as its own.
+Only one batch is locked at a time, so a proxy's refusal of a table concerns that lock and no other. An operator may
+take slots from a batch at any time (:mod:`topom.cluster.cancelling`). Then its step is broken off, which does no harm
+at any point, and it goes on with the slots that the store still has as its own.
 """
 
 import asyncio
@@ -80,31 +79,33 @@ class Actions(Loop):
         self._halts = Reasons[str]("migration_halted", level="info")
         self._settled = Totals(0, 0, 0.0, 0)
         self.last_batch_seconds: float | None = None
-        """How long the latest batch took that came to its end; None before the first."""
+        """How long the batch took that ended last, in seconds; None before the first."""
 
     @property
     def slots_moved(self) -> int:
-        """Slots that came to rest where they were sent since this topom started."""
+        """How many slots have arrived at their targets since this topom started."""
         return self.steps.slots_moved
 
     @property
     def settings(self) -> MigrationSettings:
-        """What holds now."""
+        """The settings that hold now."""
         return self._ledger.state.migration(self._configured)
 
     @property
     def halt(self) -> Halt | None:
-        """Why no keys move now but those that clients ask for; None if they may."""
+        """Why only keys move now that clients ask for; None if all may move."""
         return self._ledger.state.halt(self._configured)
 
     @property
     def batches(self) -> list[Batch]:
-        """Those under way."""
+        """The batches under way."""
         return sorted(self._running.values(), key=lambda batch: batch.slots)
 
     @property
     def deferred(self) -> list[tuple[Pair, list[int], Reason]]:
-        """Pairs of groups whose target cannot take slots, those that wait for it, and why; no batch is under way."""
+        """Pairs of groups whose target cannot take slots, the slots that wait for it, and why; pairs with a batch are
+        left out.
+        """
         running = {batch.pair for batch in self._running.values()}
         found = (
             (pair, pending_slots(self._ledger.state, pair), reason)
@@ -115,16 +116,18 @@ class Actions(Loop):
 
     @property
     def speed(self) -> PairSpeed | None:
-        """How fast a pair of groups moved keys lately, if not by this topom then before; None while that is unknown."""
+        """How fast a pair of groups moved keys lately, by this topom or else an earlier leader; None while that is
+        unknown.
+        """
         return self.steps.speed.measured or self._ledger.state.speed
 
     def reason(self, batch: Batch) -> Reason | None:
-        """What a batch waits for, if it does."""
+        """What a batch waits for; None if it does not wait."""
         known = self._reasons.get(batch)
         return known or (self._deferral.reason(batch.pair) if batch.state is SlotState.PENDING else None)
 
     def reasons(self) -> dict[int, Reason]:
-        """Why actions do not go on, by slot; those that do, or wait for their turn, are left out."""
+        """Why actions do not go on, by slot. Actions that go on, or wait for their turn, are left out."""
         found = {slot: reason for _, slots, reason in self.deferred for slot in slots}
         for batch in self._running.values():
             if (reason := self.reason(batch)) is not None:
@@ -132,7 +135,7 @@ class Actions(Loop):
         return found | dict(self._ledger.state.skipped)
 
     def halted(self) -> Reason | None:
-        """As :attr:`halt`, with since when that is so."""
+        """As :attr:`halt`, with the time since when that is so."""
         halt = self.halt
         if halt is None:
             self._halts.over("")
@@ -140,7 +143,7 @@ class Actions(Loop):
         return self._halts.waits("", Reason(halt.kind, halt.what, halt.since, halt.to_do), until=halt.until)
 
     def retry(self) -> None:
-        """Try at once whatever failed and waits to be tried again."""
+        """Try at once what has failed and waits to be tried again."""
         self._deferral.retry()
         for batch in self._running.values():
             if batch.resting:
@@ -148,7 +151,7 @@ class Actions(Loop):
 
     @property
     def totals(self) -> Totals:
-        """Progress of all batches since this topom started; rate and remainder are those of the ones under way."""
+        """Progress of all batches since this topom started; rate and remainder are those of the batches under way."""
         now = summed(batch.progress for batch in self._running.values())
         return replace(
             now,
@@ -157,7 +160,7 @@ class Actions(Loop):
         )
 
     async def run(self) -> None:
-        """As :meth:`topom.periodic.Loop.run`; batches that are under way end with it."""
+        """As :meth:`topom.periodic.Loop.run`; batches under way end with it."""
         self._apply_settings()
         self._ledger.listen(self._changed)
         try:
@@ -172,7 +175,7 @@ class Actions(Loop):
             self._deferral.close()
 
     async def look(self) -> Look:
-        """Start the batches that have become possible."""
+        """Start the batches that are possible now."""
         self._start_batches()
         slots = sum(len(batch.slots) for batch in self._running.values())
         return Look(f"{slots} slots move in {len(self._running)} batches" if self._running else "")
@@ -206,7 +209,7 @@ class Actions(Loop):
         if old.table is not new.table or old.skipped is not new.skipped:
             for batch in self._running.values():
                 if any(old.table.master_of(group) != new.table.master_of(group) for group in batch.groups):
-                    # complete: its keys are at another server by now, or have to go to another.
+                    # complete: its keys are at another server now, or have to go to another.
                     batch.changed.set()
                 if batch.writing:
                     batch.writing = False
@@ -226,7 +229,7 @@ class Actions(Loop):
         return self._reasons.waits(batch, why, state=batch.state, **_described(batch))
 
     def follow_clock(self) -> None:
-        """Halt or go on as the hours say, and measure how fast keys move (:mod:`topom.migration.clock`)."""
+        """Halt or go on by the hours of migration, and measure how fast keys move (:mod:`topom.migration.clock`)."""
         halted = self.halted() is not None
         self.steps.speed.look(halted=halted)
         if self._not_halted.is_set() == halted:
@@ -236,7 +239,9 @@ class Actions(Loop):
             self.wake()
 
     async def _carry(self, batch: Batch) -> None:
-        """Take one batch to rest. Whatever fails is tried again with growing waits; only losing the store ends it."""
+        """Take one batch to rest. What fails is tried again with growing waits; only a lost place in the store ends
+        that.
+        """
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -257,8 +262,8 @@ class Actions(Loop):
                 self._wait(batch, Reason(error.kind, what, to_do=error.to_do))
                 await self._rest(batch, backoff.next())
             except Exception as error:
-                # Errors of the store and of the migrator are for the operator to see and mostly pass; nothing
-                # else is expected, and an action must not stop silently whatever it is.
+                # The operator sees errors of the store and of the migrator, and most of them pass. No other error is
+                # expected, but whatever it is, an action must not stop silently.
                 reason = self._wait(batch, error)
                 if reason.kind is Kind.FAULT:
                     log.error("batch_failed", exc_info=error, **_described(batch))
@@ -270,11 +275,11 @@ class Actions(Loop):
                     return
                 self._reasons.over(batch)
                 self._deferral.passed(batch.pair)
-                if batch.state != SlotState.PREPARING:  # unlocking, to lock again, is no progress
+                if batch.state != SlotState.PREPARING:  # to unlock, and to lock again later, is no progress
                     backoff.reset()
 
     async def _unless_changed(self, batch: Batch, step: Coroutine[Any, Any, bool]) -> bool:
-        """Take a step to its end, or break it off when the batch's slots change: then there is another one."""
+        """Take a step to its end, or break it off if the batch's slots change: then another step follows."""
         task = asyncio.create_task(step)
         change = asyncio.create_task(batch.changed.wait())
         try:
@@ -283,14 +288,16 @@ class Actions(Loop):
             change.cancel()
             if not task.done():
                 task.cancel()
-                # The mover lets a step under way come to its end.
+                # The mover finishes a step of its own that is under way.
                 await asyncio.wait((task,))
                 if not task.cancelled():
-                    task.exception()  # of no use to who breaks a step off
+                    task.exception()  # a step that is broken off has no use for it
         return True if task.cancelled() else task.result()
 
     async def _rest(self, batch: Batch, seconds: float) -> None:
-        """Wait before another try, unless an operator wants it at once, or something else of the batch."""
+        """Wait before another attempt, but no longer than until an operator wants it at once, or the batch's slots
+        change.
+        """
         batch.resting = True
         try:
             with suppress(TimeoutError):
@@ -301,7 +308,7 @@ class Actions(Loop):
 
 
 def summed_with(totals: Totals, progress: Progress) -> Totals:
-    """``totals`` and the keys and bytes of one more migration that is over."""
+    """``totals``, with the keys and bytes of one more batch that is over."""
     return replace(
         totals,
         keys_moved=totals.keys_moved + progress.keys_moved,

@@ -1,7 +1,7 @@
-"""Offline slots are given to a group at once: nobody serves them, so there is nothing to move.
+"""Assigns offline slots to a group at once: no group serves them, so there is nothing to move.
 
 **one-owner**: every proxy has acknowledged a table in which the slots are offline, and lost proxies are fenced off
-every server, so that nobody sends to a former owner any more.
+every server. So no proxy sends to a former owner.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from topom.servers.edits import Edits
 from topom.servers.identities import Identities
 
 ASSIGN_SECONDS = 5.0
-"""How long an assignment waits for proxies to acknowledge that the slots are offline."""
+"""How long an assignment waits until all proxies acknowledge that the slots are offline."""
 
 
 class Assignments:
@@ -32,7 +32,7 @@ class Assignments:
         self._one_at_a_time = asyncio.Lock()
 
     async def assign(self, text: str, group_id: int) -> tuple[int, list[int]]:
-        """Give offline slots to a group; the epoch that then holds, and ids of the slots that changed.
+        """Assign offline slots to a group; gives the epoch that then holds, and the ids of the slots that changed.
 
         Args:
             text: the slots, as :func:`topom.cluster.topology.parse_slots` reads them.
@@ -40,15 +40,15 @@ class Assignments:
         Raises:
             InvalidSlots: ``text`` is no list of slots.
             SameServer: the group's master is a server that topom has by another name.
-            ProxiesNotReady: it takes longer than :data:`ASSIGN_SECONDS`.
-            SweepUnderWay: so does the end of a sweep of the master.
+            ProxiesNotReady: the proxies take longer than :data:`ASSIGN_SECONDS`.
+            SweepUnderWay: the end of a sweep of the master takes longer than that.
             TopomError: as :func:`topom.cluster.topology.assign`.
         """
         slots = topology.parse_slots(text, self._ledger.state.product.number_of_slots)
         deadline = asyncio.get_running_loop().time() + ASSIGN_SECONDS
         async with self._one_at_a_time:
             while True:
-                # Checked first, so that what can never be assigned is refused at once.
+                # Check first, so that what can never be assigned is refused at once.
                 topology.assign(self._ledger.table, self._ledger.state.version + 1, slots, group_id)
                 self._identities.require_one_name(topology.group_of(self._ledger.table, group_id).servers[0])
                 await self._sweeps.stop(self._ledger.table.master_of(group_id))
@@ -58,14 +58,14 @@ class Assignments:
 
                 def assign(table: SlotTable, epoch: int) -> SlotTable:
                     nonlocal waited
-                    # Nothing changes the table while this runs, so what holds here holds when it is stored.
+                    # Nothing changes the table while this runs, so what holds here holds when the change is stored.
                     waited = self._barrier.passed(table.epoch, all_servers(table))
                     return topology.assign(table, epoch, slots, group_id) if waited else table
 
                 try:
                     outcome = await self._edits.edit_slots(assign)
                 except SweepUnderWay:
-                    # It began after the one before was stopped.
+                    # This sweep began after the one before was stopped.
                     if not left:
                         raise
                     continue

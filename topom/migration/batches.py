@@ -1,9 +1,9 @@
 """Which slots move together, and which pairs of groups side by side.
 
-Stock servers have no index of a slot's keys, so a pass over a source costs the same for one slot as for many:
-slots of one (source, target) pair form a batch. A group takes part in one batch at a time: a server accepts keys
-by one permit at a time, and gives them away by one (``docs/moving-keys.md``). Two batches that share a server would
-take its permit from each other, over and over.
+Stock servers have no index of a slot's keys, so a scan of a source costs the same for one slot as for many. So slots of
+one (source, target) pair form a batch. A group takes part in one batch at a time: a server accepts keys by one permit
+at a time, and gives keys away by one permit (``docs/moving-keys.md``). Two batches that share a server would take its
+permit from each other, over and over.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from topom.cluster.state import ClusterState
 from topom.cluster.topology import all_servers
 
 Pair = tuple[int, int]
-"""Ids of the groups that slots go from and to."""
+"""Ids of the groups from which and to which slots go."""
 Kind = tuple[int, int, Course, SlotState, Beginning]
-"""What the slots of a batch have in common: source, target, course, state, and what their actions began with."""
+"""What the slots of a batch have in common: source, target, course, state, and the processes with which their actions
+began."""
 
 IN_TURN = (Course.BACK, Course.FORWARD, Course.TURNING)
-"""Of batches that wait for the same groups, the first of these goes first.
+"""Of batches that wait for the same groups, the one whose course comes first here goes first.
 
-Of slots that moved together and of which some were cancelled, those that go on arrive before the others are turned
-round. Else proxies would move keys of the one kind this way and of the other that way at the same time.
-"""
+If some of the slots that moved together are cancelled, the slots that go on arrive before the others are turned round.
+Otherwise proxies would move keys of the one kind this way, and keys of the other kind that way, at the same time."""
 
 
 @dataclass(eq=False)
@@ -37,8 +37,8 @@ class Batch:
     """Slots on their way together.
 
     Attributes:
-        notes: what the operator should know of its servers.
-        changed: set when its slots may have been given another way, or are to be tried again at once.
+        notes: what the operator should know about its servers.
+        changed: set when its slots may go another way now, or should be tried again at once.
         writing: whether the next change of the state is this batch's own.
         resting: whether it waits to be tried again.
     """
@@ -56,20 +56,20 @@ class Batch:
 
     @property
     def groups(self) -> frozenset[int]:
-        """The groups that it keeps busy."""
+        """The groups that it uses."""
         return frozenset({self.source_id, self.target_id} - {OFFLINE})
 
     @property
     def pair(self) -> Pair:
-        """Where its slots go from and to."""
+        """The groups from which and to which its slots go."""
         return self.source_id, self.target_id
 
     def remaining(self, state: ClusterState) -> tuple[int, ...]:
-        """Those of its slots that an operator has neither cancelled, nor skipped, nor sent elsewhere since."""
+        """The slots of this batch that an operator has neither cancelled, nor skipped, nor sent elsewhere since."""
         return tuple(slot for slot in self.slots if slot not in state.skipped and self._has(state.table.slots[slot]))
 
     def turn(self) -> None:
-        """Its slots were turned round, or that was taken back: source and target change places."""
+        """Exchange source and target: its slots were turned round, or that was taken back."""
         self.source_id, self.target_id = self.target_id, self.source_id
         self.course = Course.TURNING if self.course is Course.BACK else Course.BACK
 
@@ -88,10 +88,10 @@ def next_batches(
 ) -> list[Batch]:
     """Batches that can start beside the ``running`` ones.
 
-    Slots that are further than ``pending`` and in no running batch were left by a topom that ended, or by a batch
-    that an operator took them from: they come first, as the batch that they were. Then pending slots by ascending
-    id, at most ``most_slots`` a batch, if new work may ``begin``, but not those of ``deferred`` pairs. Skipped slots
-    are passed over.
+    Slots that are further than ``pending`` and in no running batch were left by a topom that ended, or by a batch from
+    which an operator took them. They come first, as the batch that they were. If new work may ``begin``, pending slots
+    follow by ascending id, at most ``most_slots`` in a batch, without those of ``deferred`` pairs. Skipped slots are
+    passed over.
     """
     running = list(running)
     taken = {slot for batch in running for slot in batch.slots}
@@ -124,7 +124,7 @@ def next_batches(
 
     add(left, None)
     if begin:
-        # Proxies still move keys of skipped slots: nothing begins that would send others against them.
+        # Proxies still move keys of skipped slots, so no batch begins that would send keys the opposite way.
         against = {(target_id, source_id) for source_id, target_id in aside}
         passed_over = against | set(deferred)
         add({kind: slots for kind, slots in waiting.items() if kind[:2] not in passed_over}, most_slots)
@@ -144,7 +144,7 @@ def pending_slots(state: ClusterState, pair: Pair) -> list[int]:
 
 
 def share_of(table: SlotTable, group_id: int, slots: Collection[int]) -> float:
-    """How much of what a group's master holds is in these of its slots, from 0 to 1, if all slots are alike."""
+    """Which part of a group master's data is in these of its slots, from 0 to 1, if all slots are alike."""
     held = sum(slot.group_id == group_id for slot in table.slots)
     return min(1.0, len(slots) / held) if held else 0.0
 
@@ -152,7 +152,7 @@ def share_of(table: SlotTable, group_id: int, slots: Collection[int]) -> float:
 def servers_of(table: SlotTable, source_id: int, target_id: int) -> Collection[str]:
     """Servers at which a proxy with an older table could do harm to slots on this way.
 
-    Slots without a source with servers may have had any owner before, so that is every server.
+    If the source has no servers, the slots may have had any owner before, so these are all servers.
     """
     if table.master_of(source_id) is None:
         return all_servers(table)

@@ -1,10 +1,10 @@
-"""Lets moving halt and go on as the hours of migration say, and measures how fast it goes."""
+"""Lets the migration halt and go on by its hours, and measures how fast keys move."""
 
 from topom.migration.actions import Actions
 from topom.periodic import Look, Loop
 
 LOOK_SECONDS = 1.0
-"""How often it is looked whether the hours of migration have come or are over."""
+"""Seconds between two looks whether the hours of migration have begun or are over."""
 
 
 class Clock(Loop):

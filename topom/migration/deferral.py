@@ -1,7 +1,7 @@
-"""Pairs of groups whose target cannot take slots yet: why, and when it is looked at again.
+"""Pairs of groups whose target cannot take slots yet: why, and when it is checked again.
 
-A batch that fails its check has touched nothing. It ends, so that its groups are free for others, and its pair is
-noted here with growing waits until a check passes.
+A batch that fails its check has touched nothing. It ends, so that its groups are free for other batches. Its pair is
+noted here, and tried again with growing waits, until a check passes.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ LONGEST_WAIT_SECONDS = 30.0
 
 
 class Deferral:
-    """The deferred pairs. ``wake`` is called, from the event loop, whenever one may be tried again."""
+    """The deferred pairs. ``wake`` is called, from the event loop, whenever a pair may be tried again."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -27,7 +27,7 @@ class Deferral:
 
     @property
     def waiting(self) -> Collection[Pair]:
-        """Those that are not to be tried now."""
+        """The pairs that must not be tried now."""
         return self._timers.keys()
 
     def reason(self, pair: Pair) -> Reason | None:
@@ -35,11 +35,11 @@ class Deferral:
         return self._reasons.get(pair)
 
     def pairs(self) -> list[Pair]:
-        """All whose last check failed."""
+        """All pairs whose last check failed."""
         return sorted(self._reasons)
 
     def defer(self, pair: Pair, error: TopomError, **said: object) -> float:
-        """A check failed; the seconds until the next. ``said`` is for the log."""
+        """A check failed; gives the seconds until the next one. ``said`` is for the log."""
         seconds = self._backoffs.setdefault(pair, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)).next()
         self._reasons.waits(pair, error, retry_seconds=round(seconds, 1), **said)
         self._stop(pair)
@@ -47,20 +47,20 @@ class Deferral:
         return seconds
 
     def passed(self, pair: Pair) -> None:
-        """A check passed, or nothing waits any more to go this way."""
+        """A check passed, or no slot waits to go this way."""
         self._stop(pair)
         self._reasons.over(pair)
         self._backoffs.pop(pair, None)
 
     def retry(self) -> None:
-        """Let all be tried at once, with short waits again. Their reasons stay until a check passes."""
+        """Let all pairs be tried at once, with short waits again. Their reasons stay until a check passes."""
         for pair in list(self._timers):
             self._stop(pair)
         self._backoffs.clear()
         self._wake()
 
     def close(self) -> None:
-        """Forget all."""
+        """Forget all pairs."""
         for pair in self.pairs():
             self.passed(pair)
 

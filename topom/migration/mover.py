@@ -1,4 +1,4 @@
-"""The migrator as topom uses it: one product's functions and secrets, one pace for all batches together."""
+"""The migrator as topom uses it: with one product's functions and secrets, and one pace for all batches together."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -37,7 +37,7 @@ class RedisMover:
             leads, term: as :class:`topom.term.service.Topom` has them.
             conflict: why nothing may be done to a server; None if anything may be done
                 (:mod:`topom.servers.identities`).
-            doubt: why nothing is to be begun there, likewise.
+            doubt: why nothing may be begun at a server; None if anything may.
         """
         self._doubt = doubt
         self._conflict = conflict
@@ -51,7 +51,7 @@ class RedisMover:
         self._confirmation = Confirmation()
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
-        """What there is to know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
+        """What to know before a move. Raises :class:`migrator.errors.MigrationError` if it cannot be made."""
         self._require()
         for server in (target,) if source is None else (source, target):
             self._require_known(server)
@@ -66,7 +66,7 @@ class RedisMover:
         )
 
     def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
-        """Who both servers are, and whether they stay it. Raises :class:`migrator.errors.MigrationError`."""
+        """Which processes both servers are, and remain. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
         return watch(source, target, access=self._access, instance=self._instance)
 
@@ -122,27 +122,29 @@ class RedisMover:
         )
 
     async def stop_sweeping(self, server: str) -> None:
-        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+        """Return once no earlier sweep can delete anything there. Raises MigrationError."""
         self._require()
         await stop(server, access=self._access, instance=self._instance, term=self._term)
 
     def _require(self, *servers: str) -> None:
         if not self._leads():
             raise NotLeading(OVER)
-        # run-id: of a server by two names nobody knows which slots it has, and keys that are moved to itself are gone.
+        # run-id: it is not known which slots a server with two names has, and keys that a server moves to itself are
+        # gone.
         for server in servers:
             if reason := self._conflict(server):
                 raise reason.to(NotApart)
 
     def _require_known(self, server: str) -> None:
-        # run-id: what is begun is begun at a server that was compared with all others.
+        # run-id: work begins only at a server that was compared with all others.
         if reason := self._doubt(server):
             raise reason.to(NotApart)
 
     def set_pace(self, settings: MigrationSettings) -> None:
-        """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.
+        """Let these settings hold from the next batch of keys on; those for big keys and replicas from the next call
+        on.
 
-        Raises :class:`ValueError` for one out of range.
+        Raises :class:`ValueError` if one is out of range.
         """
         self._bounds = Bounds(settings.big_key_elements, settings.big_key_bytes, settings.piece_milliseconds)
         self._confirmation = Confirmation(settings.min_replicas, settings.replica_seconds)

@@ -1,6 +1,6 @@
 """What operators order while slots move: cancel, skip, retry, and how fast keys move.
 
-What becomes of each slot is said in :mod:`topom.cluster.cancelling`; here it is stored, and batches hear of it.
+:mod:`topom.cluster.cancelling` says what becomes of each slot. This module stores it, and tells the batches.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ class Orders:
         self._actions = actions
 
     async def cancel(self, text: str | None) -> Cancelled:
-        """Call off the actions of slots, of all when None; what becomes of each.
+        """Cancel the actions of slots, or of all if None; gives what becomes of each.
 
         Raises:
             InvalidSlots: ``text`` is no list of slots.
@@ -50,12 +50,12 @@ class Orders:
             returning=ranges.show(outcome.returning),
             too_late=ranges.show(outcome.too_late),
         )
-        # What goes back has been waiting long enough.
+        # Slots that go back have waited long enough.
         self._actions.retry()
         return outcome
 
     async def skip(self, text: str) -> list[int]:
-        """Have slots that do not go on step aside until they are retried; ids of those that now do.
+        """Let slots that do not go on step aside until they are retried; gives the ids of those that do so now.
 
         Raises:
             InvalidSlots: ``text`` is no list of slots.
@@ -76,7 +76,8 @@ class Orders:
         return changed
 
     async def retry(self, text: str | None) -> list[int]:
-        """Try at once what failed and waits; skipped slots, all when None, go on too: ids of those.
+        """Try at once what has failed and waits. Skipped slots, or all of them if None, go on too; gives the ids of
+        these.
 
         Raises:
             InvalidSlots: ``text`` is no list of slots.

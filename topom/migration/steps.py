@@ -2,21 +2,20 @@
 
     pending -> preparing -> prepared -> migrating -> finished -> at rest
 
-- Before anything else the servers are checked: a target that cannot take the slots is found while they are
-  untouched.
-- ``preparing`` waits until all proxies have it, so that the lock that follows lasts only for what is in flight. If a
-  server is another process by then than the one that was checked, all begins anew; it is watched until the slots are
+- First the servers are checked, so that a target that cannot take the slots is found while no slot is touched.
+- ``preparing`` waits until all proxies have it, so that the lock after it lasts only for what is in flight. If a server
+  is then another process than the one that was checked, all begins anew. The servers are watched until the slots are
   handed over.
-- ``prepared`` is the lock. **drained**: the next state is stored only after every proxy acknowledged this one.
-  If one refuses or takes too long, all are unlocked.
+- ``prepared`` is the lock. **drained**: the next state is stored only after every proxy acknowledged this one. If a
+  proxy refuses or takes too long, all slots are unlocked.
 - ``migrating`` lasts until the mover says that **complete** holds. Its scan begins after the barrier.
-- ``finished`` waits until all proxies send to the target only, so that nobody looks at the source any more.
+- ``finished`` waits until all proxies send to the target only, so that no proxy looks at the source.
 
-A migrating batch that was cancelled is turned round: nobody moves a key while it is locked, nothing of what was
-sent is still to arrive, and then source and target have changed places. It goes back by the same states.
+A migrating batch that is cancelled is turned round. While it is locked no mover moves a key, and nothing that was sent
+can still arrive; then source and target are exchanged. It goes back through the same states.
 
-Every change is made of the slots that the batch still has when its turn in the ledger comes, so a step may be
-broken off anywhere, and an operator may take slots from the batch at any time.
+Every change concerns the slots that the batch still has when its turn in the ledger comes. So a step may be broken off
+anywhere, and an operator may take slots from the batch at any time.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ from topom.reasons import Kind, Reason
 log = structlog.get_logger(__name__)
 
 Observer = Callable[[str], Awaitable[None]]
-"""Told of each step a batch takes, by name, before the next one; what it raises is the batch's to handle."""
+"""Is called with the name of each step of a batch, before the next one. The batch handles what it raises."""
 
 
 Sweep = Callable[[int], Awaitable[None]]
@@ -69,7 +68,7 @@ class MasterChanged(Unavailable):
 
 
 class TurnTimeout(Unavailable):
-    """Slots that were locked to be turned round had to be unlocked before that was done."""
+    """Slots that were locked to be turned round had to be unlocked before they were."""
 
     kind = Kind.SERVER
 
@@ -84,13 +83,14 @@ class Mover(Protocol):
     """What is needed of the migrator."""
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
-        """See whether the target can take ``share`` of the source's keys (None: there are none), and touch no slot.
+        """See whether the target can take ``share`` of the source's keys, and touch no slot. ``source`` is None if
+        there are no keys.
 
         Raises :class:`~migrator.errors.MigrationError`.
         """
 
     def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
-        """Which processes these servers are now, and whether they stay it (None: there is no source).
+        """Which processes these servers are now, and whether they stay so (None: there is no source).
 
         Entering raises :class:`~migrator.errors.MigrationError`.
         """
@@ -106,14 +106,14 @@ class Mover(Protocol):
     ) -> None:
         """Move every key of ``slots`` between these masters; return once **complete** holds. May be cancelled.
 
-        ``beginning`` is that of :class:`slots.table.Action`. ``require`` is called right before keys are dropped at the
-        source, and what it raises ends the move.
+        ``beginning`` is the one of :class:`slots.table.Action`. ``require`` is called right before keys are dropped at
+        the source, and what it raises ends the move.
         """
 
     async def settle(self, source: str, target: str) -> None:
-        """Return once nothing that anybody took from the source can be placed at the target any more, nor dropped.
+        """Return once nothing that any mover took from the source can still be placed at the target, or dropped.
 
-        Called while no migrator and no proxy moves keys this way, but for proxies that do so for skipped slots, which
+        Called while no migrator and no proxy moves keys this way, except proxies that do so for skipped slots; these
         get themselves another permit. Raises :class:`~migrator.errors.MigrationError`.
         """
 
@@ -124,23 +124,23 @@ class Mover(Protocol):
         """
 
     async def stop_sweeping(self, server: str) -> None:
-        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+        """Return once no earlier sweep can delete anything there. Raises MigrationError."""
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from now on."""
 
 
 class Steps:
-    """Takes batches on, a step at a time.
+    """Takes batches further, a step at a time.
 
     Args:
-        barrier_seconds: how long slots may stay locked, and how long a barrier is waited for at a time.
-        not_halted: set unless an operator has paused the migration, or it is not the hour.
-        halt: gives which.
-        waits: told of a batch that waits, and for what.
-        on_step: told of each step.
+        barrier_seconds: how long slots may stay locked, and how long each wait for a barrier takes at most.
+        not_halted: set unless an operator has paused the migration, or its hours are over.
+        halt: gives which of these it is.
+        waits: is called with a batch that waits, and the reason.
+        on_step: is called with each step.
         clock: seconds since 1970.
-        sweep: has a target swept.
+        sweep: sweeps a target.
     """
 
     def __init__(
@@ -167,21 +167,21 @@ class Steps:
         self._sweep = sweep or _nothing_to_sweep
         self.on_step = on_step
         self.slots_moved = 0
-        """Slots that came to rest where they were sent."""
+        """How many slots have arrived at their targets."""
         self.speed = Speed()
-        """Of what moves."""
+        """The speed of moves."""
 
     async def follow_store(self, batch: Batch) -> bool:
-        """Take what is stored for the batch's own: which slots it still has, and their state.
+        """Make the batch what the store says: which slots it still has, and their state.
 
-        A write that failed may be in the store all the same, and one that was broken off may be under way.
-        False when no slot is left, or the batch is at rest.
+        A write that failed may be in the store all the same, and one that was broken off may still be under way. False
+        if no slot is left, or the batch is at rest.
         """
         state = await self._ledger.change(lambda stored, epoch: stored)
         batch.writing = False
         had = batch.slots
         states = {slot: action.state for slot in batch.remaining(state) if (action := state.table.slots[slot].action)}
-        # What left `pending` did so together, by a write of this batch that failed or was broken off.
+        # The slots that left `pending` did so together, by a write of this batch that failed or was broken off.
         begun = {slot: found for slot, found in states.items() if found is not SlotState.PENDING}
         batch.slots = tuple(begun or states)
         if not batch.slots:
@@ -193,9 +193,9 @@ class Steps:
         return True
 
     async def _let_go(self, batch: Batch) -> None:
-        """Give back what the mover has claimed, for the proxies that go on moving keys of slots that are skipped.
+        """Give back what the mover has claimed, for the proxies that go on moving keys of skipped slots.
 
-        The claim on a key that goes in pieces ends with a call of the mover, and there is none to come.
+        The claim on a big key ends with a call of the mover, and no call is to come.
         """
         source, target = self._ledger.table.master_of(batch.source_id), self._ledger.table.master_of(batch.target_id)
         if source is None or target is None:
@@ -203,11 +203,13 @@ class Steps:
         try:
             await self._mover.settle(source, target)
         except MigrationError as error:
-            # Not tried again: others wait for the groups, and a server that does not answer may be why it was skipped.
+            # This is not tried again: other batches wait for the groups, and perhaps the slots were skipped because a
+            # server does not answer.
             log.warning("claims_left", source=source, target=target, reason=str(error))
 
     async def take(self, batch: Batch) -> bool:
-        """Take the batch one step on; whether there is another one. The store has every state it passes.
+        """Take the batch one step further; gives whether another step follows. The store has every state that it
+        passes.
 
         Raises:
             CheckFailed: the slots are still pending.
@@ -231,7 +233,7 @@ class Steps:
                     else:
                         await self._begin_anew(batch)
             case SlotState.PREPARED:
-                # The step that locked was broken off, by the store or an error: begin again unlocked.
+                # The step that locked was broken off, by the store or an error: unlock, and begin again.
                 await self._unlock(batch)
             case SlotState.MIGRATING if batch.course is Course.TURNING:
                 await self._turn(batch)
@@ -242,7 +244,7 @@ class Steps:
                 await self._observe("finished acknowledged")
                 source = self._ledger.table.master_of(batch.source_id)
                 if source is not None:
-                    # one-way: before the slot may come back, nothing that is left may move keys this way.
+                    # one-way: before the slot may come back, nothing from this move may still move keys this way.
                     await self._mover.settle(source, self._target_of(batch))
                 await self._change(batch, topology.settle, arrives=source is not None)
                 if batch.course is Course.FORWARD:
@@ -260,7 +262,7 @@ class Steps:
         try:
             target = self._target_of(batch)
             found = await self._mover.check(source, target, share)
-            # owned: what it has of these slots is from before, and would be alive again.
+            # owned: keys of these slots that it already has are old, and would be alive again.
             await self._sweep(batch.target_id)
         except (MigrationError, TargetWithoutServer) as error:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
@@ -268,7 +270,7 @@ class Steps:
         await self._observe("checked")
 
         def begin(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
-            # run-id: what was found is found of these.
+            # run-id: what the check found holds for these two masters only.
             if (table.master_of(batch.source_id), table.master_of(batch.target_id)) != (source, target):
                 raise MasterChanged("a group has another master than the one that was looked at; it is looked at again")
             return topology.begin(table, epoch, slots, found.min_replicas, found.source_run_id, found.target_run_id)
@@ -289,12 +291,13 @@ class Steps:
 
     async def _lock_and_hand_over(self, batch: Batch, watch: Watch) -> None:
         async with self._barrier.locking():
-            # owned: from here on, what it has of these slots is theirs.
+            # owned: from here on, what the target has of these slots belongs to them.
             await self._store(batch, SlotState.PREPARED)
             still_held = await self._hold_lock(batch)
             try:
-                # owned, by-action: a server that was restarted since may have keys back that it was swept of. One that
-                # restarts later than this is known not to be what the action began with (:mod:`slots.beginning`).
+                # owned, by-action: a server that was restarted since may have keys again that a sweep had deleted. If
+                # it restarts after this point, it is known that the action began with another process
+                # (:mod:`slots.beginning`).
                 await watch.same()
             except MigrationError:
                 await self._unlock(batch)
@@ -303,7 +306,7 @@ class Steps:
             await self._hand_over(batch, SlotState.MIGRATING if has_keys_to_move else SlotState.FINISHED, still_held)
 
     async def _turn(self, batch: Batch) -> None:
-        """Have source and target change places, while nobody uses the slots. The mover does not run."""
+        """Exchange source and target, while no proxy uses the slots. The mover does not run."""
         source = self._ledger.table.master_of(batch.source_id)
         target = self._target_of(batch)
         assert source is not None, "a slot that comes from no server does not migrate"
@@ -319,7 +322,8 @@ class Steps:
             await self._observe("turn stored")
             still_held = await self._hold_lock(batch)
             try:
-                # one-way: what was taken for the other way and placed late would be a key that nobody looks for.
+                # one-way: a key that was taken for the other way and placed late would be a key for which no proxy
+                # looks.
                 async with asyncio.timeout(self._barrier_seconds):
                     await self._mover.settle(source, target)
             except (MigrationError, TimeoutError) as error:
@@ -334,14 +338,14 @@ class Steps:
             await self._hand_over(batch, SlotState.MIGRATING, still_held)
 
     async def _hold_lock(self, batch: Batch) -> Callable[[], bool]:
-        """Return once everybody holds the lock that was stored; unlock if that cannot be had.
+        """Return once every proxy holds the lock that was stored; unlock if that is not possible.
 
-        What it gives tells later whether that is so still.
+        Gives a function that tells later whether that still holds.
         """
         table = self._ledger.table
         servers = servers_of(table, batch.source_id, batch.target_id)
         try:
-            # drained: whoever could send to the source has locked the slots and had its replies, or is fenced.
+            # drained: each proxy that could send to the source has locked the slots and had its replies, or is fenced.
             await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=True)
             await self._observe("prepared acknowledged")
         except BarrierFailed:
@@ -350,10 +354,10 @@ class Steps:
         return lambda: self._barrier.passed(table.epoch, servers)
 
     async def _hand_over(self, batch: Batch, state: SlotState, still_held: Callable[[], bool]) -> None:
-        """Store the state in which the target owns the slots; unlock if somebody does not hold the lock."""
+        """Store the state in which the target owns the slots; unlock if a proxy does not hold the lock."""
 
         def advance(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
-            # drained: a proxy that registered since may have got the locking table and failed to drain. Nobody can
+            # drained: a proxy that registered since may have got the locking table and failed to drain. No proxy can
             # register between this look and the write.
             if not still_held():
                 raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
@@ -381,8 +385,8 @@ class Steps:
             require = self._still(batch, source, target)
             require()
             # complete: the mover's scan begins here, after the barrier, and covers every database.
-            # by-action: slots whose actions began otherwise are in another batch. Of one that is known to be empty by
-            # now, nothing is moved.
+            # by-action: slots whose actions began with other processes are in another batch. A batch that is known to
+            # be empty by now moves nothing.
             beginnings = {action.beginning for action in self._actions(batch)}
             beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
             with self.speed.following(batch.progress):
@@ -392,7 +396,7 @@ class Steps:
 
     async def _finish(self, batch: Batch, source: str | None) -> None:
         def finish(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
-            # complete: what was scanned has to be the source still.
+            # complete: the server that was scanned must still be the source.
             now = table.master_of(batch.source_id)
             if now != source:
                 raise MasterChanged(f"the master of group {batch.source_id} is {now} by now; its keys are moved, too")
@@ -407,12 +411,14 @@ class Steps:
         return [action for action in found if action is not None]
 
     def _still(self, batch: Batch, source: str, target: str) -> Callable[[], None]:
-        """What raises MasterChanged once these may not be the two masters any more, by the table of that moment.
+        """Gives a function that raises MasterChanged once these may not be the two masters, by the table of that
+        moment.
 
-        A key is dropped at the source because the target has it. Of a group whose master is lost, or was another one
+        A key is dropped at the source because the target has it. If a group's master is lost, or was another one
         meanwhile, that is not known.
         """
-        # by-action: an action has another epoch after another master, also when the former one is master again.
+        # by-action: once a group has had another master its actions have other epochs, also if the former master is
+        # master again.
         begun = {slot: action.epoch for slot in batch.slots if (action := self._ledger.table.slots[slot].action)}
         expected = {batch.source_id: source, batch.target_id: target}
         good: SlotTable | None = None
@@ -445,7 +451,7 @@ class Steps:
         return target
 
     async def _wait_for_everyone(self, batch: Batch) -> None:
-        """Wait until every proxy applies the batch's state, however long: nobody is held up by it."""
+        """Wait until every proxy applies the batch's state, however long that takes: no request waits for it."""
         while True:
             table = self._ledger.table
             servers = servers_of(table, batch.source_id, batch.target_id)
@@ -478,7 +484,7 @@ class Steps:
         turns: bool = False,
         arrives: bool = False,
     ) -> None:
-        """Store a change of the slots that the batch still has, or raise what a rule of new states raises.
+        """Store a change of the slots that the batch still has; raises as the rules of new states do.
 
         ``turns`` if their source and target change places; ``arrives`` if they come to rest with their keys.
         """
@@ -504,8 +510,9 @@ class Steps:
             await self._ledger.change(change)
         except BaseException as error:
             if isinstance(error, Conflict):
-                batch.writing = False  # a rule refused it: it is not in the store, and the next change is another's
-            # If it is in the store all the same, its slots are this batch's no more and become one of their own.
+                batch.writing = False  # a rule refused it: it is not stored, and the next change is not this batch's
+            # If it is in the store all the same, its slots are not this batch's any longer, and become a batch of their
+            # own.
             if turned:
                 batch.turn()
             raise
@@ -516,4 +523,4 @@ class Steps:
 
 
 async def _nothing_to_sweep(group_id: int) -> None:
-    """Where servers have no keys."""
+    """Used if no sweep is given: then servers have no foreign keys."""

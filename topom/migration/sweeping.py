@@ -1,23 +1,23 @@
-"""Servers are swept of keys of slots that they do not own (**owned**): when, of which slots, and whose keys.
+"""Sweeps delete keys of slots that a server does not own (**owned**): when, of which slots, and which keys.
 
-A master is swept when its process, its data or its being master is another than it was swept as (:mod:`migrator.sweep`
-says how that is seen), and before slots go there: a target is swept before it is touched. If it is another process by
-the time of the lock, the move begins anew.
+A master is swept if it is another process, has other data, or became master anew since its last sweep
+(:mod:`migrator.sweep` says how that is seen). A target of a move is also swept before it is touched. If it is another
+process at the time of the lock, the move begins anew.
 
-Foreign to a group are the keys of slots that another group owns which has a server: the table says that nobody looks
-for them here. In doubt nothing is deleted: not of slots that are offline, nor of those that come from the group, nor
-of those on their way to it once they are locked.
+Keys are foreign to a group if another group that has a server owns their slots: by the table no proxy looks for them
+here. In doubt nothing is deleted: no keys of slots that are offline, or that come from the group, or that are on their
+way to it and locked.
 
-**Whose keys.** What a server holds of such slots may also be all that is left of something: it was filled before it
-was added, or slots were taken offline and assigned to another group. Each group has a *data id*, random, which its
-servers carry with their data once a scan has found no foreign key there. Data that carries it can only have keys of
-slots that left **complete**, so these are deleted. It is forgotten when slots leave the group by going offline, and of
-all other groups when slots that were offline are assigned; and when a group gets a master from outside, which may be
-one that it had before, with what was written there meanwhile. Other data is refused as a target, until an operator
-says that the keys may go.
+**Which keys.** A server's foreign keys may also be the only copies: the server was filled before it was added, or slots
+were taken offline and assigned to another group. Each group has a random *data id*, which its servers carry with their
+data once a scan has found no foreign key there. The foreign keys in data that carries the id can only be of slots that
+left **complete**, so these keys are deleted. topom forgets the id of a group when slots of the group are taken offline,
+and the ids of all other groups when offline slots are assigned to one. It also forgets the id of a group that gets a
+master from outside, for that may be a former master, with what was written there meanwhile. Other data is refused as a
+target, until an operator says that the keys may go.
 
-**By the same mark.** That a server is being swept is stored before the first key is deleted, and until it is known
-that nothing late can delete there. While it is stored, no slot is locked for it or assigned to it.
+**By the same mark.** It is stored that a server is being swept before the first key is deleted, and until it is known
+that nothing late can delete there. While that is stored, no slot is locked for the server or assigned to it.
 """
 
 import asyncio
@@ -50,21 +50,21 @@ from topom.servers.redis_servers import RedisServers
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
+"""Seconds between two looks at the masters."""
 SAID = 3
-"""Masters whose reasons are in one sentence."""
-"""Between two looks at how masters stand."""
+"""How many masters' reasons are in one sentence."""
 LOOKS = 50
-"""Masters that are looked at then; where there are more, they take turns."""
+"""How many masters one look is at; if there are more, they take turns."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 600.0
-"""Between two attempts to sweep a server, also where the first succeeded: it may evict the mark that it is given."""
+"""Seconds between two attempts to sweep a server, also if the first succeeded: the server may evict its mark."""
 FAILED_WAIT_SECONDS = 10.0
-"""The longest wait after an attempt that something was in the way of which goes by itself: a restart, a broken link."""
+"""The longest wait if something that passes by itself stopped an attempt: a restart, a broken link."""
 ALLOW_SECONDS = 15.0
-"""How long an operator waits for a sweep; it goes on after that."""
+"""How long an operator's request waits for a sweep; the sweep goes on after that."""
 
 
 class SweepBrokenOff(Unavailable):
-    """What was to be swept of a server has changed."""
+    """Which keys of a server may be swept has changed."""
 
     kind = Kind.BUSY
 
@@ -77,7 +77,7 @@ class Conditions(Protocol):
     """What is needed of :class:`topom.servers.health.Health`."""
 
     def of(self, server: str) -> Judgement:
-        """What is thought of a server."""
+        """The judgement of a server."""
 
 
 class Sweeper(Protocol):
@@ -87,17 +87,19 @@ class Sweeper(Protocol):
         """Return once a server is swept, and its data known by this id. Raises MigrationError, and as ``warrant``."""
 
     async def stop_sweeping(self, server: str) -> None:
-        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+        """Return once no earlier sweep can delete anything there. Raises MigrationError."""
 
 
 def foreign_to(table: SlotTable, group_id: int) -> bytes:
-    """A byte for each slot: whether its keys are another group's than this one, beyond doubt."""
+    """A byte for each slot: whether its keys belong to another group than this one, beyond doubt."""
     served = {group.id for group in table.groups.values() if group.id != group_id and group.master is not None}
     return bytes(slot.group_id in served and locked_for(slot) != group_id for slot in table.slots)
 
 
 def masters_at_rest(table: SlotTable) -> dict[int, str]:
-    """The masters that may have keys of others: of groups that no slot is on its way from or to, by id."""
+    """The masters that may have foreign keys, by the id of their group, without groups from or to which a slot is on
+    its way.
+    """
     owners, busy = set[int](), set[int]()
     for slot in table.slots:
         owners.add(slot.group_id)
@@ -141,25 +143,25 @@ class Sweeps(Loop):
         self._due: dict[str, float] = {}
         self._turn = 0
         self.reasons = Reasons[str]("server_not_swept")
-        """By address of a master: why it is not swept."""
+        """For each master: why it is not swept."""
 
     async def ensure(self, group_id: int) -> None:
-        """Return once a group's master is swept, at once if it is.
+        """Return once a group's master is swept; at once if it is swept already.
 
         Raises:
-            ForeignKeys: it has keys that nobody but the operator knows.
+            ForeignKeys: it has keys that only the operator can judge.
             MigrationError: it cannot be swept now.
-            TopomError: what it was to be swept of has changed, or the store cannot be written.
+            TopomError: which of its keys may be swept has changed, or the store cannot be written.
         """
         await self._sweep(group_id)
 
     async def allow(self, group_id: int, server: str) -> int | None:
-        """Sweep a group's master whatever its data; how many keys were removed, None if that goes on for longer.
+        """Sweep a group's master, whatever its data; gives how many keys were removed, None if that goes on for longer.
 
         Raises:
-            GroupNotFound, NotMaster: see there.
-            Unavailable: it cannot be swept now. It is to be asked for again then: by then it may be another server,
-                or have other data, than the one that was meant.
+            GroupNotFound, NotMaster: as they say.
+            Unavailable: it cannot be swept now. The operator must ask again: later it may be another server than the
+                operator meant, or have other data.
         """
         if server != group_of(self._ledger.table, group_id).master:
             raise NotMaster(f"{server} is not the master of group {group_id}; replicas are swept with their master")
@@ -175,7 +177,7 @@ class Sweeps(Loop):
             raise SweepBrokenOff(error.what, error.to_do, kind=error.kind) from error
 
     async def stop(self, server: str | None) -> None:
-        """Return once nothing is being deleted at a server, by which sweep ever; unless another one begins meanwhile.
+        """Return once no sweep deletes anything at a server, unless another sweep begins meanwhile.
 
         Raises ServersUnreachable, and StoreError.
         """
@@ -183,7 +185,7 @@ class Sweeps(Loop):
         if server is None or under_way is None:
             return
         try:
-            # owned: its token is gone, so it deletes nothing from here on, and what is late does not either.
+            # owned: the sweep's token is gone, so it deletes nothing from here on, and neither does what comes late.
             await self._sweeper.stop_sweeping(server)
         except MigrationError as error:
             what = f"keys of other slots are being removed at {server}: {error.what}"
@@ -191,7 +193,7 @@ class Sweeps(Loop):
         await self._over(server, under_way)
 
     async def run(self) -> None:
-        """As :meth:`topom.periodic.Loop.run`; what an operator has asked for ends with it."""
+        """As :meth:`topom.periodic.Loop.run`; sweeps that an operator has asked for end with it."""
         try:
             await super().run()
         finally:
@@ -201,10 +203,10 @@ class Sweeps(Loop):
     def _forget(self, task: asyncio.Task[int]) -> None:
         self._asked_for.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked may have gone; it is in the log, and tried again
+            task.exception()  # the request may be over; the error is in the log, and the sweep is tried again
 
     async def look(self) -> Look:
-        """Look how the masters stand, and sweep those that are not swept, one after the other."""
+        """Look at the masters, and sweep those that are not swept, one after the other."""
         masters = masters_at_rest(self._ledger.table)
         self._forget_others()
         alive = [entry for entry in masters.items() if self._health.of(entry[1]).condition is Condition.ALIVE]
@@ -224,7 +226,7 @@ class Sweeps(Loop):
         return Look(f"{len(self.reasons)} masters are not swept yet: {waiting}" if waiting else "", LOOK_SECONDS)
 
     def _forget_others(self) -> None:
-        """Forget what is known of servers that are no masters any more."""
+        """Forget what is known of servers that are not masters now."""
         masters = {group.master for group in self._ledger.table.groups.values()}
         books: list[dict[str, Any]] = [self._due, self._backoffs, self._turns]
         kept = {server for server in {*self.reasons, *self._turns} if server in masters or self._turns[server].locked()}
@@ -250,7 +252,7 @@ class Sweeps(Loop):
     def _is_due(self, server: str, life: str, data: str) -> bool:
         known = self._backoffs.get(server)
         if known is None or known[0] != (life, data):
-            # Another process, or other data: whatever was tried before says nothing of it.
+            # It is another process, or has other data: earlier attempts say nothing of it.
             self._backoffs[server] = (life, data), Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
             return True
         return asyncio.get_running_loop().time() >= self._due.get(server, 0.0)
@@ -262,7 +264,7 @@ class Sweeps(Loop):
         except LostPlace:
             raise
         except (MigrationError, TopomError) as error:
-            if not isinstance(error, (ForeignKeys, KeysRemain)):  # those end when somebody does something
+            if not isinstance(error, (ForeignKeys, KeysRemain)):  # those end only when an operator does something
                 seconds = min(seconds, FAILED_WAIT_SECONDS)
         self._due[server] = asyncio.get_running_loop().time() + seconds
 
@@ -314,7 +316,7 @@ class Sweeps(Loop):
 
 
 class _Warrant:
-    """What one sweep may delete; ``allowed`` if an operator has said that all may go which is foreign."""
+    """What one sweep may delete; ``allowed`` if an operator has said that all foreign keys may go."""
 
     def __init__(
         self,
@@ -349,7 +351,7 @@ class _Warrant:
             )
 
         def begin(state: ClusterState, epoch: int) -> ClusterState:
-            # owned: by what is stored now, and no slot comes there from now on until this is over.
+            # owned: this goes by what is stored now, and no slot comes there from now on until the sweep is over.
             self._begun = self._foreign(state)
             self._held = state.table
             return replace(state, sweeping={**state.sweeping, self._server: secrets.token_hex(8)})
@@ -369,7 +371,7 @@ class _Warrant:
         self._reasons.waits(self._server, Reason.now(Kind.BUSY, what), server=self._server, group=self._group_id)
 
     def _require_one_name(self) -> None:
-        # run-id: what a server does not own by one name it may own by another.
+        # run-id: a slot that a server does not own by one name it may own by another.
         if reason := self._conflict(self._server):
             raise reason.to(SweepBrokenOff)
 
