@@ -1,19 +1,19 @@
-"""Named documents under one number, over a store of small cells: what etcd and ZooKeeper have in common.
+"""Books of named documents in a store of small cells: what etcd and ZooKeeper have in common.
 
-A *book* is a set of documents with a *stamp*: the number of its last write, and an id that only that write has. A
-document is kept in *cells* small enough for the store. Every write is made from the *mark* that the store itself gave
-the stamp it was made from (**epochs**), so it counts only if nothing was written in between.
+A *book* is a set of documents with a *stamp*: the number of the last write, and an id that only that write has. A
+document is kept in *cells* that are small enough for the store. The store itself gives each stamp a *mark*. Every write
+names the mark of the stamp from which it was made (**epochs**), so it counts only if nothing was written in between.
 
-A write that is too large for one transaction of the store is put beside the documents first, unseen, and then counts
-at once, with the stamp that says so. Readers lay it over the documents; the next write puts it in its place before it
-does anything else, which may be broken off and done again by anybody.
+A write that is too large for one transaction of the store is first put beside the documents, unseen. Then it counts at
+once, with the stamp that says so. Readers lay it over the documents. The next write first puts it in its place; that
+may be broken off, and any topom may do it again.
 
-The stamp also says which cells the latest writes have changed. So who catches up reads those alone that were changed
-since, as long as the writes in between are among them. What was broken off and belongs to nothing is found by who reads
-everything, as who comes to lead does.
+The stamp also says which cells the latest writes have changed. So a reader that catches up reads only the cells that
+were changed since, as long as the stamp still names the writes in between. Cells that a broken-off write has left
+belong to nothing. A reader of everything finds them, and every new leader reads everything.
 
-A write whose outcome was not learnt may come true at any later time, until another has. So its id is kept: who finds
-it in the stamp is not told that another topom has written.
+A write of unknown outcome may still come true at any later time, until another write has. So its id is kept: a writer
+that finds it in the stamp is not told that another topom has written.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from urllib.parse import quote, unquote
 from topom.store import Book, StoreConflict, Stored, StoreDamaged, StoreError
 
 CELL_BYTES = 256 * 1024
-"""Of one cell at most."""
+"""The largest size of one cell."""
 CELL_OVERHEAD_BYTES = 256
-"""What a store may need for a cell, beside its value."""
+"""What a store may need for a cell, besides its value."""
 UNKNOWN_KEPT = 64
-"""Writes of unknown outcome whose ids are remembered. Each next one is made after the store has been read again."""
+"""How many writes of unknown outcome have their ids remembered. The store is read again before each next write."""
 MOST_RECENT = 32
-"""Writes whose cells the stamp names."""
+"""For how many writes the stamp names their cells."""
 MOST_NAMED = 128
-"""Cells that it names, of all these writes together."""
+"""How many cells it names, for all these writes together."""
 TRIES = 5
-"""For a write that others' writes to the same number come in between of."""
+"""How often a write is tried, if other writes to the same number come in between."""
 UNSEEN = "!"
-"""What names of cells begin with that hold a write which was too large; no document's do."""
+"""The beginning of the names of cells that hold a write that was too large; no document's cells have it."""
 
 
 class Mismatch(Exception):
@@ -50,7 +50,7 @@ class Mismatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All cells of a book as of one mark; mark 0 and no stamp for a book never written to."""
+    """All cells of a book as of one mark; mark 0 and no stamp for a book that was never written to."""
 
     mark: int
     stamp: bytes
@@ -58,43 +58,45 @@ class Snapshot:
 
 
 class Cells(Protocol):
-    """What a store has to be able to do. Every method has a time limit and raises :class:`StoreError`.
+    """What a store must be able to do. Every method has a time limit and raises :class:`StoreError`.
 
     Attributes:
-        most_cells, most_bytes: what one transaction may hold beside the stamp.
+        most_cells, most_bytes: what one transaction may hold besides the stamp.
     """
 
     most_cells: int
     most_bytes: int
 
     async def look(self, book: str) -> tuple[int, bytes]:
-        """Mark and stamp, no older than this call."""
+        """The mark and the stamp, no older than this call."""
 
     async def fetch(self, book: str) -> Snapshot:
-        """Everything, no older than this call."""
+        """All cells, no older than this call."""
 
     async def fetch_some(self, book: str, mark: int, names: Collection[str]) -> Mapping[str, bytes]:
-        """Those of these cells that are there, as of this mark. Raises :class:`Mismatch` where that is over."""
+        """Those of these cells that exist, as of this mark. Raises :class:`Mismatch` if the book has another by now."""
 
     async def apply(self, book: str, mark: int, stamp: bytes | None, cells: Mapping[str, bytes | None]) -> int:
-        """Put cells (delete those that are None; they may be missing) and the stamp (None: as it is), all or nothing.
+        """Put cells (delete those that are None; they may be missing) and the stamp (None: leave it), all or nothing.
 
-        It is sent to the store once at most.
+        The call is sent to the store at most once.
 
         Returns:
             The new mark: ``mark`` itself if the stamp is left as it is.
 
         Raises:
-            Mismatch: nothing was changed, for the mark is not ``mark``.
+            Mismatch: the mark is not ``mark``; nothing was changed.
             StoreError: the outcome is unknown.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """``number`` as its users know it; ``unseen``: in how many cells the write lies that is not in its place yet.
+    """The stamp of a book. ``number`` is the version that its users know. ``unseen`` is the number of cells of a write
+    that is not in its place yet.
 
-    ``recent`` are the latest writes, the oldest first and this one last: the id of each, and the cells that it changed.
+    ``recent`` are the latest writes, the oldest first and this one last: for each its id, and the cells that it
+    changed.
     """
 
     number: int = 0
@@ -103,7 +105,7 @@ class Stamp:
     recent: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """The stamp as it is stored."""
         recent = [[write, *cells] for write, cells in self.recent]
         said = {"number": self.number, "write": self.write, "unseen": self.unseen, "recent": recent}
         return json.dumps(said, separators=(",", ":")).encode()
@@ -128,7 +130,7 @@ class Stamp:
 
     @classmethod
     def decode(cls, value: bytes) -> "Stamp":
-        """What was stored. Raises :class:`StoreDamaged`."""
+        """The stamp that was stored. Raises :class:`StoreDamaged`."""
         if not value:
             return cls()
         try:
@@ -139,7 +141,7 @@ class Stamp:
             raise StoreDamaged(f"a stamp in the store cannot be read ({error!r}); restore it from a backup") from error
 
     def cells(self) -> list[str]:
-        """The names of the cells in which the write lies."""
+        """The names of the cells of a write that is not in its place yet."""
         return [f"{UNSEEN}{self.write},{part:04d}" for part in range(self.unseen)]
 
 
@@ -148,7 +150,7 @@ class CellsBook(Book):
 
     Args:
         cells: the store.
-        name: of the book there.
+        name: the name of the book there.
         piecemeal: whether documents may come true one before the other.
     """
 
@@ -160,11 +162,11 @@ class CellsBook(Book):
         self._seen: tuple[int, Stamp] | None = None
         self._unknown: deque[str] = deque(maxlen=UNKNOWN_KEPT)
         self._read: tuple[Stamp, dict[str, bytes]] | None = None
-        # Cells that belonged to nothing as of a mark. Of another one it is not known any more.
+        # Cells that belonged to nothing as of a mark. For another mark that is not known.
         self._left: tuple[int, frozenset[str]] = 0, frozenset()
 
     async def look(self) -> tuple[int, int]:
-        """Mark and number. Raises :class:`StoreError`."""
+        """The mark and the number. Raises :class:`StoreError`."""
         mark, stamp = await self._cells.look(self._name)
         return mark, Stamp.decode(stamp).number
 
@@ -185,12 +187,12 @@ class CellsBook(Book):
                 cells[name] = value
         documents, used = _documents(cells)
         self._seen = snapshot.mark, stamp
-        # What was broken off left them, or a document that was longer; the next write takes them away.
+        # A broken-off write has left them, or a document that was longer before; the next write deletes them.
         self._left = snapshot.mark, frozenset(snapshot.cells.keys() - used - set(stamp.cells()))
         return Stored(stamp.number, documents)
 
     async def _snapshot(self) -> Snapshot:
-        """Everything; what was read before and has not been changed since is not fetched again."""
+        """All cells; those that were read before and have not been changed since are not fetched again."""
         if self._read is not None:
             earlier, cells = self._read
             mark, value = await self._cells.look(self._name)
@@ -206,7 +208,7 @@ class CellsBook(Book):
         return await self._cells.fetch(self._name)
 
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
-        """As :meth:`topom.store.Book.write`; StoreError also where an earlier write of its own has come true since."""
+        """As :meth:`topom.store.Book.write`; StoreError also if an earlier write of its own has come true since."""
         async with self._lock:
             for _ in range(TRIES):
                 mark, stamp = await self._made_from(expected)
@@ -245,7 +247,7 @@ class CellsBook(Book):
         if stamp.unseen:
             mark = await self._put_in_place(mark, stamp)
         left = self._left[1] - cells.keys() if self._left[0] == mark else frozenset()
-        # bounded: what finds no room stays until the next write.
+        # bounded: cells for which there is no room stay until the next write.
         cells |= dict.fromkeys(sorted(left)[: max(0, self._cells.most_cells - len(cells))])
         mine = stamp.following(mine.number, mine.write, cells)
         transactions = list(self._fitting(cells))
@@ -271,7 +273,7 @@ class CellsBook(Book):
         return mark
 
     def _fitting(self, cells: Mapping[str, bytes | None]) -> Iterator[dict[str, bytes | None]]:
-        """The cells in transactions, one at least."""
+        """The cells in transactions, at least one."""
         part: dict[str, bytes | None] = {}
         size = 0
         for name, value in cells.items():
@@ -285,7 +287,7 @@ class CellsBook(Book):
 
 
 def _cells(documents: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-    """The cells of documents. The first of each says how many there are: what follows them belongs to nothing."""
+    """The cells of documents. The first cell of each says how many there are; cells beyond these belong to nothing."""
     cells: dict[str, bytes | None] = {}
     for document, value in documents.items():
         name = quote(document, safe="")
@@ -299,7 +301,7 @@ def _cells(documents: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
 
 
 def _documents(cells: Mapping[str, bytes]) -> tuple[dict[str, bytes], set[str]]:
-    """The documents in cells, and the names of the cells that they are in."""
+    """The documents in cells, and the names of the cells in which they are."""
     documents: dict[str, bytes] = {}
     used: set[str] = set()
     for cell, value in cells.items():
@@ -317,7 +319,7 @@ def _documents(cells: Mapping[str, bytes]) -> tuple[dict[str, bytes], set[str]]:
 
 
 def _to_unseen(stamp: Stamp, cells: Mapping[str, bytes | None]) -> tuple[Stamp, dict[str, bytes | None]]:
-    """The stamp of a write that lies in cells of its own, and those."""
+    """The stamp of a write that is put in cells of its own first, and those cells."""
     encoded = {name: None if value is None else base64.b64encode(value).decode() for name, value in cells.items()}
     value = json.dumps(encoded, separators=(",", ":")).encode()
     parts = [value[at : at + CELL_BYTES] for at in range(0, len(value), CELL_BYTES)]

@@ -7,7 +7,7 @@
 | ``PREFIX/leader`` | who leads, as long as its lease holds |
 
 The mark of a book is the revision in which etcd last changed its stamp; the term of a leader is the revision in which
-it was elected. Reads are linearizable, and of one revision however many calls they take.
+it was elected. Reads are linearizable, and of one revision, however many calls they take.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from topom.store.lease import RELEASE_SECONDS, Lease, LeaseGone, clock
 from topom.store.shared import LOOK_SECONDS, SharedStore, announced, announcement
 
 PAGE_KEYS = 200
-"""Keys that are read with one call."""
+"""How many keys one call reads."""
 FETCH_TRIES = 5
-"""For a read that etcd is compacted in the midst of."""
+"""How often a read is tried if etcd is compacted meanwhile."""
 
 
 class EtcdCells:
@@ -66,7 +66,7 @@ class EtcdCells:
                 "kv/range",
                 {
                     "key": encode(start),
-                    "range_end": encode(folder[:-1] + b"0"),  # what follows on the slash
+                    "range_end": encode(folder[:-1] + b"0"),  # the byte after the slash
                     "limit": str(PAGE_KEYS),
                     "revision": revision,
                 },
@@ -80,7 +80,7 @@ class EtcdCells:
             start += b"\0"
 
     async def fetch_some(self, book: str, mark: int, names: Collection[str]) -> Mapping[str, bytes]:
-        # The mark is the revision of the stamp's last change; what came with it is there as of that revision.
+        # The mark is the revision of the stamp's last change; the cells of that write are there as of that revision.
         cells: dict[str, bytes] = {}
         wanted = sorted(names)
         for at in range(0, len(wanted), self.most_cells):
@@ -103,7 +103,7 @@ class EtcdCells:
         operations = [self._operation(book, name, value) for name, value in cells.items()]
         if stamp is not None:
             operations.append({"request_put": {"key": key, "value": encode(stamp)}})
-        # epochs: the write counts only if nobody has written since it was made.
+        # epochs: the write counts only if no other write came since it was made.
         compare = {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": str(mark)}
         answer = await self._gateway.change("kv/txn", {"compare": [compare], "success": operations})
         if not answer.get("succeeded"):
@@ -142,7 +142,7 @@ class EtcdStore(SharedStore):
         await self._gateway.close()
 
     async def _ask_leader(self) -> tuple[Leader | None, int]:
-        """Who leads, and the revision as of which that was so."""
+        """The leader, and the revision as of which it led."""
         answer = await self._gateway.ask("kv/range", {"key": encode(self._leader_key)})
         revision = int(answer["header"]["revision"])
         for entry in answer.get("kvs", []):
@@ -157,11 +157,11 @@ class EtcdStore(SharedStore):
                 if lease is not None:
                     return lease
             else:
-                # A server that is cut off from the others would never tell.
+                # A server that is cut off from the others never tells, so look again now and then.
                 await self._gateway.wait(self._leader_key, revision + 1, min(lease_seconds / 2, LOOK_SECONDS))
 
     async def _take(self, value: bytes, instance: str, url: str, lease_seconds: float) -> Lease | None:
-        """Become the leader if there is none; None if there is."""
+        """Become the leader if there is none; None if there is one."""
         granted = clock()
         answer = await self._gateway.change("lease/grant", {"TTL": str(math.ceil(lease_seconds))})
         number = str(answer["ID"])
@@ -170,7 +170,7 @@ class EtcdStore(SharedStore):
             term = await self._put_leader(value, number)
         finally:
             if not term:
-                # Also what failed or was cancelled may have made us the leader.
+                # A call that failed or was cancelled may also have made us the leader.
                 with contextlib.suppress(StoreError, TimeoutError):
                     async with asyncio.timeout(RELEASE_SECONDS):
                         await self._revoke(number)
@@ -181,7 +181,7 @@ class EtcdStore(SharedStore):
             answer = await self._gateway.ask("lease/keepalive", {"ID": number})
             if int(answer.get("TTL", 0)) <= 0:
                 raise LeaseGone("etcd has ended the lease")
-            # A server that led etcd once may still believe it does, and renew: what most of them say counts.
+            # A server that once led etcd may still believe that it does, and renew: the word of most servers counts.
             now, _ = await self._ask_leader()
             if now is None or now.term != term:
                 raise LeaseGone("the leader's key in etcd is another's, or gone")
@@ -189,7 +189,7 @@ class EtcdStore(SharedStore):
         return Lease(Leader(instance, url, term), lease_seconds, granted, renew, lambda: self._revoke(number))
 
     async def _put_leader(self, value: bytes, lease: str) -> int:
-        """The term, or 0 where another leads."""
+        """The term, or 0 if another topom leads."""
         key = encode(self._leader_key)
         try:
             answer = await self._gateway.change(

@@ -1,7 +1,7 @@
-"""etcd's API over HTTP and JSON, at any of several servers, with one time limit a call.
+"""etcd's API over HTTP and JSON, at any of several servers, with one time limit for each call.
 
-A request that does not change anything, or may be made twice, goes on to the next server when one fails. One that does
-is sent once: only when no connection came about, or the server refused it for who we are, is it tried again.
+If a server fails, a request that changes nothing, or may be made twice, goes to the next server. A request that changes
+something is sent once. It is tried again only if there was no connection, or if the server refused our identity.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from topom.store import StoreError
 
 _UNAUTHENTICATED = 16
 _LOGINS = 2
-"""How often a call logs in, at most: the server may have forgotten us."""
+"""How often a call logs in at most: the server may have forgotten us."""
 
 
 class NotFound(StoreError):
@@ -28,17 +28,17 @@ class NotFound(StoreError):
 
 
 class Compacted(StoreError):
-    """etcd has forgotten what was at that revision."""
+    """etcd has forgotten the data of that revision."""
 
 
 class EtcdGateway:
     """A client of the servers at ``urls``.
 
     Args:
-        urls: ``http://host:port`` of each server, or ``https://``.
+        urls: ``http://host:port`` or ``https://host:port`` of each server.
         user, password: "" for none.
-        tls: what is trusted and shown; None for connections in the clear.
-        seconds: how long a call may take, all its tries together.
+        tls: the authorities and certificate to use; None for connections in the clear.
+        seconds: how long a call may take with all its tries.
 
     Raises:
         TlsError: the files cannot be used.
@@ -50,7 +50,7 @@ class EtcdGateway:
         self._password = password
         self._seconds = seconds
         self._token = ""
-        self._at = 0  # the server that is asked first
+        self._at = 0  # the server to ask first
         self._certificates: Certificates | None = None
         if tls is not None:
             files = tls.authorities, tls.certificate, tls.key
@@ -60,15 +60,15 @@ class EtcdGateway:
         self._old: list[httpx.AsyncClient] = []
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A call that may be made twice. Raises :class:`StoreError`."""
+        """Make a call that may be made twice. Raises :class:`StoreError`."""
         return await self._call(path, body, repeatable=True)
 
     async def change(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A call that is made once. Raises :class:`StoreError`: its outcome is unknown."""
+        """Make a call that must be made once. Raises :class:`StoreError`: its outcome is unknown."""
         return await self._call(path, body, repeatable=False)
 
     async def events(self, key: bytes, revision: int) -> AsyncGenerator[None]:
-        """Yields whenever ``key`` was changed, from ``revision`` on; ends when the server does not tell any more."""
+        """Yields each time ``key`` was changed, from ``revision`` on; ends when the server tells nothing more."""
         request = {"create_request": {"key": encode(key), "start_revision": str(revision)}}
         at = self._at
         try:
@@ -85,7 +85,7 @@ class EtcdGateway:
             self._pass_over(at)
 
     async def wait(self, key: bytes, revision: int, seconds: float) -> None:
-        """Wait until ``key`` may have been changed, from ``revision`` on; ``seconds`` at most. Never raises."""
+        """Wait until ``key`` may have been changed, from ``revision`` on; at most ``seconds``. Never raises."""
         try:
             async with asyncio.timeout(seconds), aclosing(self.events(key, revision)) as events:
                 async for _ in events:
@@ -94,7 +94,7 @@ class EtcdGateway:
             return
 
     async def close(self) -> None:
-        """Let go of the connections. Never raises."""
+        """Close the connections. Never raises."""
         clients, self._client, self._old = [*self._old, self._client], None, []
         for client in clients:
             if client is not None:
@@ -104,13 +104,13 @@ class EtcdGateway:
         context = self._certificates.context if self._certificates is not None else None
         if self._client is None or context is not self._context:
             if self._client is not None:
-                # What goes on over it ends by itself. bounded: certificates are renewed seldom.
+                # Calls that it still has end by themselves. bounded: certificates are renewed seldom.
                 self._old.append(self._client)
-            # Nothing in the environment says how etcd is reached.
+            # trust_env: no variable of the environment says how to reach etcd.
             self._client = httpx.AsyncClient(
                 verify=context if context is not None else False,
                 trust_env=False,
-                # Of the connection alone: that there was none is known, and what was to be sent may go elsewhere.
+                # Only for the connection: if there was none, nothing was sent, and the call may go to another server.
                 timeout=httpx.Timeout(None, connect=self._seconds / (len(self._urls) + 1)),
             )
             self._context = context
@@ -120,7 +120,7 @@ class EtcdGateway:
         return {"Authorization": self._token} if self._token else {}
 
     def _pass_over(self, at: int) -> None:
-        """The next call begins with another server than this one."""
+        """Let the next call begin with another server than this one."""
         if self._at == at:
             self._at = (at + 1) % len(self._urls)
 
@@ -138,7 +138,7 @@ class EtcdGateway:
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 failures.append(f"{self._urls[at]}: no connection ({self._explained(error)})")
                 self._pass_over(at)
-            except (httpx.HTTPError, OSError, _Failed) as error:  # httpx lets some of the errors of TLS pass
+            except (httpx.HTTPError, OSError, _Failed) as error:  # httpx lets some errors of TLS through
                 failures.append(f"{self._urls[at]}: {str(error) or 'no answer in time'}")
                 self._pass_over(at)
                 if not repeatable:
@@ -150,7 +150,7 @@ class EtcdGateway:
 
     def _explained(self, error: Exception) -> str:
         text = str(error) or "it ended at once"
-        # What answers in the clear, or hangs up on a greeting in TLS, does not say why.
+        # A server that answers in the clear, or hangs up on a greeting in TLS, does not say why.
         in_the_clear = not str(error) or "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower()
         if self._certificates is None or isinstance(error, httpx.ConnectTimeout) or not in_the_clear:
             return text
@@ -170,7 +170,7 @@ class EtcdGateway:
     async def _post(self, url: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         response = await self._opened().post(f"{url}/v3/{path}", json=body, headers=self._headers())
         try:
-            # A call that is a stream of etcd's ends with its one answer.
+            # A streaming call of etcd ends here with its one answer.
             answer = json.loads(response.text.partition("\n")[0])
         except ValueError:
             text = response.text.strip()
@@ -189,7 +189,7 @@ class EtcdGateway:
 
     def _error(self, url: str, answer: Mapping[str, Any]) -> Exception:
         error = answer.get("error")
-        if isinstance(error, dict):  # of a stream
+        if isinstance(error, dict):  # the error of a streaming call
             answer = error
         message = str(answer.get("message") or error or "no reason given")
         code = answer.get("code", answer.get("grpc_code"))
@@ -211,18 +211,18 @@ class EtcdGateway:
 
 
 class _Failed(Exception):
-    """A server did not do it; another one might."""
+    """A server did not do the call; another one might."""
 
 
 class _Unauthenticated(Exception):
-    """Refused: the token is no good any more."""
+    """The server refused the token."""
 
 
 def encode(value: bytes) -> str:
-    """Bytes as they stand in JSON."""
+    """Bytes as text for JSON."""
     return base64.b64encode(value).decode()
 
 
 def decode(value: str) -> bytes:
-    """What :func:`encode` took."""
+    """The bytes that :func:`encode` took."""
     return base64.b64decode(value)

@@ -1,8 +1,8 @@
-"""Calls that block, on a thread of their own, each with a limit in time.
+"""Runs blocking calls on a thread of their own, each with a time limit.
 
-A disk may take a call and never come back. The thread is lost to that call then, and nobody else: the caller is told
-after the limit, whoever comes meanwhile at once, and when the disk comes back all goes on. The process can end all the
-while, for the thread keeps nobody.
+A disk may take a call and never come back. Then only the thread hangs in that call. Its caller gets an error after the
+limit, later callers get one at once, and when the disk is back all goes on. The process can end at any time, for the
+thread does not keep it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Hangs(Exception):
-    """The call did not come back in time, or one before it still has not. What it does may be done yet."""
+    """The call did not come back in time, or an earlier one still has not. The call may still take effect."""
 
 
 class OneThread:
@@ -35,7 +35,9 @@ class OneThread:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What ``call`` comes to, run after those before it. Raises :class:`Hangs`, and what ``call`` raises."""
+        """The result of ``call``, which runs after the calls before it. Raises :class:`Hangs`, and what ``call``
+        raises.
+        """
         async with self._turn:
             if self._hung is not None and not self._hung.done():
                 raise Hangs(f"an earlier call has not come back; each may take {self._seconds():g} s")
@@ -48,7 +50,7 @@ class OneThread:
                     settle = partial(_settle, done, call(), None)
                 except BaseException as error:
                     settle = partial(_settle, done, None, error)
-                with suppress(RuntimeError):  # topom has ended meanwhile
+                with suppress(RuntimeError):  # topom has ended
                     loop.call_soon_threadsafe(settle)
 
             self._calls.put(work)
@@ -57,12 +59,12 @@ class OneThread:
                     return await asyncio.shield(done)
             except TimeoutError:
                 if done.done():
-                    raise  # what the call itself came to
+                    raise  # the call itself raised it
                 self._hung = done
                 raise Hangs(f"a call did not come back within {self._seconds():g} s") from None
 
     def end(self) -> None:
-        """The thread ends after the calls that it has."""
+        """End the thread after the calls that it has."""
         self._calls.put(None)
 
     def _work(self) -> None:
@@ -80,4 +82,4 @@ def _settle(done: asyncio.Future[Any], outcome: object, error: BaseException | N
 
 def _heard(done: asyncio.Future[Any]) -> None:
     if not done.cancelled():
-        done.exception()  # nobody waits for it any more
+        done.exception()  # perhaps nothing waits for it now

@@ -1,8 +1,8 @@
-"""Dataclasses from the store's documents, which a topom of another version may have written.
+"""Makes dataclasses from the store's documents, which a topom of another version may have written.
 
-While topoms are exchanged for newer ones, one of each version reads what the other wrote. Fields that this version does
-not know are passed over, fields that the other one did not have take their defaults. What a field holds is checked by
-its type: nothing is built upon what is odd.
+During an upgrade, topoms of two versions read what the other has written. Fields that this version does not know are
+passed over; fields that the other version did not have take their defaults. The value of each field is checked against
+its type, so that topom does not go by an odd value.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Kind = TypeVar("Kind")
 
 
 def made(kind: type[Kind], raw: Mapping[str, Any]) -> Kind:
-    """A ``kind`` of those fields in ``raw`` that it has.
+    """A ``kind`` with those fields of ``raw`` that it has.
 
     Raises:
-        ValueError: one without a default is missing, or holds what it cannot.
+        ValueError: a field without a default is missing, or a value has the wrong type.
     """
     found: Kind = _adapter(cast(Hashable, kind)).validate_python(raw)
     return found

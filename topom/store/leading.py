@@ -1,29 +1,31 @@
-"""What a topom may do while it leads, and what keeps one that led from doing harm.
+"""What a topom may do while it leads, and what keeps a former leader from doing harm.
 
-Of several topoms over one store one leads, for a *term*: it holds a lease there. A process may be paused between any
-two lines, for longer than its lease, and go on as if nothing had been. So what follows from having led is bounded in
-these ways, none of which asks the late one to notice anything in time, but the first:
+Of several topoms over one store one leads for a *term*: it holds a lease there. A process may be paused between any two
+lines, for longer than its lease, and then go on as if nothing had happened. So the harm that a late leader can do is
+bounded in these ways. Only the first one needs the late leader to notice anything in time:
 
-- Before each write, and before each act on a server, it looks at its clock (:class:`LedStore`,
+- Before each write, and before each act on a server, a topom looks at its clock (:class:`LedStore`,
   :meth:`topom.term.service.Topom.leads`). That leaves the instant between the look and the act.
-- **epochs**: whoever comes to lead writes to the store first. Every later write of the state by the one before is
-  refused, and by that every step of every batch, every new member and every fence, for each is stored before it is
-  done.
-- A proxy holds one control stream, and refuses tables older than its own: what a late leader still says to proxies
-  are tables that it stored while it led, older than those of its successor.
-- A migrator has each server note its term before it does anything there, and is turned away where a later one is noted;
-  the connections of those of earlier terms are ended (:mod:`migrator.terms`). So a late migrator can move no key,
-  whichever way it went, and take no permit back from its successor.
-- A late fence concerns a proxy whose fence is stored, which its successor therefore puts up as well. A fenced instance
-  never comes back under the same id, so it does not matter when that happens, nor how often.
-- A late ``REPLICAOF`` can make a server a replica that its successor has made, or left, the master. Nobody can write to
-  the group then, for proxies send to whom the table names, and what only that server had is lost if it is given a copy
-  of the other. The successor heals that: a change of masters stays stored until all of the group's servers follow the
-  master, and until then the table's master is made a master again (:mod:`topom.masters.followers`). A late
-  ``REPLICAOF NO ONE`` makes a second master that no table names, so nobody writes to it; it is made a replica again.
-- What is checked before slots move (:mod:`migrator.checks`) writes a key of its own, which expires within seconds.
-- A late answer to a proxy's heartbeat counts from when the proxy sent that, and the look at the clock came after; so it
-  allows the proxy nothing beyond what its successor waits for (:mod:`topom.proxies.standdown`).
+- **epochs**: a new leader first writes to the store. From then on the store refuses every write of the state by the
+  former leader. So it also refuses every step of every batch, every new member and every fence, for each is stored
+  before it is done.
+- A proxy holds one control stream, and refuses tables that are older than its own. A late leader can only send proxies
+  tables that it stored while it led, and these are older than those of its successor.
+- A migrator lets each server note its term before it does anything there. A server that has noted a later term turns it
+  away, and the connections of migrators of earlier terms are ended (:mod:`migrator.terms`). So a late migrator can move
+  no key either way, and cannot take back a permit from its successor.
+- A late fence concerns a proxy whose fence is stored, so the successor puts it up, too. A fenced instance never comes
+  back under the same id, so it does not matter when that happens, or how often.
+- A late ``REPLICAOF`` can make a server a replica although the successor has made it, or left it, the master. Then no
+  client can write to the group, for proxies send to the master that the table names. What only that server had is lost
+  if it is filled from the other. The successor heals that: a change of masters stays stored until all of the group's
+  servers follow the master, and until then the successor makes the table's master a master again
+  (:mod:`topom.masters.followers`). A late ``REPLICAOF NO ONE`` makes a second master that no table names, so no proxy
+  writes to it; the successor makes it a replica again.
+- The check before slots move (:mod:`migrator.checks`) writes a trial key, which expires within seconds.
+- A late answer to a proxy's heartbeat counts from when the proxy sent the heartbeat, and the leader looked at its clock
+  after that. So it allows the proxy no more than the time for which the successor waits
+  (:mod:`topom.proxies.standdown`).
 - Sizes that a late leader stores say when they were measured.
 """
 
@@ -53,9 +55,9 @@ class _LedBook(Book):
 
 
 class LedStore(Store):
-    """A store as one term sees it: reads go through, writes only while ``leads`` says so. It opens and closes nothing.
+    """A store as one term sees it: reads pass always, writes only while ``leads`` is true. It opens and closes nothing.
 
-    Writes raise :class:`~topom.errors.NotLeading` when it does not.
+    Otherwise writes raise :class:`~topom.errors.NotLeading`.
     """
 
     def __init__(self, store: Store, leads: Callable[[], bool]) -> None:

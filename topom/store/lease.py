@@ -1,7 +1,7 @@
-"""The leader's lease: renewed all the time, and given up by our own clock before the store gives it to another.
+"""The leader's lease: renewed all the time, and given up by our own clock before the store gives it to another topom.
 
-The clock is one that goes on while the machine sleeps, and the time counts from when a renewal was *asked for*, which
-is before the store granted it. Whatever pauses, ours ends first.
+The clock goes on while the machine sleeps. The time counts from when this process *asked* for a renewal, which is
+before the store granted it. So whatever pauses, the lease ends here first.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from topom.store import Leader, StoreError
 log = structlog.get_logger(__name__)
 
 RENEWALS = 3
-"""Renewals in the time of one lease."""
+"""How many renewals there are in the time of one lease."""
 RELEASE_SECONDS = 2.0
-"""How long the store may take to hear that a lease is given up; after that it ends by itself there."""
+"""How long the store may take to hear that a lease is given up. After that the lease ends there by itself."""
 
 
 class LeaseGone(StoreError):
-    """The store says that the lease is no more."""
+    """The store says that the lease is gone."""
 
 
 def clock() -> float:
-    """Seconds that only grow, also while the machine sleeps where the system can say so."""
+    """Seconds that only grow, also while the machine sleeps, if the system has such a clock."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -36,11 +36,11 @@ class Lease:
     """A :class:`~topom.store.Leadership` with a lease at a store.
 
     Args:
-        leader: what was announced.
+        leader: what it announced.
         seconds: how long the lease holds after a renewal.
-        granted: when that which the store has confirmed last was asked for, by :func:`clock`.
+        granted: when this process asked for the lease that the store has confirmed, by :func:`clock`.
         renew: asks the store for another term; raises :class:`LeaseGone` or another :class:`StoreError`.
-        release: tells the store that the lease is not needed any more; raises :class:`StoreError`.
+        release: tells the store that the lease is not needed; raises :class:`StoreError`.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Lease:
         self._releasing: asyncio.Task[None] | None = None
 
     def valid(self) -> bool:
-        """Whether it still holds, by the clock as it is now; sets ``lost`` if it does not."""
+        """Whether it still holds, by the clock now; sets ``lost`` if it does not."""
         if not self.lost.is_set() and clock() >= self._until:
             self._lose("it was not renewed in time")
         return not self.lost.is_set()
 
     def end(self) -> None:
-        """The store's client has learnt that the lease is gone."""
+        """Note that the lease is gone, as the store's client has learnt."""
         self._lose("the store has ended it")
 
     async def resign(self) -> None:
-        """Tell the store, within :data:`RELEASE_SECONDS`. Never raises."""
+        """Give up the lease, and tell the store within :data:`RELEASE_SECONDS`. Never raises."""
         self._lose("resigned")
         self._keeping.cancel()
         assert self._releasing is not None
@@ -82,7 +82,7 @@ class Lease:
         if not self.lost.is_set():
             self.lost.set()
             log.info("lease_ended", term=self.leader.term, reason=reason)
-            # Others need not wait for it to end by itself.
+            # Then others need not wait until it ends by itself.
             self._releasing = asyncio.create_task(self._let_go())
 
     def _kept(self, keeping: asyncio.Task[None]) -> None:

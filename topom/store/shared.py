@@ -1,4 +1,4 @@
-"""What stores that several topoms share have in common: books for documents and sizes, and elections."""
+"""What all stores have in common that several topoms can share: books for documents and sizes, and elections."""
 
 import asyncio
 import json
@@ -15,9 +15,9 @@ log = structlog.get_logger(__name__)
 
 FIRST_WAIT_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 1.0
-"""Before the store is tried again in a watch or a campaign."""
+"""Seconds before the store is tried again in a watch or a campaign."""
 LOOK_SECONDS = 2.0
-"""Between two looks at what a watch should have told."""
+"""Seconds between two looks at what a watch should have told."""
 
 
 class SharedStore(Store):
@@ -42,10 +42,10 @@ class SharedStore(Store):
             mark, stored = await self._state.look()
             if stored != version or loop.time() >= end:
                 return stored
-            if mark == for_nothing:  # whoever was to tell us has gone away
+            if mark == for_nothing:  # the server that should tell us is gone
                 await asyncio.sleep(min(max(0.0, end - loop.time()), backoff.next()))
             began = loop.time()
-            # A server that stands still, or is cut off from the others, tells nothing.
+            # A server that hangs, or is cut off from the others, tells nothing.
             await self._changed(mark, max(0.0, min(end - began, LOOK_SECONDS)))
             for_nothing = mark if loop.time() - began < FIRST_WAIT_SECONDS else None
 
@@ -72,24 +72,24 @@ class SharedStore(Store):
 
     @abstractmethod
     async def _changed(self, mark: int, seconds: float) -> None:
-        """Wait until the documents' mark may be another than ``mark``, ``seconds`` at most. Never raises."""
+        """Wait until the documents' mark may be another than ``mark``, at most ``seconds``. Never raises."""
 
     @abstractmethod
     async def _stand(self, instance: str, url: str, lease_seconds: float) -> Lease:
-        """Wait until this instance leads. Raises :class:`StoreError`, and stands for nothing any more then."""
+        """Wait until this instance leads. Raises :class:`StoreError`; then the instance is not a candidate."""
 
     @abstractmethod
     async def _disconnect(self) -> None:
-        """Let go of the store. Never raises."""
+        """Close the connection to the store. Never raises."""
 
 
 def announcement(instance: str, url: str) -> bytes:
-    """What a leader, or who wants to be one, puts into the store."""
+    """What a leader, or a candidate, puts into the store."""
     return json.dumps({"instance": instance, "url": url}).encode()
 
 
 def announced(value: bytes, term: int) -> Leader:
-    """Who that is. Raises :class:`StoreDamaged`."""
+    """The leader that an announcement names. Raises :class:`StoreDamaged`."""
     try:
         stored = json.loads(value)
         return Leader(str(stored["instance"]), str(stored["url"]), term)

@@ -1,13 +1,14 @@
 """The embedded store: one SQLite file for a topom that runs alone.
 
-Write-ahead log and ``synchronous=FULL``: a write that returned is on the disk. SQLite blocks its caller for as
-long as the disk takes, so everything runs on one thread of the store's own, off the event loop.
+The file has a write-ahead log and ``synchronous=FULL``: a write that returned is on the disk. SQLite blocks its caller
+for as long as the disk takes, so everything runs on one thread of the store's own, off the event loop.
 
-**bounded**: a call has :data:`CALL_SECONDS`. After that the store fails until the disk is back
-(:mod:`topom.store.hanging`): nothing can be changed meanwhile, proxies serve on, and of the write that hung it is found
-out then whether it is there.
+**bounded**: a call may take :data:`CALL_SECONDS`. After that the store fails until the disk is back
+(:mod:`topom.store.hanging`). Meanwhile nothing can be changed, and proxies serve on. Once the disk is back, topom finds
+out whether the write that hung is in the store.
 
-It is not shared: the lock of the data folder (:mod:`topom.server`) is the lease, so whoever has the store leads.
+The store is not shared. The lock of the data folder (:mod:`topom.server`) takes the place of a lease, so the topom that
+has the store leads.
 """
 
 import asyncio
@@ -35,32 +36,32 @@ CREATE TABLE IF NOT EXISTS sizes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WI
 INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
 _VERSIONS = {STATE: "version", SIZES: "revision"}
-"""The table, and its column, that has the version of a book."""
+"""For each book the table that has its version; the table's column has the same name."""
 CALL_SECONDS = 10.0
-"""How long any call may take; longer than one that waits for another process's lock."""
+"""How long any call may take. That is longer than a statement waits for another process's lock."""
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock on the file (a backup, a shell)."""
 WATCH_SECONDS = 0.05
-"""Between two looks at the version, by :meth:`SqliteStore.watch`."""
+"""Seconds between two looks at the version in :meth:`SqliteStore.watch`."""
 
 
 class AloneLeadership:
-    """The place of a topom that has its store to itself: it is never lost."""
+    """The place of a topom that does not share its store: it is never lost."""
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
         self.lost = asyncio.Event()
 
     def valid(self) -> bool:
-        """It is, always."""
+        """Always true."""
         return True
 
     async def resign(self) -> None:
-        """Nobody else could take the place."""
+        """Do nothing: no other topom could take the place."""
 
 
 class SqliteStore(Store):
-    """A :class:`~topom.store.Store` in the file ``path``, which is made when it is missing."""
+    """A :class:`~topom.store.Store` in the file ``path``, which is made if it is missing."""
 
     shared = False
 
@@ -106,7 +107,7 @@ class SqliteStore(Store):
         self._thread.end()
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What ``work`` comes to on the store's thread. Raises :class:`StoreError`."""
+        """The result of ``work`` on the store's thread. Raises :class:`StoreError`."""
 
         def guarded() -> T:
             try:
@@ -143,7 +144,7 @@ class SqliteStore(Store):
 
 
 class _SqliteBook(Book):
-    """The table of its name has the documents, that of :data:`_VERSIONS` the version."""
+    """One book. The table of its name has the documents, the table that :data:`_VERSIONS` names has the version."""
 
     def __init__(self, store: SqliteStore, name: str) -> None:
         self._store = store
@@ -170,7 +171,7 @@ class _SqliteBook(Book):
         self, connection: sqlite3.Connection, expected: int, version: int, documents: Mapping[str, bytes | None]
     ) -> None:
         with _transaction(connection):
-            # epochs: the write counts only if nobody has written since it was made.
+            # epochs: the write counts only if no other write came since it was made.
             column = self._version
             changed = connection.execute(f"UPDATE {column} SET {column} = ? WHERE {column} = ?", (version, expected))
             if changed.rowcount != 1:
@@ -186,7 +187,7 @@ class _SqliteBook(Book):
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-    """All of what is done inside is committed, or nothing."""
+    """Commit all that is done inside the ``with`` block, or nothing."""
     connection.execute(begin)
     try:
         yield

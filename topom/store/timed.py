@@ -1,4 +1,4 @@
-"""A store whose calls are timed and counted, for ``/metrics``."""
+"""Times and counts the calls of a store, for ``/metrics``."""
 
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class StoreTimes:
-    """How long a process's calls of its store took, and how many failed."""
+    """How long one process's calls of its store took, and how many failed."""
 
     def __init__(self) -> None:
         self._seconds = Histogram(
@@ -32,7 +32,7 @@ class StoreTimes:
         )
 
     async def timed(self, operation: str, work: Coroutine[Any, Any, Result]) -> Result:
-        """What ``work`` comes to."""
+        """Do ``work``, and time it."""
         with self._seconds.labels(operation).time():
             try:
                 return await work
@@ -44,7 +44,7 @@ class StoreTimes:
                 raise
 
     def collect(self) -> Iterable[Metric]:
-        """As Prometheus has them."""
+        """The metrics for Prometheus."""
         return [*self._seconds.collect(), *self._errors.collect()]
 
 
@@ -65,7 +65,7 @@ class _TimedBook(Book):
 
 
 class TimedStore(Store):
-    """A store as one process uses it. What waits for others (``watch``, ``campaign``) is not timed."""
+    """A store as one process uses it. Calls that wait for others (``watch``, ``campaign``) are not timed."""
 
     def __init__(self, store: Store, times: StoreTimes) -> None:
         self.shared = store.shared

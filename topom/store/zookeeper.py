@@ -7,7 +7,7 @@
 | ``PREFIX/election/c-NUMBER`` | who wants to lead: the least number does; ends with its session |
 
 The mark of a book is its stamp's version; the term of a leader is the transaction that made its node. Reads wait until
-the server has what was written before them (``sync``), and are done again when something was written meanwhile.
+the server has what was written before them (``sync``), and are made again if something was written meanwhile.
 """
 
 import asyncio
@@ -24,14 +24,15 @@ from topom.store.shared import LOOK_SECONDS, SharedStore, announced, announcemen
 from topom.store.zookeeper_session import Bell, Request, ZooKeeperAccess, ZooKeeperSession
 
 WINDOW = 200
-"""Reads that are under way at a time."""
+"""How many reads are under way at a time."""
 FETCH_TRIES = 30
-"""For a read that something is written in the midst of."""
+"""How often a read is tried if something is written meanwhile."""
 APPLY_TRIES = 5
-"""For a write made without knowing which cells are there."""
+"""How often a write is tried if it is not known which cells exist."""
 SESSION_LEASES = 4 / 3
-"""Time-out of the leader's session, in leases. A server tells the one that ends sessions only now and then of whom it
-has heard, and the time-out counts from then: by a quarter of the shortest possible session, at most."""
+"""The time-out of the leader's session, in leases. ZooKeeper's leader ends sessions, and the other servers tell it only
+now and then which sessions they have heard. The time-out counts from then, so it may be up to a quarter of the shortest
+possible session off."""
 
 
 class ZooKeeperCells:
@@ -39,19 +40,19 @@ class ZooKeeperCells:
 
     most_cells = 2_000
     most_bytes = 800_000
-    """A server takes 1 MiB at a time unless it is told otherwise."""
+    """A server takes requests of 1 MiB unless it is told otherwise."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self.session: ZooKeeperSession | None = None
-        self._names: dict[str, set[str]] = {}  # of the cells that are there, as far as we know
+        self._names: dict[str, set[str]] = {}  # the cells that exist, as far as is known
 
     def stamp_path(self, book: str) -> str:
         """The path of a book's stamp."""
         return f"{self._prefix}/{book}/stamp"
 
     async def make(self) -> None:
-        """Make what has to be there before anything is written. Raises :class:`StoreError`."""
+        """Make the nodes that must exist before anything is written. Raises :class:`StoreError`."""
         paths = [f"{self._prefix}/election"]
         for book in BOOKS:
             paths += [f"{self._prefix}/{book}", f"{self._prefix}/{book}/cells", self.stamp_path(book)]
@@ -104,7 +105,7 @@ class ZooKeeperCells:
         return cells
 
     async def _one(self, book: str, name: str) -> bytes | None:
-        """A cell; None if it is not there."""
+        """A cell; None if it does not exist."""
         try:
             value, _ = await self._call(_get(f"{self._prefix}/{book}/cells/{name}"))
         except NoNodeError:
@@ -130,12 +131,12 @@ class ZooKeeperCells:
         for _ in range(APPLY_TRIES):
             if book not in self._names:
                 self._names[book] = set(await self._children(book))
-            there = self._names.pop(book)  # of unknown worth until the outcome is known
+            there = self._names.pop(book)  # not to be relied on until the outcome is known
             outcome = await self._commit(book, mark, stamp, cells, there)
             if isinstance(outcome[0], BadVersionError):
                 raise Mismatch
             if any(isinstance(result, NoNodeError | NodeExistsError) for result in outcome):
-                continue  # nothing was changed, and others have changed which cells are there
+                continue  # nothing was changed; another topom has added or deleted cells
             for result in outcome:
                 if isinstance(result, Exception):
                     raise StoreError(f"ZooKeeper did not take a write to the {book}: {result!r}")
@@ -149,7 +150,7 @@ class ZooKeeperCells:
     ) -> list[Any]:
         def request(client: KazooClient) -> Any:
             transaction = client.transaction()
-            # epochs: the write counts only if nobody has written since it was made.
+            # epochs: the write counts only if no other write came since it was made.
             if stamp is None:
                 transaction.check(self.stamp_path(book), mark)
             else:
@@ -203,7 +204,7 @@ class ZooKeeperStore(SharedStore):
             try:
                 value, stat = await session.call(_get(first))
             except NoNodeError:
-                continue  # bounded: each of these has gone, and the next is younger
+                continue  # bounded: this one is gone, and the next one is younger
             return announced(value, stat.czxid)
         return None
 
@@ -247,7 +248,7 @@ class ZooKeeperStore(SharedStore):
             path = await self._wait_for_turn(session, value, lease_seconds)
 
             async def confirm() -> int:
-                # A write: most servers have to agree that the session goes on.
+                # This is a write, so most servers must agree that the session goes on.
                 try:
                     stat = await session.call(lambda client: client.set_async(path, value))
                 except NoNodeError:
@@ -267,7 +268,7 @@ class ZooKeeperStore(SharedStore):
         return lease
 
     async def _wait_for_turn(self, session: ZooKeeperSession, value: bytes, lease_seconds: float) -> str:
-        """Make a node and wait until it is the first; its path."""
+        """Make a node and wait until it is the first one; gives its path."""
         bell = Bell()
         try:
             path: str = await session.call(

@@ -1,6 +1,6 @@
 """A session with ZooKeeper: kazoo, whose threads are kept apart from the event loop.
 
-Nothing is sent twice: kazoo fails what was under way when a connection breaks, and so does this.
+Nothing is sent twice: if a connection breaks, kazoo fails the requests under way, and so does this module.
 """
 
 import asyncio
@@ -24,24 +24,25 @@ from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
 
-# What kazoo has to say is said by us.
+# This module logs what kazoo would log.
 _SILENT = logging.getLogger("slotferry.kazoo")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 REFUSALS: tuple[type[Exception], ...] = (NoNodeError, NodeExistsError)
-"""What callers reckon with."""
+"""Refusals that callers handle."""
 Request = Callable[[KazooClient], Any]
 """Sends a request, and gives kazoo's promise of the answer."""
 
 
 class ZooKeeperAccess:
-    """How to get in at the servers.
+    """The servers, and how to log in there.
 
     Args:
-        servers: ``host:port`` of each.
-        user, password: of the scheme ``digest``; "" for none. What is made is then this user's alone.
-        tls: what is trusted and shown; None for connections in the clear.
+        servers: ``host:port`` of each server.
+        user, password: for the scheme ``digest``; "" for none. With a user, only that user has rights to the nodes that
+            are made.
+        tls: the authorities and certificate to use; None for connections in the clear.
         seconds: how long a call may take.
 
     Raises:
@@ -51,7 +52,7 @@ class ZooKeeperAccess:
     def __init__(self, servers: Sequence[str], user: str, password: str, tls: ServerTls | None, seconds: float) -> None:
         self.servers = servers
         self.login = [("digest", f"{user}:{password}")] if user else []
-        # Not whoever makes it: that would be all with the same certificate, too.
+        # Not the scheme ``auth``: that would also give rights to all clients with the same certificate.
         self.rights = [make_digest_acl(user, password, all=True)] if user else None
         self.seconds = seconds
         self.certificates: Certificates | None = None
@@ -61,14 +62,14 @@ class ZooKeeperAccess:
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Makes connections: kazoo would trust the system's authorities beside ours, and wait too long for each server."""
+    """Makes connections. kazoo itself would also trust the system's authorities, and wait too long for each server."""
 
     def __init__(self, access: ZooKeeperAccess) -> None:
         super().__init__()
         self._access = access
 
     def create_connection(self, address: tuple[str, int], hostname: str, **_: Any) -> socket.socket:
-        """A connection to a server, in TLS if it has to be."""
+        """A connection to a server, over TLS if that is set."""
         limit = self._access.seconds / len(self._access.servers)
         connection = socket.create_connection(address, limit)
         try:
@@ -82,19 +83,19 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Bell:
-    """Wakes who waits on the loop, from kazoo's threads. As a watch it is one, however often it is set."""
+    """Wakes a task that waits on the loop, from kazoo's threads. It is one watch, however often it is set."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._rung = asyncio.Event()
 
     def ring(self, _: WatchedEvent | None = None) -> None:
-        """To be given to kazoo."""
+        """Ring; kazoo calls it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._rung.set)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it has rung since the last wait ended, ``seconds`` at most."""
+        """Wait until it has rung since the last wait ended, at most ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._rung.wait()
@@ -102,10 +103,10 @@ class Bell:
 
 
 class ZooKeeperSession:
-    """One session. It reconnects by itself, and begins anew when ZooKeeper has ended it.
+    """One session. It reconnects by itself, and begins anew if ZooKeeper has ended it.
 
     Args:
-        timeout: seconds after which ZooKeeper ends a session of which it has not heard.
+        timeout: seconds after which ZooKeeper ends a session that it does not hear.
         lost: called on the loop when the session has ended.
     """
 
@@ -129,7 +130,7 @@ class ZooKeeperSession:
         self._client.start_async()
 
     async def call(self, request: Request) -> Any:
-        """The answer to a request that is sent once at most.
+        """The answer to a request, which is sent at most once.
 
         Raises:
             NoNodeError, NodeExistsError: ZooKeeper refused it.
@@ -141,7 +142,7 @@ class ZooKeeperSession:
         """The answers to requests that are sent one after the other, without waiting. Raises as :meth:`call`."""
         try:
             async with asyncio.timeout(self._access.seconds):
-                # Nothing is left to kazoo's queue, from where it would be sent at any later time.
+                # No request is left in kazoo's queue, which would send it at any later time.
                 await self._connected.wait()
                 answers = [self._answer(request) for request in requests]
                 return await asyncio.gather(*answers)
@@ -152,7 +153,7 @@ class ZooKeeperSession:
             ) from None
 
     async def stop(self) -> None:
-        """End the session, which ZooKeeper is told if it can be, within the time of one call. Never raises."""
+        """End the session, and tell ZooKeeper if that is possible, within the time of one call. Never raises."""
         if self._stopped:
             return
         self._stopped = True
@@ -167,7 +168,7 @@ class ZooKeeperSession:
             finally:
                 done.ring()
 
-        # It may take kazoo longer than it should take us, even to our end.
+        # kazoo may take longer than this call may, even until the process ends.
         threading.Thread(target=stop, name="zookeeper-stop", daemon=True).start()
         await done.wait(self._access.seconds)
 
@@ -207,7 +208,7 @@ class ZooKeeperSession:
 
 
 def explained(error: Exception) -> Exception:
-    """Some refusals (:data:`REFUSALS`) as they are, all else as :class:`StoreError`."""
+    """The refusals in :data:`REFUSALS` as they are, all other errors as :class:`StoreError`."""
     if isinstance(error, NoAuthError):
         return StoreError(
             "ZooKeeper refused: what is under store_prefix is another user's; correct store_user and store_password"
