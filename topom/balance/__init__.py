@@ -1,4 +1,4 @@
-"""Balance: which slots should be in which group, by number or by bytes, and their moves put on their way.
+"""Balance: plans which slots should be in which group, by number or by bytes, and begins their moves.
 
 May import: reasons, errors, periodic, store, cluster, servers, migration, placement.
 
@@ -6,7 +6,7 @@ To change
 
 - a policy, or to add one: :mod:`topom.balance.planners`, pure functions;
 - when a plan is made and begun, and which policy needs sizes: :mod:`~topom.balance.rebalancing`;
-- what is known of the sizes of slots: :mod:`~topom.balance.sizes`; where that is kept: :mod:`~topom.balance.sizebook`,
-  :mod:`~topom.balance.size_records`;
+- what is known of the sizes of slots: :mod:`~topom.balance.sizes`; where that is stored:
+  :mod:`~topom.balance.sizebook`, :mod:`~topom.balance.size_records`;
 - the layout of a cluster that has none: :mod:`~topom.balance.firstlayout`.
 """

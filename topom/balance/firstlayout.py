@@ -1,10 +1,10 @@
-"""The first layout: where no slot ever had a group, all are laid out by themselves once enough groups are there.
+"""The first layout: if no slot ever had a group, topom lays all slots out by itself once there are enough groups.
 
-Each group with a reachable master that holds no keys gets one range of slots, all ranges in one change and as even as
-can be. A master that holds keys holds the layout up: nobody but the operator knows in which slots they should be.
+Each group with a reachable master that holds no keys gets one range of slots. All ranges come in one change and are as
+even as possible. A master that holds keys stops the layout: only the operator knows in which slots they should be.
 
-**one-owner**: no slot was ever assigned, so in every table that a proxy of this product can have they are offline, and
-there is no former owner whom one could still be using. So no proxy has to be waited for.
+**one-owner**: no slot was ever assigned, so all slots are offline in every table that a proxy of this product can have.
+There is no former owner that a proxy could still use, so topom waits for no proxy.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,17 +26,17 @@ from topom.servers.redis_servers import RedisServers
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between two looks at the groups."""
+"""Seconds between two looks at the groups."""
 
 
 def even_ranges(number_of_slots: int, group_ids: Sequence[int]) -> list[Slot]:
-    """Every slot in one of these groups: a range for each, in their order, whose lengths differ by one at most."""
+    """Every slot in one of these groups: one range for each, in their order; the lengths differ by at most one."""
     count = len(group_ids)
     return [Slot(slot, group_ids[slot * count // number_of_slots]) for slot in range(number_of_slots)]
 
 
 class FirstLayout(Loop):
-    """Lays the slots out once ``min_groups`` groups can take them; never if that is 0."""
+    """Lays out the slots once ``min_groups`` groups can take them; never if that is 0."""
 
     name = "first layout"
 
@@ -50,7 +50,7 @@ class FirstLayout(Loop):
     ) -> None:
         """
         Args:
-            require_apart: raises a TopomError if one of these may be another server by a second name.
+            require_apart: raises a TopomError if two of these names may be one server.
             held: as for :class:`topom.periodic.Loop`.
         """
         super().__init__(held)
@@ -60,14 +60,14 @@ class FirstLayout(Loop):
         self._min_groups = min_groups
 
     async def look(self) -> Look:
-        """Look until the slots are laid out, by this or by an operator."""
+        """Lay out the slots if possible; the last look is when they are laid out, by this loop or by an operator."""
         if not self._min_groups or self._ledger.state.assigned:
             return Look(over=True)
         waits_for = await self.lay_out()
         return Look(waits_for or "laid the slots out", LOOK_SECONDS)
 
     async def lay_out(self) -> str:
-        """Lay the slots out if that can be done now; else a sentence about what is missing.
+        """Lay out the slots if that is possible now; else gives a sentence about what is missing.
 
         Raises:
             StoreError, LostPlace: as :meth:`topom.cluster.ledger.Ledger.change`.

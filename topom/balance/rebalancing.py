@@ -1,7 +1,7 @@
-"""Rebalancing: a plan, what it costs, and its moves put on their way.
+"""Rebalancing: makes a plan, says what it costs, and begins its moves.
 
-A plan may take a second, so it is made on a thread, from a table that may change meanwhile. Its moves begin only if
-the table in the ledger is still one that it fits (**epochs**): else it is made anew.
+A plan may take a second, so it is made on a thread, from a table that may change meanwhile. Its moves begin only if the
+plan still fits the table in the ledger (**epochs**). If not, it is made anew.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ from topom.migration.actions import Actions
 log = structlog.get_logger(__name__)
 
 BY_NUMBER = "codis"
-"""The policy that needs nothing but the table."""
+"""The policy that needs only the table."""
 BY_BYTES = "bytes"
 """The policy that needs sizes."""
 TRIES = 5
-"""Plans that are made before it is given up that one still fits when it is done."""
+"""How many plans are made at most until one still fits when it is done."""
 
 
 class TableChanging(Conflict):
-    """Slots were bound for other groups again and again while a plan was made."""
+    """Slots were sent to other groups again and again while a plan was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an operator asks of a plan; the fields are those of :class:`~topom.balance.planners.request.PlanRequest`."""
+    """An operator's wish for a plan; the fields are those of :class:`~topom.balance.planners.request.PlanRequest`."""
 
     policy: str = BY_NUMBER
     tolerance: float = DEFAULT_TOLERANCE
@@ -54,7 +54,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Keys and bytes a second of several moves together; None where that is unknown."""
+    """Keys and bytes per second of several moves together; None if that is unknown."""
 
     keys: float | None
     bytes: float | None
@@ -62,12 +62,12 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan with what it was made from.
+    """A plan, with the data from which it was made.
 
     Attributes:
-        cost: of its moves.
-        rate: of all of them together, that the time is told from.
-        warnings: what of the sizes is to be taken with care, in sentences.
+        cost: the cost of its moves.
+        rate: the rate of all its moves together, which gives the time.
+        warnings: sentences that say which sizes are uncertain.
     """
 
     plan: Plan
@@ -78,11 +78,11 @@ class Planned:
 
 
 class Rebalancing:
-    """Makes plans of one topom's table, one at a time, and begins them.
+    """Makes plans for one topom's table, one at a time, and begins them.
 
     Args:
-        sizes: of slots.
-        actions: know how fast keys move, and the limits of that.
+        sizes: the sizes of slots.
+        actions: knows how fast keys move, and the limits for that.
     """
 
     def __init__(self, ledger: Ledger, sizes: SizeBook, actions: Actions) -> None:
@@ -92,11 +92,11 @@ class Rebalancing:
         self._one_plan = asyncio.Lock()
 
     async def rebalance(self, wish: Wish, dry_run: bool) -> Planned:
-        """Plan, and unless ``dry_run`` put every move on its way.
+        """Plan, and begin every move, unless ``dry_run``.
 
         Raises:
-            NoSizes: by bytes, when the size of no slot is known.
-            TableChanging: no plan fitted any more when it was made; nothing was begun.
+            NoSizes: the plan is by bytes, and the size of no slot is known.
+            TableChanging: no plan still fitted when it was made; nothing was begun.
             UnknownPolicy, InvalidPlanRequest, NoGroup: as :func:`topom.balance.planners.plan`.
         """
         async with self._one_plan:
@@ -119,17 +119,17 @@ class Rebalancing:
         return planned
 
     async def empty(self, groups: frozenset[int]) -> None:
-        """Put the slots that rest in these groups on their way to others: by bytes where sizes are known.
+        """Begin the moves of the slots at rest in these groups to other groups; by bytes if sizes are known.
 
         Raises:
-            NoGroup: no other group could take them.
+            NoGroup: no other group can take them.
             TableChanging: as :meth:`rebalance`.
         """
         wish = Wish(BY_BYTES if self._sizes.known.slots else BY_NUMBER, drain=groups)
         async with self._one_plan:
             for _ in range(TRIES):
                 planned = await self._plan(wish)
-                # The rest of the plan is nobody's wish.
+                # The other moves of the plan are not wanted.
                 moves = tuple(move for move in planned.plan.moves if move.source in groups)
                 if await self._begin(replace(planned, plan=replace(planned.plan, moves=moves)), wish.policy):
                     log.info("groups_are_emptied", groups=sorted(groups), moves=len(moves), policy=wish.policy)
@@ -191,10 +191,10 @@ class Rebalancing:
 
 
 def still_fits(moves: Iterable[Move], planned: SlotTable, now: SlotTable) -> bool:
-    """Whether moves planned from one table are right for a later one.
+    """Whether moves that were planned from one table are right for a later one.
 
-    They are if every slot still comes to rest where it did, the same groups have servers, and what is to move is at
-    rest. So actions that were under way may have gone on.
+    They are if every slot still comes to rest in the same group, the same groups have servers, and the slots to move
+    are at rest. So actions that were under way may have gone on.
     """
     if planned is now:
         return True
@@ -212,15 +212,16 @@ def still_fits(moves: Iterable[Move], planned: SlotTable, now: SlotTable) -> boo
 def rate_of(
     moves: Iterable[Move], keys: Mapping[int, int], speed: PairSpeed | None, settings: MigrationSettings
 ) -> Rate:
-    """How fast moves go together.
+    """How fast several moves go together.
 
     Pairs of groups move side by side, and a group takes part in one batch at a time (:mod:`topom.migration.batches`).
-    So it is the busiest group that sets the time, and all moves together are faster than one pair by all keys over its
-    keys. The limits that are set hold for all together; where nothing was measured yet, they are the rate.
+    So the busiest group sets the time. All moves together are faster than one pair by this factor: all keys, divided by
+    the keys of the busiest group. The configured limits hold for all together. If nothing was measured yet, they are
+    the rate.
 
     Args:
-        keys: by slot.
-        speed: of one pair.
+        keys: the number of keys, by slot.
+        speed: the speed of one pair.
     """
     busy: dict[int, int] = {}
     total = 0

@@ -1,11 +1,11 @@
-"""Which document of the store holds which sizes, and how: JSON, beside the documents of :mod:`topom.cluster.records`.
+"""Which document of the store holds which sizes, as JSON, in a book besides that of :mod:`topom.cluster.records`.
 
 | document | holds |
 |---|---|
 | ``taking`` | how sizes were last taken |
 | ``slots/0000`` | the sizes of slots 0 to 63 as far as they are known, and so on: up to 256 documents |
 
-A slot has ten keys at most, and a key 256 characters, so that no document is larger than a few hundred KB.
+A slot has at most ten keys here, and a key has at most 256 characters. So no document is larger than a few hundred KB.
 """
 
 import json
@@ -39,7 +39,7 @@ def decode(stored: Stored) -> KnownSizes:
 
 
 def differences(old: KnownSizes, new: KnownSizes) -> dict[str, bytes]:
-    """The documents to put so that a store that holds ``old`` holds ``new``, which knows no slot less."""
+    """The documents to put so that a store with ``old`` gets ``new``, which knows all slots that ``old`` knows."""
     documents = {} if new.last is None or new.last == old.last else {"taking": _encode(asdict(new.last))}
     changed = {slot // SLOTS_A_DOCUMENT for slot, size in new.slots.items() if old.slots.get(slot) is not size}
     for number in sorted(changed):

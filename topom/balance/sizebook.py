@@ -1,8 +1,8 @@
-"""Keeps the sizes of slots, over restarts too.
+"""Keeps the sizes of slots, also over restarts.
 
-They are apart from the cluster's state: they are larger, nothing that proxies agree on depends on them, and to lose
-them costs a measurement and nothing else. A slot's size says itself when it was taken, so whatever the store holds is
-true of that time.
+They are apart from the cluster's state: they are larger, nothing on which proxies agree depends on them, and if they
+are lost, a new measurement is all it takes. A slot's size says when it was taken, so what the store holds is always
+true for that time.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ log = structlog.get_logger(__name__)
 
 
 class SizeBook:
-    """The sizes of one product's slots. :meth:`start` before anything else.
+    """The sizes of one product's slots. Call :meth:`start` first.
 
     Args:
-        store: keeps them.
-        number_of_slots: of the product.
-        stale_seconds: how old the size of a slot may be that a plan relies on without a warning.
+        store: where they are kept.
+        number_of_slots: the product's number of slots.
+        stale_seconds: how old the size of a slot may be without a warning in a plan.
         clock: seconds since 1970.
     """
 
@@ -36,14 +36,14 @@ class SizeBook:
         self._number_of_slots = number_of_slots
         self._lock = asyncio.Lock()
         self._version = 0
-        self._unsure = False  # a write failed in a way that leaves open whether it is in the store
+        self._unsure = False  # a write failed, and it is unknown whether it is in the store
         self._known = KnownSizes()
         self._stale_seconds = stale_seconds
         self.clock = clock
 
     @property
     def known(self) -> KnownSizes:
-        """What is stored; it is replaced, never changed."""
+        """The stored sizes; the object is replaced, never changed."""
         return self._known
 
     def freshness(self, state: ClusterState) -> Freshness:
@@ -51,7 +51,7 @@ class SizeBook:
         return freshness(self._known, state.table, state.moved, self.clock(), self._stale_seconds)
 
     async def start(self) -> None:
-        """Read the store. What cannot be read counts as not measured. Raises :class:`~topom.store.StoreError`."""
+        """Read the store. Sizes that cannot be read count as not measured. Raises :class:`~topom.store.StoreError`."""
         stored = await self._book.read()
         self._version = stored.version
         try:
@@ -62,11 +62,11 @@ class SizeBook:
         self._unsure = False
 
     async def record(self, taking: Taking, measured: Mapping[int, SlotSize]) -> KnownSizes:
-        """Take a measurement in, stored; what is then known (:func:`topom.balance.sizes.with_measurement`).
+        """Store a measurement; gives what is known then (:func:`topom.balance.sizes.with_measurement`).
 
         Raises:
-            InvalidSizes: it cannot be taken; nothing has changed.
-            StoreError: it is not in force.
+            InvalidSizes: it is refused; nothing has changed.
+            StoreError: it could not be stored, and does not count.
         """
         async with self._lock:
             if self._unsure:
@@ -74,7 +74,7 @@ class SizeBook:
             old = self._known
             new = with_measurement(old, taking, measured, self._number_of_slots, self.clock())
             documents = await asyncio.to_thread(size_records.differences, old, new)
-            # Until it is known to be written: whoever is cancelled meanwhile does not know either.
+            # This holds until the write is known to be done, also if this task is cancelled meanwhile.
             self._unsure = True
             try:
                 await self._book.write(self._version, self._version + 1, documents)

@@ -1,7 +1,7 @@
-"""What is known of the sizes of slots: how a measurement changes it, and what has to be said of its age.
+"""What is known of the sizes of slots: how a measurement changes that, and how old the sizes are.
 
 Pure functions and values; :mod:`topom.balance.sizebook` keeps them. A size belongs to a slot and not to a server, so it
-stays true when the slot moves: its keys bring their bytes along. What it does not know is what clients wrote since.
+stays true when the slot moves: its keys bring their bytes along. It does not include what clients have written since.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from slots.table import OFFLINE, SlotTable
 from topom.errors import Conflict, Invalid
 
 MOST_BIGGEST = 10
-"""Biggest keys that are kept of a slot."""
+"""How many of the biggest keys are kept for each slot."""
 CLOCK_SKEW_SECONDS = 300.0
-"""How far a measurement may be ahead of topom's clock."""
+"""How many seconds a measurement may be ahead of topom's clock."""
 HOW_TO_MEASURE = "`slotferry sizing run --topom URL --output DIR` measures them"
 
 
 class InvalidSizes(Invalid):
-    """A measurement that does not hold together, or not with this product."""
+    """A measurement that contradicts itself, or does not fit this product."""
 
 
 class NoSizes(Conflict):
-    """A plan by bytes is asked for, and the size of no slot is known."""
+    """An operator wants a plan by bytes, and the size of no slot is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class BigKey:
-    """One of the biggest keys of a slot: ``key`` as text, ``type`` as TYPE says it, ``bytes`` of memory."""
+    """One of the biggest keys of a slot: ``key`` as text, ``type`` as TYPE gives it, ``bytes`` of memory."""
 
     key: str
     database: int
@@ -41,9 +41,9 @@ class BigKey:
 
 @dataclass(frozen=True, slots=True)
 class SlotSize:
-    """What a slot's keys take: ``bytes`` of memory, their number, the biggest first.
+    """The size of a slot: ``bytes`` of memory, the number of ``keys``, and the ``biggest`` keys, the biggest first.
 
-    ``taken_at`` is when the measurement began that says so, in seconds since 1970, UTC.
+    ``taken_at`` is when the measurement began, in seconds since 1970, UTC.
     """
 
     bytes: int
@@ -60,7 +60,7 @@ class Taking:
         taken_at: when it began, in seconds since 1970, UTC.
         seconds: how long it took.
         complete: whether every server was read to its end.
-        missing: why servers could not be read, by ``host:port``.
+        missing: for each server that could not be read, by ``host:port``, why.
         sampled: the share of the keys that was measured, greater than 0 and up to 1.
     """
 
@@ -73,7 +73,7 @@ class Taking:
 
 @dataclass(frozen=True, slots=True)
 class KnownSizes:
-    """Sizes by slot, those never measured left out, and the last taking; None before the first."""
+    """Sizes by slot, without slots that were never measured, and the last taking; None before the first."""
 
     slots: Mapping[int, SlotSize] = field(default_factory=dict)
     last: Taking | None = None
@@ -84,11 +84,11 @@ def with_measurement(
 ) -> KnownSizes:
     """What is known after a measurement.
 
-    Of a complete one, a slot that is not named has no keys. Of any other, such a slot keeps what was known. A slot
-    that was measured later already keeps that, so measurements may come in any order.
+    If the measurement is complete, a slot that it does not name has no keys. If not, such a slot keeps its size. A slot
+    that was already measured later keeps that size, so measurements may come in any order.
 
     Raises:
-        InvalidSizes: it names a slot that there is not, or was taken in the future.
+        InvalidSizes: it names a slot that does not exist, or was taken in the future.
     """
     wrong = sorted(slot for slot in measured if not 0 <= slot < number_of_slots)
     if wrong:
@@ -112,9 +112,9 @@ def with_measurement(
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """What a group's slots take together; a slot that is moving counts where it is on its way to.
+    """The size of a group's slots together; a slot that is moving counts for the group to which it goes.
 
-    ``bytes`` of memory, and ``keys``, are as far as they are known.
+    ``bytes`` of memory and ``keys`` count as far as they are known.
     """
 
     group_id: int
@@ -124,7 +124,7 @@ class GroupSize:
 
 
 def by_group(known: KnownSizes, table: SlotTable) -> list[GroupSize]:
-    """Totals of every group, by ascending id. Slots without a group, at rest or bound for none, are left out."""
+    """The totals of every group, by ascending id. Slots that rest in no group, or go to none, are left out."""
     totals = {group_id: [0, 0, 0] for group_id in sorted(table.groups)}
     for slot in table.slots:
         total = totals.get(slot.destination_id)
@@ -140,13 +140,13 @@ def by_group(known: KnownSizes, table: SlotTable) -> list[GroupSize]:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What sizes are to be taken with care, slots ascending.
+    """Which sizes are uncertain, by ascending slot.
 
     Attributes:
-        stale: measured longer ago than is allowed.
-        moved: moved after the measurement that knows them had begun.
-        unknown: of groups, and never measured.
-        warnings: all of it in sentences, with what the last taking could not do.
+        stale: slots that were measured longer ago than is allowed.
+        moved: slots that moved after their measurement had begun.
+        unknown: slots that belong to groups and were never measured.
+        warnings: all of this in sentences, and what the last taking could not do.
     """
 
     stale: list[int]
@@ -163,12 +163,12 @@ def freshness(
     Args:
         moved_at: when each slot last came to rest after a move, in seconds since 1970.
         now: seconds since 1970.
-        stale_seconds: age from which sizes are stale.
+        stale_seconds: older sizes are stale.
     """
     owned = [slot.id for slot in table.slots if slot.destination_id != OFFLINE]
     unknown = [slot for slot in owned if slot not in known.slots]
     stale = [slot for slot, size in sorted(known.slots.items()) if now - size.taken_at > stale_seconds]
-    # A measurement that was under way when keys moved may have met them twice or not at all: its beginning counts.
+    # A measurement that was under way when keys moved may have met them twice, or not at all: so its beginning counts.
     moved = sorted(slot for slot, at in moved_at.items() if slot in known.slots and at >= known.slots[slot].taken_at)
     if known.last is None:
         return Freshness([], [], unknown, [f"the sizes of slots are not known; {HOW_TO_MEASURE}"])
@@ -204,7 +204,7 @@ def moment(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them, in the largest unit that fits."""
+    """Seconds as words, in the largest unit that fits."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             count = int(seconds // length)

@@ -1,25 +1,26 @@
 """Groups of equal bytes, or of bytes by their capacity, with as few bytes moved as possible.
 
-1. A group's *share* is its weight's part of all bytes (:mod:`topom.balance.planners.shares`), its *band* the share give
-   or take the tolerance. A slot in an action counts for the group in which it comes to rest, and is not touched.
-2. Of all ways to give the other slots to groups, wanted are those with the least excess, that is bytes outside the
-   bands, summed over all groups; and of those the one that moves the fewest bytes. Groups that are all in their bands
-   give up nothing. As only what is outside the bands counts, groups that stay below theirs, because the bytes they lack
-   are in slots too big to share, are not evened out among each other.
-3. For a few slots that way is found exactly; for more of them by :mod:`topom.balance.planners.packing`: full groups
-   shed what they have too much, groups below their bands draw what they lack, exchanges mend what is left, moves that
-   were not needed are taken back, and others chosen anew, two or three together.
-4. Slots without bytes stay where they are. Those that nobody owns, or of groups to drain, go to the groups with the
+1. A group's *share* is its weight's part of all bytes (:mod:`topom.balance.planners.shares`). Its *band* is the share,
+   plus or minus the tolerance. A slot in an action counts for the group in which it comes to rest, and is not touched.
+2. The *excess* is the number of bytes outside the bands, summed over all groups. Of all ways to give the other slots to
+   groups, the plan wants those with the least excess, and of those the one that moves the fewest bytes. If all groups
+   are in their bands, none gives up anything. Only bytes outside the bands count. So groups that stay below their
+   bands, because the bytes that they lack are in slots too big to share, are not evened out among each other.
+3. For a few slots that way is found exactly. For more slots :mod:`topom.balance.planners.packing` looks for it: full
+   groups shed what they have too much, groups below their bands draw what they lack, exchanges mend the rest, moves
+   that were not needed are taken back, and other moves are chosen anew, two or three together.
+4. Slots without bytes stay where they are. But offline slots, and slots of groups to drain, go to the groups with the
    fewest slots for their weight.
-5. Limits are kept as :mod:`topom.balance.planners.limits` says.
+5. :mod:`topom.balance.planners.limits` says how limits are kept.
 
-No plan that brings every group into its band can move fewer bytes than the larger of two sums over the groups. One is
-of those above their bands: of each the lightest set of its slots that is as much as it is above. The other is of those
-below theirs: what each lacks, and no less than the smallest slot (less what is placed there anyway: slots that nobody
-owns, and of groups to drain). To be within a tenth of that bound is what the tests ask for.
+No plan that brings every group into its band can move fewer bytes than the larger of two sums. The first sum is over
+the groups above their bands: for each, the lightest set of its slots that has at least the bytes above the band. The
+second is over the groups below their bands: for each, the bytes that it lacks, and at least the smallest slot (less
+what is placed there anyway: offline slots, and slots of groups to drain). The tests demand plans within a tenth of that
+bound.
 
-Everything is ordered by group and slot ids before it is looked at, so equal input gives equal plans, in any order. A
-plan that was carried out is followed by one that moves nothing.
+All input is first ordered by group and slot ids, so equal input gives equal plans, in whatever order it comes. After a
+plan was carried out, the next plan moves nothing.
 """
 
 from collections.abc import Sequence
@@ -38,13 +39,13 @@ from topom.balance.planners.shares import band, shares, weights
 from topom.cluster.topology import Move
 
 MOST_REPEATS = 32
-"""So often at most a plan is planned upon, to have nothing left for the next one to do."""
+"""How often at most a plan is improved, so that the next plan has nothing left to do."""
 
 
 def plan(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> Plan:
     """Moves that bring ``groups`` (all with servers, ascending ids) into their bands; at least one is not drained.
 
-    Slots of groups that are not among ``groups`` stay where they are, and are not shared out.
+    Slots of groups that are not in ``groups`` stay where they are, and are not shared out.
     """
     slots = sorted(slots, key=lambda slot: slot.id)
     known = {group.id for group in groups}
@@ -89,7 +90,7 @@ def _pack(
 
 
 def _solve(start: Layout) -> Layout:
-    """The best layout that is found; planning upon it would change nothing."""
+    """The best layout that is found; another plan from it would change nothing."""
     best, known = _improve(start)
     for _ in range(MOST_REPEATS):
         if known or not best.excess():
@@ -102,7 +103,7 @@ def _solve(start: Layout) -> Layout:
 
 
 def _improve(start: Layout) -> tuple[Layout, bool]:
-    """A better layout, or one as good; and whether there is none better than that."""
+    """A better layout, or an equal one; and whether none is better than that."""
     layout = start.settled()
     if NOWHERE not in layout.at and not layout.excess():
         return layout, True
@@ -112,7 +113,7 @@ def _improve(start: Layout) -> tuple[Layout, bool]:
     rechoose(layout)
     known = search(layout)
     if NOWHERE not in start.at and layout.excess() >= start.excess():
-        # What helps nobody is no reason to move anything.
+        # If no group is better off, nothing moves.
         return start.settled(), known
     return layout, known
 
@@ -124,7 +125,7 @@ def _spread_empty(
     target: dict[int, int],
     request: PlanRequest,
 ) -> None:
-    """Add to ``target`` where slots without bytes go that have to go somewhere: to the groups with the fewest slots."""
+    """Add targets for slots without bytes that must go somewhere: the groups with the fewest slots for their weight."""
     empty = [slot.id for slot in to_place if slot.id not in target]
     waiting = set(empty)
     weight = weights(share, request.capacity)

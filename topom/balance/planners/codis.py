@@ -1,24 +1,24 @@
 """Groups of equal numbers of slots, moved as Codis moves them.
 
-The method is that of ``SlotsRebalance`` in Codis 3.2 (``pkg/topom/topom_slots.go``), so that whoever leaves
-Codis gets the plan that Codis would have made:
+The method is that of ``SlotsRebalance`` in Codis 3.2 (``pkg/topom/topom_slots.go``), so that users who leave Codis get
+the plan that Codis would have made:
 
 1. A slot in an action counts for its target (for its source, if it was cancelled) and is not touched.
-2. A group keeps its lowest-numbered slots at rest until it has the lower bound (slots / groups, rounded down)
-   together with what is on its way to it; the others are its surplus.
-3. Each offline slot goes to the group that is smallest then.
-4. The largest group gives to the smallest while it is above the lower bound, the smallest is below the upper
-   bound (slots / groups, rounded up), they differ by more than one, and it has surplus left. A group without
+2. A group keeps its lowest-numbered slots at rest until it has the lower bound (slots / groups, rounded down), together
+   with the slots on their way to it. The other slots are its surplus.
+3. Each offline slot goes to the group that is the smallest at that moment.
+4. The largest group gives slots to the smallest while the largest is above the lower bound and has surplus left, the
+   smallest is below the upper bound (slots / groups, rounded up), and they differ by more than one. A group without
    surplus that comes up as the largest takes no further part.
-5. Groups give their highest-numbered surplus. What was given and what was offline is handed out by ascending
-   slot to the receiving groups by ascending id.
+5. Groups give the highest-numbered slots of their surplus. The given slots and the offline slots are handed out by
+   ascending slot to the receiving groups by ascending id.
 
-Sizes are compared together with group ids, so there are no ties: of two groups of one size, that with the
+Sizes are compared together with group ids, so there are no ties: of two groups of the same size, the one with the
 smaller id is the smaller one.
 
 Codis knows no draining and no limits. Here a group to drain takes no part in the sharing, and its slots at rest are
-handed out as offline ones are; limits are kept as :func:`topom.balance.planners.limits.in_order` says. Bytes and
-capacity are not looked at.
+handed out like offline slots. :func:`topom.balance.planners.limits.in_order` keeps the limits. Bytes and capacity do
+not matter.
 """
 
 from bisect import insort
@@ -33,8 +33,8 @@ from topom.cluster.topology import Move
 def plan(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> Plan:
     """Moves that bring ``groups`` (all with servers, ascending ids) within one slot of each other.
 
-    At least one of them is not to be drained. Slots of groups that are not among ``groups`` stay where they are. With
-    actions under way, or with slots in such groups, the outcome may be less even than that.
+    At least one of them is not drained. Slots of groups that are not in ``groups`` stay where they are. With actions
+    under way, or with slots in such groups, the outcome may be less even than that.
     """
     drained = {group.id for group in groups if group.id in request.drain}
     moves = sorted(_moves(groups, slots, drained), key=lambda move: move.slot)
@@ -51,7 +51,7 @@ def _moves(groups: Sequence[Group], slots: Sequence[Slot], drained: Collection[i
     upper = -(-len(slots) // len(ids))
     kept = dict.fromkeys(ids, 0)
     surplus: dict[int, list[int]] = {group_id: [] for group_id in ids}
-    given = dict.fromkeys(ids, 0)  # below zero: that many more are received than given
+    given = dict.fromkeys(ids, 0)  # below zero: the group receives that many more than it gives
 
     def size(group_id: int) -> int:
         return kept[group_id] + len(surplus[group_id]) - given[group_id]
@@ -69,7 +69,7 @@ def _moves(groups: Sequence[Group], slots: Sequence[Slot], drained: Collection[i
             else:
                 surplus[slot.group_id].append(slot.id)
 
-    # A group stands in `order` under the size it has now; it is taken out before its size changes.
+    # A group is in `order` with the size that it has now; it is taken out before its size changes.
     order = sorted((size(group_id), group_id) for group_id in ids)
     handed_out = [slot.id for slot in resting if slot.group_id == OFFLINE or slot.group_id in drained]
     for _ in handed_out:

@@ -1,4 +1,4 @@
-"""Plans without a cluster: of groups, slots and sizes in a document, as one reads it from a file."""
+"""Plans without a cluster, from a document with groups, slots and sizes, such as a file holds."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from topom.errors import Invalid
 from topom.placement.planner.document import POLICY as PLACEMENT
 
 BARE = "codis"
-"""The policy whose answer is the moves alone, as Codis's own planner has it, for what reads that."""
+"""The policy whose answer is only the moves, like that of Codis's own planner, for programs that read that."""
 
 
 class InvalidPlanInput(Invalid):
-    """A document of groups and slots that does not hold together."""
+    """A document of groups and slots that contradicts itself, or is not complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a document says: groups, slots by ascending id, and what it knows of bytes, keys and capacity."""
+    """What a document says: groups, slots by ascending id, and the known bytes, keys and capacity."""
 
     groups: tuple[Group, ...]
     slots: tuple[Slot, ...]
@@ -40,9 +40,9 @@ def answer_document(
     """A plan without a cluster, for documents read from a file.
 
     Args:
-        policy: its name.
+        policy: the name of the policy.
         document: as :func:`read` takes it.
-        wishes: tolerance, limits, and groups to drain; its bytes, keys and capacity are the document's in any case.
+        wishes: tolerance, limits, and groups to drain. Bytes, keys and capacity always come from the document.
 
     Returns:
         ``{"moves": [{"slot", "from", "to"}...]}``, where ``from`` is 0 for a slot that was offline, and the plan's
@@ -50,7 +50,7 @@ def answer_document(
         (:meth:`topom.balance.planners.forecast.Forecast.to_wire`) to the answer.
 
     Raises:
-        InvalidPlanInput: with a sentence that says what is wrong with the document.
+        InvalidPlanInput: the document is wrong; a sentence says what.
         UnknownPolicy, InvalidPlanRequest, NoGroup: as :func:`topom.balance.planners.plan`.
     """
     if policy not in POLICIES:
@@ -70,13 +70,13 @@ def read(document: Any) -> Document:
     """What a document says.
 
     Args:
-        document: ``{"groups": [{"id", "servers": [...]}...], "slots": [{"id", "group_id", "action"}...]}``;
-            ``action`` may be missing or empty. The number of slots is the number listed: ids 0 to n-1, each once.
-            Optional are ``"sizes": {"slot": bytes}``, ``"keys": {"slot": number}``, in which a slot that is missing
-            counts as empty, and ``"capacity": {"group": weight}``.
+        document: ``{"groups": [{"id", "servers": [...]}...], "slots": [{"id", "group_id", "action"}...]}``; ``action``
+            may be missing or empty. The number of slots is the number listed: ids 0 to n-1, each once. Optional are
+            ``"sizes": {"slot": bytes}`` and ``"keys": {"slot": number}``, in which a missing slot counts as empty, and
+            ``"capacity": {"group": weight}``.
 
     Raises:
-        InvalidPlanInput: with a sentence that says what is wrong with the document.
+        InvalidPlanInput: the document is wrong; a sentence says what.
     """
     if not isinstance(document, Mapping):
         raise InvalidPlanInput('the input is not an object with "groups" and "slots"')
@@ -111,7 +111,7 @@ def _numbers(document: Mapping[str, Any], name: str, thing: str, known: set[int]
     found: dict[int, int | float] = {}
     for key, value in raw.items():
         text = str(key)
-        # As JSON writes it: "07" beside "7" would be the same slot twice.
+        # Numbers are as JSON writes them: "07" and "7" would be the same slot twice.
         if not re.fullmatch("0|[1-9][0-9]{0,8}", text):
             raise InvalidPlanInput(f'"{name}" names {key!r}, which is no {thing} id')
         if int(text) not in known:

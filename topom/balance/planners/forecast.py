@@ -1,7 +1,7 @@
 """What a plan costs, and what the groups are before and after it. Pure functions.
 
-Counts that nobody knows are None: bytes (or keys) when the request holds none at all, seconds when no rate is known.
-Where some slots were sized, one that was not counts as empty.
+Unknown counts are None: bytes (or keys) if the request has none at all, seconds if no rate is known. If some slots have
+sizes, a slot without one counts as empty.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class PairCost:
-    """What goes from one group to another. A slot that nobody owned (``source`` is 0) carries no bytes and keys."""
+    """What goes from one group to another. An offline slot (``source`` is 0) carries no bytes and keys."""
 
     source: int
     target: int
@@ -40,10 +40,11 @@ class PairCost:
 
 @dataclass(frozen=True, slots=True)
 class GroupOutlook:
-    """A group before and after a plan, slots in an action counted where they come to rest.
+    """A group before and after a plan. Slots in an action count for the group in which they come to rest.
 
     Attributes:
-        share: bytes that the group should have; None for one to drain, one without servers, and if bytes are not known.
+        share: bytes that the group should have; None if it is to be drained or has no servers, or if bytes are not
+            known.
     """
 
     id: int
@@ -54,7 +55,7 @@ class GroupOutlook:
     def to_wire(self) -> dict[str, Any]:
         """``{"id", "share_bytes", "before": {"slots", "bytes", "keys", "percent_off"}, "after": {...}}``.
 
-        ``percent_off`` is above 0 for a group with more than its share; None where there is no share.
+        ``percent_off`` is above 0 for a group with more than its share; None if there is no share.
         """
         return {
             "id": self.id,
@@ -74,10 +75,10 @@ class Forecast:
     """What a plan costs.
 
     Attributes:
-        pairs: by source and target.
-        groups: by id.
-        total: what goes from server to server, and all slots, those that nobody owned among them.
-        seconds: how long that takes at the rates given; None when none is known.
+        pairs: the costs by source and target.
+        groups: the groups by id.
+        total: the bytes and keys that go from server to server, and all slots that move, also those that were offline.
+        seconds: how long that takes at the given rates; None if no rate is known.
     """
 
     pairs: tuple[PairCost, ...]
@@ -107,12 +108,12 @@ def forecast(
     """What ``moves`` cost.
 
     Args:
-        groups: all of them; those without servers are only listed if they have slots.
-        slots: all of them.
+        groups: all groups; a group without servers is listed only if it has slots.
+        slots: all slots.
         moves: as a planner gave them.
         request: what the planner was given.
-        keys_per_second: of all moves together, as measured, or the limit that is set; None or 0 when not known.
-        bytes_per_second: likewise. With both, the slower of the two tells the time.
+        keys_per_second: the rate of all moves together, as measured, or the configured limit; None or 0 if not known.
+        bytes_per_second: likewise. With both rates, the slower one gives the time.
     """
     listed = sorted(groups, key=lambda group: group.id)
     resting = sorted(slots, key=lambda slot: slot.id)
@@ -170,7 +171,7 @@ class _Counted:
         )
 
     def moved(self, source: int, slots: Collection[int]) -> Amount:
-        """What is carried from a source."""
+        """What some slots carry away from a source."""
         amount = self.amount(slots)
         if source != OFFLINE:
             return amount

@@ -1,7 +1,7 @@
-"""Plans cut to so many slots or bytes at most.
+"""Cuts plans to at most so many slots or bytes.
 
-What goes first: slots that nobody owns, for no client can use them; then those of groups to drain; then the others.
-Of a plan that is within the limits nothing is left out.
+Offline slots go first, for no client can use them; then slots of groups to drain; then the others. A plan that is
+within the limits loses nothing.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from topom.cluster.topology import Move
 
 
 def moved_bytes(move: Move, request: PlanRequest) -> int:
-    """What a move carries from server to server; a slot that nobody owns has its keys on none."""
+    """The bytes that a move carries from server to server; an offline slot has no keys on any server."""
     return 0 if move.source == OFFLINE else request.bytes.get(move.slot, 0)
 
 
@@ -26,7 +26,7 @@ def keeps_to(moves: Collection[Move], request: PlanRequest) -> bool:
 
 
 def in_order(moves: Sequence[Move], request: PlanRequest) -> list[Move]:
-    """Moves within the limits, by ascending slot within each kind; one that holds too much is passed over."""
+    """The moves within the limits, by ascending slot within each kind; a move of too many bytes is passed over."""
     if keeps_to(moves, request):
         return list(moves)
     budget = _Budget(request)
@@ -39,13 +39,13 @@ def by_help(
 ) -> list[Move]:
     """The moves within the limits that bring groups nearest to their bands.
 
-    Within each kind, again and again that move is taken which lessens the bytes outside the bands most, as things are
-    after those taken before it: most for each byte it moves, if only bytes are limited; most at all otherwise. A move
-    between groups that stay is not taken while it lessens nothing.
+    Within each kind, the move is taken next that lessens the bytes outside the bands most, given the moves taken so
+    far. If only bytes are limited, that is the most for each byte that it moves; otherwise the most at all. A move
+    between groups that are not drained is not taken while it lessens nothing.
 
     Args:
-        share: bytes that each group should have, by group; groups to drain are not in it.
-        slots: all of them.
+        share: bytes that each group should have, by group, without groups to drain.
+        slots: all slots.
     """
     if keeps_to(moves, request):
         return list(moves)
@@ -63,7 +63,7 @@ def by_help(
             if now > rank:
                 heappush(heap, (now, slot, move))
             elif _kind(move, request) == _BALANCE and helped.gain(move) <= 0:
-                # What is taken after it may make it useful: one half of a swap waits for the other.
+                # A move that is taken later may make it useful: one half of a swap waits for the other.
                 waiting.append(move)
             elif budget.takes(move):
                 helped.take(move)
@@ -91,7 +91,7 @@ class _Budget:
         self.bytes = request.most_bytes
 
     def takes(self, move: Move) -> bool:
-        """Whether a move is within the limits; if so they are that much less."""
+        """Whether a move is within the limits; if so, they are lowered by it."""
         size = moved_bytes(move, self.request)
         if self.slots == 0 or (self.bytes is not None and size > self.bytes):
             return False
@@ -103,7 +103,7 @@ class _Budget:
 
 
 class _Helped:
-    """How much each move helps, as things are after those that were taken."""
+    """How much each move helps, given the moves that were taken."""
 
     def __init__(self, share: Mapping[int, float], slots: Sequence[Slot], request: PlanRequest) -> None:
         self.request = request
@@ -114,12 +114,12 @@ class _Helped:
                 self.load[slot.destination_id] += request.bytes.get(slot.id, 0)
 
     def gain(self, move: Move) -> int:
-        """By how many bytes less the groups are outside their bands."""
+        """How many bytes fewer are outside the bands after a move."""
         size = self.request.bytes.get(move.slot, 0)
         return self._nearer(move.source, -size) + self._nearer(move.target, size)
 
     def rank(self, move: Move) -> tuple[int, float, int]:
-        """What goes first is smallest."""
+        """The rank of a move; the smallest goes first."""
         size, gain = self.request.bytes.get(move.slot, 0), self.gain(move)
         by_byte = self.request.most_slots is None and size > 0
         return _kind(move, self.request), -gain / size if by_byte else 0.0, -gain

@@ -1,4 +1,4 @@
-"""The planners by name, and what is checked before one of them plans."""
+"""The planners by name, and the checks before one of them plans."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -10,10 +10,9 @@ from topom.balance.planners.request import Plan, PlanRequest
 from topom.errors import Conflict, Invalid
 
 Planner = Callable[[Sequence[Group], Sequence[Slot], PlanRequest], Plan]
-"""From the groups with servers, by ascending id, and all slots, by ascending id, to a plan.
+"""Gets the groups with servers, by ascending id, and all slots, by ascending id; gives a plan.
 
-At least one of the groups is not drained, and the request was checked.
-"""
+At least one of the groups is not drained, and the request was checked."""
 POLICIES: Mapping[str, Planner] = {"bytes": by_bytes.plan, "codis": codis.plan}
 NOTHING_ELSE = PlanRequest()
 
@@ -30,9 +29,9 @@ def plan(policy: str, groups: Iterable[Group], slots: Iterable[Slot], request: P
     """The moves that ``policy`` asks for, by ascending slot. Slots in an action are never among them.
 
     Raises:
-        UnknownPolicy: naming the known ones.
-        InvalidPlanRequest: for a wish that cannot be meant, as a capacity below 0 or a group that is not there.
-        NoGroup: when no group has a server, or all that have one are to be drained.
+        UnknownPolicy: it names the known policies.
+        InvalidPlanRequest: a wish makes no sense, such as a capacity below 0 or a group that does not exist.
+        NoGroup: no group has a server, or all groups with one are to be drained.
     """
     planner = POLICIES.get(policy)
     if planner is None:

@@ -1,4 +1,4 @@
-"""Why a plan does not do all that was wished, in words for the operator."""
+"""Why a plan does not do all that the operator wanted, in sentences."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from topom.balance.planners.shares import band, shares
 from topom.cluster.topology import Move
 
 MOST_GROUPS = 10
-"""So many groups outside their bands at most are spoken of one by one."""
+"""At most so many groups outside their bands get a sentence each."""
 
 
 def reasons(
@@ -23,9 +23,9 @@ def reasons(
     """Sentences on what a plan by bytes leaves undone.
 
     Args:
-        groups: those with servers.
-        moves: what was planned.
-        limited: what the limits left of it.
+        groups: the groups with servers.
+        moves: the planned moves.
+        limited: the moves that the limits left.
     """
     share = shares(groups, slots, request)
     if not any(share.values()):
@@ -61,7 +61,7 @@ def cut(moves: Collection[Move], limited: Collection[Move], request: PlanRequest
 
 
 def stuck(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> Iterator[str]:
-    """Slots that groups to drain keep."""
+    """Says which slots stay in groups to drain."""
     with_server = {group.id for group in groups if group.servers}
     for group_id in sorted(request.drain):
         arriving = [slot.id for slot in slots if slot.action is not None and slot.destination_id == group_id]

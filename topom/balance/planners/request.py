@@ -1,4 +1,4 @@
-"""What a planner may take into account besides groups and slots, and what it gives."""
+"""What a planner takes into account besides groups and slots, and what it gives."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from topom.errors import Invalid
 
 DEFAULT_TOLERANCE = 0.05
 MOST = 2**63 - 1
-"""The largest number of bytes, of keys, and the largest capacity, that is believed."""
+"""The largest allowed number of bytes or keys, and the largest allowed capacity."""
 
 
 class InvalidPlanRequest(Invalid):
-    """What is wished of a plan is nothing that a plan could keep to."""
+    """No plan could fulfil this wish."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is known of the slots, and what is wished.
+    """What is known of the slots, and what the operator wants.
 
     Attributes:
-        bytes: memory of each slot's keys, by slot; a slot that is missing counts as empty.
+        bytes: memory of each slot's keys, by slot; a missing slot counts as empty.
         keys: number of each slot's keys, by slot; for the forecast only.
-        capacity: weight of each group, by group; a group that is missing has the mean of those given, or 1. A group's
-            share of all bytes is its weight's share of all weights.
-        tolerance: by how much of its share a group's bytes may differ from it.
-        most_slots: a plan has so many moves at most; None for no limit.
-        most_bytes: a plan moves so many bytes at most; None for no limit. A slot that nobody owns moves no bytes.
-        drain: groups that are to have nothing left.
+        capacity: weight of each group, by group; a missing group has the mean of those given, or 1. A group's share of
+            all bytes is its weight's part of all weights.
+        tolerance: which part of its share a group's bytes may differ from it.
+        most_slots: a plan has at most so many moves; None for no limit.
+        most_bytes: a plan moves at most so many bytes; None for no limit. An offline slot moves no bytes.
+        drain: groups that should have nothing left.
     """
 
     bytes: Mapping[int, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class PlanRequest:
     drain: frozenset[int] = frozenset()
 
     def check(self, known: Collection[int]) -> None:
-        """Raise :class:`InvalidPlanRequest` for what cannot be meant; ``known`` are the ids of all groups."""
+        """Raise :class:`InvalidPlanRequest` for a wish that makes no sense; ``known`` are the ids of all groups."""
         if not 0 <= self.tolerance <= 1:
             raise InvalidPlanRequest(
                 f"the tolerance is {self.tolerance}; it is a part of a group's share, from 0 to 1: 0.05 is 5%"
@@ -70,11 +70,11 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Moves, and in words why they do not do more.
+    """Moves, and sentences that say why they do not do more.
 
     Attributes:
         moves: by ascending slot.
-        reasons: sentences; empty when every wish is fulfilled.
+        reasons: the sentences; empty if every wish is fulfilled.
     """
 
     moves: tuple[Move, ...]

@@ -1,4 +1,4 @@
-"""What each group has and what it should have, in bytes; one answer for the planner and for the forecast.
+"""What each group has and should have, in bytes; one answer for the planner and for the forecast.
 
 A slot counts for the group in which it comes to rest (:attr:`slots.table.Slot.destination_id`).
 """
@@ -11,16 +11,17 @@ from topom.balance.planners.request import PlanRequest
 
 
 def weights(ids: Collection[int], capacity: Mapping[int, float]) -> dict[int, float]:
-    """The weight of each group of ``ids``; one that has no capacity has the mean of those given, or 1."""
+    """The weight of each group in ``ids``; a group without a capacity has the mean of those given, or 1."""
     mean = math.fsum(capacity.values()) / len(capacity) if capacity else 1.0
     return {group_id: float(capacity.get(group_id, mean)) for group_id in sorted(ids)}
 
 
 def shares(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> dict[int, float]:
-    """The bytes that each group should have, by group: of ``groups`` those with a server that are not drained.
+    """The bytes that each group should have, by group: those of ``groups`` that have a server and are not drained.
 
-    Shared out is what these groups have, what is on its way to them, what nobody owns, and what rests in groups to
-    drain. What rests where no server is, or is on its way to a group to drain, can be moved nowhere now.
+    The shares are of all bytes that these groups have, that are on their way to them, in offline slots, or at rest in
+    groups to drain. Slots at rest in groups without a server, or on their way to a group to drain, cannot move now, and
+    do not count.
     """
     to_drain = {group.id for group in groups if group.servers and group.id in request.drain}
     weight = weights([group.id for group in groups if group.servers and group.id not in to_drain], request.capacity)
@@ -34,5 +35,5 @@ def shares(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest)
 
 
 def band(share: float, tolerance: float) -> tuple[int, int]:
-    """The fewest and the most bytes that are near enough to a share, rounded away from it to whole bytes."""
+    """The fewest and the most bytes that are near enough to a share, rounded away from the share to whole bytes."""
     return max(0, math.floor(share * (1 - tolerance))), math.ceil(share * (1 + tolerance))

@@ -1,9 +1,9 @@
 """What a move of one item, or a swap of two, still mends.
 
-Between two bins, moving ``d`` bytes net from one to the other changes the excess of both as a sum of two convex
-functions of ``d``, each zero on an interval; it is least between the middle two of the four ends of these intervals.
-For every item that may come back (or none), the item that just reaches that range is the candidate, or if it goes
-beyond, it and the next smaller one.
+If ``d`` bytes net go from one bin to another, the excess of both is a sum of two convex functions of ``d``, each zero
+on an interval. It is least between the middle two of the four ends of these intervals. For every item that may come
+back (or none), the candidate is the item that just reaches that range. If that item goes beyond the range, the next
+smaller one is a candidate, too.
 """
 
 from bisect import bisect_left
@@ -13,16 +13,16 @@ from typing import NamedTuple
 from topom.balance.planners.packing.layout import NOWHERE, Layout
 
 PARTNERS = 24
-"""With so many other bins a bin is compared, those with the most room, or with the most to give, first."""
+"""A bin is compared with so many other bins, first those with the most room, or with the most to give."""
 ENOUGH = 0.75
-"""Another bin is not looked at for an exchange if one is known that helps by this part of what it could."""
+"""Another bin is passed over if a known exchange helps by at least this part of what that bin could help."""
 
 
 def mend(layout: Layout) -> None:
     """Make the best exchange of each bin outside its band, again and again, until none lessens the excess."""
     mender = _Mender(layout)
     waiting = list(layout.bins)
-    # Every exchange lessens a whole number that is not below 0, so this ends.
+    # Every exchange lessens a whole number that is never below 0, so this ends.
     while waiting := [place for place in waiting if mender.excess(place) and not mender.is_giant_alone(place)]:
         waiting.sort(key=lambda place: (-mender.excess(place), place))
         touched: set[int] = set()
@@ -32,7 +32,7 @@ def mend(layout: Layout) -> None:
 
 
 class _Exchange(NamedTuple):
-    """Ordered by what is better: the change of the excess, the change of the cost.
+    """The better exchange is the smaller one: it goes by the change of the excess, then by the change of the cost.
 
     ``given`` goes from ``source`` to ``target``, ``returned`` (:data:`NOWHERE` for none) the other way.
     """
@@ -49,7 +49,7 @@ class _Mender:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.largest = max(layout.upper)
-        # Bins that could take more, and that could do with less, without harm to themselves.
+        # Bins that can take more, and bins that can give some away, without leaving their bands.
         self.roomy = {place for place in layout.bins if layout.load[place] < layout.upper[place]}
         self.sparing = {place for place in layout.bins if layout.load[place] > layout.lower[place]}
         self.sparing -= {place for place in self.sparing if self.is_giant_alone(place)}
@@ -58,12 +58,12 @@ class _Mender:
         return self.layout.excess_of(place, self.layout.load[place])
 
     def is_giant_alone(self, place: int) -> bool:
-        """Whether a bin has nothing but one item that fits in none: that has as much too much wherever it is."""
+        """Whether a bin has only one item, and that fits into no bin: it is too much by the same wherever it is."""
         listed = self.layout.members[place]
         return len(listed) == 1 and self.layout.load[place] == listed[0][0] > self.largest
 
     def mend(self, place: int) -> set[int]:
-        """Make exchanges of one bin until none helps; the bins that were changed."""
+        """Make exchanges of one bin until none helps; gives the bins that were changed."""
         touched: set[int] = set()
         while excess := self.excess(place):
             gives = self.layout.load[place] > self.layout.upper[place]
@@ -93,7 +93,7 @@ class _Mender:
             (self.sparing.add if spares else self.sparing.discard)(place)
 
     def partners(self, place: int, gives: bool) -> list[tuple[int, int]]:
-        """Bins that could lessen the excess: how much more or less each could have, and the bin; the most first."""
+        """Bins that could lessen the excess: how much each could take or give, and the bin; the most first."""
         layout = self.layout
         if gives:
             found = [(layout.load[other] - layout.upper[other], other) for other in self.roomy]
@@ -102,7 +102,7 @@ class _Mender:
         return [(-space, other) for space, other in nsmallest(PARTNERS, found)]
 
     def best(self, source: int, target: int) -> _Exchange | None:
-        """The best exchange that takes bytes from ``source`` to ``target``, if one lessens their excess."""
+        """The best exchange that moves bytes from ``source`` to ``target``; None if none lessens their excess."""
         layout = self.layout
         from_source, from_target = layout.load[source], layout.load[target]
         _, least, most, _ = sorted(
@@ -136,7 +136,7 @@ class _Mender:
         return best
 
     def change(self, item: int, place: int) -> int:
-        """By how much moving an item to a bin changes the cost."""
+        """By how much the cost changes if an item moves to a bin."""
         layout = self.layout
         origin = layout.origin[item]
         if origin == NOWHERE:

@@ -1,13 +1,14 @@
-"""A first answer, in nearly linear time: what has to be put somewhere, what full bins shed, what empty bins draw.
+"""A first answer, in nearly linear time: places items without a bin, lets full bins shed, and empty bins draw.
 
-1. **Giants**, items larger than any bin's upper limit, fit nowhere. A bin keeps one; others, and those in no bin, go
-   where there is most room.
-2. **Boulders**, items for which no bin has room now, in a bin that is too full even without all smaller ones: they go
-   where there is most room but for what that bin can shed in turn, before smaller items take the emptiest bins.
-3. **Shedding.** Each bin above its band chooses items whose sizes together are just what it has too much (the largest
-   that still fit in what is missing, then the exchange that overshoots least).
-4. **Placing.** These, and the items that are in no bin, go by descending size to the bin that lacks most. One that fits
-   nowhere stays; then its bin chooses again, among smaller ones.
+1. **Giants**, items larger than any bin's upper limit, fit nowhere. A bin keeps one; other giants, and giants in no
+   bin, go where there is most room.
+2. **Boulders** are items for which no bin has room now, in a bin that is too full even without all smaller items. They
+   go to the bin with the most room, not counting what that bin can shed in turn, before smaller items take the emptiest
+   bins.
+3. **Shedding.** Each bin above its band chooses items whose sizes together are just what it has too much: the largest
+   that still fit into what is missing, then the exchange that overshoots least.
+4. **Placing.** These items, and the items in no bin, go by descending size to the bin that lacks most. An item that
+   fits nowhere stays; then its bin chooses again, among smaller items.
 5. **Drawing.** Each bin below its band takes items from bins that can spare them: the largest that do not overshoot,
    last the one that overshoots least.
 """
@@ -18,9 +19,9 @@ from heapq import heapify, heappop, heappush
 from topom.balance.planners.packing.layout import NOWHERE, Layout
 
 ROUNDS = 4
-"""So often at most full bins choose anew what they shed."""
+"""How often at most full bins choose anew what they shed."""
 CANDIDATES = 12
-"""So many bins at most are tried for one item, or asked for one."""
+"""How many bins at most are tried for one item, or asked for one."""
 
 
 def fill(layout: Layout) -> None:
@@ -44,7 +45,7 @@ def fill(layout: Layout) -> None:
 
 
 def _spread_giants(layout: Layout, unplaced: list[int]) -> list[int]:
-    """Give each giant a bin of its own as far as there are bins; the items that are still in no bin."""
+    """Give each giant a bin of its own as far as there are bins; gives the items that are still in no bin."""
     largest = max(layout.upper)
     kept = set()
     giants = [item for item in unplaced if layout.size[item] > largest]
@@ -67,7 +68,7 @@ def _spread_giants(layout: Layout, unplaced: list[int]) -> list[int]:
 
 
 def _spread_boulders(layout: Layout) -> None:
-    """Move boulders out of bins that cannot do with them, the smallest of each bin first."""
+    """Move boulders out of bins that are too full with them, the smallest of each bin first."""
     load, upper = layout.load, layout.upper
     room = max(upper[place] - load[place] for place in layout.bins)
     largest = max(upper)
@@ -94,7 +95,8 @@ def _spread_boulders(layout: Layout) -> None:
 
 
 def _choose(listed: list[tuple[int, int]], need: int, limit: int) -> list[int]:
-    """Items of a bin of at most ``limit`` bytes each, together ``need`` or little more; fewer bytes if there are none.
+    """Items of a bin, each of at most ``limit`` bytes, together ``need`` bytes or little more; less if there are not
+    enough.
 
     Args:
         listed: ``(size, item)``, ascending.
@@ -111,7 +113,7 @@ def _choose(listed: list[tuple[int, int]], need: int, limit: int) -> list[int]:
     if missing > 0:
         missing = _finish(listed, chosen, missing, bisect_left(listed, (limit + 1, -1)))
     if missing < 0:
-        # Something larger came in at the end, beside which others may not be needed.
+        # A larger item came in at the end; with it, some of the others may not be needed.
         kept = []
         for position in chosen:
             if listed[position][0] <= -missing:
@@ -123,7 +125,7 @@ def _choose(listed: list[tuple[int, int]], need: int, limit: int) -> list[int]:
 
 
 def _finish(listed: list[tuple[int, int]], chosen: list[int], missing: int, end: int) -> int:
-    """Add the item to ``chosen``, or exchange the one in it, that overshoots least; what is missing then."""
+    """Add an item to ``chosen``, or exchange one in it, so that it overshoots least; gives what is missing then."""
     taken = set(chosen)
     others = [position for position in range(end) if position not in taken]
     sizes = [listed[position][0] for position in others]
@@ -147,7 +149,7 @@ def _finish(listed: list[tuple[int, int]], chosen: list[int], missing: int, end:
 
 
 def _place(layout: Layout, items: list[int]) -> int:
-    """Put items where most is lacking, the largest first; how many found a place."""
+    """Put items where most is lacking, the largest first; gives how many found a place."""
     load, lower, upper = layout.load, layout.lower, layout.upper
     order = [(load[place] - lower[place], place) for place in layout.bins]
     heapify(order)
@@ -176,7 +178,7 @@ def _place(layout: Layout, items: list[int]) -> int:
 
 
 def _draw(layout: Layout) -> None:
-    """Let bins below their bands take from those that can spare something, the emptiest first."""
+    """Let bins below their bands take from bins that can spare something, the emptiest first."""
     load, lower, upper = layout.load, layout.lower, layout.upper
     givers = [(lower[place] - load[place], place) for place in layout.bins if load[place] > lower[place]]
     heapify(givers)
@@ -189,14 +191,14 @@ def _draw(layout: Layout) -> None:
             while givers and len(asked) < CANDIDATES:
                 _, giver = heappop(givers)
                 spare = load[giver] - lower[giver]
-                # What has nothing to give to anybody, as a giant alone in its bin, is asked no more.
+                # A bin that can give nothing to any bin, such as one with only a giant, is not asked again.
                 if not layout.members[giver] or layout.members[giver][0][0] > min(spare, room):
                     continue
                 asked.append(giver)
                 offer = _offer(layout, giver, spare, lower[taker] - load[taker], upper[taker] - load[taker])
                 if offer is not None and (best is None or offer < best):
                     best = offer
-                # The first has most to spare; others are asked where it has nothing that does not overshoot.
+                # The first bin has most to spare. Others are asked only if all that it can give overshoots.
                 if best is not None and not best[0]:
                     break
             if best is not None:
@@ -208,7 +210,7 @@ def _draw(layout: Layout) -> None:
 
 
 def _offer(layout: Layout, giver: int, spare: int, need: int, room: int) -> tuple[bool, int, int, int] | None:
-    """What a bin can give: whether it overshoots, by how much it misses, which bin, which item."""
+    """What a bin can give: whether it overshoots, by how much it misses, which bin, which item; None for nothing."""
     listed = layout.members[giver]
     position = bisect_left(listed, (min(spare, need) + 1, -1)) - 1
     if position >= 0:

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 NOWHERE = -1
-"""The origin of an item that is in no bin yet, and the place of one that has not been put anywhere."""
+"""The origin of an item that is in no bin yet, and the place of an item that was not put anywhere yet."""
 
 
 class Layout:
@@ -15,10 +15,10 @@ class Layout:
     Attributes:
         lower, upper: each bin's band.
         load: what is in each bin, fixed things included.
-        size: each item's, above 0.
-        origin: the bin where each item costs nothing, or :data:`NOWHERE`: then it has to be put somewhere, and what
-            that costs is no matter of choice.
-        at: the bin that each item is in.
+        size: the size of each item, above 0.
+        origin: the bin where each item costs nothing; or :data:`NOWHERE` for an item that must be put somewhere: then
+            the cost is the same wherever it goes.
+        at: the bin in which each item is.
         members: ``(size, item)`` of the items in each bin, ascending.
     """
 
@@ -50,7 +50,7 @@ class Layout:
         return range(len(self.lower))
 
     def move(self, item: int, place: int) -> None:
-        """Put an item into a bin, out of the one that it is in."""
+        """Put an item into a bin, out of the one in which it is."""
         entry = (self.size[item], item)
         old = self.at[item]
         if old != NOWHERE:
@@ -72,7 +72,7 @@ class Layout:
         return sum(self.excess_of(place, load) for place, load in enumerate(self.load))
 
     def moved(self) -> list[int]:
-        """Items that are not where they were, ascending."""
+        """Items that are not at their origin, ascending."""
         return [item for item, place in enumerate(self.at) if place != self.origin[item]]
 
     def cost(self) -> int:
@@ -80,7 +80,7 @@ class Layout:
         return sum(self.size[item] for item in self.moved() if self.origin[item] != NOWHERE)
 
     def settled(self) -> Layout:
-        """The same with every item's origin where it is now: how things are once the moves are made."""
+        """The same layout, with every item's origin where the item is now, as it is once the moves are made."""
         fixed = list(self.load)
         for item, place in enumerate(self.at):
             if place != NOWHERE:

@@ -1,31 +1,32 @@
 """The exact answer for few items, by branch and bound.
 
-Items are put into bins one by one, the largest first. A branch is given up when it cannot end with less excess than the
-best layout known, or with as much and less cost. What it has to end with at least:
+Items are put into bins one by one, the largest first. A branch is given up if it cannot end with less excess than the
+best known layout, or with equal excess and less cost. What it ends with at least:
 
-- *excess*: what is above the upper limits already; what of the items left finds no room under them; and what the bins
-  lack that the items left cannot fill. (The last two do not add up: items cannot both be too many and too few.)
-- *cost*: what has moved, by bytes first and by number second; and, if the bins are to end with no more excess than the
-  best known, what would be above the upper limits if every item left stayed at its origin, or below the lower ones,
-  whichever is more.
+- *excess*: what is above the upper limits already; the part of the items left that finds no room under them; and what
+  the bins lack that the items left cannot fill. (The last two do not add up: items cannot be both too many and too
+  few.)
+- *cost*: what has moved, by bytes first and by number second; and what must still move so that the bins end with no
+  more excess than the best known layout: if every item left stayed at its origin, the bytes above the upper limits or
+  the bytes below the lower ones, whichever is more.
 
-Plans for 16 slots in 4 groups move 10% more bytes without it, the worst twice as many, and 4 of 100 leave more outside
+Without it, plans for 16 slots in 4 groups move 10% more bytes, the worst twice as many, and 4 of 100 leave more outside
 the bands (random fleets, sizes by Zipf's law, even or log-normal).
 """
 
 from topom.balance.planners.packing.layout import NOWHERE, Layout
 
 MOST_ITEMS = 24
-"""With more items nothing is searched."""
+"""If there are more items, nothing is searched."""
 MOST_NODES = 80_000
-"""So many branches at most are entered: some tenths of a second. The best layout until then is taken."""
+"""How many branches are entered at most: some tenths of a second. Then the best layout so far is taken."""
 
 
 def search(layout: Layout) -> bool:
-    """Bring a layout, in which every item is in a bin, to the best there is.
+    """Bring a layout, in which every item is in a bin, to the best one.
 
     Returns:
-        Whether the outcome is known to be the best; if not, it is the best that was found, at least as good as before.
+        Whether the outcome is known to be the best. If not, it is the best that was found, at least as good as before.
     """
     if len(layout.size) > MOST_ITEMS:
         return False
@@ -45,16 +46,16 @@ class _Search:
         self.origin = [layout.origin[item] for item in self.order]
         self.best = [layout.at[item] for item in self.order]
         self.best_excess = layout.excess()
-        # One number orders by bytes first and items second.
+        # One number orders by bytes first and by items second.
         self.unit = len(self.size) + 1
         self.best_cost = layout.cost() * self.unit + sum(1 for item in layout.moved() if layout.origin[item] != NOWHERE)
         self.load = list(layout.load)
         for item in self.order:
             self.load[layout.at[item]] -= layout.size[item]
-        # What each bin's load would be if every item left stayed at its origin.
+        # The load of each bin if every item left stayed at its origin.
         self.rest = list(self.load)
         self.left = 0
-        self.homeless = 0  # bytes left that have no origin
+        self.homeless = 0  # bytes of the items left that have no origin
         for size, origin in zip(self.size, self.origin, strict=True):
             self.left += size
             if origin == NOWHERE:
@@ -66,7 +67,7 @@ class _Search:
         self.nodes = 0
 
     def run(self) -> bool:
-        """Look at all branches that may be better; False when there were too many."""
+        """Look at all branches that may be better; False if there were too many."""
         self._branch(0)
         return self.nodes <= MOST_NODES
 
@@ -93,7 +94,7 @@ class _Search:
         tried = set()
         for place in places:
             if place != origin and self.last_from.get(place, NOWHERE) < depth:
-                # Of bins that are alike in all that is to come, one is enough.
+                # If bins are alike for all that follows, one of them is enough.
                 alike = (load[place], lower[place], self.layout.upper[place])
                 if alike in tried:
                     continue
@@ -112,7 +113,7 @@ class _Search:
         self.left += size
 
     def _bounds(self) -> tuple[int, int]:
-        """The least excess that this branch ends with, and the least cost still to come for no more than the best."""
+        """The least excess of this branch's ends, and the least further cost for no more excess than the best."""
         above = room = lacking = 0
         too_full = too_empty = 0
         for place, load in enumerate(self.load):

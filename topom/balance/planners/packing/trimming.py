@@ -1,9 +1,9 @@
-"""Moves that were not needed, once a layout is found.
+"""Takes back moves that were not needed, once a layout is found.
 
-They are taken back, or done with smaller items; or another item that has moved anyway, to a bin that did not need it,
-goes where this one went.
+Such a move is taken back, or made with a smaller item; or another item, which moved anyway to a bin that did not need
+it, goes where this one went.
 
-Plans for 16384 slots in 1000 groups move 0.7% more bytes without it (fleets of ``benchmarks/planning.py``).
+Without it, plans for 16384 slots in 1000 groups move 0.7% more bytes (fleets of ``benchmarks/planning.py``).
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,9 +11,9 @@ from bisect import bisect_left, bisect_right
 from topom.balance.planners.packing.layout import NOWHERE, Layout
 
 PASSES = 4
-"""So often at most all moves are looked at; each pass that changes something saves bytes."""
+"""How often at most all moves are looked at; each pass that changes something saves bytes."""
 CANDIDATES = 64
-"""So many items that have moved anyway are tried in the place of one."""
+"""How many items that have moved anyway are tried in the place of one."""
 
 
 def trim(layout: Layout) -> None:
@@ -22,7 +22,7 @@ def trim(layout: Layout) -> None:
         saved = False
         moved = sorted((layout.size[item], item) for item in layout.moved())
         for _, item in reversed(moved):
-            # Others of these may have gone back since.
+            # It may have gone back since, in the place of another one.
             if layout.origin[item] in (NOWHERE, layout.at[item]):
                 continue
             if _take_back(layout, item) or _take_smaller(layout, item) or _replace(layout, item, moved):
@@ -46,9 +46,9 @@ def _take_back(layout: Layout, item: int) -> bool:
 
 
 def _take_smaller(layout: Layout, item: int) -> bool:
-    """Move a smaller item of the same origin in place of this one, the smallest that costs no excess."""
+    """Move a smaller item of the same origin in the place of this one: the smallest that costs no excess."""
     size, place, origin = layout.size[item], layout.at[item], layout.origin[item]
-    # Both bins stay where they are, in their bands, if the difference is at most this.
+    # Both bins stay in their bands if the difference is at most this.
     spare = min(layout.upper[origin] - layout.load[origin], layout.load[place] - layout.lower[place])
     if spare <= 0:
         return False
@@ -65,7 +65,7 @@ def _take_smaller(layout: Layout, item: int) -> bool:
 
 
 def _replace(layout: Layout, item: int, moved: list[tuple[int, int]]) -> bool:
-    """Put an item back where it was, and in its place another that has moved, from a bin that can do without.
+    """Put an item back where it was, and in its place another item that has moved, from a bin that can spare it.
 
     Args:
         moved: ``(size, item)`` of items that have moved, ascending.
