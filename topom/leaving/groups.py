@@ -1,9 +1,10 @@
-"""Groups on their way out: nothing new is put there, their slots move away while they serve, and then they are gone.
+"""Groups that leave: they get nothing new, their slots move away while they serve, and then they are gone.
 
-The list is stored, so that the next topom goes on with it. What is on it says why, and since when. Whoever is to come
-back is taken off it: moves that only wait are called off, those under way go on.
+The list of what leaves is stored, so that the next leader goes on with it. Each entry says why, and since when. A group
+that should stay after all is taken off the list: moves of its slots that only wait are cancelled, those under way go
+on.
 
-**epochs**: each step is a change of the state as it is then, made anew if the table has changed meanwhile.
+**epochs**: each step is a change of the newest state, made anew if the table has changed meanwhile.
 """
 
 import time
@@ -26,7 +27,7 @@ from topom.reasons import Kind, Reason
 log = structlog.get_logger(__name__)
 
 DRAINED = "an operator drains it"
-"""Why something leaves, where nobody said."""
+"""Why something leaves, if the operator gave no reason."""
 
 
 class LastGroup(Conflict):
@@ -36,7 +37,7 @@ class LastGroup(Conflict):
 
 
 def with_group(state: ClusterState, epoch: int, group_id: int, why: str, now: float) -> ClusterState:
-    """The state with a group on the list. Slots that only wait to go there stay where they are.
+    """The state with a group on the list. Slots that only wait to move to it stay where they are.
 
     Raises:
         GroupNotFound: there is no such group.
@@ -59,7 +60,7 @@ def with_group(state: ClusterState, epoch: int, group_id: int, why: str, now: fl
 
 
 def without_group(state: ClusterState, epoch: int, group_id: int) -> ClusterState:
-    """The state with a group off the list, and its slots that only wait to leave it at rest. Raises GroupNotFound."""
+    """The state with a group off the list; its slots that only wait to move away are at rest. Raises GroupNotFound."""
     topology.group_of(state.table, group_id)
     if group_id not in leaving_groups(state):
         return state
@@ -73,9 +74,9 @@ def without_group(state: ClusterState, epoch: int, group_id: int) -> ClusterStat
 
 
 def without_empty(state: ClusterState, epoch: int) -> ClusterState:
-    """The state without those groups on the list that own nothing and get nothing.
+    """The state without the groups on the list that own nothing and get nothing.
 
-    One that is locked stays until it is decided which of its servers is the master.
+    A locked group stays until it is decided which of its servers is the master.
     """
     table = state.table
     used = {id for slot in table.slots for id in (slot.group_id, slot.destination_id, slot.owner_id)}
@@ -88,7 +89,7 @@ def without_empty(state: ClusterState, epoch: int) -> ClusterState:
 
 
 def off_the_list(state: ClusterState, key: str) -> ClusterState:
-    """The state in which what has this key does not leave, or has left."""
+    """The state without the entry of this key: it does not leave, or has left."""
     if key not in state.leaving:
         return state
     return replace(state, leaving={name: entry for name, entry in state.leaving.items() if name != key})
@@ -122,7 +123,7 @@ class Departures(Loop):
         self.wake()
 
     async def look(self) -> Look:
-        """Plan moves for what is on the list, and remove what is empty. Raises as ``empty`` of the rebalancing."""
+        """Plan moves for the groups on the list, and remove empty ones. Raises as ``empty`` of the rebalancing."""
         leaving = leaving_groups(self._ledger.state)
         if not leaving:
             return Look()

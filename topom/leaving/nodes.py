@@ -1,15 +1,16 @@
-"""Nodes on their way out: all servers of a host leave their groups, each as :mod:`topom.leaving.servers` has it.
+"""Nodes that leave: all servers of a node leave their groups, each as :mod:`topom.leaving.servers` says.
 
-A group keeps as many copies as it had when its node was told to go, unless an operator says that fewer will do: a
-replica goes only once enough others are whole, by what they and their master say at that instant, and where they are
-not, a server of the pool is taken in, on a node that stays and has no copy of the group yet; where a placement is being
-applied (:mod:`topom.placement`), that makes the copies. Nothing new is put on a node that leaves, and what the pool
-has there is not taken. Once none of its servers is in a group the node is gone, and with it what the pool had there.
+A group keeps as many copies as it had when its node began to leave, unless an operator says that fewer will do. A
+replica goes only once enough others are whole, by what they and their master say at that instant. If they are not,
+topom takes a server from the pool into the group, on a node that stays and has no copy of the group yet. While a
+placement is being applied (:mod:`topom.placement`), the placement makes the copies. Nothing new is put on a node that
+leaves, and the pool's servers there are not taken. Once none of its servers is in a group the node is gone, and so are
+the pool's servers there.
 
-**bounded**: servers that stay and are not whole, or do not answer, are waited for :data:`PATIENCE_SECONDS` before
-another one is taken in for them, one at a time.
+**bounded**: if servers that stay are not whole, or do not answer, topom waits :data:`PATIENCE_SECONDS` before it takes
+another server in for them, one at a time.
 
-**epochs**: each step is a change of the state as it is then.
+**epochs**: each step is a change of the newest state.
 """
 
 import asyncio
@@ -35,9 +36,9 @@ from topom.servers.whole import copies_refused, together
 log = structlog.get_logger(__name__)
 
 PATIENCE_SECONDS = 10.0
-"""For how long a group that has enough servers may lack whole copies before one of the pool is taken in."""
+"""How long a group that has enough servers may lack whole copies before a server of the pool is taken in."""
 MOST_REASONS = 3
-"""Of how many servers it is said what they wait for."""
+"""For how many servers a node's reason says what they wait for."""
 
 
 class NodeNotFound(NotFound):
@@ -58,15 +59,15 @@ def servers_on(table: SlotTable, node: str) -> list[str]:
 
 
 def with_node(state: ClusterState, node: str, why: str, now: float, fewer_copies: bool = False) -> ClusterState:
-    """The state with a node on the list; for one that is, why, and what is said of its groups' copies, are said anew.
+    """The state with a node on the list. If it is there already, the reason and the numbers of copies are set anew.
 
     Args:
-        why: empty if nobody says.
+        why: the reason; empty if the operator gives none.
         now: in seconds since 1970, UTC.
         fewer_copies: whether its groups may be left with fewer copies than they have.
 
     Raises:
-        NodeNotFound: no server is there.
+        NodeNotFound: no server is on that node.
     """
     here = servers_on(state.table, node)
     if not here and not any(entry.node_name == node for entry in state.pool.values()):
@@ -81,7 +82,7 @@ def with_node(state: ClusterState, node: str, why: str, now: float, fewer_copies
         entry = Leaving("node", node, why or DRAINED, now, copies)
     else:
         if not fewer_copies and any(number > 1 for number in before.copies.values()):
-            # By now servers may have been taken in, which are not to be replaced once more.
+            # Servers may have been taken in meanwhile; they must not be replaced once more.
             copies = {**copies, **before.copies}
         entry = replace(before, why=why or before.why, copies=copies)
         if entry == before:
@@ -90,14 +91,14 @@ def with_node(state: ClusterState, node: str, why: str, now: float, fewer_copies
 
 
 def without_node(state: ClusterState, node: str) -> ClusterState:
-    """The state with a node off the list. Raises NodeNotFound, if it is not there."""
+    """The state with a node off the list. Raises NodeNotFound if it is not on it."""
     if _key(node) not in state.leaving:
         raise NodeNotFound(f"no node {node!r} is on its way out; it may have left already: slotferry events")
     return off_the_list(state, _key(node))
 
 
 def without_empty(state: ClusterState) -> ClusterState:
-    """The state without those nodes on the list of whose servers none is in a group; the pool loses what is there."""
+    """The state without the nodes on the list that have no server in a group; the pool loses its servers there."""
     empty = [node for node in leaving_nodes(state) if not servers_on(state.table, node)]
     for node in empty:
         state = off_the_list(state, _key(node))
@@ -108,13 +109,13 @@ def without_empty(state: ClusterState) -> ClusterState:
 
 
 def copies_needed(state: ClusterState, group: Group) -> int:
-    """How many whole servers that stay a group has to have before one of a node that leaves may go."""
+    """How many whole servers that stay a group must have before a server of a leaving node may go."""
     entries = (entry for entry in state.leaving.values() if entry.kind == "node")
     return max((entry.copies.get(str(group.id), 1) for entry in entries), default=1)
 
 
 def staying_copies(state: ClusterState, group: Group, servers: Collection[str]) -> list[str]:
-    """Those of a group's servers that are among ``servers``, stay, and are not still joining."""
+    """The group's servers that are in ``servers``, stay, and are not joining."""
     leaving = leaving_servers(state)
     return [
         server
@@ -124,9 +125,9 @@ def staying_copies(state: ClusterState, group: Group, servers: Collection[str]) 
 
 
 def candidates(state: ClusterState, group: Group, leaver: str) -> list[str]:
-    """Servers of the pool that may take the place of one that leaves, the best first.
+    """Servers of the pool that may take the place of a server that leaves, the best first.
 
-    One in its datacenter comes before others, then one on the node that has the fewest servers in groups.
+    A server in the same datacenter comes before others, then one on the node with the fewest servers in groups.
     """
     barred = leaving_nodes(state) | {group.node_of(server) for server in group.servers}
     fitting = [entry for entry in state.pool.values() if entry.node_name not in barred]
@@ -145,7 +146,7 @@ def candidates(state: ClusterState, group: Group, leaver: str) -> list[str]:
 
 
 def taken(state: ClusterState, epoch: int, group_id: int, leaver: str, address: str) -> ClusterState:
-    """The state in which a server of the pool joins a group, for one that leaves. Raises NotReady if it cannot."""
+    """The state in which a server of the pool joins a group, for a server that leaves. Raises NotReady if it cannot."""
     group = topology.group_of(state.table, group_id)
     if address not in candidates(state, group, leaver):
         raise NotReady(
@@ -159,7 +160,7 @@ def taken(state: ClusterState, epoch: int, group_id: int, leaver: str, address: 
 
 
 def waits_for(state: ClusterState, entry: Leaving, reasons: Mapping[str, Reason]) -> Reason | None:
-    """What a node on the list waits for, by what its servers do; None if for nothing."""
+    """What a node on the list waits for, by the reasons of its servers; None if for nothing."""
     servers = servers_on(state.table, entry.id)
     if not servers:
         return None
@@ -176,7 +177,7 @@ def _key(node: str) -> str:
 
 
 class NodeDepartures:
-    """Puts nodes on the list and takes them off it, and has their servers replaced from the pool."""
+    """Puts nodes on the list and takes them off it, and replaces their servers from the pool."""
 
     def __init__(self, ledger: Ledger, pool: Pool) -> None:
         self._ledger = ledger
@@ -184,35 +185,38 @@ class NodeDepartures:
         self._short_since: dict[str, float] = {}
 
     async def drain(self, node: str, why: str, fewer_copies: bool) -> None:
-        """Have a node leave. Raises as :func:`with_node`, and StoreError."""
+        """Put a node on the list. Raises as :func:`with_node`, and StoreError."""
         now = time.time()
         await self._ledger.change(lambda state, epoch: with_node(state, node, why, now, fewer_copies))
         log.info("node_leaves", node=node, why=why, fewer_copies=fewer_copies)
 
     async def keep(self, node: str) -> None:
-        """Have a node stay; what has left it does not come back. Raises as :func:`without_node`, and StoreError."""
+        """Take a node off the list; what has left it does not come back. Raises as :func:`without_node`, and
+        StoreError.
+        """
         await self._ledger.change(lambda state, epoch: without_node(state, node))
         log.info("node_stays", node=node)
 
     def not_short(self, leaver: str) -> None:
-        """One that leaves does not wait for copies of its group just now, so that this has not lasted either."""
+        """Note that a leaving server does not wait for copies of its group now: such a wait begins anew."""
         self._short_since.pop(leaver, None)
 
     def keep_only(self, leavers: Collection[str]) -> None:
-        """Forget since when groups lack copies for others than these."""
+        """Forget since when groups lack copies, except for these leaving servers."""
         self._short_since = {server: since for server, since in self._short_since.items() if server in leavers}
 
     async def replenish(self, group: Group, leaver: str, said: Mapping[str, Replication | ServerFailed]) -> None:
-        """Return if a group has enough whole copies without one that leaves; else take a server in, if none joins.
+        """Return if a group has enough whole copies without a leaving server; else take a server in, if none joins.
 
-        A group that leaves itself gets nobody.
+        A group that leaves itself gets no server.
 
         Args:
-            said: by each of the group's servers, just now; by the master, that it is one, or nobody could be filled.
+            said: what each of the group's servers says just now. The master must say that it is one, or no server could
+                be filled.
 
         Raises:
-            ShortOfCopies: it has not, and nobody joins; :meth:`not_short` is to be called when that is not raised.
-            NotReady: it has not; the message says what is missing.
+            ShortOfCopies: it has not enough, and none joins. The caller calls :meth:`not_short` if this is not raised.
+            NotReady: it has not enough; the message says what is missing.
         """
         state = self._ledger.state
         refused = copies_refused(state, group, said)
@@ -223,7 +227,7 @@ class NodeDepartures:
         if group.id in leaving_groups(state):
             raise NotReady(f"it goes with group {group.id}, which is on its way out", kind=Kind.BUSY)
         if state.placement.run is not None or state.placement.auto:
-            # Both would take servers of the pool for the same copy.
+            # Otherwise both would take servers of the pool for the same copy.
             raise NotReady(
                 f"group {group.id} gets copies elsewhere by placement", "slotferry placement show", kind=Kind.BUSY
             )

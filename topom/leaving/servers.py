@@ -1,18 +1,18 @@
-"""Servers on their way out, by themselves or with their nodes, and not with their groups.
+"""Servers that leave, by themselves or with their nodes, but not with their groups.
 
-A replica is gone at once, unless the master is not there and the group may lose data with it
-(:mod:`topom.masters.choice`).
-The master of a group has what nobody else may have: it is put on the list of what leaves, which is stored, and another
-server of the group takes its place by a planned promotion (:mod:`topom.masters.promotions`), which loses nothing. Once
-the former master follows the new one, it is removed. What that waits for is said in words. Whoever is on the list is
-made the master of nothing, unless a master fails and nobody else has as much, or an operator forces it.
+A replica is gone at once, unless the master is away and the group may lose data with the replica
+(:mod:`topom.masters.choice`). The master of a group may have what no other server has. So it is put on the stored list
+of what leaves, and another server of the group takes its place by a planned promotion
+(:mod:`topom.masters.promotions`), which loses nothing. Once the former master follows the new one, it is removed. A
+sentence says what it waits for. A server on the list is made no master, unless a master fails and no other server has
+as much, or an operator forces it.
 
-Servers of a node that leaves (:mod:`topom.leaving.nodes`) go the same way, but a replica among them only once its group
-has enough copies without it. By itself nobody goes who is not seen to be a replica, or counts as failed, while the
-master says that it is one: of a group without a master nobody knows which copy is the best.
+Servers of a node that leaves (:mod:`topom.leaving.nodes`) go the same way, but a replica goes only once its group has
+enough copies without it. topom removes a server on the list only if it is seen to be a replica, or counts as failed,
+while the master says that it is one: without a master it is not known which copy is the best.
 
-**epochs**: each step is a change of the state as it is then. Nothing is remembered between two looks but how long to
-wait: whoever leads next finds by the list, the table and the servers where it was.
+**epochs**: each step is a change of the newest state. Between two looks topom remembers only how long to wait: the next
+leader sees from the list, the table and the servers how far each departure is.
 """
 
 import asyncio
@@ -43,29 +43,29 @@ from topom.servers.whole import Said, Why, copies_refused, no_master, together
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.5
+"""Seconds between two looks at servers that cannot leave yet."""
 SAID = 3
-"""Servers whose reasons are in one sentence."""
-"""Between two looks at servers that cannot leave yet."""
+"""How many servers' reasons are in one sentence."""
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
-"""Between two promotions that come to nothing."""
+"""Seconds between two promotions that fail."""
 
 
 def group_with(table: SlotTable, address: str) -> Group | None:
-    """The group that a server is in."""
+    """The group that has a server; None if none has it."""
     return next((group for group in table.groups.values() if address in group.servers), None)
 
 
 def with_server(state: ClusterState, epoch: int, group_id: int, address: str, why: str, now: float) -> ClusterState:
-    """The state without a replica, or with the master of a group on the list.
+    """The state without a replica, or with a group's master on the list.
 
-    A master that is alone in a group which no slot needs is gone at once, too.
+    A master that is alone in a group that no slot needs is gone at once, too.
 
     Args:
         now: in seconds since 1970, UTC.
 
     Raises:
-        GroupNotFound, ServerNotFound: there is none.
+        GroupNotFound, ServerNotFound: there is no such group, or no such server in it.
         GroupLocked: it is being decided whether the server is the master.
     """
     group = _require(state.table, group_id, address)
@@ -81,7 +81,7 @@ def without_server(state: ClusterState, group_id: int, address: str) -> ClusterS
     """The state with a server off the list.
 
     Raises:
-        GroupNotFound, ServerNotFound: there is none.
+        GroupNotFound, ServerNotFound: there is no such group, or it has no such server.
         NodeLeaving: it leaves with its node.
     """
     node = _require(state.table, group_id, address).node_of(address)
@@ -93,7 +93,7 @@ def without_server(state: ClusterState, group_id: int, address: str) -> ClusterS
 
 
 def without_gone(state: ClusterState) -> ClusterState:
-    """The state in which no server is on the list that is in no group, and no node that has none in one."""
+    """The state without entries for servers that are in no group, and for nodes that have no server in a group."""
     for entry in list(state.leaving.values()):
         if entry.kind == "server" and group_with(state.table, entry.id) is None:
             state = off_the_list(state, entry.key)
@@ -101,9 +101,10 @@ def without_gone(state: ClusterState) -> ClusterState:
 
 
 def removed(state: ClusterState, epoch: int, address: str) -> ClusterState:
-    """The state in which a server on the list is gone, if it is a replica of a group at rest, or needed by no slot.
+    """The state in which a server on the list is gone, if it is a replica of an unlocked group, or no slot needs its
+    group.
 
-    Else the same state.
+    Otherwise the same state.
     """
     group = group_with(state.table, address)
     if group is None or group.locked or address not in leaving_servers(state):
@@ -114,14 +115,14 @@ def removed(state: ClusterState, epoch: int, address: str) -> ClusterState:
 
 
 def successor(state: ClusterState, group: Group, said: Said) -> str:
-    """The replica that is to take the place of a master on the list (:mod:`topom.masters.choice`).
+    """The replica that takes the place of a master on the list (:mod:`topom.masters.choice`).
 
     Args:
-        group: with that master.
-        said: by each of the group's servers.
+        group: the group of that master.
+        said: what each of the group's servers says.
 
     Raises:
-        NotReady: there is none; the message says what is missing.
+        NotReady: there is no such replica; the message says what is missing.
     """
     choice = planned(state, group, said)
     if choice.chosen is not None:
@@ -137,7 +138,7 @@ def successor(state: ClusterState, group: Group, said: Said) -> str:
 
 
 def nobody_else(group: Group, since: float) -> Reason:
-    """What is missing where a group has no server that stays."""
+    """What is missing if a group has no server that stays."""
     return Reason(
         Kind.OPERATOR,
         f"group {group.id} has no other server that stays",
@@ -148,7 +149,7 @@ def nobody_else(group: Group, since: float) -> Reason:
 
 
 def waits_for(state: ClusterState, entry: Leaving) -> Reason | None:
-    """What somebody on the list waits for, as far as what is stored says so; None if for nothing."""
+    """What an entry of the list waits for, as far as the state says so; None if for nothing."""
     table = state.table
     if entry.kind == "group":
         number = _slots_of(table, int(entry.id))
@@ -173,12 +174,12 @@ def _require(table: SlotTable, group_id: int, address: str) -> Group:
 
 
 def _slots_of(table: SlotTable, group_id: int) -> int:
-    """How many slots a group owns, or are on their way to or from it."""
+    """How many slots a group owns, or gets, or gives away."""
     return sum(group_id in (slot.group_id, slot.destination_id, slot.owner_id) for slot in table.slots)
 
 
 def _is_unused(table: SlotTable, group: Group) -> bool:
-    """Whether a group has a master alone, and no slot needs it."""
+    """Whether a group has only a master, and no slot needs it."""
     return len(group.servers) == 1 and not _slots_of(table, group.id)
 
 
@@ -191,10 +192,10 @@ def _key(address: str) -> str:
 
 
 class ServerDepartures(Loop):
-    """Sees to the servers on the list, for as long as :meth:`run` runs.
+    """Replaces and removes the servers on the list, as long as :meth:`run` runs.
 
     Args:
-        nodes: replaces servers of nodes that leave.
+        nodes: replaces the servers of leaving nodes.
         has_failed: whether a server counts as failed (:mod:`topom.servers.detector`).
     """
 
@@ -220,7 +221,7 @@ class ServerDepartures(Loop):
         self._reasons = Reasons[str]("server_cannot_leave_yet", level="info")
 
     async def drain(self, group_id: int, address: str, why: str) -> SlotTable:
-        """Have a server leave; the table that then holds.
+        """Remove a replica, or put a master on the list; gives the table that then holds.
 
         Raises as :func:`with_server`, and StoreError; LastCopy: as :func:`topom.masters.choice.departure`.
         """
@@ -236,23 +237,24 @@ class ServerDepartures(Loop):
         return state.table
 
     async def keep(self, group_id: int, address: str) -> SlotTable:
-        """Take a server off the list; the table that then holds. Raises as :func:`without_server`, and StoreError.
+        """Take a server off the list; gives the table that then holds. Raises as :func:`without_server`, and
+        StoreError.
 
-        If another server is just taking over, it does, and this one stays as its replica.
+        If another server is just taking over, it still does, and this one stays as its replica.
         """
         state = await self._ledger.change(lambda state, epoch: without_server(state, group_id, address))
         log.info("server_stays", group=group_id, server=address)
         return state.table
 
     def waits_for(self, entry: Leaving) -> Reason | None:
-        """What somebody on the list waits for; None if for nothing."""
+        """What an entry of the list waits for; None if for nothing."""
         if entry.kind == "node":
             return leavingnodes.waits_for(self._ledger.state, entry, self._reasons)
         seen = self._reasons.get(entry.id) if entry.kind == "server" else None
         return seen or waits_for(self._ledger.state, entry)
 
     async def look(self) -> Look:
-        """Have masters on the list replaced, and servers on it removed."""
+        """Replace masters on the list, and remove servers on it."""
         listed = leaving_servers(self._ledger.state)
         self._reasons.keep_only(listed)
         for known in (self._not_before, self._backoffs):
@@ -290,7 +292,7 @@ class ServerDepartures(Loop):
             self._reasons.over(address)
 
     async def _replace(self, group: Group) -> None:
-        """Have another server take a master's place. Raises what says why that cannot be now."""
+        """Let another server take a master's place. Raises the reason if that is not possible now."""
         master = group.servers[0]
         state = self._ledger.state
         said = await look_at_all(self._replication, list(group.servers))
@@ -306,18 +308,18 @@ class ServerDepartures(Loop):
         try:
             await self._promotions.promote(group.id, chosen)
         except TopomError:
-            # What came to nothing may have held up clients.
+            # A failed promotion may have held requests of clients, so the next attempt waits.
             backoff = self._backoffs.setdefault(master, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS))
             self._not_before[master] = loop.time() + backoff.next()
             raise
 
     async def _remove(self, group: Group, address: str) -> None:
-        """Remove a replica once its group does without it. Raises what says why that cannot be now."""
+        """Remove a replica once its group does not need it. Raises the reason if that is not possible now."""
         master = group.servers[0]
         said = await look_at_all(self._replication, list(group.servers))
         if group.locked:
             raise NotReady(f"group {group.id} is being given another master", kind=Kind.BUSY)
-        # Neither its copy nor another one's can be judged without the master's word.
+        # Without the master's word neither its copy nor any other can be judged.
         if (trouble := no_master(master, said[master])) is not None:
             raise NotReady(f"nobody can be spared: {trouble.what}", trouble.to_do, kind=trouble.reason.kind)
         if _key(address) not in self._ledger.state.leaving:
@@ -332,7 +334,7 @@ class ServerDepartures(Loop):
             )
 
         def remove(state: ClusterState, epoch: int) -> ClusterState:
-            # What was seen says nothing of a group that is another one by now.
+            # What was seen says nothing about a group that has changed since.
             if group_with(state.table, address) != group:
                 raise NotReady(f"group {group.id} was changed just now; it is looked at again soon", kind=Kind.BUSY)
             return removed(state, epoch, address)
