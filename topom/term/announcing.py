@@ -1,7 +1,7 @@
-"""A topom that follows tells the leader of itself, so that operators see it there, and looks whether the two agree.
+"""A follower tells the leader of itself, so that operators see it there, and looks whether the two agree.
 
-A topom whose token the leader refuses, or whose URL is another's, is of no use, and would be in the way of all others
-once it leads. So it says so before that, in its log, in its health check, and to whoever asks it for something.
+A topom whose token the leader refuses, or whose URL belongs to another topom, is of no use, and would stop all others
+once it leads. So it says so before that: in its log, in its health check, and in the answer to each request.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ log = structlog.get_logger(__name__)
 
 SECONDS = 1.0
 LOOK_SECONDS = 10.0
-"""How often a topom looks who answers at its own URL."""
+"""Seconds between two looks which topom answers at the own URL."""
 INSTANCE = "slotferry-topom"
-"""Header of the answer to a health check: the instance of the topom that gave it."""
+"""Header of the answer to a health check: the instance of the topom that answers."""
 
 
 async def announce(node: Node, *tokens: str) -> None:
-    """Tell whoever leads, for ever; what fails is tried again a second later.
+    """Tell the leader, again and again; if that fails, it is tried again a second later.
 
     Args:
-        tokens: those that this topom takes, its own first, empty ones for none. While they are changed, the leader may
-            know only the second.
+        tokens: the tokens that this topom accepts, its own first; an empty one is none. While tokens are changed, the
+            leader may know only the second.
     """
     clock = asyncio.get_running_loop().time
     former: Leader | None = None
@@ -53,7 +53,7 @@ async def announce(node: Node, *tokens: str) -> None:
 
 
 async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:
-    """Tell the leader of this topom; why it does not want to hear it, or nothing."""
+    """Tell the leader of this topom; gives why the leader refuses, or None."""
     if leader.url == node.url:
         return Reason(
             Kind.OPERATOR,
@@ -81,7 +81,7 @@ async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:
 
 
 async def _look_at_own_url(node: Node) -> Reason | None:
-    """That another topom answers at the URL that this one gives as its own; None if none does."""
+    """The reason if another topom answers at the URL that this one gives as its own; None if none does."""
     try:
         answer = await node.http.get(f"{node.url}/healthz", timeout=SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -110,7 +110,7 @@ def _note(node: Node, what: Unfit, reason: Reason | None) -> None:
 
 
 def program_version() -> str:
-    """Of this program, as it is installed; 0 where it is not."""
+    """The version of this program as it is installed; 0 if it is not installed."""
     try:
         return version("slotferry")
     except PackageNotFoundError:

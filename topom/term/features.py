@@ -1,4 +1,4 @@
-"""What each part of topom is told of the settings: one function a part, from the values to the record that it takes."""
+"""Which settings each part of topom gets: one function for each part, from the values to the part's own record."""
 
 from functools import cache
 
@@ -13,17 +13,17 @@ from topom.term.settings import TopomSettings
 
 
 def redis_access(settings: TopomSettings) -> ServerAccess:
-    """How to get in at the servers. Raises :class:`slots.tls.TlsError`."""
+    """How to log in at the servers. Raises :class:`slots.tls.TlsError`."""
     return _access(settings.redis_password.get_secret_value(), settings.redis_user, _server_tls(settings))
 
 
 def sentinel_access(settings: TopomSettings) -> ServerAccess:
-    """How to get in at the Sentinels. Raises :class:`slots.tls.TlsError`."""
+    """How to log in at the Sentinels. Raises :class:`slots.tls.TlsError`."""
     return _access(settings.sentinel_password.get_secret_value(), settings.sentinel_user, _server_tls(settings))
 
 
 def product(settings: TopomSettings) -> Product:
-    """What proxies have to agree on."""
+    """What all proxies must have in common."""
     return Product(settings.product, settings.number_of_slots, settings.slot_function, settings.databases)
 
 
@@ -44,7 +44,7 @@ def masters(settings: TopomSettings) -> MastersSettings:
 
 
 def stand_down_seconds(settings: TopomSettings) -> float | None:
-    """The allowance by which proxies are to stand down (:mod:`topom.proxies.standdown`); None if they are not."""
+    """The allowance by which proxies stand down (:mod:`topom.proxies.standdown`); None if they need not."""
     return settings.stand_down_seconds if settings.proxies_stand_down else None
 
 
@@ -62,7 +62,7 @@ def sentinels(settings: TopomSettings) -> SentinelSettings:
 
 
 def migration(settings: TopomSettings) -> MigrationSettings:
-    """How migrations run as long as no operator changed it."""
+    """How migrations run as long as no operator changes it."""
     return MigrationSettings(
         parallel_slots=settings.migration_parallel_slots,
         keys_per_second=settings.migration_keys_per_second,
@@ -82,7 +82,7 @@ def migration(settings: TopomSettings) -> MigrationSettings:
 
 
 def placement(settings: TopomSettings) -> Rules:
-    """How groups are placed on nodes: as groups are few, by strict watermarks."""
+    """How groups are placed on nodes: by strict watermarks, because groups are few."""
     return Rules(
         settings.placement_replicas,
         settings.placement_watermark_percent,
@@ -109,5 +109,5 @@ def _server_tls(settings: TopomSettings) -> ServerTls | None:
 
 @cache
 def _access(password: str, user: str, tls: ServerTls | None) -> ServerAccess:
-    # One for the process, not for a term: a term begins all the same while its certificates cannot be read anew.
+    # One for the process, not for a term: a term can begin even while the certificates cannot be read anew.
     return ServerAccess(password, user, tls)

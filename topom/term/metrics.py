@@ -1,8 +1,8 @@
 """What one topom tells Prometheus: :class:`TopomCollector`, shown at ``/metrics`` (:mod:`topom.api.metrics`).
 
-A topom that does not lead says so, and what the store's newest state says; what only a leader knows is left out there,
+A topom that does not lead shows that, and what the store's newest state says. It leaves out what only a leader knows,
 so a sum or a maximum over all topoms is the leader's figure. Counters begin anew with each term, as Prometheus expects
-of a process that was restarted.
+it of a restarted process.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class TopomCollector(Collector):
 
     Args:
         served: the topom whose state is shown; None while nothing is known.
-        term: of this topom while it leads, 0 where no other topom uses the store; None while it does not lead.
+        term: the term while this topom leads, 0 if no other topom uses the store; None while it does not lead.
         store: the metrics of the store's calls.
         failures: how often each of the process's own loops failed.
     """
@@ -47,7 +47,7 @@ class TopomCollector(Collector):
         self._failures = failures or {}
 
     def collect(self) -> Iterator[Metric]:
-        """Every family."""
+        """All metric families."""
         topom = self._served()
         term = self._term()
         leads = topom is not None and term is not None and topom.leads()

@@ -1,13 +1,12 @@
-"""One topom process among those over one store: it follows, stands for election, and leads while it may.
+"""One of the topom processes over one store: it follows, stands for election, and leads while it may.
 
-Each term has objects of its own (:class:`~topom.term.service.Topom`), made when it begins and ended when it ends: its
-ledger, its members, its batches. Nothing of a term is used in a later one, so what is late is late for good: its lease
-is over, and its writer's place is taken (:mod:`topom.store.leading`). That is why the process need not end when it
-stops to lead, and it goes on as a follower, which can say what is the matter while the store is cut off. It ends, with
-an error, when the tasks of a term do not (:data:`STOP_SECONDS`), or when one of them breaks: another process is sure to
-have none of them.
+Each term has objects of its own (:class:`~topom.term.service.Topom`): its ledger, its members, its batches. They are
+made when the term begins, and end with it. No later term uses them, so a late task stays late for good: its lease is
+over, and another has the writer's place (:mod:`topom.store.leading`). So the process need not end when it ceases to
+lead. It goes on as a follower, and can say what is wrong while the store is cut off. It ends, with an error, if the
+tasks of a term do not end (:data:`STOP_SECONDS`), or if one of them breaks: a new process is sure to have none of them.
 
-A store that is not shared (SQLite) is led at once and for good; there is then nobody to follow.
+With a store that is not shared (SQLite) the process leads at once and for good; then there is no leader to follow.
 """
 
 import asyncio
@@ -36,29 +35,29 @@ from topom.term.view import View
 log = structlog.get_logger(__name__)
 
 STOP_SECONDS = 10.0
-"""How long the tasks of a term may take to end; a migrator lets the command that is under way come to its end."""
+"""How long the tasks of a term may take to end; a migrator finishes the command that is under way."""
 RESIGN_SECONDS = 2.0
 CONNECT_SECONDS = 2.0
-"""How long another topom may take to be reached."""
+"""How long a connection to another topom may take."""
 ANSWER_SECONDS = 25.0
-"""How long it may take to answer: less than the command line waits, so that an operator hears the reason."""
+"""How long another topom may take to answer: less than the command line waits, so that an operator sees the reason."""
 
 Unfit = Literal["refused", "misplaced"]
-"""The leader will not work with this topom; another topom is at this one's URL."""
+"""The leader refuses this topom; another topom is at this one's URL."""
 Make = Callable[[Leadership], Topom]
 """Makes the topom of a term."""
 
 
 class StuckTerm(Exception):
-    """The tasks of a term that is over do not end. The process has to."""
+    """The tasks of a term that is over do not end. So the process must end."""
 
 
 class Node:
-    """A topom process. :meth:`run` until it is cancelled.
+    """A topom process. :meth:`run` works until it is cancelled.
 
     Args:
-        url: at which the others reach this one's API.
-        make: makes the topom of a term; as the settings say when None.
+        url: where the other topoms reach this one's API.
+        make: makes the topom of a term; None for one by the settings.
     """
 
     def __init__(self, settings: TopomSettings, store: Store, url: str, make: Make | None = None) -> None:
@@ -68,42 +67,42 @@ class Node:
         self.store_times = StoreTimes()
         store = TimedStore(store, self.store_times)
         self.events = EventSinks()
-        """Who is told of the events that this process stores, or reads as a follower."""
+        """The sinks for the events that this process stores, or reads as a follower."""
         self.view = View(settings, store, self.events, lambda: self.leading is not None)
         self.roster = Roster()
         self.unfit = Reasons[Unfit]()
-        """Why this one is of no use as it is (:mod:`topom.term.announcing`)."""
+        """Why this topom is of no use as it is (:mod:`topom.term.announcing`)."""
         self._no_leader = Reasons[None]()
         self.leadership: Leadership | None = None
-        """While this one leads, from when it can be asked."""
+        """The place of this topom while it leads and can be asked; else None."""
         self.led = asyncio.Event()
-        """Set once this one has led."""
+        """Set once this topom has led."""
         self.shared = store.shared
         """Whether there may be other topoms."""
         self.http = httpx.AsyncClient(
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS), trust_env=False, follow_redirects=False
         )
-        """For talking to the other topoms."""
+        """The client for requests to the other topoms."""
         self._store = store
         self._make = make or self._topom_of
         self._topom: Topom | None = None
         self.tending = Tending(TopomError, StuckTerm)
-        """Of what goes on by itself, whether this one leads or not."""
+        """Keeps the loops that run whether this topom leads or not."""
 
     @property
     def leading(self) -> Topom | None:
-        """The topom of the present term, if this one leads and may act."""
+        """The topom of the present term, if this process leads and may act."""
         topom = self._topom
         return topom if topom is not None and topom.leads() else None
 
     @property
     def serving(self) -> Topom:
-        """What the API answers from: the topom of the term, or the view. Raises NotLeading if there is neither."""
+        """The topom from which the API answers: the term's, or the view. Raises NotLeading if there is neither."""
         return self.leading or self.view.topom
 
     @property
     def leader(self) -> Leader | None:
-        """Who leads, as far as is known; another one than this process, unless it leads."""
+        """The leader, as far as it is known; this process only if it leads now."""
         if self.leading is not None and self.leadership is not None:
             return self.leadership.leader
         known = self.view.leader
@@ -111,7 +110,7 @@ class Node:
 
     @property
     def reason(self) -> Reason | None:
-        """Why nothing can be changed through this topom now; None if it can."""
+        """Why nothing can be changed through this topom now; None if changes are possible."""
         if self.leading is not None:
             return None
         if (known := self.view.reason) is not None:
@@ -123,7 +122,7 @@ class Node:
         return self.unfit.get("misplaced") or self.unfit.get("refused")
 
     def release(self) -> None:
-        """Nobody waits for news any longer: the process is about to stop."""
+        """End all waits for news: the process is about to stop."""
         self.events.close()
         with suppress(NotLeading):
             self.serving.waiters.release()
@@ -135,7 +134,7 @@ class Node:
             ProductMismatch: the store belongs to another product.
             MovesUnderWay: an earlier version has left slots on their way.
             StoreError: a store that is not shared cannot be used.
-            StuckTerm: see there.
+            StuckTerm: the tasks of a term do not end.
         """
         if not self.shared:
             await self._store.open()
@@ -177,12 +176,12 @@ class Node:
             await asyncio.sleep(backoff.next())
 
     async def _lead(self, leadership: Leadership) -> None:
-        """One term, from the election to its end."""
+        """Lead for one term, from the election to its end."""
         try:
             topom = await self._started(leadership)
             self.leadership, self._topom = leadership, topom
             self.led.set()
-            # Who waits for news hears of this term's first, and asks the term next.
+            # Clients that wait for news first get that of this term, and then ask the term.
             self.events.show(topom.ledger.state, topom.ledger.began_after)
             if self.shared:
                 self.view.show(topom.ledger.state)
@@ -200,7 +199,7 @@ class Node:
     async def _started(self, leadership: Leadership) -> Topom:
         """The topom of the term, which has taken the writer's place.
 
-        The one before may write until then: what it does meanwhile is read anew.
+        The former leader may write until then; then the state is read again.
         """
         while True:
             topom = self._make(leadership)
@@ -220,7 +219,7 @@ class Node:
         try:
             await asyncio.wait((running, lost, replaced), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # From here on no proxy is told anything, and no request finds this term.
+            # From here on no proxy gets anything from this term, and no request finds it.
             self._topom = None
             self.view.show(topom.ledger.state)
             topom.retire()
@@ -238,7 +237,7 @@ class Node:
             raise StuckTerm(
                 f"what this topom did while it led does not end within {STOP_SECONDS:g} s ({names}); start it anew"
             )
-        # What a late leader meets is no fault: another may have written.
+        # An error of a late leader is no fault: another topom may have written.
         at_fault = not over and (leadership.valid() or not self.shared)
         if at_fault and not running.cancelled() and (error := running.exception()) is not None:
             raise error

@@ -1,15 +1,15 @@
-"""Which topoms there are: the leader keeps this in memory, for the operator to see, and nothing depends on it.
+"""Which topoms there are. The leader keeps this in memory to show it to operators; nothing depends on it.
 
-Those that follow tell the leader of themselves, again and again.
+Followers tell the leader of themselves, again and again.
 """
 
 import asyncio
 from dataclasses import dataclass
 
 MOST = 100
-"""Topoms that are shown at most; those heard of longest ago go first."""
+"""How many topoms are shown at most; those heard longest ago are dropped first."""
 SILENT_SECONDS = 5.0
-"""After which a follower counts as silent."""
+"""After so long without a word a follower counts as silent."""
 FORGOTTEN_SECONDS = 3600.0
 
 

@@ -1,6 +1,7 @@
-"""What one topom consists of while it leads, put together: each part, and what it is given of the others.
+"""Puts together the parts of one topom for a term, and gives each part what it needs of the others.
 
-Parts are made from below: a part is given only what is made before it. What operators ask for is a method of a part.
+Parts are made from below: a part gets only parts that are made before it. What operators can order is a method of a
+part.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ from topom.term.tending import Tending
 
 
 class Topom:
-    """One topom. :meth:`start` before anything else; :meth:`run` does what goes on by itself."""
+    """One topom. Call :meth:`start` first; :meth:`run` runs the loops."""
 
     def __init__(
         self,
@@ -84,20 +85,20 @@ class Topom:
     ) -> None:
         """
         Args:
-            mover: moves keys; the migrator when None.
-            on_step: told of each step of the slot state machine.
-            leads: whether it may change anything at this instant; see :mod:`topom.store.leading`.
-            term: of this leader; 0 where no other topom uses the store.
-            process: instance of the process that this is a term of. Events name either by the same eight digits.
-            url: at which the others reach the process's API.
+            mover: moves keys; None for the migrator.
+            on_step: is called with each step of the slot state machine.
+            leads: whether this topom may change anything at this instant; see :mod:`topom.store.leading`.
+            term: the term of this leader; 0 if no other topom uses the store.
+            process: the instance of the process that has this term. Events name both by the same eight digits.
+            url: where other topoms reach the process's API.
         """
         self.settings = settings
         self.instance = (process or secrets.token_hex(16))[:NAMED_BY] + secrets.token_hex(16 - NAMED_BY // 2)
         self.leads = leads
         self.retired = asyncio.Event()
-        """Set once it does not lead any more, for good."""
+        """Set once it has ceased to lead, for good."""
         self.tending = Tending(StoreConflict)
-        """Of what goes on by itself while this one leads."""
+        """Keeps the loops that run while this topom leads."""
         self._following = False
 
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
@@ -118,7 +119,7 @@ class Topom:
         )
         self.identities = Identities(self.ledger, ServerReplication(self.servers, leads), self.health.condition_of)
         self.health.listen(self.identities.heard)
-        # last-copy: what tells servers whom to follow does it by this one.
+        # last-copy: all parts that tell servers which master to follow use this object.
         replication = ServerReplication(
             self.servers,
             leads,
@@ -274,7 +275,7 @@ class Topom:
             self.server_departures,
         )
         self.loops = (*self._own_loops, self.promotions.endings, *self.sentinels.copies.loops)
-        """What goes on by itself; each says in a sentence what it does."""
+        """The loops that run by themselves; each says in a sentence what it does."""
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -284,7 +285,7 @@ class Topom:
         self._follow()
 
     def show(self, state: ClusterState) -> None:
-        """Take on what another topom has stored, instead of :meth:`start` and :meth:`run`, for reading only."""
+        """Take over what another topom has stored, for reading only, instead of :meth:`start` and :meth:`run`."""
         self.ledger.show(state)
         if not self._following:
             self._follow()
@@ -295,12 +296,12 @@ class Topom:
         self.identities.start()
 
     def retire(self) -> None:
-        """End every proxy's control stream, and all waits for news: another leads, or will, or the process ends."""
+        """End every proxy's control stream, and all waits for news: another topom leads, or will, or this one ends."""
         self.retired.set()
         self.waiters.release()
 
     async def run(self) -> None:
-        """Do what goes on by itself, until cancelled.
+        """Run the loops until cancelled.
 
         Raises:
             StoreConflict: another topom has written to the store.
@@ -319,7 +320,7 @@ class Topom:
         return [task.get_name() for task in self._running if not task.done()]
 
     async def close(self) -> None:
-        """Let go of servers and store, after :meth:`run` has ended."""
+        """Close the connections to servers and the ledger, after :meth:`run` has ended."""
         with suppress(Exception):
             await self.servers.close()
         await self.ledger.close()

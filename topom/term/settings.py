@@ -1,6 +1,6 @@
-"""Settings of topom: each has its home, its unit, its default and its limits here.
+"""Settings of topom: each has its place, its unit, its default and its limits here.
 
-They hold values and know no other part of topom: :mod:`topom.term.features` builds from them what each is told.
+They hold values and know no other part of topom: :mod:`topom.term.features` makes from them what each part gets.
 :mod:`slots.settings` reads them from a TOML file and from the environment (``SLOTFERRY_TOPOM_LISTEN`` for ``listen``).
 ``configs/topom.toml`` lists them all.
 """
@@ -23,7 +23,7 @@ from topom.errors import InvalidAddress
 
 SENTINEL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
-# What may be set here and changed by an operator while topom runs (:mod:`topom.api.migration_models`).
+# These may be set here, and an operator may change them while topom runs (:mod:`topom.api.migration_models`).
 ParallelSlots = Annotated[int, Field(ge=1, le=MAXIMUM_SLOTS)]
 Rate = Annotated[int, Field(ge=0)]
 BatchKeys = Annotated[int, Field(ge=1, le=MOST_KEYS)]
@@ -35,7 +35,7 @@ ReplicaSeconds = Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)]
 
 
 class TopomSettings(Settings):
-    """What topom is told at its start. Bytes and seconds are in the names; the descriptions say the rest."""
+    """What topom is told at its start. Bytes and seconds are in the names, the rest in the descriptions."""
 
     model_config = SettingsConfigDict(env_prefix="SLOTFERRY_TOPOM_")
 
@@ -456,12 +456,12 @@ class TopomSettings(Settings):
 
     @property
     def proxies_stand_down(self) -> bool:
-        """Whether proxies are to stand down that hear nothing (:mod:`topom.proxies.standdown`)."""
+        """Whether proxies that hear nothing stand down (:mod:`topom.proxies.standdown`)."""
         return self.ha == "topom" and self.ha_lost_proxies == "stand_down"
 
 
 def split_listen(text: str) -> tuple[str, int]:
-    """Host and port of the address to listen on; port 0 is a free one. Raises :class:`ValueError`."""
+    """Host and port of the address to listen on; port 0 takes a free one. Raises :class:`ValueError`."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError(f"{text!r} is not host:port, for example 127.0.0.1:8380")

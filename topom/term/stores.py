@@ -1,4 +1,4 @@
-"""The store that the settings ask for."""
+"""Opens the store that the settings name."""
 
 from urllib.parse import quote
 
@@ -8,7 +8,7 @@ from topom.store.sqlite import SqliteStore
 from topom.term.settings import TopomSettings
 
 STORE_FILE = "store.sqlite"
-"""In the data folder."""
+"""The file in the data folder."""
 
 
 def open_store(settings: TopomSettings) -> Store:
@@ -18,7 +18,7 @@ def open_store(settings: TopomSettings) -> Store:
         TlsError: the files of ``store_tls`` cannot be used.
     """
     if settings.store == "etcd":
-        # Each is loaded only where it is used: a topom with a file needs neither.
+        # Each module is loaded only if it is used: a topom with a file needs neither.
         from topom.store.etcd import EtcdStore
         from topom.store.etcd_gateway import EtcdGateway
 

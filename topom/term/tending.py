@@ -1,9 +1,9 @@
-"""Keeps going what goes on by itself: a loop that fails is said, contained, and started again.
+"""Keeps the loops running: if one fails, that is logged, the others go on, and it is started again.
 
-Whatever a server, a proxy or the store says, or a mistake of ours makes of it, ends one turn of one loop, and neither
-another loop nor topom: a control plane that ends because of one member is no help with the others.
+Whatever a server, a proxy or the store says, and whatever bug topom has, it ends one turn of one loop, but no other
+loop, and not topom: a control plane that ends because of one member cannot help the others.
 
-**bounded**: a loop that fails again and again is started after waits that grow, with full jitter.
+**bounded**: a loop that fails again and again is started after growing waits, with full jitter.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ log = structlog.get_logger(__name__)
 FIRST_WAIT_SECONDS = 0.2
 LONGEST_WAIT_SECONDS = 10.0
 HEALTHY_SECONDS = 30.0
-"""A loop that has gone on for so long since it last failed is well again."""
+"""A loop that has run for so long since its last failure counts as healthy."""
 
 
 class Tending:
     """The loops of one owner.
 
     Args:
-        ends: what ends a loop for good, and goes to whoever waits for it: it is no fault of the loop's.
+        ends: errors that end a loop for good, and go to the caller: they are no fault of the loop.
     """
 
     def __init__(self, *ends: type[Exception]) -> None:
@@ -47,9 +47,9 @@ class Tending:
         return self._reasons
 
     async def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work`` until it returns, again after each failure; cancelled, it ends.
+        """Run ``work`` until it returns, again after each failure; it ends if it is cancelled.
 
-        ``work`` has to be one that can be begun anew at any time.
+        It must be possible to begin ``work`` anew at any time.
         """
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         clock = asyncio.get_running_loop().time
@@ -63,7 +63,7 @@ class Tending:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                # Something that the loop waited for was cancelled, not the loop.
+                # Something for which the loop waited was cancelled, not the loop.
                 failure: BaseException = error
             except Exception as error:
                 failure = error

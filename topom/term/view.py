@@ -1,7 +1,7 @@
-"""What a topom that does not lead knows: the store's newest state, for reading.
+"""What a follower knows: the store's newest state, for reading.
 
-The view is a :class:`~topom.term.service.Topom` that never acts: its ledger takes on what others store, and refuses
-every change. What only the leader knows, of proxies and of keys on their way, it has not.
+The view is a :class:`~topom.term.service.Topom` that never acts: its ledger takes over what others store, and refuses
+every change. It does not have what only the leader knows of proxies, and of keys on their way.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from topom.term.settings import TopomSettings
 log = structlog.get_logger(__name__)
 
 SIZES_SECONDS = 10.0
-"""How old the sizes of slots may be that are shown."""
+"""How old the sizes of slots may be that the view shows."""
 
 
 class View:
     """The newest state, kept up to date by :meth:`follow`.
 
     Attributes:
-        leader: who led when that was last known.
+        leader: the leader, as far as it was last known.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class View:
     ) -> None:
         """
         Args:
-            events: told of those that the view reads.
-            leads: whether this process leads, and so knows better than any view.
+            events: gets the events that the view reads.
+            leads: whether this process leads, and so knows more than any view.
         """
         self._events = events
         self._leads = leads
@@ -54,7 +54,7 @@ class View:
         self._unreadable = Reasons[None]("store_unreachable")
         self.leader: Leader | None = None
         self.changed = asyncio.Event()
-        """Set when who leads has changed; whoever waits for it clears it first."""
+        """Set when the leader has changed; a task that waits for it clears it first."""
 
     @property
     def reason(self) -> Reason | None:
@@ -62,21 +62,21 @@ class View:
         return self._unreadable.get(None)
 
     def unreadable(self, error: StoreError) -> None:
-        """The store could not be read just now."""
+        """Note that the store could not be read just now."""
         self._unreadable.waits(None, error)
 
     @property
     def topom(self) -> Topom:
-        """What the handlers of the API read from. Raises :class:`~topom.errors.NotLeading` while nothing is known."""
+        """What the handlers of the API read. Raises :class:`~topom.errors.NotLeading` while nothing is known."""
         if self._topom is None:
             unread = Reason(Kind.STORE, "this topom has not read the store yet, or nobody has written to it")
             raise (self.reason or unread).to(NotLeading)
         return self._topom
 
     async def follow(self) -> None:
-        """Take on what is stored, for ever. Raises :class:`~topom.cluster.ledger.ProductMismatch`."""
+        """Take over what is stored, without end. Raises :class:`~topom.cluster.ledger.ProductMismatch`."""
         backoff = Backoff(0.1, 1.0)
-        # Who leads is not part of what the version counts: so the wait for a new one is a short one.
+        # A new leader does not change the version, so the wait for a new version is short.
         seconds = self._settings.leader_lease_seconds / 4
         while True:
             if self._leads():
@@ -99,7 +99,8 @@ class View:
                 backoff.reset()
 
     async def sized(self) -> Topom:
-        """:attr:`topom`, with sizes of slots that are not :data:`SIZES_SECONDS` old; older ones if none are to be had.
+        """:attr:`topom`, with sizes of slots no older than :data:`SIZES_SECONDS`; older ones if the store cannot be
+        read.
 
         Raises :class:`~topom.errors.NotLeading` while nothing is known.
         """
@@ -114,12 +115,12 @@ class View:
         return topom
 
     async def close(self) -> None:
-        """Let go of what the view opened."""
+        """Close what the view opened."""
         if self._topom is not None:
             await self._topom.close()
 
     def show(self, state: ClusterState) -> None:
-        """Take on a state that is stored, if it is newer than what is known."""
+        """Take over a stored state, if it is newer than the known one."""
         if self._topom is None:
             self._topom = Topom(self._settings, LedStore(self._store, _never), leads=_never)
             self._topom.ledger.listen(self._events.changed)
