@@ -1,20 +1,20 @@
-"""The HTTP API, a file a resource, and the control stream beside it.
+"""The HTTP API, with one file for each resource, and the control stream.
 
-Everything asks for the bearer token but ``/healthz`` (:mod:`topom.api.door`). A topom that does not lead passes
-requests on (:mod:`topom.api.forwarding`). Every error is answered as
-``{"error": "<type>", "message": "<a sentence for the operator>"}``. What waits says why by the one record of
-:mod:`topom.reasons`, as ``{"kind", "what", "since", "to_do"}``; null if it does not wait.
+Everything except ``/healthz`` needs the bearer token (:mod:`topom.api.door`). A follower passes requests on
+(:mod:`topom.api.forwarding`). Every error is answered as ``{"error": "<type>", "message": "<a sentence for the
+operator>"}``. Whatever waits says why with the record of :mod:`topom.reasons`, as ``{"kind", "what", "since",
+"to_do"}``; null if it does not wait.
 
 May import: reasons, errors, store, cluster, servers, proxies, migration, copies, masters, placement, balance, leaving,
 term.
 
 To change
 
-- a resource: the file of its name, and its objects in the file beside it that ends in ``_models``; what the
-  command shows of it: the folder ``slotferry/operator``;
-- who gets in: :mod:`~topom.api.security` (the token), :mod:`~topom.api.entrance` (connections),
+- a resource: the file of its name, and its objects in the file of its name with ``_models``; what the command shows of
+  it: the folder ``slotferry/operator``;
+- which clients get in: :mod:`~topom.api.security` (the token), :mod:`~topom.api.entrance` (connections),
   :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
-- what a topom that follows does with requests: :mod:`~topom.api.forwarding`;
+- what a follower does with requests: :mod:`~topom.api.forwarding`;
 - the stream of events: :mod:`~topom.api.event_stream`;
 - the stream of tables to proxies: :mod:`~topom.api.control`; its frames: :mod:`topom.proxies.frames`.
 """
@@ -54,11 +54,11 @@ from topom.term.service import Topom
 
 PREFIX = "/api/v1"
 SIZES_BODY_BYTES = 64 * 1024 * 1024
-"""Of a measurement: ten keys of 256 characters for each of 16384 slots fit."""
+"""The largest body of a measurement: ten keys of 256 characters for each of 16384 slots fit."""
 
 
 def build(topom: Topom | Node, *tokens: str) -> FastAPI:
-    """The application that serves ``topom``, one by itself or one of several, to whoever has one of the tokens."""
+    """The application that serves ``topom``, alone or one of several, to clients that have one of the tokens."""
     node = topom if isinstance(topom, Node) else None
     alone = topom if isinstance(topom, Topom) else None
     app = FastAPI(
@@ -104,7 +104,7 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
 
     @app.get("/healthz", tags=["status"], response_model_exclude_none=True)
     async def healthz(response: Response) -> Health:
-        """Whether things can be changed through this topom; the status is 503 if not. Needs no token."""
+        """Whether changes are possible through this topom; the status is 503 if not. Needs no token."""
         if node is None:
             lost = alone is not None and alone.ledger.lost.is_set()
             reason = Reason.now(Kind.STORE, "another topom has written to the store") if lost else None

@@ -1,4 +1,4 @@
-"""What every endpoint depends on: the token, and the topom that is served."""
+"""The dependencies of every endpoint: the token, and the topom that is served."""
 
 from typing import Annotated
 
@@ -13,22 +13,22 @@ _bearer = HTTPBearer(auto_error=False, description="topom's token; it is in the 
 
 
 USER_HEADER = "X-Slotferry-User"
-"""Names the operator in events. Nothing vouches for it: whoever has the token may write what they like."""
+"""Names the operator in events. Nothing proves it: a client with the token may write any name."""
 
 
 async def require_token(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
     user: Annotated[str | None, Header(alias=USER_HEADER, description="Who is told in events to have done it.")] = None,
 ) -> None:
-    """What the request changes from here on is told to be the operator's.
+    """Let events name the operator for what this request changes.
 
-    The token was asked for at the door (:mod:`topom.api.door`); the credentials are here for OpenAPI.
+    The door has checked the token (:mod:`topom.api.door`); the credentials are here for OpenAPI.
     """
     events.actor.set(events.operator(user))
 
 
 async def refuse_body(request: Request) -> None:
-    """Raises :class:`~topom.errors.BodyNotTaken` for a body that says anything: it would do nothing."""
+    """Raises :class:`~topom.errors.BodyNotTaken` for a body that says anything: it would have no effect."""
     if (await request.body()).strip() not in (b"", b"{}", b"null"):
         raise BodyNotTaken("this takes no body; what there is to say stands in the query, as in drain?why=old")
 

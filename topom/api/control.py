@@ -1,8 +1,8 @@
 """The control stream: the WebSocket that each proxy holds open to topom.
 
-The proxy registers with its first frame and then sends heartbeats and acknowledgements; topom sends tables.
-Only the newest table matters: when a table is stored while the one before is still being sent, the proxy gets
-the changes from what it was sent last to the newest.
+The proxy registers with its first frame and then sends heartbeats and acknowledgements; topom sends tables. Only the
+newest table matters: if a table is stored while the one before is still being sent, the proxy gets the changes from
+what it was sent last to the newest table.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ log = structlog.get_logger(__name__)
 REGISTER_SECONDS = 5.0
 """How long a new connection may take to register."""
 SEND_SECONDS = 10.0
-"""How long a frame may take to go out; a proxy that does not read is disconnected, and dials again."""
+"""How long a frame may take to go out; a proxy that does not read is disconnected, and connects again."""
 MAXIMUM_FRAME_BYTES = 1024 * 1024
-"""Of frames that proxies send."""
+"""The largest frame that a proxy may send."""
 CLOSE_NORMAL = 1000
 CLOSE_REFUSED = 1008
 CLOSE_TRY_AGAIN = 1013
@@ -45,20 +45,20 @@ router = APIRouter()
 class SocketLink:
     """Sends to one proxy: tables as they become newer, and lists of proxies, then a last frame.
 
-    What is new is written at once where the connection takes it, and else by :meth:`send_news`, which waits for that.
-    It is :class:`topom.proxies.members.Link`.
+    News is written at once if the connection takes it; otherwise :meth:`send_news` waits for the connection and sends
+    it. This class is a :class:`topom.proxies.members.Link`.
     """
 
     def __init__(self, websocket: WebSocket, frames: TableFrames, proxies: ProxyList) -> None:
         self._websocket = websocket
         self._wire = wire_of(websocket.scope)
         self._idle = False
-        """Whether all that was new has been sent, so that what comes may go at once."""
+        """Whether all news has been sent, so that the next frame may go at once."""
         self._frames = frames
         self._proxies = proxies
         self._proxies_sent = 0
         self.takes_proxies = False
-        """Whether the proxy is told of the others."""
+        """Whether the proxy gets the list of proxies."""
         self._said: deque[Mapping[str, object]] = deque()
         self._sent: SlotTable | None = None
         self._news = asyncio.Event()
@@ -93,7 +93,7 @@ class SocketLink:
         await self._send_text(json.dumps(frame, separators=(",", ":")))
 
     async def send_news(self) -> None:
-        """Send whatever is new, tables first; returns after :meth:`end` was called and its frame sent."""
+        """Send all news, tables first; returns after :meth:`end` was called and its frame was sent."""
         while not self._ended:
             self._news.clear()
             if self._wire is not None:
@@ -136,7 +136,8 @@ async def control(websocket: WebSocket) -> None:
     node: Node | None = websocket.app.state.node
     await websocket.accept()
     if node is not None and node.leading is None:
-        # A proxy that cannot register any more, since its stream is closed, does not hear where it is sent.
+        # Read the first frame before the answer: a proxy whose stream is closed before it registers would not see which
+        # topom leads.
         with suppress(WebSocketDisconnect, TimeoutError, RuntimeError, KeyError):
             async with asyncio.timeout(REGISTER_SECONDS):
                 await websocket.receive_text()
@@ -156,7 +157,7 @@ async def control(websocket: WebSocket) -> None:
         log.warning("proxy_refused", reason=refused.reason, message=refused.message)
         await _send_refusal(link, refused)
     except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
-        # Starlette raises RuntimeError for sending on a connection that went away meanwhile.
+        # Starlette raises RuntimeError for a send on a connection that is gone.
         log.debug("control_stream_ended", reason=repr(error))
     except (NotLeading, LostPlace):
         if node is not None:
@@ -192,7 +193,7 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
             }
         )
         if member.record.draining and not frame.draining:
-            # It was told so over a stream that it has lost, or could not be told.
+            # It was told so over a stream that it has lost, or not at all.
             link.say({"type": "drain"})
     except BaseException:
         topom.members.disconnected(member, link)
@@ -201,7 +202,7 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
 
 
 async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
-    """Send and receive until either side ends. Raises NotLeading once this topom does not lead any more."""
+    """Send and receive until either side ends. Raises NotLeading once this topom has ceased to lead."""
     retiring = asyncio.create_task(topom.retired.wait())
     sending = asyncio.create_task(link.send_news())
     receiving = asyncio.create_task(_receive(websocket, topom, member, link))
@@ -213,11 +214,11 @@ async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: So
         if retiring.done():
             raise NotLeading("this topom does not lead any more")
         if sending.done():
-            # The last frame is out, or sending failed; what the proxy says now matters no more.
+            # The last frame is out, or the send failed; what the proxy says now does not matter.
             sending.result()
             return
         receiving.result()
-        await sending  # the proxy leaves, and has its last frame yet to come
+        await sending  # the proxy leaves, and its last frame is yet to be sent
     finally:
         if wire is not None:
             wire.taker = None
@@ -227,7 +228,7 @@ async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: So
 
 
 def _take(text: str, topom: Topom, member: Member, link: SocketLink) -> bool:
-    """Do what a frame asks for, if nothing has to be waited for; whether that was so."""
+    """Do what a frame asks for, if that needs no wait; gives whether it was done."""
     try:
         frame = parse(text)
     except ValidationError:
@@ -303,7 +304,7 @@ async def _send_refusal(link: SocketLink, refused: Refused) -> None:
 
 
 async def _send_away(websocket: WebSocket, node: Node) -> None:
-    """Have a proxy go to the topom that leads, at once; where there is no other, just end its stream."""
+    """Send a proxy to the leader at once; if there is no other topom, only end its stream."""
     if not node.shared:
         await _close(websocket, CLOSE_TRY_AGAIN)
         return

@@ -1,4 +1,4 @@
-"""The objects of what a plan costs, as pydantic models; null is what nobody knows."""
+"""The objects of a plan's cost, as pydantic models; null for unknown values."""
 
 from pydantic import BaseModel, Field
 
@@ -25,7 +25,7 @@ class PairCost(Amount):
 
 
 class GroupOutlook(BaseModel):
-    """A group before and after a plan; slots that are moving already count where they are on their way to."""
+    """A group before and after a plan; slots that are moving already count for the group to which they go."""
 
     id: int
     share_bytes: int | None = Field(description="What it should have; null if it is drained, or sizes are not known.")

@@ -8,14 +8,14 @@ from topom.reasons import Reason
 
 
 class NewDigest(In):
-    """What is to be checked, and how fast."""
+    """Which replicas to check, and how fast."""
 
     server: Address | None = Field(default=None, description="One of the group's replicas; all of them if left out.")
     keys_per_second: int = Field(default=20_000, ge=0, le=10_000_000, description="0: as fast as small steps go.")
 
 
 class Resync(In):
-    """Which replica is to be filled anew."""
+    """Which replica to fill anew."""
 
     server: Address | None = Field(default=None, description="All that are known to differ, if left out.")
 
@@ -59,7 +59,7 @@ class Digest(BaseModel):
 
 
 class Known(BaseModel):
-    """What is stored against a replica, whichever topom found it."""
+    """What is stored against a replica, no matter which topom found it."""
 
     server: str
     keys: int = Field(description="That differ.")
@@ -71,7 +71,7 @@ class Known(BaseModel):
 
 
 class Digests(BaseModel):
-    """The last checks of a group, a replica each, by the topom that leads; and what is known of its replicas."""
+    """The last checks of a group by the leader, one for each replica; and what is known of its replicas."""
 
     group_id: int
     replicas: list[Digest]

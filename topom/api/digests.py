@@ -1,4 +1,4 @@
-"""Digest checks of a group's replicas: the last ones of the topom that leads, and what is stored against replicas."""
+"""Digest checks of a group's replicas: the last checks of the leader, and what is stored against replicas."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -58,7 +58,7 @@ def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool)
 
 @router.post("", status_code=202)
 async def start(topom: ServedTopom, group_id: int, new: models.NewDigest) -> models.Digests:
-    """Begin to compare a replica, or all of the group's, with the master, key by key and in small steps."""
+    """Begin to compare a replica, or all replicas of the group, with the master, key by key and in small steps."""
     checks = topom.digests.start(group_id, new.server, new.keys_per_second)
     return _describe(topom, group_id, checks, slots=False)
 
@@ -75,11 +75,11 @@ async def show(
 
 @router.delete("")
 async def cancel(topom: ServedTopom, group_id: int) -> models.Digests:
-    """End a check that is under way. A replica that was found to differ by then counts as one."""
+    """End a check that is under way. A replica that was already found to differ counts as differing."""
     return _describe(topom, group_id, await topom.digests.cancel(group_id), slots=False)
 
 
 @router.post("/resync", status_code=202)
 async def resync(topom: ServedTopom, group_id: int, which: models.Resync) -> models.Resyncing:
-    """Have a replica be given a whole new copy by its master; until then it serves nobody."""
+    """Let the master fill a replica anew with a whole copy; until then the replica serves no client."""
     return models.Resyncing(servers=await topom.digests.resync(group_id, which.server))

@@ -1,8 +1,9 @@
-"""Who has no token gets nothing: the head of a request is looked at, and nothing read after it, before that is sure.
+"""A client without the token gets nothing: only the head of a request is read before the token is checked.
 
-Without the token there is the health check, which takes no body. With it, a body has a limit in bytes and in time.
+Without the token only the health check is answered, which takes no body. With it, a body has a limit in bytes and in
+time.
 
-**bounded**: what a request may bring, how long each piece of it may take, and how long all of it.
+**bounded**: the size of a request, the time for each piece of it, and the time for all of it.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ MAXIMUM_BODY_BYTES = 1024 * 1024
 PIECE_SECONDS = 10.0
 """How long the next piece of a body may take to come."""
 BODY_SECONDS = 60.0
-"""How long a whole body may take to come, and beyond that a second for each :data:`SLOWEST_BYTES` it may have."""
+"""How long a whole body may take to come, plus a second for each :data:`SLOWEST_BYTES` that it may have."""
 SLOWEST_BYTES = 256 * 1024
 HEALTH = "/healthz"
 UNAUTHORISED = "the bearer token is missing or wrong; it is in the file named token in topom's data folder"
@@ -27,15 +28,15 @@ CLOSE_REFUSED = 1008
 
 
 class _BodyRefused(Exception):
-    """More came than is allowed, or it took too long. Whoever reads the body may make something else of it."""
+    """The body is too large, or took too long. The code that reads it may turn this into another error."""
 
 
 class Door:
     """Stands before everything else.
 
     Args:
-        tokens: whoever shows one of them is let in.
-        larger: most bytes of a body, by path; :data:`MAXIMUM_BODY_BYTES` elsewhere.
+        tokens: a client that shows one of them gets in.
+        larger: the most bytes of a body, by path; :data:`MAXIMUM_BODY_BYTES` for other paths.
     """
 
     def __init__(self, app: ASGIApp, tokens: Collection[str], larger: Mapping[str, int]) -> None:
@@ -82,12 +83,15 @@ class Door:
             await body.refusal(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # What comes of a body is dropped until its time is over: who is cut off at once does not read the answer.
+        # The rest of the body is dropped until its time is over: a client that is cut off at once does not read the
+        # answer.
         await _answer(401, "Unauthorised", UNAUTHORISED, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
 
 class _Body:
-    """The body of one request, and the answer to it: ``refusal`` whatever else is said, once too much has come."""
+    """The body of one request, and the answer to it. Once too much has come the answer is ``refusal``, whatever else is
+    sent.
+    """
 
     def __init__(self, receive: Receive, send: Send, most: int) -> None:
         self.refusal: JSONResponse | None = None
@@ -102,7 +106,7 @@ class _Body:
     async def receive(self) -> Message:
         """The next piece of the body."""
         if self._whole:
-            return await self._receive()  # until the client goes
+            return await self._receive()  # this waits until the client goes
         clock = asyncio.get_running_loop().time
         message: Message | None = None
         with suppress(TimeoutError):
@@ -117,7 +121,7 @@ class _Body:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass on a part of the answer, unless the body is refused by then."""
+        """Pass on a part of the answer, unless the body was refused."""
         if self.refusal is None or self.answered:
             self.answered = True
             await self._send(message)

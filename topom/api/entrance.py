@@ -1,11 +1,11 @@
-"""Connections to topom's API, before anybody on them has shown the token: few, cheap and short.
+"""Connections to topom's API before their clients have shown the token: few, cheap and short.
 
-A connection is *unproven* until a request with the token came over it. Whoever has no token can therefore hold
-:data:`MOST_UNPROVEN` of them at most, each for :data:`HEAD_SECONDS` without a whole request's head; one more takes the
-place of the oldest, so that an operator gets in however many are there. What comes after a head without the token is
-dropped as it comes; what such a request is answered is said by :mod:`topom.api.door`.
+A connection is *unproven* until a request with the token came over it. So clients without the token can hold at most
+:data:`MOST_UNPROVEN` connections, each for :data:`HEAD_SECONDS` without a whole request's head. One more takes the
+place of the oldest, so that an operator always gets in. What follows a head without the token is dropped as it comes;
+:mod:`topom.api.door` answers such a request.
 
-**bounded**: connections, the time for a head, and the time for which an answer may not be taken.
+**bounded**: the number of connections, the time for a head, and how long a client may leave an answer unread.
 """
 
 import asyncio
@@ -25,36 +25,36 @@ log = structlog.get_logger(__name__)
 
 MOST_UNPROVEN = 2048
 HEAD_SECONDS = 10.0
-"""How long a request's head may take to come whole, or the first one to begin; and an answer to be taken."""
+"""How long a request's head may take to come whole, or the first one to begin; and how long an answer may be unread."""
 OTHER_FILES = 256
-"""Kept free of the API's connections: for servers, the store, the proxies' streams, logs."""
+"""How many files the API's connections leave free: for servers, the store, the proxies' streams, and logs."""
 MOST_FILES = 65_536
-"""That are asked of the system."""
+"""How many files the process asks of the system."""
 
 
 class Entrance:
-    """The API's connections of one process; the proxies' streams are none any more once they are there.
+    """The API's connections of one process. Proxies' streams do not count once they are open.
 
     Args:
         files: how many files the process may have open.
-        tokens: whoever shows one of them is let in.
+        tokens: a client that shows one of them gets in.
     """
 
     def __init__(self, files: int, *tokens: str) -> None:
         self._tokens = tokens
         self._most = max(2, files - OTHER_FILES)
-        # Some are left to who has the token, whatever the others do.
+        # Some connections are left for clients with the token, whatever the others do.
         self._most_unproven = min(MOST_UNPROVEN, self._most // 2)
         self._all: set[Connection] = set()
         self._unproven: dict[Connection, None] = {}  # the oldest first
         self._told = False
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """What uvicorn makes of each connection."""
+        """The protocol that uvicorn uses for each connection."""
         return cast("type[asyncio.Protocol]", partial(Connection, self))
 
     def admit(self, connection: "Connection") -> None:
-        """A connection was accepted; where there is no place left, the oldest without the token makes room."""
+        """Note that a connection was accepted; if there is no room left, the oldest one without the token is closed."""
         self._all.add(connection)
         self._unproven[connection] = None
         if len(self._unproven) > self._most_unproven or len(self._all) > self._most:
@@ -64,7 +64,7 @@ class Entrance:
             next(iter(self._unproven)).drop()
 
     def heeds(self, connection: "Connection", request: h11.Request) -> bool:
-        """Whether a request shows the token, whereby its connection is proven."""
+        """Whether a request shows the token; if so, its connection is proven."""
         given = next((value for name, value in request.headers if name == b"authorization"), b"")
         shown = authorised(given.decode("latin-1"), *self._tokens)
         if shown:
@@ -72,7 +72,7 @@ class Entrance:
         return shown
 
     def gone(self, connection: "Connection") -> None:
-        """It is closed, or not the API's any more."""
+        """Note that a connection is closed, or has become a proxy's stream."""
         self._all.discard(connection)
         self._unproven.pop(connection, None)
         if len(self._unproven) < self._most_unproven // 2:
@@ -80,7 +80,7 @@ class Entrance:
 
 
 class _Heeding(h11.Connection):
-    """What comes over a connection, without the bodies of those that are not heeded."""
+    """What comes over a connection, without the bodies of requests that do not show the token."""
 
     def __init__(self, heeds: Callable[[h11.Request], bool]) -> None:
         super().__init__(h11.SERVER)
@@ -97,7 +97,7 @@ class _Heeding(h11.Connection):
 
 
 class Connection(H11Protocol):
-    """One connection, as uvicorn has it, with limits in time."""
+    """One connection of uvicorn, with time limits."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Connection(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def drop(self) -> None:
-        """Close it at once, whatever is owed to it."""
+        """Close it at once, whatever is still to be sent."""
         self._entrance.gone(self)
         self.transport.abort()
 
@@ -127,7 +127,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        # Its head is whole, and whether it goes on is decided at once, by the token.
+        # Its head is whole, and the token decides at once whether it goes on.
         self._leave()
         super().handle_websocket_upgrade(event)
 

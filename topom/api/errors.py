@@ -1,4 +1,4 @@
-"""Every error as the same small object."""
+"""Answers every error with the same small object."""
 
 import structlog
 from fastapi import FastAPI, Request
@@ -41,7 +41,7 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Have ``app`` answer every error as ``{"error", "message"}``."""
+    """Let ``app`` answer every error as ``{"error", "message"}``."""
     app.add_exception_handler(TopomError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _http)

@@ -1,8 +1,8 @@
-"""The stream of events: server-sent events over one long answer, each as soon as it is stored.
+"""The stream of events: server-sent events in one long answer, each sent as soon as it is stored.
 
-**bounded**: :data:`MOST_STREAMS` at a time. Nothing is kept for a client but the id of what it was sent last; one that
-takes nothing for :data:`SEND_SECONDS` is cut off. A comment goes out every :data:`QUIET_SECONDS` without an event, so
-that either side finds out that the other is gone.
+**bounded**: :data:`MOST_STREAMS` at a time. topom keeps for each client only the id of the last event that it was sent.
+A client that takes nothing for :data:`SEND_SECONDS` is cut off. After each :data:`QUIET_SECONDS` without an event a
+comment goes out, so that either side notices if the other is gone.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ EVENTS_A_PART = 100
 
 
 class TooManyStreams(Unavailable):
-    """As many clients follow the events as may."""
+    """As many clients follow the events as are allowed."""
 
     kind = Kind.BUSY
 
@@ -35,10 +35,11 @@ class TooManyStreams(Unavailable):
 class EventStreams:
     """The streams of one topom: a :class:`~topom.cluster.event_sinks.EventSink` that wakes them.
 
-    What they send, they take from the state. So a stream can begin in the past, and a slow one holds nothing.
+    The streams take what they send from the state. So a stream can begin in the past, and a slow one keeps nothing in
+    memory.
 
     Args:
-        serving: what answers now: another one whenever this process begins to lead, or ceases to.
+        serving: gives the topom that answers now; it changes each time this process begins or ceases to lead.
     """
 
     def __init__(self, serving: Callable[[], Topom]) -> None:
@@ -47,17 +48,17 @@ class EventStreams:
         self.closed = False
 
     def stored(self, events: Sequence[Event]) -> None:
-        """There is news."""
+        """Wake all streams: there is news."""
         for stream in self.open:
             stream.woken.set()
 
     def close(self) -> None:
-        """Every stream ends, once it has sent what there is."""
+        """Let every stream end once it has sent all events."""
         self.closed = True
         self.stored(())
 
     def begin(self, since: int | None) -> "EventStream":
-        """A stream of the events after ``since``, or of those from now on.
+        """A stream of the events after ``since``; None for events from now on.
 
         Raises:
             TooManyStreams: there are too many.
@@ -70,7 +71,7 @@ class EventStreams:
 
 
 class EventStream(StreamingResponse):
-    """One of them, which is open while it is sent. It begins after the event ``last``."""
+    """One stream, which is open while it is sent. It begins after the event ``last``."""
 
     def __init__(self, streams: EventStreams, last: int) -> None:
         super().__init__(self._parts(last), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
@@ -84,7 +85,7 @@ class EventStream(StreamingResponse):
 
         self._streams.open.add(self)
         try:
-            # The connection ends with it; the client asks again from where it was.
+            # The connection ends with the answer; the client asks again from where it was.
             with suppress(TimeoutError):
                 await super().__call__(scope, receive, limited)
         finally:

@@ -1,4 +1,4 @@
-"""Events: what was done, who did it, and when."""
+"""Events: what was done, by which operator or topom, and when."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -23,7 +23,7 @@ async def list_events(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="Events to give at most.")] = 100,
 ) -> event_models.Events:
-    """The newest events; with `since`, those after it, the oldest of them first."""
+    """The newest events; with `since`, the events after it, the oldest of them first."""
     events = topom.ledger.state.events
     oldest, newest = (events[0].id, events[-1].id) if events else (0, 0)
     if since is None:
@@ -46,6 +46,6 @@ async def stream_events(
     since: Annotated[int | None, Query(ge=0, description="Id of the last event that is known.")] = None,
     last_event_id: Annotated[int | None, Header(ge=0, description="As `since`; browsers send it.")] = None,
 ) -> EventStream:
-    """Every event after `since` as soon as it is stored, or every one from now on, as server-sent events."""
+    """Every event after `since`, or from now on, as soon as it is stored, as server-sent events."""
     streams: EventStreams = request.app.state.event_streams
     return streams.begin(since if last_event_id is None else last_event_id)

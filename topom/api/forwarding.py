@@ -1,16 +1,16 @@
-"""What a topom that does not lead does with requests: it passes them on to the one that leads.
+"""What a follower does with requests: it passes them on to the leader.
 
-- Paths of :data:`FROM_STORE` are answered here, from the store's newest state. The header :data:`VIEW` says so, and of
-  which epoch it is.
-- Everything else goes to the leader: method, path, query, token and body, with a header that keeps it from being
-  passed on again. What the leader says comes back as it is.
-- While nobody leads, or the store is cut off, paths of :data:`WITHOUT_LEADER` are answered here after all, without what
-  only a leader knows. Everything else is answered 503, with the reason: nothing was changed.
+- Paths in :data:`FROM_STORE` are answered here, from the store's newest state. The header :data:`VIEW` says so, and
+  gives the epoch.
+- All other requests go to the leader: method, path, query, token and body, with a header that keeps the leader from
+  passing them on again. The leader's answer comes back as it is.
+- While no topom leads, or the store is cut off, paths in :data:`WITHOUT_LEADER` are answered here after all, without
+  what only a leader knows. All other requests are answered 503, with the reason: nothing was changed.
 
-**bounded**: a body is as large as this topom would take itself; the leader has :data:`topom.term.node.CONNECT_SECONDS`
-to be reached and :data:`topom.term.node.ANSWER_SECONDS` for each part of its answer. If it falls silent in between, or
-another leads meanwhile, that one is asked what was to be read, once; of changes it is said (504) that their outcome is
-not known.
+**bounded**: a body is at most as large as this topom would take itself. A connection to the leader may take
+:data:`topom.term.node.CONNECT_SECONDS`, and each part of its answer :data:`topom.term.node.ANSWER_SECONDS`. If the
+leader falls silent in between, or another topom leads meanwhile, a read is tried once more at the new leader; a change
+is answered 504, for its outcome is not known.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events", f"{PREFIX}/events
 WITHOUT_LEADER = FROM_STORE | {
     f"{PREFIX}{path}" for path in ("/status", "/groups", "/pool", "/proxies", "/migration", "/sizes")
 }
-"""Reads that are worth something without a leader."""
+"""Reads that are of use without a leader."""
 VIEW = b"slotferry-view"
 """Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""
 FORWARDED = "slotferry-forwarded"
-"""Header of a request that was passed on: the id of the topom that did."""
+"""Header of a request that was passed on: the id of the topom that passed it on."""
 _PASSED_ON = ("authorization", "content-type", "accept", "x-slotferry-user")
 _GIVEN_BACK = (b"content-type", b"www-authenticate", VIEW)
 
@@ -83,7 +83,7 @@ class Forwarding:
     async def _read_elsewhere(
         self, former: Leader | None, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
     ) -> None:
-        """A read that was in vain once: ask who leads by now, else answer what can be answered."""
+        """Try a failed read once more at a new leader; else answer what can be answered here."""
         if self._node.leading is not None:
             await self._app(scope, receive, send)
             return
@@ -117,7 +117,7 @@ class Forwarding:
     async def _pass_on(
         self, leader: Leader, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
     ) -> None:
-        """Have the leader answer. Raises NotLeading when it did not get the request, LeaderSilent later."""
+        """Let the leader answer. Raises NotLeading if the leader did not get the request, LeaderSilent later."""
         body = await _whole(receive)
         if body is None:
             return
@@ -191,7 +191,7 @@ class Forwarding:
         )
 
     async def _other_leader(self, leader: Leader) -> None:
-        """Return once another leads."""
+        """Return once another topom leads."""
         view = self._node.view
         while True:
             current = self._node.leader
@@ -219,7 +219,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 def _nothing(receive: Receive) -> Receive:
-    """An empty body, whose request has been read before."""
+    """An empty body, for a request whose body was read before."""
     told = False
 
     async def first() -> Message:

@@ -80,7 +80,7 @@ class NewServer(In):
 
 
 class ServerChange(In):
-    """What is to be changed of a server; an empty name takes back what was said."""
+    """What to change of a server; an empty name takes back what was said."""
 
     datacenter: Datacenter | None = None
     node: Node | None = None
@@ -93,7 +93,7 @@ class ServerChange(In):
 
 
 class NewMaster(In):
-    """Which of a group's replicas is to be its master."""
+    """Which of a group's replicas becomes its master."""
 
     server: Address
     force: bool = Field(

@@ -31,7 +31,7 @@ async def describe(topom: Topom) -> list[models.Group]:
     """Every group with its servers' status, by id."""
     table = topom.ledger.table
     known = topom.leads()
-    # All servers that are ever asked together, or each question would close the connections of the one before it.
+    # Ask all servers together: otherwise each question would close the connections of the one before it.
     status = await topom.servers.status(known_servers(topom.ledger.state))
     return [
         models.Group(
@@ -73,7 +73,7 @@ def _reason(topom: Topom, group: Group) -> Reason | None:
 
 
 def describe_leaving(topom: Topom) -> list[leaving_models.Leaving]:
-    """What is on its way out, in the order in which it was told to go."""
+    """What leaves, in the order in which it began to leave."""
     entries = sorted(topom.ledger.state.leaving.values(), key=lambda entry: entry.since)
     waits_for = topom.server_departures.waits_for
     return [
@@ -112,25 +112,25 @@ async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
 
 @router.post("/{group_id}/drain", dependencies=[Depends(refuse_body)])
 async def drain_group(topom: ServedTopom, group_id: int, why: Why = DRAINED) -> leaving_models.LeavingList:
-    """Have a group leave: it gets nothing new, its slots move to the others, and then it is removed."""
+    """Let a group leave: it gets nothing new, its slots move to the others, and then it is removed."""
     await topom.departures.drain(group_id, why)
     return leaving_models.LeavingList(leaving=describe_leaving(topom))
 
 
 @router.delete("/{group_id}/drain")
 async def keep_group(topom: ServedTopom, group_id: int) -> leaving_models.LeavingList:
-    """Have a group stay after all. What has moved or is moving does not come back by itself."""
+    """Let a group stay after all. What has moved or is moving does not come back by itself."""
     await topom.departures.keep(group_id)
     return leaving_models.LeavingList(leaving=describe_leaving(topom))
 
 
 @router.post("/{group_id}/servers", status_code=201)
 async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -> models.GroupChanged:
-    """Add a server to a group: its master if the group was empty, else a replica, which is filled by the master."""
+    """Add a server to a group: as its master if the group was empty, else as a replica, which the master fills."""
     replicas = [new.address] if topology.group_of(topom.ledger.table, group_id).servers else []
     silent = await _look(topom, [new.address], replicas, new.wipe)
     run_ids = await topom.identities.admit([new.address], replicas, group_id, new.wipe)
-    # Before they are put aside.
+    # Look before these keys are put aside.
     strangers = await _strangers(topom, [] if replicas else [new.address])
     table = await topom.edits.edit(
         lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node),
@@ -158,7 +158,7 @@ async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> m
 async def change_server(
     topom: ServedTopom, group_id: int, address: str, change: models.ServerChange
 ) -> models.GroupChanged:
-    """Say in which datacenter a server is, and on which node."""
+    """Set in which datacenter a server is, and on which node."""
     table = await topom.edits.edit(
         lambda table, epoch: topology.set_place(table, epoch, group_id, address, change.datacenter, change.node)
     )
@@ -167,41 +167,41 @@ async def change_server(
 
 @router.delete("/{group_id}/servers/{address}")
 async def remove_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
-    """Remove a server from a group. The master of a group that is in use has to stay."""
+    """Remove a server from a group. The master of a group that is in use must stay."""
     table = await topom.edits.edit(lambda table, epoch: topology.remove_server(table, epoch, group_id, address))
     return _changed(group_id, table)
 
 
 @router.post("/{group_id}/servers/{address}/drain", dependencies=[Depends(refuse_body)])
 async def drain_server(topom: ServedTopom, group_id: int, address: str, why: Why = DRAINED) -> models.GroupChanged:
-    """Have a server leave: a replica is removed at once, a master once a replica has taken its place."""
+    """Let a server leave: a replica is removed at once, a master once a replica has taken its place."""
     table = await topom.server_departures.drain(group_id, address, why)
     return _changed(group_id, table)
 
 
 @router.delete("/{group_id}/servers/{address}/drain")
 async def keep_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
-    """Have a server stay after all. A master whose place has been taken stays as a replica."""
+    """Let a server stay after all. A master whose place was taken stays as a replica."""
     table = await topom.server_departures.keep(group_id, address)
     return _changed(group_id, table)
 
 
 @router.post("/{group_id}/servers/{address}/sweep", dependencies=[Depends(refuse_body)])
 async def sweep_server(topom: ServedTopom, group_id: int, address: str) -> models.ServerSwept:
-    """Remove keys of slots that other groups own from a group's master, whatever they are."""
+    """Delete all keys of slots that other groups own from a group's master, whatever they are."""
     removed = await topom.sweeps.allow(group_id, address)
     return models.ServerSwept(id=group_id, server=address, removed=removed)
 
 
 async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], wipe: bool) -> list[str]:
-    """Look at servers that are to be in a group, some of them as replicas; those that do not answer now.
+    """Look at servers that will be in a group, some of them as replicas; gives those that do not answer now.
 
     Raises:
-        InvalidAddress: one is no server's.
-        NoRedisServer: one is a proxy's.
-        HoldsKeys: a replica is a master with keys of its own, and nobody said that it may be wiped. One that does not
-            answer now is looked at again before it is filled.
-        TakesNoWrites: one that is to be a master is a replica.
+        InvalidAddress: one is not the address of a server.
+        NoRedisServer: one is the address of a proxy.
+        HoldsKeys: a new replica is a master with keys of its own, and the operator did not say that it may be wiped. A
+            server that does not answer now is checked again before it is filled.
+        TakesNoWrites: the new master is a replica.
     """
     for address in servers:
         topology.parse_address(address)
@@ -227,7 +227,7 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
 
 
 async def _strangers(topom: Topom, masters: Sequence[str]) -> list[str]:
-    """Keys of somebody else's that new masters have under names of ours, which is said in the log, too."""
+    """Keys that others have put at new masters under Slotferry's own names. The log tells of them, too."""
     found = []
     for master in masters:
         names = [name.decode() for name in await topom.servers.strangers(master)]

@@ -1,8 +1,8 @@
 """Reads a large JSON object a piece at a time, on a thread, so that the event loop goes on meanwhile.
 
 ``json.loads`` is one call into C, which no other thread interrupts, however long it takes: 16384 slots with ten keys
-each held topom up for a third of a second. Here each element of the one long array is a call of its own, and made into
-what is wanted of it at once: the collector of garbage, whose look at everything is no less uninterrupted, finds little.
+each would stop topom for a third of a second. Here each element of the one long array is a call of its own, and is
+converted at once. So the garbage collector, which also runs without interruption, finds little to look at.
 """
 
 import json
@@ -15,7 +15,7 @@ _DECODER = json.JSONDecoder()
 
 
 class NotJson(json.JSONDecodeError):
-    """The body is no JSON object, or its array has more elements than are taken."""
+    """The body is no JSON object, or its array has too many elements."""
 
     def __init__(self, message: str, at: int = 0) -> None:
         super().__init__(message, "", 0)
@@ -25,15 +25,15 @@ class NotJson(json.JSONDecodeError):
 def read(
     body: bytes, array: str, most: int, each: Callable[[int, Any], Any] = lambda place, element: element
 ) -> dict[str, Any]:
-    """The object in ``body``, as ``json.loads`` would have it.
+    """The object in ``body``, as ``json.loads`` would give it.
 
     Args:
-        array: name of the member which is a long array, whose elements are read one by one.
-        most: elements that it may have.
-        each: makes of an element, and its place from 0, what is to stand in the array.
+        array: the name of the member that is a long array; its elements are read one by one.
+        most: how many elements it may have.
+        each: gets an element, and its place from 0; gives what takes its place in the array.
 
     Raises:
-        NotJson: see there.
+        NotJson: as it says.
         Exception: whatever ``each`` raises.
     """
     try:

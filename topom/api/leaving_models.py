@@ -1,4 +1,4 @@
-"""The objects of what is on its way out, as pydantic models."""
+"""The objects of what leaves, as pydantic models."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from topom.reasons import Reason
 
 
 class Leaving(BaseModel):
-    """Something on its way out."""
+    """Something that leaves."""
 
     kind: Literal["group", "server", "node"]
     id: str = Field(description="A group's number, a server's address, a node's name.")
@@ -18,6 +18,6 @@ class Leaving(BaseModel):
 
 
 class LeavingList(BaseModel):
-    """All that is on its way out."""
+    """All that leaves."""
 
     leaving: list[Leaving]

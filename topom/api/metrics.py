@@ -1,4 +1,4 @@
-"""``/metrics``: what this topom, whether it leads or not, tells Prometheus (:mod:`topom.term.metrics`)."""
+"""``/metrics``: what this topom tells Prometheus, whether it leads or not (:mod:`topom.term.metrics`)."""
 
 from fastapi import APIRouter, Depends, Response
 from prometheus_client import CollectorRegistry
@@ -13,7 +13,7 @@ from topom.term.service import Topom
 
 
 def collector(topom: Topom | Node) -> Collector:
-    """The metrics of one topom by itself, or of one of several."""
+    """The metrics of one topom, alone or one of several."""
     if isinstance(topom, Topom):
         alone = topom
         return TopomCollector(lambda: alone, lambda: 0)
@@ -35,14 +35,14 @@ def collector(topom: Topom | Node) -> Collector:
 
 
 def router(topom: Topom | Node) -> APIRouter:
-    """The endpoint; it asks for the token, and is not passed on to the topom that leads."""
+    """The endpoint; it needs the token, and is not passed on to the leader."""
     registry = CollectorRegistry()
     registry.register(collector(topom))
     made = APIRouter(tags=["status"], dependencies=[Depends(require_token)])
 
     @made.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        """What this topom counts, as Prometheus reads it; each topom answers for itself."""
+        """The metrics of this topom, in the format of Prometheus; each topom answers for itself."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return made

@@ -1,4 +1,4 @@
-"""How the moving of keys goes, and how fast it may go."""
+"""How the migration goes, and how fast it may go."""
 
 from collections.abc import Collection, Mapping
 
@@ -44,13 +44,13 @@ def describe(topom: Topom) -> models.Migration:
 
 @router.get("")
 async def show(topom: ServedTopom) -> models.Migration:
-    """How it goes."""
+    """How the migration goes."""
     return describe(topom)
 
 
 @router.post("/pause")
 async def pause(topom: ServedTopom) -> models.Migration:
-    """Begin nothing new and move no key but those that clients ask for. Remembered over a restart."""
+    """Begin nothing new, and move only keys that clients ask for. Remembered over a restart."""
     await topom.orders.set({"paused": True})
     return describe(topom)
 
@@ -71,7 +71,7 @@ async def change(topom: ServedTopom, wish: models.MigrationChange) -> models.Mig
 
 @router.post("/cancel")
 async def cancel(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> models.SlotsCancelled:
-    """Call off the actions of slots: what has moved of them goes back. A slot that is `finished` stays moved."""
+    """Cancel the actions of slots: keys that have moved go back. A slot that is `finished` stays moved."""
     outcome = await topom.orders.cancel(wish.slots)
     return models.SlotsCancelled(
         epoch=topom.ledger.table.epoch,
@@ -83,14 +83,14 @@ async def cancel(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> models.Slo
 
 @router.post("/skip")
 async def skip(topom: ServedTopom, wish: slot_models.SlotsOnly) -> slot_models.SlotsChanged:
-    """Have slots whose action does not go on step aside for others until they are retried, over restarts too."""
+    """Let slots whose action does not go on step aside for others until they are retried, also over restarts."""
     slots = await topom.orders.skip(wish.slots)
     return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 
 
 @router.post("/retry")
 async def retry(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> slot_models.SlotsChanged:
-    """Try at once whatever failed and waits; skipped slots (those named, or all) go on as well."""
+    """Try at once what has failed and waits; skipped slots (the named ones, or all) go on as well."""
     slots = await topom.orders.retry(wish.slots)
     return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 

@@ -38,7 +38,7 @@ class MigrationLimits(BaseModel):
 
 
 class MigrationChange(In):
-    """Migration settings to be changed; what is left out stays."""
+    """Migration settings to change; the others stay as they are."""
 
     parallel_slots: settings.ParallelSlots | None = None
     keys_per_second: settings.Rate | None = None
@@ -102,7 +102,7 @@ class SkippedSlots(BaseModel):
 
 
 class Migration(BaseModel):
-    """How the moving of keys stands."""
+    """How the migration goes."""
 
     paused: bool = Field(description="By an operator.")
     halted: Reason | None = Field(

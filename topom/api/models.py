@@ -1,4 +1,4 @@
-"""What the objects of the API share, as pydantic models: they check what comes in and describe all of it in OpenAPI.
+"""What the objects of the API share, as pydantic models. They check what comes in, and describe everything in OpenAPI.
 
 The objects of a resource are in the module named after it.
 """
@@ -23,13 +23,13 @@ Ranges = Annotated[
 
 
 class In(BaseModel):
-    """What comes in: nothing that is not known."""
+    """The base of all objects that come in: an unknown field is refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Refusal(BaseModel):
-    """Why something was not done, for somebody who asked for it, and what to do about it."""
+    """Why a request was refused, and what to do about it."""
 
     error: str = Field(description="The type of the error, for programs.")
     message: str = Field(description="What happened and what to do, for people.")

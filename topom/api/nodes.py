@@ -1,4 +1,4 @@
-"""Nodes: the hosts that servers run on."""
+"""Nodes: the machines on which servers run."""
 
 from typing import Annotated
 
@@ -18,9 +18,9 @@ async def drain_node(
     why: Why = "",
     fewer_copies: Annotated[bool, Query(description="Whether groups may be left with fewer copies.")] = False,
 ) -> models.LeavingList:
-    """Have a node leave: its masters are replaced by promotions, its replicas from the pool, and all are removed.
+    """Let a node leave: its masters are replaced by promotions, its replicas from the pool, and all are removed.
 
-    Of one that leaves already, why, and whether fewer copies will do, are said anew.
+    If it leaves already, the reason, and whether fewer copies will do, are set anew.
     """
     await topom.node_departures.drain(node, why, fewer_copies)
     return models.LeavingList(leaving=describe_leaving(topom))
@@ -28,6 +28,6 @@ async def drain_node(
 
 @router.delete("/{node}/drain")
 async def keep_node(topom: ServedTopom, node: str) -> models.LeavingList:
-    """Have a node stay after all. What has left it does not come back by itself."""
+    """Let a node stay after all. What has left it does not come back by itself."""
     await topom.node_departures.keep(node)
     return models.LeavingList(leaving=describe_leaving(topom))

@@ -1,4 +1,4 @@
-"""Placement: on which nodes groups have their masters and replicas, and having that changed."""
+"""Placement: on which nodes groups have their masters and replicas, and changes of that."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +24,7 @@ async def show(topom: ServedTopom) -> models.Placement:
 
 @router.post("/apply", status_code=202)
 async def apply(topom: ServedTopom) -> models.Placement:
-    """Begin to do what a plan made now says, round by round. Where there is nothing to do, ``run`` is null after it."""
+    """Make a plan now and begin to apply it, round by round. If there is nothing to do, ``run`` is null."""
     try:
         return _describe(topom, await topom.placements.apply())
     except AllInPlace:
@@ -33,14 +33,14 @@ async def apply(topom: ServedTopom) -> models.Placement:
 
 @router.post("/cancel")
 async def cancel(topom: ServedTopom) -> models.Placement:
-    """End what is being applied: what is done stays, copies under way are let go."""
+    """End the placement that is being applied: what is done stays, copies under way are given up."""
     await topom.placements.cancel()
     return _describe(topom, await topom.placements.show())
 
 
 @router.post("/auto")
 async def set_auto(topom: ServedTopom, change: models.Auto) -> models.Placement:
-    """Have topom place by itself, or not any more."""
+    """Let topom place by itself, or not."""
     await topom.placements.set_auto(change.on)
     return _describe(topom, await topom.placements.show())
 

@@ -73,6 +73,6 @@ class Placement(BaseModel):
 
 
 class Auto(In):
-    """Whether topom is to place by itself."""
+    """Whether topom places by itself."""
 
     on: bool

@@ -34,13 +34,13 @@ async def describe(topom: Topom) -> models.Pool:
 
 @router.get("")
 async def list_pool(topom: ServedTopom) -> models.Pool:
-    """The servers that are in no group, and there to be taken into one."""
+    """The servers that are in no group, and may be taken into one."""
     return await describe(topom)
 
 
 @router.post("", status_code=201)
 async def add_to_pool(topom: ServedTopom, new: models.NewPoolServer) -> models.Pool:
-    """Register a server that is in no group. It has to answer, and to be empty unless it may be wiped."""
+    """Register a server that is in no group. It must answer, and must be empty unless it may be wiped."""
     await topom.pool.add(PoolServer(new.address, new.node, new.datacenter, new.wipe))
     return await describe(topom)
 

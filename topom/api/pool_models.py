@@ -7,7 +7,7 @@ from topom.reasons import Reason
 
 
 class NewPoolServer(In):
-    """A server to be registered, in no group."""
+    """A server to register that is in no group."""
 
     address: Address
     datacenter: Datacenter = ""

@@ -20,7 +20,7 @@ def describe(topom: Topom) -> list[models.Proxy]:
 
 @router.get("")
 async def list_proxies(topom: ServedTopom) -> models.Proxies:
-    """All proxies that topom waits for when slots move, lost ones too."""
+    """All proxies for which topom waits when slots move, also lost ones."""
     return models.Proxies(proxies=describe(topom))
 
 
@@ -30,13 +30,13 @@ async def remove_proxy(
     proxy_id: int,
     force: Annotated[bool, Query(description="Even if servers at which it has to be fenced do not answer.")] = False,
 ) -> models.ProxyRemoved:
-    """Fence a proxy off all servers and forget it. One that still runs comes back as a new one."""
+    """Fence a proxy off all servers and forget it. If it still runs, it comes back as a new one."""
     return models.ProxyRemoved(id=proxy_id, not_fenced=await topom.removals.remove(proxy_id, force))
 
 
 @router.post("/{proxy_id}/drain", dependencies=[Depends(refuse_body)])
 async def drain_proxy(topom: ServedTopom, proxy_id: int) -> models.Proxy:
-    """Have a proxy let its clients go, between requests and spread over time, then leave and end."""
+    """Tell a proxy to let its clients go, between requests and spread over time, and then to leave and end."""
     return _describe(await topom.members.drain(proxy_id), True)
 
 

@@ -33,7 +33,7 @@ class Proxies(BaseModel):
 
 
 class ProxyRemoved(BaseModel):
-    """A proxy that is no member any more."""
+    """A proxy that was removed."""
 
     id: int
     not_fenced: dict[str, str] = Field(description="With `force`: servers where it could not be fenced, and why.")

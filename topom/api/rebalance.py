@@ -45,7 +45,7 @@ async def rebalance(
         ),
     ] = None,
 ) -> models.Rebalance:
-    """Plan which slots move where and what that costs, and put them on their way."""
+    """Plan which slots move where, say what that costs, and begin the moves."""
     wish = Wish(
         policy=policy,
         tolerance=tolerance,

@@ -6,7 +6,7 @@ from topom.api.cost_models import Cost
 
 
 class Move(BaseModel):
-    """A slot's way from a group to another one."""
+    """The move of a slot from one group to another."""
 
     slot: int
     source: int = Field(alias="from", description="0: was offline.")

@@ -1,7 +1,7 @@
-"""The bearer token: a secret, asked for everywhere but at the health check.
+"""The bearer token: a secret that everything except the health check needs.
 
-While it is changed there are two of them: whoever has either is let in, so that nobody has to change at the same time
-as anybody else.
+While the token is changed there are two: a client with either gets in, so that topoms, proxies and clients need not
+change at the same time.
 """
 
 import hmac
@@ -15,21 +15,21 @@ log = structlog.get_logger(__name__)
 
 
 def authorised(header: str | None, *tokens: str) -> bool:
-    """Whether an ``Authorization`` header carries one of the tokens. Takes as long whatever the header says.
+    """Whether an ``Authorization`` header carries one of the tokens. It takes equally long whatever the header says.
 
-    An empty token lets nobody in.
+    An empty token lets no client in.
     """
     scheme, _, given = (header or "").partition(" ")
-    # All are compared, whichever matches.
+    # All tokens are compared, even after one matches.
     matches = [hmac.compare_digest(given.strip().encode(), token.encode()) for token in tokens if token]
     return any(matches) and scheme.lower() == "bearer"
 
 
 def kept_token(path: Path) -> str:
-    """The token in this file, which is made, readable by its owner only, when there is none.
+    """The token in this file; if there is none, it is made, and only the owner may read the file.
 
     Raises:
-        OSError: when the file can neither be read nor made.
+        OSError: the file can neither be read nor made.
     """
     try:
         token = path.read_text(encoding="ascii").strip()
@@ -37,7 +37,7 @@ def kept_token(path: Path) -> str:
         token = ""
     if not token:
         token = secrets.token_urlsafe(32)
-        # Made under another name and renamed, so that a file without a token in it is never left behind.
+        # The file is made under another name and renamed, so that no file without a token is ever left.
         draft = path.with_name(path.name + ".new")
         draft.unlink(missing_ok=True)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:

@@ -14,7 +14,7 @@ router = APIRouter(prefix="/sentinels", tags=["sentinels"])
 
 
 class NewSentinel(In):
-    """A Sentinel to be added."""
+    """A Sentinel to add."""
 
     address: Address
 
@@ -49,7 +49,7 @@ class Sentinels(BaseModel):
 
 
 class Told(BaseModel):
-    """What came of telling Sentinels something."""
+    """Which Sentinels could not be told."""
 
     failed: dict[str, str] = Field(description="By Sentinel, why it could not be told.")
 
@@ -79,20 +79,20 @@ async def list_sentinels(topom: ServedTopom) -> Sentinels:
 
 @router.post("", status_code=201)
 async def add_sentinel(topom: ServedTopom, new: NewSentinel) -> Sentinels:
-    """Have one more Sentinel watch all groups."""
+    """Let one more Sentinel watch all groups."""
     await topom.sentinels.add(new.address)
     return _describe(topom)
 
 
 @router.post("/resync")
 async def resync_sentinels(topom: ServedTopom) -> Told:
-    """Have every Sentinel forget the groups, and each other, and watch them anew."""
+    """Let every Sentinel forget the groups and the other Sentinels, and watch the groups anew."""
     outcome = await topom.sentinels.resync()
     return Told(failed={address: reason for address, reason in outcome.items() if reason})
 
 
 @router.delete("/{address}")
 async def remove_sentinel(topom: ServedTopom, address: str) -> Told:
-    """Have a Sentinel, if it answers, watch nothing any more, and the others count without it."""
+    """Remove a Sentinel: if it answers it ends to watch, and the others count without it."""
     reason = await topom.sentinels.remove(address)
     return Told(failed={address: reason} if reason else {})

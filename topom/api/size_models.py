@@ -26,7 +26,7 @@ class MissingServer(In):
 
 
 class MeasuredSlot(In):
-    """What the keys of one slot take, over all databases."""
+    """The size of one slot's keys, over all databases."""
 
     slot: int = Field(ge=0, lt=MAXIMUM_SLOTS)
     bytes: Count = Field(description="Memory of its keys; of a sample, what that says of all of them.")
@@ -39,7 +39,7 @@ _LIST_OF_SLOTS = {
     "items": {
         name: value
         for name, value in MeasuredSlot.model_json_schema(ref_template="#/components/schemas/{model}").items()
-        if name != "$defs"  # BigKey is among the components: slots are shown with it
+        if name != "$defs"  # BigKey is in the components already, because slots have it
     },
 }
 
@@ -62,7 +62,7 @@ class Measurement(In):
     slots: Annotated[list[Any], WithJsonSchema(_LIST_OF_SLOTS)] = Field(
         max_length=MAXIMUM_SLOTS, description="Each at most once. One of which not all was read is left out."
     )
-    """Each a :class:`MeasuredSlot`, looked at one by one when the body is read (:mod:`topom.api.sizes`)."""
+    """Each is a :class:`MeasuredSlot`; they are checked one by one when the body is read (:mod:`topom.api.sizes`)."""
 
 
 class TakenSizes(BaseModel):

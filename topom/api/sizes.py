@@ -1,7 +1,7 @@
-"""Sizes of slots: taken in as they were measured, and shown with their age.
+"""Sizes of slots: stores measurements, and shows sizes with their age.
 
-A measurement of a large product takes a while to read and to write, so that is done on a thread, in pieces that leave
-the event loop its turn.
+A measurement of a large product takes a while to read and to write. So that is done on a thread, in pieces, so that the
+event loop gets its turns.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from topom.balance.sizes import BigKey, InvalidSizes, SlotSize, Taking
 from topom.term.service import Topom
 
 LONGEST_KEY = 256
-"""Characters of a key's name that are kept."""
+"""How many characters of a key's name are kept."""
 CUT = "…"
 
 
 class _Request(Request):
-    """One whose body is read on a thread. It is as large as :mod:`topom.api.door` lets through."""
+    """A request whose body is read on a thread. It is at most as large as :mod:`topom.api.door` lets through."""
 
     async def json(self) -> Any:
         body = await self.body()
@@ -50,7 +50,7 @@ router = APIRouter(prefix="/sizes", tags=["sizes"], route_class=_Route)
 
 
 def describe(topom: Topom) -> models.Sizes:
-    """What is known of sizes, and what of that is to be taken with care."""
+    """What is known of sizes, and what of that is uncertain."""
     known = topom.sizes.known
     fresh = topom.sizes.freshness(topom.ledger.state)
     last = None
@@ -86,10 +86,11 @@ async def show(topom: ServedTopom) -> models.Sizes:
 
 @router.post("")
 async def record(topom: ServedTopom, measurement: models.Measurement) -> models.Sizes:
-    """Take in sizes that were measured. Remembered over a restart.
+    """Store measured sizes. They are remembered over a restart.
 
-    A slot that was measured later already keeps that. Keys are text: bytes that are no UTF-8 are written as `\\xNN`
-    (Python's `backslashreplace`), and of a name longer than 256 characters the first 255 are kept, with `…` at the end.
+    A slot that was already measured later keeps that size. Keys are text: bytes that are no UTF-8 are written as
+    `\\xNN` (Python's `backslashreplace`). Of a name longer than 256 characters the first 255 are kept, with `…` at the
+    end.
     """
     taking, measured = await asyncio.to_thread(_read, measurement)
     await topom.sizes.record(taking, measured)
@@ -118,7 +119,7 @@ def _read(measurement: models.Measurement) -> tuple[Taking, Mapping[int, SlotSiz
 
 
 def _slot(place: int, raw: Any) -> tuple[int, SlotSize] | RequestValidationError:
-    """A slot and its size, of which only the measurement knows when it was taken; or what is wrong with it."""
+    """A slot and its size, without the time, which only the measurement has; or what is wrong with it."""
     try:
         slot = models.MeasuredSlot.model_validate(raw)
     except ValidationError as error:

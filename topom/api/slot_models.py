@@ -32,7 +32,7 @@ class BigKey(In):
 
 
 class Slot(BaseModel):
-    """A slot: who owns it, and what is happening to it."""
+    """A slot: its owner, and what is happening to it."""
 
     id: int
     group_id: int = Field(description="0: offline. The source while an action runs.")
@@ -55,7 +55,7 @@ class Slots(BaseModel):
 
 
 class SlotsToGroup(In):
-    """Slots, and the group that they are for."""
+    """Slots, and the group that gets them."""
 
     slots: Ranges
     group_id: int
@@ -75,7 +75,7 @@ class SlotsChanged(BaseModel):
 
 
 class SlotsMaybe(In):
-    """Slots; all, if none are named."""
+    """Slots; all slots if none are named."""
 
     slots: Ranges | None = Field(default=None, description="All, if left out.")
 
@@ -90,7 +90,7 @@ class GroupServers(BaseModel):
 
 
 class SlotChanges(BaseModel):
-    """What makes the slot table of ``epoch`` of the one of ``since``."""
+    """The changes from the slot table of ``since`` to that of ``epoch``."""
 
     since: int | None = Field(description="The epoch that was asked with; null if all slots and groups are given.")
     epoch: int

@@ -1,4 +1,4 @@
-"""Slots: where they are, and the operator's changes to that."""
+"""Slots: where they are, and operators' changes of that."""
 
 import asyncio
 import json
@@ -18,16 +18,16 @@ from topom.reasons import Reason
 from topom.term.service import Topom
 
 DEFAULT_WAIT_SECONDS = 20.0
-"""How long a request for changes waits if it does not say so."""
+"""How long a request for changes waits if it does not say how long."""
 
 CATCH_UP_SECONDS = 5.0
-"""How long a topom that follows may take to read the table that a client has already."""
+"""How long a follower may take to read the table that a client has already."""
 
 router = APIRouter(prefix="/slots", tags=["slots"])
 
 
 class TableNewer(Conflict):
-    """Somebody knows a newer table than topom has."""
+    """A client has a newer table than topom."""
 
 
 @router.get("", response_model=models.Slots | models.SlotChanges, response_model_exclude_none=True)
@@ -46,11 +46,11 @@ async def list_slots(
         int, Query(ge=0, le=MOST_BIGGEST, description="Biggest keys to show of each slot, at most.")
     ] = MOST_BIGGEST,
 ) -> Response:
-    """Every slot with its owner and its action, why that does not go on, and its size where that is known.
+    """Every slot with its owner and its action, why that does not go on, and its size if that is known.
 
     With `epoch`, the slots and groups that changed since the table of that epoch, as soon as there is a newer one. If
-    there is none in time, `epoch` comes back with nothing changed. If topom does not know the table of that epoch any
-    more, `since` is null and all slots and groups are there.
+    there is none in time, the answer has the same `epoch` and no changes. If topom has forgotten the table of that
+    epoch, `since` is null and all slots and groups are there.
     """
     if epoch is not None:
         return await _changes(topom, epoch, wait)
@@ -59,7 +59,7 @@ async def list_slots(
     sizes = topom.sizes.known.slots
 
     def text() -> str:
-        # Slot by slot, so that the event loop gets its turns while thousands are written.
+        # This goes slot by slot, so that the event loop gets its turns while thousands are written.
         slots = (
             json.dumps(
                 _describe(slot, slot.id in state.skipped, reasons.get(slot.id), sizes.get(slot.id), biggest),
@@ -75,14 +75,14 @@ async def list_slots(
 async def _changes(topom: Topom, epoch: int, wait: float) -> Response:
     began = asyncio.get_running_loop().time()
     if not topom.leads():
-        # The leader may have told of a table that this one has not read yet.
+        # The leader may have given out a table that this topom has not read yet.
         await topom.waiters.until(lambda state: state.table.epoch >= epoch, min(wait, CATCH_UP_SECONDS))
     if topom.ledger.table.epoch == epoch:
         left = wait - (asyncio.get_running_loop().time() - began)
         await topom.waiters.until(lambda state: state.table.epoch > epoch, left)
     newest = topom.history.table.epoch
     if newest < epoch:
-        # epochs: nobody is given an older table than the one they have.
+        # epochs: no client gets an older table than the one that it has.
         raise TableNewer(
             f"you have a table of epoch {epoch}, and topom's is of epoch {newest}: your table is another product's, or "
             "topom's store was lost; read the whole table"
@@ -92,14 +92,14 @@ async def _changes(topom: Topom, epoch: int, wait: float) -> Response:
 
 @router.post("/assign")
 async def assign(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsChanged:
-    """Give offline slots to a group at once. Waits until all proxies know them to be offline."""
+    """Assign offline slots to a group at once. This waits until all proxies know that they are offline."""
     epoch, slots = await topom.assignments.assign(wish.slots, wish.group_id)
     return models.SlotsChanged(epoch=epoch, slots=slots)
 
 
 @router.post("/move")
 async def move(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsChanged:
-    """Put slots on their way to a group, with their keys, while clients work. `/migration` shows how it goes."""
+    """Begin to move slots to a group, with their keys, while clients work. `/migration` shows how it goes."""
     wanted = topology.parse_slots(wish.slots, topom.settings.number_of_slots)
     epoch, slots = await topom.edits.edit_slots(lambda table, epoch: topology.move(table, epoch, wanted, wish.group_id))
     return models.SlotsChanged(epoch=epoch, slots=slots)
@@ -107,7 +107,7 @@ async def move(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsCha
 
 @router.post("/offline")
 async def offline(topom: ServedTopom, wish: models.SlotsOnly) -> models.SlotsChanged:
-    """Take slots from their group: proxies answer their commands with an error, and the keys stay where they are."""
+    """Take slots offline: proxies answer commands for them with an error, and the keys stay where they are."""
     wanted = topology.parse_slots(wish.slots, topom.settings.number_of_slots)
     epoch, slots = await topom.edits.edit_slots(lambda table, epoch: topology.offline(table, epoch, wanted))
     return models.SlotsChanged(epoch=epoch, slots=slots)

@@ -52,27 +52,27 @@ async def show(request: Request, topom: ServedTopom) -> models.Status:
 
 @router.get("/protection")
 async def show_protection(topom: ServedTopom) -> models.Protection:
-    """Whether so many members are lost that nothing is done by itself."""
+    """Whether so many members are lost that topom does nothing about it by itself."""
     return _protection(topom)
 
 
 @router.post("/protection/lift")
 async def lift_protection(topom: ServedTopom) -> models.Protection:
-    """Have done by itself what is due although many members are lost, until those are back."""
+    """Let topom act by itself although many members are lost, until these are back."""
     await topom.protection.lift()
     return _protection(topom)
 
 
 @router.post("/pause")
 async def pause(wish: models.PauseWish, topom: ServedTopom) -> models.PauseShown:
-    """Have topom do nothing by itself; what operators ask for is done all the same. Moves halt."""
+    """Let topom do nothing by itself; it still does what operators order. Moves halt."""
     await topom.hands_off.pause(wish.why)
     return models.PauseShown(pause=_pause(topom))
 
 
 @router.post("/resume")
 async def resume(topom: ServedTopom) -> models.PauseShown:
-    """Have topom act by itself again."""
+    """Let topom act by itself again."""
     await topom.hands_off.resume()
     return models.PauseShown(pause=_pause(topom))
 

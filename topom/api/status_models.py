@@ -12,7 +12,7 @@ from topom.reasons import Reason
 
 
 class SlotCounts(BaseModel):
-    """How many slots there are of each sort."""
+    """How many slots there are of each kind."""
 
     total: int
     assigned: int = Field(description="Owned by a group, moving or not.")
@@ -21,14 +21,14 @@ class SlotCounts(BaseModel):
 
 
 class Lifted(BaseModel):
-    """That an operator has lifted protection mode, until the members lost then are back."""
+    """An operator has lifted protection mode, until the members that were lost then are back."""
 
     by: str = Field(description="Who did, as events name them.")
     at: float = Field(description="When, in seconds since 1970, UTC.")
 
 
 class Protection(BaseModel):
-    """Whether so many members are lost that nothing is done by itself."""
+    """Whether so many members are lost that topom does nothing about it by itself."""
 
     active: bool | None = Field(description="Null, like the others, where no topom leads: only a leader knows.")
     lost: int | None = Field(description="Servers that have failed, and proxies that are lost.")
@@ -37,7 +37,7 @@ class Protection(BaseModel):
 
 
 class Pause(BaseModel):
-    """That an operator has topom do nothing by itself."""
+    """An operator has paused topom, so that it does nothing by itself."""
 
     by: str = Field(description="Who did, as events name them.")
     at: float = Field(description="When, in seconds since 1970, UTC.")
@@ -61,7 +61,7 @@ class PauseShown(BaseModel):
 
 
 class LoopShown(BaseModel):
-    """Something that topom does by itself, and what it says of it."""
+    """A loop that topom runs by itself, and what the loop says."""
 
     name: str
     says: str = Field(description="One sentence.")

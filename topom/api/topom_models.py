@@ -1,4 +1,4 @@
-"""The objects of the API that are about topoms themselves."""
+"""The objects of topoms themselves, as pydantic models."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ Instance = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="Made by t
 
 
 class Health(BaseModel):
-    """Whether topom serves."""
+    """Whether changes are possible through this topom."""
 
     ok: bool
     reason: Reason | None = Field(default=None, description="Why not.")
@@ -18,7 +18,7 @@ class Health(BaseModel):
 
 
 class TopomShown(BaseModel):
-    """A topom. Of those that follow, the leader knows what they said last."""
+    """A topom. The leader shows followers as they last told of themselves."""
 
     instance: str
     url: str
@@ -30,13 +30,13 @@ class TopomShown(BaseModel):
 
 
 class Topoms(BaseModel):
-    """All topoms that are known; none where the store is one topom's own."""
+    """All known topoms; none if topom does not share its store."""
 
     topoms: list[TopomShown]
 
 
 class TopomAnnounced(BaseModel):
-    """A topom that follows."""
+    """A follower."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""The topoms over one store: which leads, and which follow."""
+"""The topoms over one store: the leader and the followers."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -12,7 +12,7 @@ router = APIRouter(prefix="/topoms", tags=["topoms"])
 
 
 def describe(node: Node | None) -> list[models.TopomShown]:
-    """Every topom that is known here, the leader first; none for a topom without others."""
+    """Every topom that is known here, the leader first; none if topom does not share its store."""
     if node is None or not node.shared:
         return []
     leader = node.leader
@@ -20,7 +20,7 @@ def describe(node: Node | None) -> list[models.TopomShown]:
     if leader is not None:
         shown.append(models.TopomShown(instance=leader.instance, url=leader.url, state="leads", term=leader.term))
     if node.leading is None:
-        # Only the leader knows of the others.
+        # Only the leader knows the others.
         topom = node.serving
         shown.append(
             models.TopomShown(
@@ -51,13 +51,13 @@ def describe(node: Node | None) -> list[models.TopomShown]:
 
 @router.get("")
 async def list_topoms(request: Request) -> models.Topoms:
-    """Which leads, and which follow."""
+    """The leader and the followers."""
     return models.Topoms(topoms=describe(request.app.state.node))
 
 
 @router.post("", status_code=204)
 async def announce(request: Request, follower: models.TopomAnnounced) -> Response:
-    """A topom says that it follows; others need not."""
+    """A follower tells of itself; other clients have no use for this."""
     node: Node | None = request.app.state.node
     if node is None or node.leading is None:
         raise NotLeading("this topom does not lead")

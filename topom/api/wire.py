@@ -1,11 +1,11 @@
-"""What uvicorn makes of a WebSocket, with a short way for frames that need no waiting.
+"""The WebSocket of uvicorn, with a short way for frames that need no wait.
 
 A thousand proxies send a heartbeat each second, and all acknowledge a table at the same instant. Over ASGI each frame
-wakes a task for what is done in microseconds. So who serves a stream may take its frames as they come, and write its
-own at once; whatever is not taken so goes the long way, in order.
+wakes a task, for work of microseconds. So the code that serves a stream may take frames as they come, and write its own
+at once. Frames that are not taken so go the long way, in order.
 
-**bounded**: what is taken is done with before the next frame is read; what is written waits in the connection's buffer,
-and beyond that one's limit nothing is to be written before :meth:`Wire.drained`.
+**bounded**: a frame that is taken is dealt with before the next one is read. What is written waits in the connection's
+buffer; once the buffer is full, nothing may be written before :meth:`Wire.drained` returns.
 """
 
 import struct
@@ -18,7 +18,7 @@ from websockets.protocol import State
 
 EXTENSION = "slotferry.wire"
 _TEXT = 0x81
-"""The first byte of a text of one frame."""
+"""The first byte of a text that is one frame."""
 
 
 def framed(text: str) -> bytes:
@@ -36,19 +36,19 @@ class Wire(WebSocketsSansIOProtocol):
     """One WebSocket. The ASGI scope has it under :data:`EXTENSION`."""
 
     taker: Callable[[str], bool] | None = None
-    """Is given each text that comes, and says whether it has done all that is to be done. Must not raise."""
+    """Gets each text that comes; gives whether it has dealt with it. Must not raise."""
 
     @property
     def is_writable(self) -> bool:
-        """Whether something may be written now."""
+        """Whether a frame may be written now."""
         return self.writable.is_set() and self.conn.state is State.OPEN and not self.transport.is_closing()
 
     def write(self, frame: bytes) -> None:
-        """Write what :func:`framed` gave, at once; only while :attr:`is_writable`."""
+        """Write a frame of :func:`framed` at once; only while :attr:`is_writable`."""
         self.transport.write(frame)
 
     async def drained(self) -> None:
-        """Wait until what was written before has been taken, or the connection is gone."""
+        """Wait until there is room in the buffer again, or the connection is gone."""
         await self.writable.wait()
 
     async def run_asgi(self) -> None:
@@ -57,7 +57,7 @@ class Wire(WebSocketsSansIOProtocol):
         await super().run_asgi()
 
     def send_receive_event_to_app(self) -> None:
-        # What waits for the long way comes first.
+        # Frames that wait for the long way go first.
         if (
             self.taker is not None
             and not self.read_paused
@@ -67,7 +67,7 @@ class Wire(WebSocketsSansIOProtocol):
             try:
                 text = self.frames[0].decode()
             except UnicodeDecodeError:
-                pass  # refused there
+                pass  # the long way refuses it
             else:
                 if self.taker(text):
                     self.frames = []
@@ -76,6 +76,6 @@ class Wire(WebSocketsSansIOProtocol):
 
 
 def wire_of(scope: Scope) -> Wire | None:
-    """The wire of a WebSocket; None where another server than topom's own serves it."""
+    """The wire of a WebSocket; None if another server than topom's own serves it."""
     found = scope.get("extensions", {}).get(EXTENSION)
     return found if isinstance(found, Wire) else None
