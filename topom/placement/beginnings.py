@@ -1,7 +1,7 @@
-"""From which tables placements have begun, so that nothing goes round in circles.
+"""From which tables placements have begun, so that they do not go round in circles.
 
-A placement that would begin where one began before is made ever more rarely. **bounded**: the newest :data:`KEPT`
-tables are remembered, of the nodes that are there.
+A placement that would begin from a table from which one began before is made ever more rarely. **bounded**: only the
+newest :data:`KEPT` tables are remembered, and only for the nodes of now.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Beginning = tuple[tuple[str, ...], tuple[tuple[int, Copies], ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """When a placement last began from a table, and for how long none does so again."""
+    """When a placement last began from a table, and for how many seconds none may do so again."""
 
     at: float
     seconds: float
@@ -27,7 +27,8 @@ class Beginnings:
     """The tables from which one topom's placements began by themselves.
 
     Args:
-        settle_seconds: how long it is waited after the first time; each time after it twice as long and once more.
+        settle_seconds: how long the wait is after the first time; each later wait is twice the one before, plus so
+            much.
     """
 
     def __init__(self, settle_seconds: float) -> None:
@@ -35,12 +36,12 @@ class Beginnings:
         self._begun: dict[Beginning, _Begun] = {}
 
     def allow(self, beginning: Beginning, now: float) -> bool:
-        """Whether a placement may begin there at ``now``, in the loop's seconds."""
+        """Whether a placement may begin from there at ``now``, in the loop's seconds."""
         last = self._begun.get(beginning)
         return last is None or now >= last.at + last.seconds
 
     def note(self, beginning: Beginning, now: float) -> None:
-        """One begins there; what began while other nodes were there is forgotten."""
+        """Note that a placement begins from there; tables with other nodes are forgotten."""
         last = self._begun.pop(beginning, None)
         kept = [(one, begun) for one, begun in self._begun.items() if one[0] == beginning[0]]
         seconds = self._settle_seconds + (2 * last.seconds if last is not None else 0.0)

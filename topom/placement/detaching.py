@@ -1,6 +1,6 @@
-"""Servers of the pool follow nobody: what followed a master when it went to the pool is told so.
+"""Makes servers of the pool masters of their own, if they still followed a master when they came to the pool.
 
-**last-copy**: a server that could be a member of a group by another name is left alone (**run-id**).
+**last-copy**: a server that could be in a group by another name is left as it is (**run-id**).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from topom.servers.replication import ServerReplication
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 0.01
-"""How often it is looked whether every proxy has the table."""
+"""Seconds between two looks whether every proxy has the table."""
 
 
 class Detaching:
@@ -43,9 +43,9 @@ class Detaching:
         self._barrier_seconds = barrier_seconds
 
     async def detach(self, servers: Collection[str]) -> None:
-        """Have servers of the pool follow nobody any more, once no proxy takes them for replicas. Raises nothing.
+        """Make servers of the pool follow nobody, once no proxy takes them for replicas. Never raises.
 
-        One that cannot be told now goes on following, which harms nobody: it is told again when it is taken.
+        A server that cannot be told now goes on following, which does no harm: it is told again when it is taken.
         """
         alive = [server for server in servers if self._health.of(server).condition is Condition.ALIVE]
         if not alive:
@@ -59,7 +59,7 @@ class Detaching:
         for server in alive:
             try:
                 async with self._barrier.locking():
-                    # run-id: by another name it may be in a group.
+                    # run-id: the server may be in a group by another name.
                     in_doubt = bool(self._replication.conflict(server))
                     if server in self._ledger.state.pool and not self._is_copying(server) and not in_doubt:
                         await self._replication.make_master(server)

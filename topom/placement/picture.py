@@ -1,8 +1,8 @@
-"""The table over groups: on which node each group's master is, on which its replicas, and which nodes are there.
+"""The table over groups: on which nodes each group's master and replicas are, and which nodes count.
 
 In the planner's words (:mod:`topom.placement.planner`) a group is a slot, and its nodes are those of its servers. A
-node is not there while it is on its way out, or while all its servers have failed. Pure: whoever draws it brings what
-is thought of the servers. It is one of a moment, so its reasons do not say since when.
+node does not count while it leaves, or while all its servers have failed. Pure: the caller brings the condition of the
+servers. A picture is of one moment, so its reasons do not say since when.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ SILENT = Reason(Kind.SERVER, "none of its servers answers")
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """How it is now.
+    """The picture of one moment.
 
     Attributes:
-        nodes: those that are there, by name, with their datacenters.
-        absent: why other nodes do not count, by name.
-        table: by group, its nodes; servers that have failed or leave are left out, and so are groups that cannot be
-            planned for.
-        left_out: why they are, by group.
-        free: by node, the servers of the pool that may be taken, in the order in which they are.
-        unusable: why other servers of the pool may not, by address.
-        gone: by group, its servers that have failed or leave, but for the master.
+        nodes: the nodes that count, by name, with their datacenters.
+        absent: for each other node, by name, why it does not count.
+        table: the nodes of each group, by group. Servers that have failed or leave are left out, and so are groups that
+            cannot be planned for.
+        left_out: for each group that is left out, why.
+        free: the servers of the pool that may be taken, in this order, by node.
+        unusable: for each other server of the pool, by address, why it may not be taken.
+        gone: the servers of each group that have failed or leave, without the master, by group.
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -49,9 +49,9 @@ def draw(state: ClusterState, condition_of: ConditionOf, refusals: Mapping[str, 
     """The picture of a state.
 
     Args:
-        state: groups, the pool, and who is on the way out.
-        condition_of: what is thought of a server.
-        refusals: why servers of the pool may not be taken, by address, as far as they were asked.
+        state: the groups, the pool, and what leaves.
+        condition_of: gives the condition of a server.
+        refusals: why servers of the pool may not be taken, by address, as far as topom has asked them.
     """
     leaving_nodes = {entry.id for entry in state.leaving.values() if entry.kind == "node"}
     leaving_servers = {entry.id for entry in state.leaving.values() if entry.kind == "server"}

@@ -1,11 +1,11 @@
-"""From the table over groups to steps: the planner says on which nodes, this says with which servers.
+"""From the table over groups to steps: the planner says on which nodes copies are, this module with which servers.
 
-The planner counts copies and knows of no servers. So where it wants a copy on a node that has no server left in the
-pool, a copy that is missing goes to another node that has one; one that was only to be moved stays where it is. What
-cannot be done is said in words. Pure.
+The planner counts copies and knows no servers. If it wants a copy on a node that has no server left in the pool, a
+missing copy goes to another node that has one; a copy that would only be moved stays where it is. Sentences say what
+cannot be done. Pure.
 
-A plan of which only a part can be done is begun only if less is left to do afterwards: copies that are missing, then
-copies that are moved, then promotions. So one plan after another comes to an end, whatever servers there are.
+If only a part of a plan can be done, it begins only if that leaves less to do afterwards: first fewer missing copies,
+then fewer copies to move, then fewer promotions. So one plan after another comes to an end, whatever servers there are.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Planned:
     """What a placement would change.
 
     Attributes:
-        steps: by round.
-        missing: what cannot be done, and what it takes.
-        target: by group, its nodes when all of it is done.
+        steps: the steps by round.
+        missing: what cannot be done, and what that needs.
+        target: the nodes of each group once all is done, by group.
     """
 
     steps: tuple[Step, ...] = ()
@@ -37,7 +37,7 @@ class Planned:
 
 
 def plan(state: ClusterState, picture: Picture, rules: Rules) -> Planned:
-    """The steps to a placement as the rules want it, as far as there are servers for it."""
+    """The steps to a placement as the rules want it, as far as there are servers for that."""
     missing = list(picture.left_out.values())
     if not picture.nodes or not picture.table:
         nothing = Reason(Kind.OPERATOR, "no group can be placed: there is none that could, or no node is there")
@@ -82,7 +82,7 @@ def _made(state: ClusterState, picture: Picture, missing: list[Reason], placed: 
 
 
 def _left(picture: Picture, table: Mapping[int, Copies], rules: Rules) -> tuple[int, int, int]:
-    """What is left to do from a table on: copies that are missing, all copies, promotions."""
+    """What is left to do from a table on: missing copies, all copies, promotions."""
     nodes = list(picture.nodes.values())
     placed = place(nodes, table, rules)
     wanted = min(rules.replicas, len(nodes))
@@ -91,7 +91,7 @@ def _left(picture: Picture, table: Mapping[int, Copies], rules: Rules) -> tuple[
 
 
 def _together(picture: Picture, table: Mapping[int, Copies]) -> list[int]:
-    """Groups of which copies are in fewer datacenters than they could be, were there no limits."""
+    """Groups whose copies are in fewer datacenters than they could be without limits."""
     where = {name: node.datacenter for name, node in picture.nodes.items()}
     number = len(set(where.values()))
     found = []
@@ -103,7 +103,7 @@ def _together(picture: Picture, table: Mapping[int, Copies]) -> list[int]:
 
 
 def _what_lacks(placed: Placement, picture: Picture) -> Placement:
-    """Of a placement only leaders and copies that are missing; all of them are in its first round."""
+    """Only the missing leaders and copies of a placement; all of them are in its first round."""
     first = placed.rounds[0]
     leaderless = {group_id for group_id, copies in picture.table.items() if not copies.leader}
     promotions = tuple(one for one in first.promotions if one.slot in leaderless)
@@ -112,7 +112,7 @@ def _what_lacks(placed: Placement, picture: Picture) -> Placement:
 
 
 class _Making:
-    """Steps as they are made, with what is left of the pool."""
+    """Makes the steps, and keeps what is left of the pool."""
 
     def __init__(self, state: ClusterState, picture: Picture, missing: list[Reason]) -> None:
         self.steps: list[Step] = []
@@ -123,11 +123,11 @@ class _Making:
         self._free = {node: list(servers) for node, servers in picture.free.items()}
         self._freed: list[tuple[str, str]] = []
         self._blocked: set[int] = set()
-        # By group and node, the server that is to be there.
+        # The server that will be there, by group and node.
         self._placed: dict[tuple[int, str], str] = {}
 
     def promote(self, number: int, promotion: Promotion) -> None:
-        """A follower's server becomes the master."""
+        """Make the server of a follower the master."""
         group = self._groups[promotion.slot]
         server = self._server_on(group, promotion.node)
         if promotion.slot in self._blocked or server is None:
@@ -139,7 +139,7 @@ class _Making:
         self.target[promotion.slot] = Copies(promotion.node, followers)
 
     def copy(self, number: int, copy: Copy) -> None:
-        """A server of the pool becomes a replica, on this node or another one."""
+        """Make a server of the pool a replica, on this node or another one."""
         group_id = copy.slot
         if group_id in self._blocked:
             return
@@ -147,7 +147,7 @@ class _Making:
         if server is None and not copy.instead_of:
             node, server = self._elsewhere(group_id)
             if server is not None:
-                # What the planner wanted of the other node does not come about.
+                # The planner's further steps for this group rely on the other node, so they cannot be done.
                 self._blocked.add(group_id)
         if server is None:
             self._blocked.add(group_id)
@@ -157,7 +157,7 @@ class _Making:
         old = tuple(one for one in group.servers if copy.instead_of and group.node_of(one) == copy.instead_of)
         if copy.instead_of and (group_id, copy.instead_of) in self._placed:
             old = (*old, self._placed[group_id, copy.instead_of])
-        # Without a leader to be moved the old master goes when another leads.
+        # If no leader is moved, the old master goes once another one leads.
         self.steps.append(Step(number, group_id, "copy", node, server, copy.leads, old))
         self._placed[group_id, node] = server
         self._freed += [(copy.instead_of, one) for one in old]
@@ -167,14 +167,14 @@ class _Making:
         self.target[group_id] = Copies(leader, tuple(one for one in (*holders, node) if one != leader))
 
     def end_round(self) -> None:
-        """What left a group in this round may be taken in the next one."""
+        """Let servers that leave a group in this round be taken in the next one."""
         for node, server in self._freed:
             if node in self._picture.nodes:
                 self._free.setdefault(node, []).append(server)
         self._freed = []
 
     def retire(self, number: int, placed: Placement, rules: Rules) -> None:
-        """Servers that have failed or leave go to the pool, from groups that then have all copies that were wanted."""
+        """Let servers that have failed or leave go to the pool, from groups that then have all wanted copies."""
         for group_id, servers in self._picture.gone.items():
             group = self._groups[group_id]
             former = () if self._picture.table[group_id].leader else group.servers[:1]
@@ -184,7 +184,7 @@ class _Making:
             for server in (*former, *servers):
                 node = group.node_of(server)
                 if whole < rules.replicas and not LEAVES.says(self._picture.absent.get(node)):
-                    # It may come back before there is another one, and then has most of what it takes.
+                    # The server may come back before there is another one, and then it has most of the data.
                     continue
                 if not any(server in step.instead_of for step in self.steps):
                     self.steps.append(Step(number, group_id, "retire", node, server, keep=whole))
@@ -199,7 +199,7 @@ class _Making:
         return servers.pop(0) if servers else None
 
     def _elsewhere(self, group_id: int) -> tuple[str, str | None]:
-        """Another node with a server in the pool and no copy of the group, the one that holds least; that server."""
+        """The node that holds least, of those with a server in the pool and no copy of the group; and that server."""
         holders = self.target[group_id].holders
         places = {self._picture.nodes[node].datacenter for node in holders if node in self._picture.nodes}
         held: dict[str, int] = {}

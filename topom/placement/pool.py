@@ -1,10 +1,11 @@
 """The pool: servers that are in no group, registered with node and datacenter, for groups to take.
 
-A server is in one group or in the pool, never in both: every change of the slot table by an operator is checked
-against the pool (:func:`check`), and what is taken leaves the pool in the write that puts it into its group.
+A server is in one group or in the pool, never in both: every operator's change of the slot table is checked against the
+pool (:mod:`topom.cluster.rules`), and a server that is taken leaves the pool in the same write that puts it into its
+group.
 
-A server that becomes a replica loses what it holds. So one is registered only if it answers, is a master without
-replicas and holds no key, unless the operator says that it may be wiped; and it is looked at again before it is taken.
+A server that becomes a replica loses what it holds. So a server is registered only if it answers, is a master without
+replicas and holds no key, unless the operator says that it may be wiped. It is checked again before it is taken.
 """
 
 from dataclasses import replace
@@ -27,18 +28,18 @@ class NotInPool(NotFound):
 
 
 class NoRedisServer(Conflict):
-    """What answers at the address is a proxy: it holds nothing, and cannot be a server of a group."""
+    """A proxy answers at the address: it holds nothing, and cannot be a server of a group."""
 
     kind = Kind.SERVER
 
 
 def with_server(state: ClusterState, entry: PoolServer) -> ClusterState:
-    """The state with a server in the pool, or with what is said of one changed.
+    """The state with a server in the pool, or with a changed entry of one.
 
     Raises:
-        InvalidAddress, InvalidDatacenter, InvalidNode: it is not well said.
+        InvalidAddress, InvalidDatacenter, InvalidNode: these are not valid.
         ServerInUse: the server is in a group.
-        NodeLeaving: its node is on its way out, and what the pool has there goes with it.
+        NodeLeaving: its node leaves, and so do the pool's servers there.
     """
     topology.parse_address(entry.address)
     topology.require_place(entry.datacenter, entry.node)
@@ -71,12 +72,12 @@ class Pool:
         self._servers = servers
 
     async def add(self, entry: PoolServer) -> None:
-        """Register a server that answers and that nothing would be lost of; or change what is said of one.
+        """Register a server that answers and has nothing to lose, or change the entry of one.
 
         Raises:
             ServersUnreachable, NoRedisServer: as :meth:`content`.
-            HoldsKeys: something would be lost, and ``entry`` does not say that it may be.
-            ServerInUse: it is a server of a group, or another of the pool, by another name (SameServer).
+            HoldsKeys: something would be lost, and ``entry`` does not allow that.
+            ServerInUse: by another name it is a server of a group, or another one of the pool (SameServer).
             ReplicaOfAnother: it holds a copy of a group, and ``entry`` does not say that it may be wiped.
             TopomError: as :func:`with_server`, and StoreError.
         """
@@ -101,9 +102,8 @@ class Pool:
         """What a server holds now.
 
         Raises:
-            ServersUnreachable: it does not answer.
-            ServersUnreachable: likewise while it loads its data, of which it tells only what it has loaded.
-            NoRedisServer: it is a proxy, of this product or another.
+            ServersUnreachable: it does not answer, or it is loading its data, and says only what it has loaded so far.
+            NoRedisServer: it is a proxy, of this product or another one.
         """
         _require_no_member(self._ledger.state, address)
         found: list[Reading] = []
@@ -123,7 +123,7 @@ class Pool:
 
 
 def _require_no_member(state: ClusterState, address: str) -> None:
-    """Raises NoRedisServer for the address of one of topom's proxies, whatever is thought of what answers there."""
+    """Raises NoRedisServer for the address of one of topom's proxies, whatever answers there."""
     if any(proxy.address == address for proxy in state.proxies.values()):
         raise _no_server(address)
 

@@ -1,4 +1,4 @@
-"""Placement without a cluster: of nodes and a table in a document, as one reads it from a file."""
+"""Placement without a cluster, from a document with nodes and a table, such as a file holds."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ POLICY = "placement"
 OF_NODE = ("name", "datacenter")
 OF_INPUT = ("replicas", "nodes", "table", "slots")
 OF_ANSWER = ("rounds", "promotions", "leader_copies", "follower_copies")
-"""What an answer has besides its table; passed over where an answer is part of the next input."""
+"""What an answer has besides its table; it is passed over if an answer is part of the next input."""
 
 
 def place_document(document: Any, rules: Rules | None = None) -> dict[str, Any]:
-    """The table at rest for a document's nodes, and what it takes to get there.
+    """The table at rest for a document's nodes, and the number of changes that it takes.
 
     Args:
         document: ``{"replicas": 2, "nodes": [...], "table": [{"slot", "leader", "followers"}...]}``. A node is a name
-            or ``{"name", "datacenter"}``. ``replicas`` counts all copies, the leader's too. A node that only the table
+            or ``{"name", "datacenter"}``. ``replicas`` counts all copies, also the leader's. A node that only the table
             names has left. A slot that the table does not list has no copy; ``"slots"``, the number of slots, may be
-            left out if the table lists the last one. A node that is named twice in a slot has one copy of it
+            left out if the table lists the last one. A node that a slot names twice has one copy of it
             (:func:`doubles`).
-        rules: watermark and limits; its replicas are the document's in any case.
+        rules: watermark and limits; the number of replicas always comes from the document.
 
     Returns:
         ``{"table", "rounds", "promotions", "leader_copies", "follower_copies"}``: the table by ascending slot, and
         counts, as :class:`~topom.placement.planner.table.Placement` has them.
 
     Raises:
-        InvalidPlacement: with a sentence that says what is wrong with the document.
+        InvalidPlacement: the document is wrong; a sentence says what.
     """
     if not isinstance(document, Mapping):
         raise InvalidPlacement('the input is not an object with "replicas", "nodes" and "table"')
@@ -60,7 +60,7 @@ def place_document(document: Any, rules: Rules | None = None) -> dict[str, Any]:
 
 
 def doubles(document: Mapping[str, Any]) -> list[str]:
-    """Which slots of a document that :func:`place_document` takes name a node more than once, in sentences."""
+    """Sentences that say which slots of a document for :func:`place_document` name a node more than once."""
     found = []
     for slot, copies in _table(document).items():
         for node, times in Counter(copies.holders).items():

@@ -1,6 +1,6 @@
-"""Missing copies get their nodes: those with the fewest copies, never two on a node, and over datacenters.
+"""Missing copies get their nodes: the nodes with the fewest copies, never two on a node, and over datacenters.
 
-Copies that are too many, as after the number of replicas was lowered, go first; a leader's is never one of them.
+First surplus copies go, such as after the number of replicas was lowered; a leader's copy is never one of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from topom.placement.planner.layout import Layout
 from topom.placement.planner.watermarks import Band
 
 LOOKED_AT = 32
-"""Nodes that are compared for one copy."""
+"""How many nodes are compared for one copy."""
 
 
 def trim(layout: Layout, copies: int) -> None:
-    """Drop copies above ``copies`` of a slot, at the nodes that hold most."""
+    """Drop a slot's copies beyond ``copies``, at the nodes that hold most."""
     for slot, holders in enumerate(layout.holders):
         while len(holders) > copies:
             free = [node for node in holders if node != layout.leaders[slot]]
@@ -25,11 +25,11 @@ def trim(layout: Layout, copies: int) -> None:
 
 
 def fill(layout: Layout, copies: int, leads: Sequence[int], most: int) -> None:
-    """Give every slot ``copies`` copies, such that loads are as equal as what is missing can bring about.
+    """Give every slot ``copies`` copies, so that loads are as equal as the missing copies can make them.
 
-    A node's load is the number of its copies less its part of ``leads``: with the slots that nodes lead, it is their
-    followers that are evened out, and with zeros all their copies. A node may get more than its part, up to ``most``
-    copies, if the slot would else have two in one datacenter.
+    A node's load is the number of its copies less its part of ``leads``. If ``leads`` has the slots that nodes lead,
+    their followers are evened out; if it has zeros, all their copies are. A node may get more than its part, up to
+    ``most`` copies, if the slot would otherwise have two in one datacenter.
     """
     lacking = [slot for slot, holders in enumerate(layout.holders) if len(holders) < copies]
     missing = sum(copies - len(layout.holders[slot]) for slot in lacking)
@@ -52,7 +52,7 @@ def fill(layout: Layout, copies: int, leads: Sequence[int], most: int) -> None:
 
 
 def _quotas(counts: Sequence[int], missing: int) -> list[int]:
-    """How many copies each node is to get: water poured where it is lowest."""
+    """How many copies each node gets, like water that is poured where it is lowest."""
     low, high = min(counts), max(counts) + missing
     while low < high:
         level = (low + high + 1) // 2
@@ -68,7 +68,7 @@ def _quotas(counts: Sequence[int], missing: int) -> list[int]:
 
 
 def _scattered(node: int, room: int) -> int:
-    """An order of nodes with the same room that has neighbours of one slot in no other, and is the same each time."""
+    """An order of nodes with the same room that does not keep neighbours together, and is the same each time."""
     return (node * 0x9E3779B1 + room * 0x85EBCA6B) * 0xC2B2AE35 >> 7 & 0xFFFFFF
 
 
@@ -97,7 +97,7 @@ def _pick(layout: Layout, slot: int, heap: list[tuple[int, int, int]]) -> int:
             heappush(heap, (room + 1, _scattered(node, -room - 1), node))
     if best is not None:
         return best[3]
-    # Every node with room has a copy already: what was placed is evened out in the end.
+    # Every node with room has a copy already: the placed copies are evened out in the end.
     free = (node for node in range(layout.number_of_nodes) if node not in layout.holders[slot])
     return min(free, key=lambda node: (layout.count(node), node))
 
@@ -105,7 +105,7 @@ def _pick(layout: Layout, slot: int, heap: list[tuple[int, int, int]]) -> int:
 def _elsewhere(layout: Layout, slot: int, most: int, roomy: list[set[int]], otherwise: int) -> int:
     """The node with the fewest copies in a datacenter that has none of the slot's, if one can take it.
 
-    ``roomy`` holds the nodes with fewer than ``most`` copies, by datacenter, and some that have got more since.
+    ``roomy`` holds the nodes with fewer than ``most`` copies, by datacenter, and some that have more by now.
     """
     taken = {layout.datacenters[holder] for holder in layout.holders[slot]}
     able: list[int] = []
@@ -117,9 +117,9 @@ def _elsewhere(layout: Layout, slot: int, most: int, roomy: list[set[int]], othe
 
 
 def even_out(layout: Layout, leads: Sequence[int], leaders: Sequence[int] = (), held: Band | None = None) -> None:
-    """New copies go from nodes with more to nodes with fewer, which costs nothing: none of them has been made yet.
+    """Move new copies from nodes with more to nodes with fewer. It costs nothing, for none of them is made yet.
 
-    Those of ``leaders``, by slot, stay where they are. Where there are several datacenters, nodes keep within ``held``.
+    Copies of ``leaders``, by slot, stay where they are. If there are several datacenters, nodes keep within ``held``.
     """
     kept_within = held if held is not None and layout.several_datacenters else Band(0, 1 << 60)
     load = [layout.count(node) - leads[node] for node in range(layout.number_of_nodes)]
@@ -150,9 +150,9 @@ def even_out(layout: Layout, leads: Sequence[int], leaders: Sequence[int] = (), 
 
 
 def pass_on(layout: Layout, held: Band) -> None:
-    """New copies go on from node to node, where that brings nodes within ``held`` and single ones cannot.
+    """Pass new copies from node to node, if that brings nodes within ``held`` and single moves cannot.
 
-    It costs nothing, and spares the copies that would have to be moved instead.
+    It costs nothing, and saves the copies that would have to move instead.
     """
     counts = layout.count
     nodes = range(layout.number_of_nodes)
@@ -168,7 +168,7 @@ def pass_on(layout: Layout, held: Band) -> None:
 
 
 def _chain(layout: Layout, sources: Sequence[int], is_end: Callable[[int], bool]) -> list[tuple[int, int, int]]:
-    """The shortest way for new copies from a source to an end, each a slot, source and target; empty if none."""
+    """The shortest way for new copies from a source to an end: steps of a slot, source and target; empty if none."""
     reached: dict[int, tuple[int, int, int] | None] = dict.fromkeys(sources)
     left = [node for node in range(layout.number_of_nodes) if node not in reached]
     queue = deque(reached)
@@ -195,7 +195,7 @@ def _chain(layout: Layout, sources: Sequence[int], is_end: Callable[[int], bool]
 def _relocation(
     layout: Layout, source: int, fresh: Sequence[int], order: Sequence[int], load: Sequence[int]
 ) -> tuple[int, int, int] | None:
-    """One of the new copies at the source that may be made at a node with less: slot, source and target."""
+    """One of the new copies at the source that may be made at a node with less load: slot, source and target."""
     for target in order:
         if load[source] - load[target] < 2:
             return None

@@ -1,12 +1,12 @@
-"""SOFARegistry's scheme: what is missing is assigned at once, then the table is balanced a few changes a round.
+"""SOFARegistry's scheme: missing copies are assigned at once, then the table is balanced, a few changes in each round.
 
-It is what a plan of ours is held against: from the same table a plan should be worse in no count. Its table is used as
-well: reached by our rounds, in which a leader that is replaced stays as a follower, it costs no more than there.
-Without it, of 1,343 steps of 240 random sequences 93 make more copies than the scheme does, 22 leave followers further
-apart, and leaders are apart by a fifth more in sum; with it none makes more copies.
+Our plans are compared with it: from the same table a plan should be worse in no count. Its table is also used as a
+plan: in our rounds a leader that is replaced stays as a follower, so that table costs no more than with the scheme.
+Without that, 93 of 1,343 steps of 240 random sequences make more copies than the scheme does, 22 leave followers
+further apart, and leaders are apart by a fifth more in sum. With it none makes more copies.
 
-Source: how SOFARegistry's meta server assigns and balances slots. Where it leaves an order to a hash table, the
-smallest slot or node comes first here. Of five kinds of change a round makes the first that finds anything to do.
+Source: how SOFARegistry's meta server assigns and balances slots. If it leaves an order to a hash table, the smallest
+slot or node comes first here. Of five kinds of change, a round makes the first kind that finds anything to do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from topom.placement.planner.table import Rules
 from topom.placement.planner.watermarks import ceiling, floor
 
 MOST_ROUNDS = 2_000
-"""Rounds after which it is given up: now and then it moves the same copies to and fro for ever."""
+"""After so many rounds it is given up: now and then the scheme moves the same copies to and fro for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Outcome:
     """Where the scheme comes to rest, and what it took.
 
     Attributes:
-        leaders: by slot.
-        followers: by slot.
-        leader_copies: leaders made on nodes that had no copy.
-        copies: all copies made.
-        rounds: those that changed anything.
+        leaders: the leaders, by slot.
+        followers: the followers, by slot.
+        leader_copies: how many leaders were made on nodes that had no copy.
+        copies: how many copies were made in all.
+        rounds: how many rounds changed anything.
     """
 
     leaders: Sequence[int]
@@ -50,13 +50,13 @@ class Outcome:
 
 
 def arrange(nodes: int, leaders: Sequence[int], followers: Sequence[Iterable[int]], rules: Rules) -> Outcome | None:
-    """What the scheme makes of a table; None where it does not come to rest.
+    """What the scheme makes of a table; None if it does not come to rest.
 
     Args:
-        nodes: how many there are; they are named from 0 on.
-        leaders: by slot, -1 where there is none.
-        followers: by slot.
-        rules: how many copies, how even, how many changes a round.
+        nodes: how many nodes there are; they are numbered from 0.
+        leaders: the leaders, by slot; -1 for none.
+        followers: the followers, by slot.
+        rules: how many copies, how even, how many changes in a round.
     """
     table = _Table(nodes, leaders, followers, rules)
     for done in range(MOST_ROUNDS):
@@ -66,7 +66,7 @@ def arrange(nodes: int, leaders: Sequence[int], followers: Sequence[Iterable[int
 
 
 class _Table:
-    """A table in the scheme's hands."""
+    """A table on which the scheme works."""
 
     def __init__(self, nodes: int, leaders: Sequence[int], followers: Sequence[Iterable[int]], rules: Rules) -> None:
         self.leader = list(leaders)
@@ -87,7 +87,7 @@ class _Table:
         self._most_followed = ceiling(followed, nodes, rules.watermark)
         self._least_followed = floor(followed, nodes, rules.watermark)
 
-    # Nodes in the order in which they are served; with ``min`` the first of them.
+    # Orders in which nodes are served; ``min`` gives the first one.
 
     def _leading(self, node: int) -> tuple[int, int, int]:
         return len(self._leads[node]), len(self._follows[node]), node
@@ -123,7 +123,7 @@ class _Table:
         self._follow(slot, target)
 
     def _lead(self, slot: int, node: int) -> None:
-        """A leader that is replaced does not stay as a follower."""
+        """Make a node the leader of a slot. A leader that is replaced does not stay as a follower."""
         if self.leader[slot] >= 0:
             self._leads[self.leader[slot]].remove(slot)
         if node in self.followers[slot]:
@@ -134,10 +134,10 @@ class _Table:
         self.leader[slot] = node
         self._leads[node].add(slot)
 
-    # What is missing.
+    # Missing leaders and followers.
 
     def assign(self) -> bool:
-        """Fill what is missing; whether anything was."""
+        """Assign what is missing; gives whether anything was."""
         wanted = self._rules.replicas - 1
         lacking = {slot: wanted - len(held) for slot, held in enumerate(self.followers) if len(held) < wanted}
         leaderless = [slot for slot, node in enumerate(self.leader) if node < 0]
@@ -159,10 +159,10 @@ class _Table:
                 changed = True
         return changed
 
-    # What is uneven.
+    # Uneven nodes.
 
     def balance(self) -> bool:
-        """A round of the first kind of change that finds anything to do; whether one did."""
+        """Make a round of the first kind of change that finds anything to do; gives whether one did."""
         return (
             self._promote_away_from_high()
             or self._prepare_promotions()

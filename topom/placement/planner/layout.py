@@ -1,4 +1,4 @@
-"""Which nodes hold a copy of which slot: the state that filling and moving work on. Nodes are numbers from 0."""
+"""Which nodes hold a copy of which slot: the state on which filling and moving work. Nodes are numbers from 0."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ class Layout:
     """Copies by slot and by node.
 
     Attributes:
-        kept: by slot, the nodes that held a copy before and are still there.
-        holders: by slot, the nodes that hold a copy now.
-        held: by node, the slots it has a copy of, in the order in which it came to them.
-        leaders: by slot, the node that led it before, or -1 where that one is gone or there was none.
-        datacenters: by node, a number, from 0 on without gaps.
+        kept: for each slot, the nodes that held a copy before and are still there.
+        holders: for each slot, the nodes that hold a copy now.
+        held: for each node, the slots of which it has a copy, in the order in which it got them.
+        leaders: for each slot, the node that led it before; -1 if that node is gone or there was none.
+        datacenters: for each node, the number of its datacenter, from 0 on without gaps.
         together: how many slots two nodes both hold, by the lower node times the number of nodes plus the other.
     """
 
@@ -32,13 +32,13 @@ class Layout:
                 self.add(slot, node)
 
     def add(self, slot: int, node: int) -> None:
-        """The node has a copy of the slot from now on."""
+        """Give the node a copy of the slot."""
         self._pair(slot, node, 1)
         self.holders[slot].add(node)
         self.held[node][slot] = None
 
     def remove(self, slot: int, node: int) -> None:
-        """The node has no copy of the slot any more."""
+        """Remove the node's copy of the slot."""
         self.holders[slot].remove(node)
         del self.held[node][slot]
         self._pair(slot, node, -1)
@@ -56,7 +56,7 @@ class Layout:
     def entangled(self, slot: int, node: int) -> int:
         """How many slots the node shares with the holders of this one.
 
-        Where it is small, the slots of a node that leaves find their next leaders on many nodes and not on a few.
+        If that is small, the slots of a node that leaves find their next leaders on many nodes and not on a few.
         """
         size, found = self.number_of_nodes, 0
         for other in self.holders[slot]:
@@ -66,7 +66,7 @@ class Layout:
         return found
 
     def crowds(self, slot: int, node: int, leaving: int = -1) -> bool:
-        """Whether another holder of the slot than ``leaving`` is in the node's datacenter, when there are several."""
+        """Whether another holder of the slot, except ``leaving``, is in the node's datacenter, if there are several."""
         if not self.several_datacenters:
             return False
         home = self.datacenters[node]

@@ -1,8 +1,8 @@
 """Which of a slot's holders leads it.
 
 Leadership is a flow between nodes: a node that leads a slot can hand it to another holder. Paths of such steps, the
-cheapest first, bring all nodes within their bands at the least cost. What costs, most first: a leader whose copy is
-still to be made, and a promotion of a slot whose leader is there.
+cheapest first, bring all nodes within their bands at the least cost. Two things cost: most of all a leader whose copy
+is still to be made, and less a promotion in a slot whose leader is there.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from topom.placement.planner.layout import Layout
 from topom.placement.planner.watermarks import Band
 
 NOT_YET_COPIED = 1 << 24
-"""What it costs that a slot is led where its copy is new: more than all promotions together."""
+"""The cost of a leader whose copy is new: more than all promotions together."""
 
 EVERY_PATH = 1 << 60
 """More than any path costs."""
 EVERYTHING = Band(0, 1 << 60)
-"""A band that asks for nothing."""
+"""A band that allows everything."""
 
 
 class Leading:
     """Leaders of a layout's slots.
 
     Attributes:
-        leaders: by slot.
-        counts: slots led, by node.
+        leaders: the leaders, by slot.
+        counts: how many slots each node leads, by node.
         bands: how many slots each node may lead.
-        new_copies_lead: of slots that lost their leader, copies that are yet to be made lead as readily as others.
+        new_copies_lead: whether, in slots that lost their leader, copies that are still to be made lead as readily as
+            others.
     """
 
     def __init__(self, layout: Layout, bands: Sequence[Band], *, new_copies_lead: bool = False) -> None:
@@ -58,9 +59,9 @@ class Leading:
                 self._lead(slot, min(able, key=lambda node: (self._one_sided(slot, node), self.counts[node], node)))
 
     def _one_sided(self, slot: int, node: int) -> int:
-        """How many more slots the node leads, of those that it shares with the slot's other holders, than they do.
+        """Of the slots that the node shares with the slot's other holders: how many more the node leads than they do.
 
-        Where leading is even in every pair, the slots of a leader that leaves find their next ones on many nodes.
+        If the leaders are even in every pair, the slots of a node that leaves find their next leaders on many nodes.
         """
         return sum(
             self._over.get((node, other), 0) - self._over.get((other, node), 0)
@@ -84,7 +85,7 @@ class Leading:
                 self._over[node, other] = self._over.get((node, other), 0) + change
 
     def _price(self, slot: int, node: int) -> int:
-        """What it costs that the node, one of the holders, leads the slot."""
+        """The cost if the node, one of the holders, leads the slot."""
         kept, before = self._layout.kept[slot], self._layout.leaders[slot]
         if node == before or not kept:
             return 0
@@ -93,7 +94,7 @@ class Leading:
         return (before >= 0) + (0 if node in kept else NOT_YET_COPIED)
 
     def settle(self, dearest: int = EVERY_PATH) -> bool:
-        """Bring every node within its band. False where that cannot be, and leaders are then of no use.
+        """Bring every node within its band. False if that is not possible; then the leaders are of no use.
 
         Paths that cost ``dearest`` or more are not taken.
         """
@@ -114,10 +115,10 @@ class Leading:
         return self.bands[node].low - self.counts[node]
 
     def even(self, most_promotions: int, dearest: int = NOT_YET_COPIED) -> None:
-        """Even leaders out, then followers; at last leaders are a little less even where followers gain more by it.
+        """Even out leaders, then followers; at last make leaders a little less even if followers gain more by that.
 
-        It takes no more promotions than ``most_promotions`` in all, and no paths that cost ``dearest`` or more: by
-        default no new copy is to lead for it.
+        It takes at most ``most_promotions`` promotions in all, and no paths that cost ``dearest`` or more: by default
+        it lets no new copy lead.
         """
 
         number = len(self.counts)
@@ -142,7 +143,7 @@ class Leading:
         narrow(self._followers, 1, self._apart)
 
     def _apart(self) -> tuple[int, int, int]:
-        """How far apart nodes are, less is better: in what is less even, in leaders and followers, in leaders."""
+        """How far apart nodes are; less is better: the larger of leaders and followers, both together, leaders."""
         leaders, followers = self.leaders_and_followers_apart()
         return max(leaders, followers), leaders + followers, leaders
 
@@ -162,14 +163,14 @@ class Leading:
         most_promotions: int,
         dearest: int,
     ) -> bool:
-        """Bring all nodes within these bands too; unless they are less far ``apart`` then, nothing changes."""
+        """Bring all nodes also within these bands. Nothing changes unless nodes are then less far ``apart``."""
         bands, before, apart_before = self.bands, list(self.leaders), apart()
         self.bands = []
         for node, band in enumerate(bands):
             held = self._layout.count(node)
             low = max(band.low, leaders.low, held - followers.high)
             high = min(band.high, leaders.high, held - followers.low)
-            # What was asked of a node before comes first.
+            # The bands from before take precedence.
             self.bands.append(Band(low, high) if low <= high else Band(self.counts[node], self.counts[node]))
         narrowed = self.settle(dearest) and self.promotions() <= most_promotions and apart() < apart_before
         self.bands = bands
@@ -184,15 +185,15 @@ class Leading:
                 self._lead(slot, leader)
 
     def promotions(self) -> int:
-        """Slots whose leader was there and is replaced."""
+        """How many slots have their leader replaced although it was there."""
         return sum(
             1 for slot, before in enumerate(self._layout.leaders) if before >= 0 and before != self.leaders[slot]
         )
 
     def _shift(self, surplus: Callable[[int], int], room: Callable[[int], int], dearest: int) -> None:
-        """Hand leaderships from nodes with ``surplus`` above 0 to nodes with ``room`` above 0, as many as can be.
+        """Hand as many leaderships as possible from nodes with ``surplus`` above 0 to nodes with ``room`` above 0.
 
-        The cheapest paths first; those that cost ``dearest`` or more are not taken.
+        The cheapest paths come first; paths that cost ``dearest`` or more are not taken.
         """
         while True:
             distance = self._distances(node for node in range(len(self.counts)) if surplus(node) > 0)
@@ -203,7 +204,7 @@ class Leading:
                 return
 
     def _distances(self, sources: Iterable[int]) -> dict[int, int]:
-        """What the cheapest path from any of the sources to each node costs."""
+        """The cost of the cheapest path from any of the sources to each node."""
         distance = dict.fromkeys(sources, 0)
         queue = deque(distance)
         queued = set(queue)
@@ -226,7 +227,7 @@ class Leading:
     def _push(
         self, distance: dict[int, int], nearest: int, surplus: Callable[[int], int], room: Callable[[int], int]
     ) -> bool:
-        """Take the paths of the cost ``nearest``, each step looked at once. Whether there was one."""
+        """Take the paths of the cost ``nearest``, and look at each step once; gives whether there was one."""
         ahead = {node: self._steps(node, distance) for node in distance}
         taken = False
         for source in sorted(node for node in distance if surplus(node) > 0 and distance[node] == 0):
@@ -244,7 +245,7 @@ class Leading:
     def _path(
         self, source: int, ahead: dict[int, Iterator[tuple[int, int]]], is_end: Callable[[int], bool]
     ) -> list[tuple[int, int]] | None:
-        """Slots to hand on and to whom, from the source to an end, depth first."""
+        """Which slots to hand on to which nodes, from the source to an end, depth first; None if there is no path."""
         path: list[tuple[int, int]] = []
         seen = {source}
         node = source
@@ -262,7 +263,7 @@ class Leading:
         return path
 
     def _steps(self, node: int, distance: dict[int, int]) -> Iterator[tuple[int, int]]:
-        """Slots of the node and who may take them on a cheapest path."""
+        """Slots of the node, and the nodes that may take them on a cheapest path."""
         for slot in list(self._led[node]):
             prices = self._prices[slot]
             left = distance[node] - prices[node]
@@ -272,7 +273,7 @@ class Leading:
 
 
 def _closer(left: Callable[[], int], attempt: Callable[[int], bool]) -> None:
-    """Go as much as is ``left``, in the longest steps that succeed."""
+    """Go as far as ``left``, in the longest steps that succeed."""
     step = left()
     while step > 0:
         step = min(step, left()) if attempt(step) else step // 2

@@ -1,7 +1,7 @@
-"""Copies that go from nodes that hold too many to nodes that hold too few: as few of them as there can be.
+"""Moves copies from nodes that hold too many to nodes that hold too few: as few copies as possible.
 
-A node that holds more than another always has a slot that the other has not, so a copy can go directly; and a copy that
-relieves one node and fills another at once is never worth two.
+A node that holds more than another always has a slot that the other has not, so a copy can go directly. One copy that
+relieves one node and fills another is never worse than two.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from topom.placement.planner.layout import Layout
 from topom.placement.planner.watermarks import Band
 
 LOOKED_AT = 64
-"""Copies that are compared for one move."""
+"""How many copies are compared for one move."""
 SOURCES_LOOKED_AT = 8
-"""Nodes that are compared, where the first one's copies would lose their slots a datacenter."""
+"""How many nodes are compared if the first one's copies would lose their slots a datacenter."""
 
 
 def moves_into(counts: Sequence[int], held: Band) -> int:
@@ -28,7 +28,7 @@ def moves_into(counts: Sequence[int], held: Band) -> int:
 def move(layout: Layout, held: Band, fewest_led: int) -> None:
     """Bring the number of copies of every node within ``held``.
 
-    ``fewest_led`` slots are to be led by every node in the end: a node that leads fewer gets copies of slots whose
+    In the end every node should lead at least ``fewest_led`` slots. A node that leads fewer gets copies of slots whose
     leaders lead most, so that it can take over from them.
     """
     nodes = range(layout.number_of_nodes)
@@ -47,7 +47,7 @@ def move(layout: Layout, held: Band, fewest_led: int) -> None:
         return _choose(layout, source, target, followed[source], leads, wanted[target] > 0)
 
     def source_for(target: int, fullest: int) -> int:
-        """The fullest node, or the next one that can give a copy which loses its slot no datacenter."""
+        """The fullest node, or the next one that can give a copy without a lost datacenter for its slot."""
         if not layout.several_datacenters or layout.count(fullest) > held.high:
             return fullest
         able = (node for node in nodes if layout.count(node) > max(held.low, layout.count(target)))
@@ -83,7 +83,7 @@ def move(layout: Layout, held: Band, fewest_led: int) -> None:
 
 
 def _top(layout: Layout, heap: list[tuple[int, int]], sign: int) -> int:
-    """The node at the head of the heap; entries that are no longer true are dropped."""
+    """The node at the head of the heap; outdated entries are dropped."""
     while heap[0][0] != sign * layout.count(heap[0][1]):
         heappop(heap)
     return heap[0][1]
@@ -96,7 +96,9 @@ def _datacenters_lost(layout: Layout, slot: int, source: int, target: int) -> in
 def _choose(
     layout: Layout, source: int, target: int, followed: dict[int, None], leads: list[int], to_lead: bool
 ) -> int:
-    """The slot whose copy goes: one that the source only follows if there is any, for a leader's costs a promotion."""
+    """The slot whose copy goes: one that the source only follows, if there is any, for a leader's copy costs a
+    promotion.
+    """
     best: tuple[int, int, int, int] | None = None
     for slots in (followed, layout.held[source]):
         looked_at = 0

@@ -1,25 +1,25 @@
-"""Where leaders and followers go when nodes have come or gone: several plans are made, and the best is taken.
+"""Where leaders and followers go after nodes came or left: makes several plans, and takes the best.
 
-What holds of every plan, and is tested on random sequences of nodes coming and going:
+This holds for every plan, and is tested on random sequences of nodes that come and leave:
 
 - A slot has ``min(replicas, nodes)`` copies on as many nodes, and one of them leads it.
-- Leaders and followers of every node are within their watermarks, and a table that is so is left as it is.
-- Slots cannot be in more datacenters than they are, even if nodes pass copies on, without a node that holds more than
-  it may (:mod:`~topom.placement.planner.spreading`).
-- **What a node's loss costs.** When a node leaves that held ``c`` copies, ``c`` copies are made (none of a slot that
-  all nodes left hold already). They go where there are fewest; as many more are moved, at most, as nodes then have too
-  many, or, where that is more, too few for the watermarks. Slots that it led are promoted without a copy wherever a
-  follower is left. A *leader copy* is made only of a slot of which no copy is left, or where ``replicas`` is 1.
-- **What a node's coming costs.** The copies that lift it to the low watermarks, those that slots were without, and at
-  most as many more as it is to have leaders if all have equally many.
-- **What datacenters cost**, on top: a copy for each that a slot gains, and where nodes are full one in each datacenter
-  on the way to one that is not, and one in the datacenter that the first copy comes from. And at most as many again as
-  are moved, for slots to lose no datacenter by that.
+- Leaders and followers of every node are within their watermarks. A table that is so already is left as it is.
+- Slots are in as many datacenters as possible: for more, even if nodes passed copies on, a node would hold more than it
+  may (:mod:`~topom.placement.planner.spreading`).
+- **What a node's loss costs.** If a node that held ``c`` copies leaves, ``c`` copies are made (none of a slot that all
+  nodes left hold already). They go where there are fewest. At most so many more are moved as nodes then have too many,
+  or too few, for the watermarks, whichever is more. Slots that the node led are promoted without a copy if a follower
+  is left. A *leader copy* is made only if no copy of a slot is left, or if ``replicas`` is 1.
+- **What a new node costs.** The copies that lift it to the low watermarks, the copies that slots lacked, and at most as
+  many more as its equal part of all leaders.
+- **What datacenters cost**, in addition: a copy for each datacenter that a slot gains. If nodes are full, also one copy
+  in each datacenter on the way to a node that is not full, and one in the datacenter from which the first copy comes.
+  And at most as many again as are moved, so that slots lose no datacenter by that.
 
-**Which plan is best.** First those that are worse than SOFARegistry's scheme from this table in the fewest counts:
-leader copies, copies, rounds, how far leaders are apart, and followers (:mod:`~topom.placement.planner.greedy`). Of
-these the one with the fewest leader copies, and then with the smallest sum of the other four: a copy or a round more is
-spent only on what brings leaders or followers closer together by as much.
+**Which plan is best.** First the plans count that are worse than SOFARegistry's scheme from this table in the fewest
+counts: leader copies, copies, rounds, how far leaders are apart, and how far followers are
+(:mod:`~topom.placement.planner.greedy`). Of these the best has the fewest leader copies, and then the smallest sum of
+the other four. So one more copy or round is spent only if it brings leaders or followers closer together by as much.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from topom.placement.planner.solving import Plan, Task, Way
 from topom.placement.planner.table import Copies, InvalidPlacement, Node, Placement, Rules, check_nodes
 
 MOST_SLOTS = 2_048
-"""Of tables with more slots fewer plans are made, and they are not held against SOFARegistry's scheme: it would take
+"""For tables with more slots fewer plans are made, and they are not compared with SOFARegistry's scheme: it would take
 longer than all plans."""
 MOST_PLACES = 65_536
-"""Likewise of tables with more slots times nodes."""
+"""Likewise for tables with more slots times nodes."""
 MOST_WIDTHS = 6
-"""Widths that are tried, where nodes have come and further copies may make all evener."""
+"""How many widths are tried, if nodes have come and further copies may make the table more even."""
 
 
 def place(nodes: Sequence[Node], table: Mapping[int, Copies], rules: Rules) -> Placement:
     """The table at rest for these nodes, and the rounds that lead to it.
 
     Args:
-        nodes: those that are there, in any order.
-        table: who holds what now, for every slot from 0 on; nodes that are not among ``nodes`` have left.
-        rules: how many copies, how even, how many changes a round.
+        nodes: the nodes that are there, in any order.
+        table: which nodes hold each slot now, for every slot from 0 on; nodes that are not in ``nodes`` have left.
+        rules: how many copies, how even, how many changes in a round.
 
     Raises:
-        InvalidPlacement: without nodes or slots, with a node twice, or rules that cannot be meant.
+        InvalidPlacement: there are no nodes or slots, or a node is there twice, or the rules make no sense.
     """
     rules.check()
     check_nodes(nodes)
@@ -61,7 +61,8 @@ def place(nodes: Sequence[Node], table: Mapping[int, Copies], rules: Rules) -> P
     before = {slot: _remaining(table[slot], present) for slot in sorted(table)}
     task = Task(nodes, before, rules)
     thorough = len(before) <= MOST_SLOTS and len(before) * len(nodes) <= MOST_PLACES
-    # Nodes that come while others leave have new copies to lead: of a large table that is taken for the shortest.
+    # Nodes that come while others leave have new copies that can lead. For a large table that counts as the shortest
+    # way.
     first = task.plan(Way(new_copies_lead=not thorough and task.lost_leaders and task.further_copies > 0))
     if not first.placement.rounds:
         return first.placement
@@ -74,7 +75,7 @@ def _remaining(copies: Copies, present: set[str]) -> Copies:
 
 
 def _scheme(nodes: Sequence[Node], before: Mapping[int, Copies], rules: Rules) -> Outcome | None:
-    """What SOFARegistry's scheme makes of the table; None where it cannot be had, or does not do what is asked."""
+    """What SOFARegistry's scheme makes of the table; None if it does not apply, or does not fulfil the rules."""
     copies = min(rules.replicas, len(nodes))
     if copies < 2 or rules.strict or len({node.datacenter for node in nodes}) > 1:
         return None
@@ -88,7 +89,7 @@ def _scheme(nodes: Sequence[Node], before: Mapping[int, Copies], rules: Rules) -
 
 
 def _best(task: Task, first: Plan, scheme: Outcome | None, thorough: bool) -> Plan:
-    """The best of all plans; ``first`` is made already."""
+    """The best of all plans; ``first`` is already made."""
     plain = list(_plain_ways(task, first.way or Way(), thorough))
     plans = [first, *(task.plan(way) for way in plain if way != first.way)]
     most_copies = min(plan.copies for plan in plans) + task.further_copies
@@ -112,7 +113,7 @@ def _best(task: Task, first: Plan, scheme: Outcome | None, thorough: bool) -> Pl
 
 
 def _plain_ways(task: Task, first: Way, thorough: bool) -> Iterator[Way]:
-    """Ways to make no copy that can be spared, ``first`` among them. Of large tables fewer."""
+    """Ways that make no needless copy, ``first`` among them; fewer for large tables."""
     if first.new_copies_lead:
         yield first
         return
@@ -123,7 +124,7 @@ def _plain_ways(task: Task, first: Way, thorough: bool) -> Iterator[Way]:
 
 
 def _widths(task: Task, most_copies: int, number: int) -> list[int]:
-    """Up to so many widths at which no more copies should be made than that, the narrowest among them."""
+    """Up to ``number`` widths that should need at most ``most_copies`` copies, the narrowest among them."""
     narrowest: dict[int, int] = {}
     for width in range(task.widest):
         moves = task.moves(width)
@@ -134,12 +135,12 @@ def _widths(task: Task, most_copies: int, number: int) -> list[int]:
 
 
 def _worse(plan: Plan, bar: Sequence[int]) -> int:
-    """In how many counts the plan is worse."""
+    """In how many counts the plan is worse than the bar."""
     return sum(count > other for count, other in zip(plan.counts, bar, strict=True))
 
 
 def _worth(plan: Plan) -> tuple[int, ...]:
-    """Less is better. Of plans that are worth the same the evenest is taken."""
+    """The worth of a plan; less is better. Of plans with the same worth the most even one is taken."""
     leader_copies, *others = plan.counts
     copies, _, leaders, followers = others
     return leader_copies, plan.crowded, sum(others), max(leaders, followers), leaders + followers, copies, leaders

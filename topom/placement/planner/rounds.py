@@ -1,9 +1,9 @@
-"""From one table to another in rounds, with at most so many changes a round.
+"""From one table to another in rounds, with at most so many changes in each.
 
-Slots that lack a leader or followers get all of them in the first round; where one that lacked its leader is to be led
-by a copy made then, a follower leads it meanwhile and the copy from the second round on, however many these are. What
-is moved though nothing is missing keeps to the limits. A copy is made before the one it replaces goes, a copy made in a
-round leads in a later one, and a leader's copy goes only once another leads.
+Slots that lack a leader or followers get all of them in the first round. If a slot lacked its leader and a copy made
+then should lead it, a follower leads it meanwhile, and the copy from the second round on, however many such slots there
+are. Changes where nothing is missing keep to the limits. A copy is made before the one that it replaces goes; a copy
+made in a round leads only in a later one; and a leader's copy goes only once another node leads.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from heapq import heappop, heappush
 from topom.placement.planner.table import Copies, Copy, Promotion, Round, Rules
 
 Steps = deque[Promotion | Copy]
-"""What is left to do for one slot, in this order."""
+"""The steps that are left for one slot, in this order."""
 Queues = tuple[list[int], list[int]]
-"""Slots as heaps, by their place in the order: those whose next step changes a follower, and those where a leader."""
+"""Two heaps of slots, by their place in the order: slots whose next step changes a follower, and slots whose next step
+changes a leader."""
 
 
 def schedule(before: Mapping[int, Copies], after: Mapping[int, Copies], rules: Rules) -> tuple[Round, ...]:
-    """The rounds that make ``after`` of ``before``, in which only nodes are named that are there."""
+    """The rounds that lead from ``before`` to ``after``; ``before`` names only nodes that are there."""
     promoted: list[Promotion] = []
     filled: list[Copy] = []
     assigned: list[Promotion] = []
     waiting = [_fill(slot, before[slot], wanted, promoted, filled, assigned) for slot, wanted in after.items()]
-    # Copies that are to lead come first, so that their promotions do not wait for the last round of copies.
+    # Copies that will lead come first, so that their promotions do not wait for the last round of copies.
     waiting.sort(key=_urgency)
     queues: Queues = ([], [])
     for index, steps in enumerate(waiting):
@@ -40,7 +41,7 @@ def schedule(before: Mapping[int, Copies], after: Mapping[int, Copies], rules: R
 
 
 def _queue(queues: Queues, index: int, steps: Steps) -> None:
-    """Put a slot where its next step says, if there is one."""
+    """Put a slot into the queue of its next step, if it has one."""
     if steps:
         heappush(queues[_is_leader_change(steps[0])], index)
 
@@ -57,11 +58,11 @@ def _urgency(steps: Steps) -> tuple[bool, bool]:
 def _fill(
     slot: int, before: Copies, wanted: Copies, promoted: list[Promotion], filled: list[Copy], assigned: list[Promotion]
 ) -> Steps:
-    """Put what the slot lacks into the first round, and into the second what that entails; what is left to do then."""
+    """Put what the slot lacks into the first round, and what follows from it into the second; gives the rest."""
     kept = [node for node in wanted.holders if node in before.holders]
     if before.leader == wanted.leader and len(kept) == len(wanted.holders):
         return deque()
-    # The copy that is to lead comes first: if any is made at once, it is that one.
+    # The copy that will lead comes first: if any is made at once, it is that one.
     new = sorted((node for node in wanted.holders if node not in kept), key=lambda node: (node != wanted.leader, node))
     gone = sorted((node for node in before.holders if node not in kept), key=lambda node: (node == before.leader, node))
     leader = before.leader
@@ -83,7 +84,7 @@ def _fill(
     if leader == wanted.leader:
         return deque(moves)
     if not before.leader and wanted.leader in new[:missing] and not moves:
-        # The leader that it lost is replaced for good now: that is part of filling what is missing.
+        # This replaces the lost leader for good, which is part of the missing changes.
         assigned.append(promotion)
         return deque()
     if wanted.leader not in new[missing:]:
@@ -100,13 +101,13 @@ def _fill(
 def _one_round(
     waiting: Sequence[Steps], queues: Queues, fresh: set[tuple[int, str]], rules: Rules
 ) -> tuple[list[Promotion], list[Copy]]:
-    """Take steps off those that wait, as many as one round may have; ``fresh`` copies cannot lead yet."""
+    """Take as many waiting steps as one round may have; ``fresh`` copies cannot lead yet."""
     promotions: list[Promotion] = []
     copies: list[Copy] = []
     left = [rules.most_follower_changes, rules.most_leader_changes]
     seen: list[int] = []
     while ready := [queue for queue, room in zip(queues, left, strict=True) if queue and room]:
-        # Each slot is looked at once a round, and those that come first are served first.
+        # Each slot is looked at once in a round; slots that come first are served first.
         index = heappop(min(ready))
         seen.append(index)
         steps = waiting[index]
@@ -117,7 +118,7 @@ def _one_round(
                     left[True] -= 1
                     promotions.append(step)
                     steps.popleft()
-                # The copy of a leader that is replaced goes in a later round.
+                # The copy of a replaced leader goes in a later round.
                 break
             left[step.leads] -= 1
             fresh.add((step.slot, step.node))

@@ -1,11 +1,11 @@
-"""One plan of those that are compared: copies first, by their number, then who leads, then the rounds.
+"""Makes one plan of those that are compared: first the copies, by their number, then the leaders, then the rounds.
 
-Leaders need no copies to be evened out: if all nodes hold about equally many copies, then leaders can be chosen among
-the holders such that all lead about equally many (:mod:`~topom.placement.planner.watermarks`). So copies are placed
-first, by their number alone, and leaders are chosen afterwards, as a flow (:mod:`~topom.placement.planner.leading`).
-Where that flow finds no way because copies are only just within their band, the band is narrowed and it is tried again.
-In between copies go to other datacenters (:mod:`~topom.placement.planner.spreading`), as far as leaders can still be
-chosen so.
+No copies are needed to even out leaders: if all nodes hold about equally many copies, leaders can be chosen among the
+holders so that all lead about equally many (:mod:`~topom.placement.planner.watermarks`). So copies are placed first, by
+their number alone. Then leaders are chosen, as a flow (:mod:`~topom.placement.planner.leading`). If that flow finds no
+way because copies are only just within their band, the band is narrowed and it is tried again. Before leaders are
+chosen, copies go to other datacenters (:mod:`~topom.placement.planner.spreading`), as far as such leaders remain
+possible.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Way:
     """How a plan is made.
 
     Attributes:
-        followers_evened: missing copies even out followers, and not all copies.
-        new_copies_lead: of slots that lost their leader, copies that are yet to be made lead as readily as others.
-        width: by how many copies nodes may be off the even share; the watermarks are the limit in any case.
-        further_rounds: rounds beyond those that are needed, to even leaders out.
+        followers_evened: whether missing copies even out followers only, and not all copies.
+        new_copies_lead: whether, in slots that lost their leader, copies that are still to be made lead as readily as
+            others.
+        width: how many copies nodes may be off the even share; the watermarks always are a limit, too.
+        further_rounds: how many rounds more than needed may be used to even out leaders.
     """
 
     followers_evened: bool = False
@@ -43,13 +44,13 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A placement, and what it is worth.
+    """A placement, and its worth.
 
     Attributes:
-        leaders_apart: slots led, from the node with the least to the one with the most.
-        followers_apart: slots followed likewise.
-        crowded: copies that share a datacenter with another of their slot, when there are several datacenters.
-        way: how it was made, unless it is SOFARegistry's.
+        leaders_apart: the difference in slots led between the node with the most and the one with the fewest.
+        followers_apart: likewise for slots followed.
+        crowded: how many copies share a datacenter with another one of their slot, if there are several datacenters.
+        way: how it was made; None if it is SOFARegistry's.
     """
 
     placement: Placement
@@ -65,7 +66,7 @@ class Plan:
 
     @property
     def rounds(self) -> int:
-        """How many there are."""
+        """How many rounds there are."""
         return len(self.placement.rounds)
 
     @property
@@ -75,15 +76,16 @@ class Plan:
 
 
 class Task:
-    """Nodes, and the table of which something has to be made.
+    """Nodes, and the table from which plans are made.
 
     Attributes:
-        copies: of each slot.
-        missing: copies that are to be made in any case.
-        lost_copies: whether slots have copies left, but fewer than they are to have.
-        lost_leaders: whether slots have copies left, but no leader.
-        further_copies: how many may be made to even nodes out: as many as the nodes that have come are to have leaders.
-        widest: by so many copies, at most, the watermarks let a node be off the even share.
+        copies: how many copies each slot gets.
+        missing: how many copies must be made in any case.
+        lost_copies: whether there are slots that have copies left, but too few.
+        lost_leaders: whether there are slots that have copies left, but no leader.
+        further_copies: how many copies may be made to even out nodes: as many as the leaders that new nodes should
+            have.
+        widest: how many copies at most the watermarks let a node be off the even share.
     """
 
     def __init__(self, nodes: Sequence[Node], before: Mapping[int, Copies], rules: Rules) -> None:
@@ -107,19 +109,21 @@ class Task:
         self._counts: list[int] = []
 
     def plan(self, way: Way) -> Plan:
-        """The plan that is made so."""
+        """The plan that is made this way."""
         layout, leading = self._solve(way)
         return self._finished(layout, leading, way)
 
     def moves(self, width: int) -> int:
-        """How many copies, besides those that are missing, have to be moved for nodes to be no further off."""
+        """How many copies, besides missing ones, must move so that no node is further off than ``width``."""
         if not self._counts:
             layout = self._filled(False)
             self._counts = [layout.count(node) for node in range(self.number_of_nodes)]
         return moves_into(self._counts, self._held(width))
 
     def like(self, scheme: Outcome) -> Iterator[Plan]:
-        """Plans with the scheme's holders: with leaders of ours, and with its leaders. None where it is not at rest."""
+        """Plans with the scheme's holders: with our leaders, and with the scheme's. No plan if its table is not at
+        rest.
+        """
         layout = _layout(self._nodes, self._before)
         for slot, held in enumerate(scheme.followers):
             wanted = {scheme.leaders[slot], *held}
@@ -147,7 +151,7 @@ class Task:
         return Plan(placement, leaders, followers, layout.crowded(), way)
 
     def _even(self, layout: Layout, leading: Leading, most_rounds: int) -> None:
-        """Even leaders and followers out as far as so many rounds leave room for; no copy is made for it."""
+        """Even out leaders and followers as far as so many rounds have room for it; no copy is made for that."""
         settled = list(leading.leaders)
         most_promotions = max(leading.promotions(), self._rules.most_leader_changes * most_rounds)
         for dearest in (EVERY_PATH, NOT_YET_COPIED):
@@ -158,7 +162,7 @@ class Task:
         even_out(layout, leading.counts, leading.leaders, self._marks.copies)
 
     def _filled(self, followers_evened: bool) -> Layout:
-        """Copies once none is missing and none is too many."""
+        """The copies once none is missing and none is too many."""
         layout = _layout(self._nodes, self._before)
         trim(layout, self.copies)
         leads = self._led(layout) if followers_evened else [0] * self.number_of_nodes
@@ -168,7 +172,7 @@ class Task:
         return layout
 
     def _solve(self, way: Way) -> tuple[Layout, Leading]:
-        """Copies and leaders within the watermarks."""
+        """Gives copies and leaders within the watermarks."""
         marks = self._marks
         narrower = 0
         while True:
@@ -190,12 +194,12 @@ class Task:
         return Leading(layout, bands, new_copies_lead=way.new_copies_lead)
 
     def _held(self, width: int) -> Band:
-        """Copies that a node may hold which is off the even share by ``width`` at most, and within the watermarks."""
+        """How many copies a node may hold that is at most ``width`` off the even share, and within the watermarks."""
         widest = self._marks.widest
         return Band(max(widest.low, self._fewest_held - width), min(widest.high, self._most_held + width))
 
     def _led(self, layout: Layout) -> list[int]:
-        """How many slots each node leads when those without a leader get a follower of theirs, as evenly as can be."""
+        """How many slots each node leads if slots without a leader get one of their followers, as even as possible."""
         leading = Leading(layout, [Band(0, self._marks.leaders.high)] * layout.number_of_nodes)
         leading.even(leading.promotions())
         return leading.counts
@@ -225,7 +229,9 @@ def _layout(nodes: Sequence[Node], before: Mapping[int, Copies]) -> Layout:
 
 
 def _may_lead(marks: Watermarks, held: int) -> Band:
-    """How many slots a node with so many copies may lead, so that those it follows are within their marks too."""
+    """How many slots a node with so many copies may lead, so that the slots that it follows are within their marks,
+    too.
+    """
     return Band(
         max(marks.leaders.low, held - marks.followers.high), min(marks.leaders.high, held - marks.followers.low)
     )

@@ -1,14 +1,13 @@
-"""Copies of a slot that share a datacenter go to datacenters without one, as far as nodes there may hold more.
+"""Moves copies of a slot that share a datacenter to datacenters without one, as far as nodes there may hold more.
 
-A slot is in as many datacenters as its copies are in; what is made as large as it can be is the sum of that over all
-slots. A node may get copies while it holds fewer than ``held.high``, and give them while it holds more than
-``held.low``; one that is outside may not get further out. No table that keeps to this is spread further.
+The aim is the largest sum, over all slots, of the number of datacenters in which a slot has copies. A node may get
+copies while it holds fewer than ``held.high``, and give copies while it holds more than ``held.low``. A node that is
+outside may not get further out. No table that keeps to this is spread further.
 
-That is a flow between nodes, in which a copy that goes from one to another is a step, and it is as large as it can be
-when no path and no circle of steps is left that gains more datacenters than it loses. Nearly all of what is to be
-gained takes a single step, or two nodes that exchange copies: so these are done first, and paths
-(:class:`_Paths`) are looked for among what is left. A copy that is still to be made goes elsewhere for nothing, and so
-is taken before one that is there.
+That is a flow between nodes, in which a copy that goes from one node to another is a step. The sum is the largest when
+no path and no circle of steps is left that gains more datacenters than it loses. Nearly all gains take a single step,
+or two nodes that exchange copies. So these come first, and only then the search for paths (:class:`_Paths`). A copy
+that is still to be made can go elsewhere for nothing, so it is taken before a copy that is there.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from topom.placement.planner.layout import Layout
 from topom.placement.planner.watermarks import Band
 
 DATACENTER = 1 << 24
-"""What a datacenter is worth: more than all copies on a path."""
+"""The worth of a datacenter: more than all copies on a path."""
 
 Step = tuple[int, int, int]
 """A slot, the node that gives its copy, and the node that gets it."""
 Slots = tuple[int, ...]
 Option = tuple[int, int, int]
-"""The node that gives a copy, the datacenter that it goes to, and what that costs."""
+"""The node that gives a copy, the datacenter to which it goes, and the cost of that."""
 
 
 def spread(layout: Layout, held: Band) -> None:
-    """Bring the slots' copies to as many datacenters as can be, while nodes keep within ``held``."""
+    """Bring the slots' copies to as many datacenters as possible, while nodes keep within ``held``."""
     if not layout.several_datacenters:
         return
     limits = [
@@ -52,7 +51,7 @@ def _to_be_gained(layout: Layout, slot: int) -> bool:
 
 
 def _givers(layout: Layout, slot: int) -> list[int]:
-    """Holders that share their datacenter; first those whose copy is not made yet, then followers, then the fullest."""
+    """Holders that share their datacenter: first those whose copy is not made yet, then followers, then the fullest."""
     able = [node for node in layout.holders[slot] if layout.crowds(slot, node)]
     return sorted(
         able,
@@ -61,7 +60,7 @@ def _givers(layout: Layout, slot: int) -> list[int]:
 
 
 def _single_steps(layout: Layout, limits: list[Band]) -> None:
-    """Copies go from nodes that may give one to those with the fewest that may get one, until none can."""
+    """Move copies from nodes that may give one to the nodes with the fewest that may get one, until none can move."""
     emptiest: list[list[tuple[int, int]]] = [[] for _ in range(layout.number_of_datacenters)]
     for node, datacenter in enumerate(layout.datacenters):
         emptiest[datacenter].append((layout.count(node), node))
@@ -97,7 +96,7 @@ def _single_steps(layout: Layout, limits: list[Band]) -> None:
 
 
 def _exchange(layout: Layout) -> None:
-    """Two nodes in different datacenters give each other a copy, where that gains both slots one."""
+    """Let two nodes in different datacenters exchange copies, if both slots gain a datacenter by that."""
     size = layout.number_of_datacenters
     waiting: list[list[list[int]]] = [[[] for _ in range(size)] for _ in range(size)]
     for slot in range(len(layout.holders) - 1, -1, -1):
@@ -109,7 +108,7 @@ def _exchange(layout: Layout) -> None:
                         waiting[here][there].append(slot)
 
     def head(here: int, there: int) -> tuple[int, int] | None:
-        """A slot whose copy gains by going there, and the node that gives it."""
+        """A slot that gains a datacenter if its copy goes there, and the node that gives it."""
         slots = waiting[here][there]
         while slots:
             slot = slots[-1]
@@ -132,9 +131,9 @@ def _exchange(layout: Layout) -> None:
 class _Paths:
     """Steps one after another: each node on the way gives a copy for the one that it gets.
 
-    The ends are joined by one vertex more, :attr:`_outside`, from which nodes get that may hold less and to which those
-    give that may hold more, so that a path is a circle, too. Another vertex for each datacenter stands for all its
-    nodes where any of them may get a copy. Distances are those of Bellman and Ford.
+    One more vertex, :attr:`_outside`, joins the ends, so that a path is a circle, too: nodes that may hold less get
+    from it, and nodes that may hold more give to it. Another vertex for each datacenter stands for all its nodes, if
+    any of them may get a copy. Distances are those of Bellman and Ford.
     """
 
     def __init__(self, layout: Layout, limits: list[Band]) -> None:
@@ -197,7 +196,9 @@ class _Paths:
         return []
 
     def _edges(self) -> Iterator[tuple[int, int, Slots, list[int]]]:
-        """Who gives, at what cost, one of which slots, and who may get it."""
+        """For each edge: the vertex that gives, the cost, the slots of which one goes, and the vertices that may get
+        it.
+        """
         layout, nodes = self._layout, range(self._outside)
         for (giver, there, cost), slots in self._options.items():
             left, able = self._nodes_of[there], []
@@ -209,7 +210,7 @@ class _Paths:
             if not left:
                 yield giver, cost, tuple(able), [self._outside + 1 + there]
             else:
-                # These nodes hold all of the slots.
+                # The nodes in `left` hold all of the slots.
                 yield giver, cost, tuple(able), [node for node in self._nodes_of[there] if node not in left]
         for there, members in enumerate(self._nodes_of):
             yield self._outside + 1 + there, 0, (), members
@@ -219,7 +220,7 @@ class _Paths:
                 yield node, 0, (), [self._outside]
 
     def _steps(self, circle: list[tuple[int, Slots]]) -> list[Step]:
-        """What is done on a circle of vertices, each with the slots of which one goes on from it."""
+        """The steps on a circle of vertices, each with the slots of which one goes on from it."""
         at_nodes = [(vertex, slots) for vertex, slots in circle if vertex <= self._outside]
         steps = []
         for (giver, slots), (taker, _) in zip(at_nodes, (*at_nodes[1:], at_nodes[0]), strict=True):
@@ -228,12 +229,14 @@ class _Paths:
         return steps
 
     def _worth(self, steps: list[Step]) -> int:
-        """Datacenters that are gained, if no slot is there twice."""
+        """How many datacenters are gained, if no slot is there twice."""
         crowds = self._layout.crowds
         return sum(crowds(slot, giver) - crowds(slot, taker, giver) for slot, giver, taker in steps)
 
     def _cut(self, steps: list[Step]) -> list[Step]:
-        """The circle, or a part of it that gains, such that no slot is there twice: there it can be cut in two."""
+        """The circle, or a part of it that gains, with no slot there twice: where a slot is there twice, the circle is
+        cut in two.
+        """
         seen: dict[int, int] = {}
         for later, (slot, giver, taker) in enumerate(steps):
             if slot in seen:

@@ -1,4 +1,4 @@
-"""What is placed where: the words that the planner takes and gives."""
+"""What is placed where: the objects that the planner takes and gives."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from topom.errors import Invalid
 
 
 class InvalidPlacement(Invalid):
-    """What is to be placed, or how, does not hold together."""
+    """What should be placed, or the rules for it, contradict themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A host that holds copies of slots.
+    """A machine that holds copies of slots.
 
     Attributes:
-        name: by which tables name it.
-        datacenter: where it is; empty where nobody said so, which is a datacenter like any other.
+        name: its name in tables.
+        datacenter: where it is; empty if that was not said, which is a datacenter like any other.
     """
 
     name: str
@@ -27,11 +27,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Who holds a slot.
+    """Which nodes hold a slot.
 
     Attributes:
-        leader: the node whose copy is written to; empty where there is none.
-        followers: nodes with further copies.
+        leader: the node whose copy gets the writes; empty if there is none.
+        followers: the nodes with the other copies.
     """
 
     leader: str = ""
@@ -48,12 +48,12 @@ class Rules:
     """How slots are placed.
 
     Attributes:
-        replicas: copies of each slot, the leader's among them; of fewer nodes each has one.
-        watermark: percent by which a node's leaders and followers may be off the even share at rest.
-        most_leader_changes: leaders that are replaced a round, of slots whose leader is there.
-        most_follower_changes: followers that are moved a round, of slots that lack none.
-        strict: whether the watermarks are rounded towards the even share, and not away from it as SOFARegistry does:
-            with few slots a node nobody would call even is within the latter.
+        replicas: how many copies each slot has, with the leader's; if there are fewer nodes, each has one.
+        watermark: how many percent a node's leaders and followers may be off the even share at rest.
+        most_leader_changes: how many leaders a round replaces at most, in slots whose leader is there.
+        most_follower_changes: how many followers a round moves at most, in slots that lack none.
+        strict: whether the watermarks are rounded towards the even share, and not away from it as SOFARegistry does.
+            With few slots, even a very uneven node is within the latter.
     """
 
     replicas: int
@@ -63,7 +63,7 @@ class Rules:
     strict: bool = False
 
     def check(self) -> None:
-        """Raise :class:`InvalidPlacement` for what cannot be meant."""
+        """Raise :class:`InvalidPlacement` for rules that make no sense."""
         if self.replicas < 1:
             raise InvalidPlacement(
                 f"replicas is {self.replicas}; it counts all copies of a slot, its leader's too, so 1 at least"
@@ -77,7 +77,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A follower becomes the slot's leader; the leader before it, if it is there, becomes a follower."""
+    """A follower becomes the slot's leader; the former leader, if it is there, becomes a follower."""
 
     slot: int
     node: str
@@ -89,7 +89,7 @@ class Copy:
 
     Attributes:
         leads: whether it leads the slot once it has the copy.
-        instead_of: the node whose copy goes when the new one is whole; empty where one was missing.
+        instead_of: the node whose copy goes when the new one is whole; empty if a copy was missing.
     """
 
     slot: int
@@ -100,9 +100,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Changes made side by side: none of them waits for another of the same round, but for those of one slot, in order.
+    """Changes made side by side: none waits for another of the same round, except changes of one slot, which go in
+    order.
 
-    Of a slot that lacks a leader or followers all missing ones are in the first round, however many they are.
+    If a slot lacks a leader or followers, the first round has all missing ones, however many they are.
     """
 
     promotions: tuple[Promotion, ...] = ()
@@ -114,8 +115,8 @@ class Placement:
     """A table at rest, and the rounds that lead to it.
 
     Attributes:
-        table: who holds each slot in the end, by ascending slot.
-        rounds: what is done, in order; empty when nothing has to change.
+        table: which nodes hold each slot in the end, by ascending slot.
+        rounds: the rounds in order; empty if nothing has to change.
     """
 
     table: Mapping[int, Copies]
@@ -123,17 +124,17 @@ class Placement:
 
     @property
     def promotions(self) -> int:
-        """Followers that become leaders; no data is copied."""
+        """How many followers become leaders; no data is copied."""
         return sum(len(one.promotions) for one in self.rounds)
 
     @property
     def leader_copies(self) -> int:
-        """Leaders on nodes that had no copy of the slot and lead it as soon as they have one."""
+        """How many nodes had no copy of a slot and lead it as soon as they have one."""
         return sum(copy.leads for one in self.rounds for copy in one.copies)
 
     @property
     def follower_copies(self) -> int:
-        """Followers on nodes that had no copy of the slot, including those that are promoted in a later round."""
+        """How many nodes without a copy of a slot become followers, with those that are promoted in a later round."""
         return sum(not copy.leads for one in self.rounds for copy in one.copies)
 
 

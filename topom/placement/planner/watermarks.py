@@ -1,13 +1,13 @@
 """How many leaders and followers a node may have at rest.
 
-The marks lie a part (``watermark``, by default 10%) below and above the even share, rounded outwards as SOFARegistry
-rounds them: low is rounded down from the share rounded down, high is rounded up from the share rounded up. They are at
-least one off the share (but never below 0), so that a table within them always exists.
+The marks are a part (``watermark``, by default 10%) below and above the even share. They are rounded outwards, as
+SOFARegistry does: low is rounded down from the share rounded down, high is rounded up from the share rounded up. They
+are at least one off the share (but never below 0), so that a table within them always exists.
 
-*Strict* marks are rounded inwards, where shares are small and one more or less is much: low is rounded up from the
-share rounded down, high is rounded down from the share rounded up. The share itself, rounded down or up, is always
-within. Only with three copies and more may followers be further off by one, where a node with an even share of copies
-follows so many when it leads a third of them, or whatever its part is.
+*Strict* marks are rounded inwards, for small shares of which one more or less is much: low is rounded up from the share
+rounded down, high is rounded down from the share rounded up. The share itself, rounded down or up, is always within.
+Only with three copies and more may followers be further off by one, if a node with an even share of copies follows so
+many when it leads its part of them, such as a third.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Watermarks:
     Attributes:
         leaders: slots led.
         followers: slots followed.
-        copies: copies held, such that any table whose nodes are all within has leaders and followers within their
-            bands by promotions alone: every node can lead one ``1 / copies of a slot`` of what it holds, rounded up or
-            down, because that is a flow whose fractions can be made whole.
+        copies: copies held. If all nodes of a table are within, promotions alone can bring leaders and followers into
+            their bands: every node can lead ``1 / copies of a slot`` of what it holds, rounded up or down, because that
+            is a flow whose fractions can be made whole.
     """
 
     leaders: Band
@@ -45,7 +45,7 @@ class Watermarks:
 
     @property
     def widest(self) -> Band:
-        """Copies that a node may hold at all; whether leaders and followers then fit has to be tried."""
+        """How many copies a node may hold at all; whether leaders and followers then fit must be tried."""
         return Band(self.leaders.low + self.followers.low, self.leaders.high + self.followers.high)
 
 
@@ -75,7 +75,8 @@ def watermarks(slots: int, copies: int, nodes: int, percent: int, strict: bool =
     followers = band(slots * (copies - 1), nodes, percent, strict) if copies > 1 else Band(0, 0)
     lowest, highest = slots * copies // nodes, -(-slots * copies // nodes)
     if copies > 1:
-        # Strict marks may leave no room for what a node with its share of copies follows when it leads its part.
+        # Strict marks may leave no room for the slots that a node with its share of copies follows when it leads its
+        # part.
         followers = Band(
             min(followers.low, *(held - -(-held // copies) for held in (lowest, highest))),
             max(followers.high, *(held - held // copies for held in (lowest, highest))),
