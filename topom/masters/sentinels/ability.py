@@ -1,7 +1,7 @@
 """Whether Sentinels could replace a master that fails, as far as topom can tell. Pure.
 
-A Sentinel elects nobody before ``quorum`` of them have found the master down, and before a majority of all has voted
-for it. It says neither by itself; who waits for a master that never changes is to be told why.
+A Sentinel elects no server before ``quorum`` Sentinels have found the master down, and a majority of all has voted for
+that Sentinel. Sentinels do not report that by themselves, so topom tells operators why a failed master is not replaced.
 """
 
 from collections.abc import Collection
@@ -11,12 +11,12 @@ from topom.masters.sentinels.votes import majority_of
 
 
 def nobody_replaces(quorum: int, known: int, silent: Collection[str]) -> NobodyReplaces | None:
-    """Why they could replace no master now; None if nothing is known to be in the way.
+    """Why Sentinels could replace no master now; None if no reason is known.
 
     Args:
-        quorum: as the setting has it; 0 for a majority.
+        quorum: the setting; 0 for a majority.
         known: how many Sentinels there are.
-        silent: those that do not answer topom.
+        silent: the Sentinels that do not answer topom.
     """
     if not known:
         return NobodyReplaces(

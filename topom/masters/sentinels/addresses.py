@@ -1,4 +1,6 @@
-"""Which server of a group a Sentinel means: it may say an IP address where the slot table says a host's name."""
+"""Which server of a group a Sentinel means: it may give an IP address for a server that has a host name in the slot
+table.
+"""
 
 import asyncio
 import ipaddress
@@ -7,22 +9,22 @@ from collections.abc import Collection, Iterable
 from topom.cluster.topology import parse_address
 
 RESOLVE_SECONDS = 1.0
-"""How long a name may take to be resolved; what was known of it before is used otherwise."""
+"""How long a name may take to be resolved; after that, its former addresses are used."""
 FRESH_SECONDS = 30.0
-"""For how long what a name was resolved to is used without another look."""
+"""How long the addresses of a name are used without another look."""
 
 Ends = frozenset[tuple[str, int]]
 """IP addresses, each with the port."""
 
 
 class Resolver:
-    """Resolves addresses and remembers them. **bounded**: as many as :meth:`keep` was last given, and a few."""
+    """Resolves addresses and remembers them. **bounded**: as many as the last call of :meth:`keep` got, and a few."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, Ends]] = {}
 
     async def ends(self, address: str) -> Ends:
-        """Where ``host:port`` is; empty when nobody knows. Does not raise for a proper address."""
+        """Where ``host:port`` is; empty if that is not known. Does not raise for a valid address."""
         host, port = parse_address(address)
         try:
             return frozenset({(str(ipaddress.ip_address(host)), port)})
@@ -36,13 +38,13 @@ class Resolver:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 found = await asyncio.get_running_loop().getaddrinfo(host, port)
             known = frozenset((str(entry[4][0]), port) for entry in found)
-        except (OSError, UnicodeError):  # TimeoutError is the former; a name that cannot be one is the latter
+        except (OSError, UnicodeError):  # TimeoutError is an OSError; an impossible name is a UnicodeError
             pass
         self._known[address] = now, known
         return known
 
     async def same(self, named: str, servers: Iterable[str]) -> str | None:
-        """That of ``servers`` which ``named`` is, by its text or by where it is; None if it is none of them."""
+        """The one of ``servers`` that ``named`` is, by its text or by where it is; None if it is none of them."""
         servers = list(servers)
         if named in servers:
             return named

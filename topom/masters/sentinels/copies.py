@@ -1,4 +1,4 @@
-"""What Sentinels make of the servers that hold copies: whom they may elect, and whom they are to forget."""
+"""How Sentinels treat the servers that hold copies: which ones they may elect, and which ones they must forget."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,8 +20,8 @@ class Copies:
     """The copies of one topom, as Sentinels see them.
 
     Args:
-        active: whether groups are left to Sentinels. If not, servers are only given back the priorities that they had.
-        strangers: those that follow are not to be elected.
+        active: whether groups are left to Sentinels. If not, servers only get back the priorities that they had.
+        strangers: knows strangers; those that follow a master must not be elected.
         has_failed: as for :func:`~topom.masters.sentinels.electable.barred`.
     """
 
@@ -41,22 +41,22 @@ class Copies:
         strangers.changed = self.reconsider
 
     def barred(self) -> frozenset[str]:
-        """Servers that are not to be elected now."""
+        """Servers that must not be elected now."""
         if not self._active:
             return frozenset()
         state, following = self._ledger.state, self._strangers.following
         if not self._strangers.complete:
-            # Whoever is in no group and was kept from being elected before may follow a master still.
+            # A server in no group that was barred before may still follow a master.
             grouped = {server for group in state.table.groups.values() for server in group.servers}
             following |= state.priorities.keys() - grouped
         return barred(state, self._has_failed, following)
 
     def reconsider(self) -> None:
-        """Others may be those that are not to be elected by now."""
+        """Look anew which servers must not be elected."""
         self._priorities.wake()
 
     async def prepare(self, server: str, group_id: int) -> None:
-        """See to it that a server can be filled for a group.
+        """Make sure that a server may be filled for a group.
 
         Raises:
             SentinelsRemember: Sentinels count it to another group.
@@ -78,11 +78,11 @@ class Copies:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """What goes on by itself."""
+        """The loops that run by themselves."""
         return (self._priorities, self._strangers) if self._active else (self._priorities,)
 
     async def run(self) -> None:
-        """See to all servers; for ever."""
+        """Run the loops, without end."""
         async with asyncio.TaskGroup() as group:
             for loop in self.loops:
                 group.create_task(loop.run())

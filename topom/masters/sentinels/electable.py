@@ -1,16 +1,15 @@
-"""Keeps Sentinels from electing servers that hold no whole copy of their group, or are not to have it any more.
+"""Keeps Sentinels from electing servers that hold no whole copy of their group, or should not be in it.
 
-A Sentinel elects whatever follows a group's master, known to topom or not: a copy that is just being made, one that
-differs from its master, a server that has left its group. It elects none whose ``replica-priority`` is 0, so topom sets
-that at the server itself, before it is told to follow, and sets it back once the server may be elected. What it was is
-stored before it is changed, so that the next topom sets it back. A priority of 0 that somebody else set stays. What is
-stored of a server that left without having been told outlives that: its configuration file may have the 0, and it may
-come back.
+A Sentinel elects any server that follows a group's master, known to topom or not: a copy that is just being made, one
+that differs from its master, a server that has left its group. It elects no server with a ``replica-priority`` of 0. So
+topom sets that at the server itself, before the server is told to follow, and sets it back once the server may be
+elected. The former priority is stored before the change, so that the next leader can set it back. A priority of 0 that
+topom has not set stays. If a server left before its priority was set back, the stored one is kept: its configuration
+file may have the 0, and it may come back.
 
-A server that is restarted comes up with the priority of its configuration file, and a Sentinel asks for priorities
-every ten seconds, and at once when it finds the master down: so it may take :data:`LOOK_SECONDS` and a moment until
-what is set here counts. What is elected in between is not followed, unless it is in the group
-(:mod:`topom.masters.sentinels.following`).
+A restarted server has the priority of its configuration file. A Sentinel asks for priorities every ten seconds, and at
+once when it finds the master down. So it may take :data:`LOOK_SECONDS` and a moment until what is set here counts. A
+server that is elected in between is not followed, unless it is in the group (:mod:`topom.masters.sentinels.following`).
 """
 
 import asyncio
@@ -29,17 +28,17 @@ from topom.servers.replication import ServerReplication
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
-"""How often it is looked whether servers have the priority that they are to have."""
+"""Seconds between two looks whether servers have the right priority."""
 MOST_KEPT = 256
-"""Priorities that are stored; beyond them, those of servers that topom does not know any more are forgotten."""
+"""How many priorities are stored; if there are more, those of servers that topom does not know now are forgotten."""
 
 
 def barred(state: ClusterState, has_failed: Callable[[str], bool], following: Collection[str]) -> frozenset[str]:
-    """Servers that Sentinels are not to elect: replicas that :mod:`topom.masters.choice` refuses, and all others.
+    """Servers that Sentinels must not elect: replicas that :mod:`topom.masters.choice` refuses, and non-members.
 
     Args:
-        has_failed: whether a server counts as failed, and could not be elected.
-        following: servers that follow the master of a group that they are not in.
+        has_failed: whether a server counts as failed, so that it could not be elected.
+        following: servers that follow the master of a group without being in it.
     """
     run = state.placement.run
     copying = {step.server for step in run.steps if step.state == "copying"} if run is not None else set()
@@ -54,7 +53,7 @@ class Priorities(Loop):
     """The priorities of one topom's servers.
 
     Args:
-        wanted: gives the servers that are not to be elected now.
+        wanted: gives the servers that must not be elected now.
     """
 
     name = "priorities"
@@ -68,10 +67,11 @@ class Priorities(Loop):
         ledger.listen(self._changed)
         self._said: dict[str, str] = {}
         self._gone: set[str] = set()
-        """Servers that topom does not know any more, and that did not answer when they were to have it back."""
+        """Servers that topom does not know now, and that did not answer when topom wanted to set their priority
+        back."""
 
     async def bar(self, server: str) -> None:
-        """Keep Sentinels from electing a server from now on; :meth:`run` sees to it that it lasts as long as wanted.
+        """Keep Sentinels from electing a server from now on; :meth:`look` keeps it so, as long as that is wanted.
 
         Raises:
             ServerFailed: it does not answer, or does not let topom change its configuration.
@@ -84,7 +84,7 @@ class Priorities(Loop):
         self.wake()
 
     async def look(self) -> Look:
-        """Set priorities and set them back, as it is wanted now.
+        """Set priorities, and set them back, as is wanted now.
 
         Raises as :meth:`topom.cluster.ledger.Ledger.change`.
         """
@@ -115,13 +115,13 @@ class Priorities(Loop):
         priority = await self._replication.priority(server)
         if priority == 0:
             return
-        # Stored first: whoever leads next sets it back.
+        # The former priority is stored first, so that the next leader can set it back.
         await self._ledger.change(lambda state, epoch: _with(state, server, priority))
         await self._replication.set_priority(server, 0)
         log.info("server_not_electable", server=server, priority=priority)
 
     async def _set_back(self, server: str) -> None:
-        """Give a server the priority that it had. One that does not answer is tried again while topom knows it."""
+        """Set a server's former priority back; if it does not answer, again and again while topom knows it."""
         try:
             now = await self._replication.priority(server)
             if server in self._wanted():

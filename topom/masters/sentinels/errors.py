@@ -1,4 +1,4 @@
-"""What can go wrong with Sentinels, as types."""
+"""The errors about Sentinels."""
 
 from topom.errors import Conflict, Invalid, NotFound
 from topom.reasons import Kind
@@ -13,7 +13,7 @@ class SentinelKnown(Conflict):
 
 
 class TooManySentinels(Invalid):
-    """There are as many as topom will ask."""
+    """There are as many Sentinels as topom can ask."""
 
 
 class SentinelNotFound(NotFound):
@@ -21,7 +21,7 @@ class SentinelNotFound(NotFound):
 
 
 class SentinelUnusable(Conflict):
-    """What is at the address does not answer, or is no Sentinel."""
+    """The address does not answer, or is not that of a Sentinel."""
 
     kind = Kind.SENTINEL
 

@@ -1,4 +1,4 @@
-"""Whether a group's master is another one by now, decided from what all Sentinels and the servers themselves say.
+"""Whether a group has another master by now, decided by what all Sentinels and the servers themselves say.
 
 | a majority of all known Sentinels names | the server named | what is done |
 |---|---|---|
@@ -10,12 +10,12 @@
 | a server that is not in the group | is a master, or does not answer | an error for the operator |
 | a server that is not in the group | is none, and the table's master is one | Sentinels are told the table's master |
 
-A Sentinel that names another server than the majority, which names the table's master, is told that one, too, once it
-has done so for :data:`ASTRAY_SECONDS`: it was away, or set up anew.
+If the majority names the table's master and a single Sentinel names another server for :data:`ASTRAY_SECONDS`, topom
+tells it the table's master, too: it was away, or was set up anew.
 
 **one-owner** is bounded, not kept, while a group fails over: a proxy that topom does not reach may go on sending to the
-former master, if it reaches that, until a Sentinel has made it a replica. **epochs**: what is decided here counts only
-if the table still has the master that it was decided for.
+former master, if it reaches that, until a Sentinel has made it a replica. **epochs**: a decision counts only if the
+table still has the master for which it was made.
 """
 
 from collections.abc import Mapping
@@ -36,23 +36,23 @@ from topom.servers.redis_servers import RedisServers
 log = structlog.get_logger(__name__)
 
 ASTRAY_SECONDS = 10.0
-"""For how long a Sentinel may name another master than all others before it is told theirs."""
+"""How long a Sentinel may name another master than all others before topom tells it theirs."""
 
 
 class Verdict(Enum):
     """What follows from a look at one group."""
 
     AGREED = "agreed"
-    """Nothing is to be done, as far as is known."""
+    """As far as is known, there is nothing to do."""
     UNDECIDED = "undecided"
-    """Sentinels do not agree with the slot table, and it is not clear yet who is right."""
+    """Sentinels do not agree with the slot table, and it is not clear yet which is right."""
     OUTDATED = "outdated"
-    """The slot table is right: Sentinels are to be told its master."""
+    """The slot table is right: topom tells the Sentinels its master."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is said of one group: ``named`` is the master by Sentinel, None by one that does not watch the group."""
+    """What Sentinels say of one group: ``named`` has the master by Sentinel; None if one does not watch the group."""
 
     group_id: int
     master: str
@@ -61,17 +61,17 @@ class View:
 
 
 class Following:
-    """Takes over a new master into the slot table."""
+    """Puts masters that Sentinels have elected into the slot table."""
 
     def __init__(self, ledger: Ledger, servers: RedisServers) -> None:
         self._ledger = ledger
         self._servers = servers
         self._reasons = Reasons[int]("switch_not_followed", level="error")
         self.switches = 0
-        """Masters that were taken over into the table."""
+        """How many masters were put into the table."""
 
     async def look(self, view: View, known: int) -> Verdict:
-        """Decide for one group, of ``known`` Sentinels in all, by the table above."""
+        """Decide for one group, with ``known`` Sentinels in all, by the table above."""
         address = elected(view.named.values(), known)
         if address is None or address == view.master:
             self._reasons.over(view.group_id)
@@ -109,11 +109,11 @@ class Following:
         return Verdict.AGREED if await self._follow(view, address, known) else Verdict.UNDECIDED
 
     async def _follow(self, view: View, address: str, known: int) -> bool:
-        """Store the switch; whether the table names the new master now."""
+        """Store the switch; gives whether the table names the new master now."""
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
-            # epochs: only over the master that the Sentinels were compared with. A locked group has a promotion under
-            # way, which ends one way or the other; then it is looked at again.
+            # epochs: only the master with which the Sentinels were compared is replaced. A locked group has a promotion
+            # under way; once that has ended, one way or the other, the next look decides.
             if state.table.master_of(view.group_id) != view.master or state.table.groups[view.group_id].locked:
                 return state
             return interventions.with_table(state, promote(state.table, epoch, view.group_id, address))
@@ -139,7 +139,7 @@ class Following:
         return True
 
     def reason(self, group_id: int) -> Reason | None:
-        """Why what Sentinels say of a group is not followed; None if there is nothing of the kind."""
+        """Why topom does not follow what Sentinels say of a group; None if there is no such reason."""
         return self._reasons.get(group_id)
 
     def _wait(self, group_id: int, what: str, to_do: str = "") -> None:
@@ -147,13 +147,13 @@ class Following:
 
 
 class Astray:
-    """For how long each Sentinel has named another master than the table's, which the majority names."""
+    """How long each Sentinel has named another master than the table's, while the majority names the table's."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, int], float] = {}
 
     def note(self, view: View, known: int, now: float) -> list[str]:
-        """Sentinels that are to be told the table's master by now."""
+        """Sentinels that must be told the table's master now."""
         found = []
         for sentinel, named in view.named.items():
             place = sentinel, view.group_id

@@ -1,9 +1,9 @@
 """Groups that Sentinels leave to topom while it gives them another master.
 
 A Sentinel that saw only half of a planned promotion could make the new master a replica of the former one, or choose a
-third server. So before a group is locked, every Sentinel forgets it; while it is locked, none is told of it; once it
-is not, all of them begin with the master that the slot table then names. If topom ends meanwhile, whoever leads next
-has them begin.
+third server. So before a group is locked, every Sentinel forgets it. While it is locked, no Sentinel is told of it.
+After that, all of them begin with the master that the slot table then names. If topom ends meanwhile, the next leader
+lets them begin.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ class LeftAlone:
 
     Args:
         known: gives the addresses of all Sentinels.
-        links: those that are asked, by address.
-        over: called when a group is to be watched again.
+        links: the Sentinels that topom asks, by address.
+        over: is called when a group should be watched again.
     """
 
     def __init__(
@@ -44,12 +44,13 @@ class LeftAlone:
 
     @asynccontextmanager
     async def during(self, group_id: int) -> AsyncIterator[None]:
-        """Have no Sentinel watch a group meanwhile; bounded in time by what a Sentinel may take to answer.
+        """Keep all Sentinels from watching a group inside the ``with`` block. To enter takes as long as a Sentinel may
+        take to answer.
 
         Raises:
             SentinelWatches: one could not be told.
         """
-        # Whoever tries again and again must not have the others begin anew each time.
+        # Check this first: if a promotion is tried again and again, the other Sentinels must not begin anew each time.
         _require_all([self._unheard(address) for address in self._known()], group_id)
         self.groups.add(group_id)
         try:
@@ -63,7 +64,7 @@ class LeftAlone:
             self._over()
 
     def _unheard(self, address: str) -> str:
-        """Why a Sentinel cannot be told, as it was last asked; empty if it answered."""
+        """Why a Sentinel cannot be told, by its last answer; empty if it answered."""
         link = self._links.get(address)
         if link is None:
             return f"Sentinel {address} is not known for long enough"
@@ -82,7 +83,7 @@ class LeftAlone:
 
 
 def _require_all(refusals: Iterable[str], group_id: int) -> None:
-    """Raises SentinelWatches for the first refusal that there is."""
+    """Raises SentinelWatches for the first refusal, if there is one."""
     for refusal in refusals:
         if refusal:
             raise SentinelWatches(

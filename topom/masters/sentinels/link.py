@@ -1,7 +1,7 @@
-"""topom's connections to one Sentinel: its questions and commands, and one over which switches are announced.
+"""topom's connections to one Sentinel: for questions and commands, and one on which the Sentinel announces switches.
 
-**bounded**: every call has a limit in time, and who does not answer is asked again after waits that grow, with full
-jitter.
+**bounded**: every call has a time limit, and a Sentinel that does not answer is asked again after growing waits, with
+full jitter.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from topom.reasons import Kind, Reason, Reasons
 log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS = 5.0
-"""For how long an answer is waited for. A Sentinel that is told to watch or to forget a group answers nobody until its
-file is on the disk, which takes seconds where others write to that disk."""
+"""How long topom waits for an answer. A Sentinel that is told to watch or to forget a group gives no answer at all
+until its file is on the disk. That takes seconds if others write to that disk."""
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 5.0
 FRESH_SECONDS = 5.0
-"""For how long what a Sentinel said counts: it is asked each second, so longer means that somebody was held up."""
+"""How long a Sentinel's answer counts. It is asked each second, so if this takes longer, one of the two was held up."""
 SWITCH = "+switch-master"
 """The channel on which a Sentinel says that a group has another master."""
 NAMES_A_CALL = 64
-"""Of how many names it is asked for the replicas at a time."""
+"""For how many names a Sentinel is asked for the replicas at a time."""
 NOT_ASKED = Reason(Kind.BUSY, "it was not asked yet")
 NO_SUCH_MASTER = "no such master"
 
@@ -45,7 +45,7 @@ class SentinelLink:
     """One Sentinel.
 
     Attributes:
-        correcting: held while it is told what to watch.
+        correcting: is held while topom tells it what to watch.
         listed: the replicas of each name that it listed when it was last asked, ``host:port``.
     """
 
@@ -57,13 +57,13 @@ class SentinelLink:
         self.correcting = asyncio.Lock()
         self.listed: Mapping[str, frozenset[str]] = {}
         self.wake = asyncio.Event()
-        """Set to have it asked at once."""
+        """Set so that it is asked at once."""
         self.told: set[str] = set()
-        """Names at which it was given the login since this topom began, or since it was last away."""
+        """Names for which it got the login since this topom began, or since it was last away."""
         self.due = True
-        """Whether it may have to watch something else than it did."""
+        """Whether it may have to watch other groups than before."""
         self.step_at = 0.0
-        """When it is looked anyway whether it watches what it is to."""
+        """When topom looks in any case whether it watches the right groups."""
         self._named: Mapping[str, str | None] = {}
         self._named_at = 0.0
         host, port = parse_address(address)
@@ -95,9 +95,9 @@ class SentinelLink:
 
     @property
     def named(self) -> Mapping[str, str | None] | None:
-        """Masters it names, ``host:port``, by the group's name; None for one it does not watch.
+        """The masters that it names, ``host:port``, by the group's name; None for a group that it does not watch.
 
-        None in all when it does not answer, or has not done so lately.
+        None instead of all if it does not answer, or has not answered lately.
         """
         fresh = asyncio.get_running_loop().time() - self._named_at < FRESH_SECONDS
         return self._named if self.up and fresh else None
@@ -143,13 +143,13 @@ class SentinelLink:
         self.listed = found
 
     async def masters(self) -> dict[str, dict[str, str]]:
-        """All that it watches, by name: the fields of SENTINEL MASTERS. Raises as :meth:`call`."""
+        """All masters that it watches, by name: the fields of SENTINEL MASTERS. Raises as :meth:`call`."""
         listed = await self.call(("MASTERS",))
         with understood("SENTINEL MASTERS"):
             return {fields["name"]: fields for fields in map(_fields, listed)}
 
     async def call(self, command: Command) -> list[list[str]]:
-        """Send one command of the SENTINEL family. A topom that does not lead any more only asks.
+        """Send one command of the SENTINEL family. A topom that has ceased to lead may only ask.
 
         Raises:
             One of :data:`slots.failures.FAILURES`.
@@ -161,18 +161,18 @@ class SentinelLink:
         return answer
 
     async def forget(self, name: str) -> None:
-        """Have it watch a name no more, whether it does or not. Raises as :meth:`call`."""
+        """Let it forget a name, whether it watches it or not. Raises as :meth:`call`."""
         self.told.discard(name)
         try:
             await self.call(("REMOVE", name))
         except ResponseError as error:
             if NO_SUCH_MASTER not in str(error).lower():
                 raise
-        # What it said of it is no news any more.
+        # What it said of the name does not count any longer.
         self._named = {one: master for one, master in self._named.items() if one != name}
 
     def lost(self, error: BaseException) -> None:
-        """It did not answer: nothing of what it said counts any more."""
+        """Note that it did not answer: all that it said before ceases to count."""
         what = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         self._asked = True
         self._reasons.waits(None, Reason(Kind.SENTINEL, what), sentinel=self.address)
@@ -180,7 +180,7 @@ class SentinelLink:
         self.told.clear()
 
     async def listen(self, switched: Callable[[str], None]) -> None:
-        """Call ``switched`` with a master's name whenever this Sentinel announces another server for it, for ever."""
+        """Call ``switched`` with a master's name each time this Sentinel announces another server for it. Endless."""
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         while True:
             try:
@@ -189,7 +189,8 @@ class SentinelLink:
                         await subscription.subscribe(SWITCH)
                     backoff.reset()
                     while True:
-                        # A timeout of redis-py ends no connection here; polling finds what is announced to nobody.
+                        # A timeout of redis-py ends no connection here; the regular questions find switches whose
+                        # announcement got lost.
                         message = await subscription.get_message(timeout=ANSWER_SECONDS)
                         if message is not None:
                             with understood("SUBSCRIBE"):
@@ -212,7 +213,7 @@ def _pair(answer: Any) -> tuple[str, int]:
 
 
 def _fields(flat: object) -> dict[str, str]:
-    """Names and values that come in turns. Raises NotUnderstood for anything else."""
+    """Names and values from a list in which they take turns. Raises NotUnderstood for anything else."""
     if not isinstance(flat, list) or not all(isinstance(one, str) for one in flat) or len(flat) % 2:
         raise NotUnderstood(f"it answers with what are no names and values: {flat!r:.50}")
     return dict(zip(flat[::2], flat[1::2], strict=True))

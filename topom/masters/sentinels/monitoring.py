@@ -1,7 +1,7 @@
-"""What each Sentinel is to watch, and the commands that bring one to that. Pure functions.
+"""What each Sentinel should watch, and the commands that make it do so. Pure functions.
 
-A Sentinel that names another master than the slot table is not corrected here: it may have seen what topom has yet to
-see (:mod:`topom.masters.sentinels.following`).
+A Sentinel that names another master than the slot table is not corrected here: it may have seen a change that topom has
+not seen yet (:mod:`topom.masters.sentinels.following`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ Command = tuple[str | int, ...]
 class SentinelSettings:
     """How Sentinels watch. Times are in milliseconds; a ``quorum`` of 0 is a majority.
 
-    ``login`` are the options of SENTINEL SET by which they log in at the servers; none where that needs no password.
+    ``login`` has the options of SENTINEL SET by which they log in at the servers; empty if no password is needed.
     """
 
     quorum: int = 0
@@ -27,7 +27,7 @@ class SentinelSettings:
     login: tuple[str, ...] = ()
 
     def options(self, known: int) -> dict[str, int]:
-        """Options of SENTINEL SET, by name, where so many Sentinels are known."""
+        """The options of SENTINEL SET, by name, if so many Sentinels are known."""
         return {
             "quorum": self.quorum or majority_of(known),
             "down-after-milliseconds": self.down_after_milliseconds,
@@ -42,7 +42,7 @@ def name_of(product: str, group_id: int) -> str:
 
 
 def group_id_of(product: str, name: str) -> int | None:
-    """The group of that name; None for one that is not this product's."""
+    """The group of that name; None if the name is not one of this product."""
     number = name.removeprefix(f"{product}-")
     if number == name or not (number.isascii() and number.isdigit()):
         return None
@@ -50,9 +50,9 @@ def group_id_of(product: str, name: str) -> int | None:
 
 
 def watched(table: SlotTable) -> dict[int, str]:
-    """Masters by group, of the groups that a Sentinel can do something for: those with a replica.
+    """The masters, by group, of groups for which a Sentinel can do something: those with a replica.
 
-    None that is locked: it is being decided who is its master.
+    Locked groups are left out: their master is just being decided.
     """
     return {
         group.id: group.servers[0] for group in table.groups.values() if len(group.servers) > 1 and not group.locked
@@ -60,19 +60,19 @@ def watched(table: SlotTable) -> dict[int, str]:
 
 
 def begin(name: str, host: str, port: int, options: Mapping[str, int], login: Sequence[str]) -> list[Command]:
-    """Have a Sentinel watch a master that it does not know."""
+    """The commands that make a Sentinel watch a master that it does not know."""
     return [("MONITOR", name, host, port, options["quorum"]), *_set(name, options, login)]
 
 
 def superfluous(product: str, found: Collection[str], groups: Collection[int]) -> list[str]:
-    """Names of this product that a Sentinel watches, of groups that are gone or have no replica any more."""
+    """Names of this product that a Sentinel watches although the group is gone or has no replica."""
     return sorted(
         name for name in found if (group_id := group_id_of(product, name)) is not None and group_id not in groups
     )
 
 
 def adjust(name: str, found: Mapping[str, str], options: Mapping[str, int], login: Sequence[str]) -> list[Command]:
-    """Give a master that a Sentinel watches these options; ``found`` is what SENTINEL MASTERS says of it."""
+    """The commands that give a watched master these options; ``found`` is what SENTINEL MASTERS says of it."""
     different = {option: value for option, value in options.items() if found.get(option) != str(value)}
     return _set(name, different, login)
 

@@ -1,8 +1,8 @@
-"""The Sentinels that topom knows, kept in step with the slot table and followed.
+"""Keeps the Sentinels that topom knows in step with the slot table, and follows them.
 
-A task a Sentinel asks it each second what it watches, at once when any of them announces a switch, and ten times a
-second while one disagrees with the table; tells it what to watch; and, every :data:`STEP_SECONDS`, looks whether it
-does. Another decides (:mod:`topom.masters.sentinels.following`).
+There is one task for each Sentinel. It asks what the Sentinel watches: each second, at once if any of them announces a
+switch, and ten times a second while one disagrees with the table. It tells the Sentinel what to watch, and looks every
+:data:`STEP_SECONDS` whether it does. Another task decides (:mod:`topom.masters.sentinels.following`).
 """
 
 import asyncio
@@ -52,20 +52,22 @@ log = structlog.get_logger(__name__)
 HighAvailability = Literal["off", "topom", "sentinel"]
 MAXIMUM_SENTINELS = 99
 LOOK_SECONDS = 1.0
-"""How often each Sentinel is asked for the masters."""
+"""Seconds between two questions to each Sentinel for the masters."""
 HURRY_SECONDS = 0.1
-"""How often while Sentinels and slot table disagree: the others follow the first within moments."""
+"""The same while Sentinels and slot table disagree: the other Sentinels follow the first within moments."""
 MOST_HURRY_SECONDS = 15.0
-"""After so long of it, as often as otherwise."""
+"""After so many seconds of that, :data:`LOOK_SECONDS` holds again."""
 END_SECONDS = 0.2
-"""How long a task has to end after it was cancelled; then it is cancelled again."""
+"""How long a cancelled task may take to end; then it is cancelled again."""
 STEP_SECONDS = 10.0
-"""How often it is looked whether a Sentinel watches what it is to watch, as it is to."""
+"""Seconds between two looks whether a Sentinel watches the right groups with the right options."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentinelStatus:
-    """One Sentinel: why it cannot be used (None if it can), and the master it names for each group it watches."""
+    """One Sentinel: why it cannot be used (None if it can), and the master that it names for each group that it
+    watches.
+    """
 
     address: str
     reason: Reason | None
@@ -73,18 +75,18 @@ class SentinelStatus:
 
 
 async def _release_nobody(servers: Collection[str]) -> None:
-    """What becomes of servers of the pool that follow a master, where nobody sees to them."""
+    """Do nothing with servers of the pool that follow a master."""
 
 
 class Sentinels:
-    """All of them. :meth:`run` does what goes on by itself; nothing does while ``mode`` is not ``sentinel``.
+    """All Sentinels. :meth:`run` watches and follows them, if ``mode`` is ``sentinel``.
 
     Args:
-        configured: those that the settings name, which count until an operator adds or removes one.
-        access: how to get in at the Sentinels.
+        configured: the Sentinels in the settings, which count until an operator adds or removes one.
+        access: how to log in at the Sentinels.
         leads: whether this topom may change anything at this instant.
         has_failed: as for :func:`topom.masters.sentinels.electable.barred`.
-        release: has servers of the pool follow nobody. Raises nothing.
+        release: makes servers of the pool follow nobody. Never raises.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class Sentinels:
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
         self._quorum = settings.quorum
-        # Groups of which Sentinels and slot table do not agree, and since when.
+        # Groups on which Sentinels and slot table do not agree, and since when.
         self._disagreeing: dict[int, float] = {}
         ledger.listen(self._changed)
 
@@ -146,11 +148,13 @@ class Sentinels:
         return found
 
     def reason_for(self, group_id: int) -> Reason | None:
-        """Why what Sentinels say of a group is not followed; None if there is nothing of the kind."""
+        """Why topom does not follow what Sentinels say of a group; None if there is no such reason."""
         return self._following.reason(group_id)
 
     def reason(self) -> Reason | None:
-        """Why they could replace no master that fails; None if they can, as far as is known, or are not to."""
+        """Why they could replace no failed master; None if they can, as far as is known, or if ``mode`` is not
+        ``sentinel``.
+        """
         if self.mode != "sentinel":
             return None
         silent = [link.address for link in self._links.values() if link.silent]
@@ -161,7 +165,7 @@ class Sentinels:
         return self._nobody.waits(None, error)
 
     def reason_failed(self, group_id: int, since: float) -> Reason | None:
-        """Why a master that has failed, ``since`` then, is still its group's; None where Sentinels do not decide that.
+        """Why a master that has failed ``since`` then is not replaced yet; None if Sentinels do not decide that.
 
         ``since`` is in seconds since 1970, UTC.
         """
@@ -174,29 +178,30 @@ class Sentinels:
 
     @property
     def switches(self) -> int:
-        """Masters that Sentinels chose and that were taken over into the slot table, by this topom since it leads."""
+        """How many masters that Sentinels elected this topom has put into the slot table since it began to lead."""
         return self._following.switches
 
     def watched(self) -> dict[int, str]:
-        """Masters by group, of the groups that are to be watched now."""
+        """The masters, by group, of the groups that Sentinels should watch now."""
         masters = monitoring.watched(self._ledger.table)
         return {group_id: master for group_id, master in masters.items() if group_id not in self._left_alone.groups}
 
     def left_alone(self, group_id: int) -> AbstractAsyncContextManager[None]:
-        """Have no Sentinel watch a group meanwhile; nothing is done where groups are not left to Sentinels.
+        """Keep all Sentinels from watching a group inside the ``with`` block; do nothing if groups are not left to
+        Sentinels.
 
         Raises:
-            SentinelWatches: when entered: one could not be told.
+            SentinelWatches: on entering, if a Sentinel could not be told.
         """
         return self._left_alone.during(group_id) if self.mode == "sentinel" else nullcontext()
 
     # -- what operators do ---------------------------------------------------------------------------------
 
     async def add(self, address: str) -> None:
-        """Have one more Sentinel watch all groups.
+        """Let one more Sentinel watch all groups.
 
         Raises:
-            SentinelsOff, InvalidAddress, SentinelKnown, TooManySentinels, SentinelUnusable: see there.
+            SentinelsOff, InvalidAddress, SentinelKnown, TooManySentinels, SentinelUnusable: as they say.
         """
         self._require_on()
         parse_address(address)
@@ -223,13 +228,13 @@ class Sentinels:
         log.info("sentinel_added", sentinel=address)
 
     async def remove(self, address: str) -> str:
-        """Have a Sentinel watch nothing of this product, and the others count without it.
+        """Remove a Sentinel: it watches nothing of this product from then on, and the others count without it.
 
         Returns:
-            Why it could not be told, if it could not; it is forgotten all the same.
+            Why it could not be told; empty if it was. It is forgotten in any case.
 
         Raises:
-            SentinelsOff, SentinelNotFound: see there.
+            SentinelsOff, SentinelNotFound: as they say.
         """
         self._require_on()
 
@@ -241,7 +246,7 @@ class Sentinels:
 
         await self._ledger.change(change)
         log.info("sentinel_removed", sentinel=address)
-        # Nobody may go on to tell it what to watch.
+        # First end its tasks, so that none tells it what to watch.
         await self._leave(address)
         link = self._link(address)
         try:
@@ -253,22 +258,24 @@ class Sentinels:
             return str(error) or "no answer in time"
         finally:
             await link.close()
-        # Sentinels do not forget each other, and a majority of all they ever knew has to agree to a failover.
+        # Sentinels do not forget each other, and a majority of all that they ever knew must agree to a failover.
         await self.resync()
         return ""
 
     async def resync(self) -> dict[str, str]:
-        """Have every Sentinel forget the groups and watch them anew; by Sentinel, why it could not, or nothing.
+        """Let every Sentinel forget the groups and watch them anew; gives for each why it could not be told, or an
+        empty text.
 
-        Only groups whose masters are there: a Sentinel that begins with a master that is gone knows of no replica.
+        That concerns only groups whose masters answer: a Sentinel that begins with a master that is gone knows no
+        replica.
 
         Raises:
-            SentinelsOff: see there.
+            SentinelsOff: as it says.
         """
         self._require_on()
         outcome: dict[str, str] = {}
         healthy = await self._telling.masters_that_are(self.watched())
-        # One after the other, so that the others watch meanwhile.
+        # They do so one after the other, so that the others watch meanwhile.
         for link in list(self._links.values()):
             outcome[link.address] = ""
             try:
@@ -293,7 +300,7 @@ class Sentinels:
     async def run(self) -> None:
         """Watch and follow, until cancelled."""
         if self.mode != "sentinel":
-            # What it was kept from electing while they did say who is master is given back.
+            # Servers get back the priorities that topom changed while groups were left to Sentinels.
             await self.copies.run()
             return
         deciding = asyncio.create_task(self._decide())
@@ -314,7 +321,7 @@ class Sentinels:
                 await self._leave(address)
 
     async def _tell_who_replaces(self) -> None:
-        """Log that no master could be replaced, and that one could again, once it has been so for two looks."""
+        """Log that no master could be replaced, or that masters can be replaced again, once two looks agree."""
         told, before = "", ""
         while True:
             now = str(self.reason() or "")
@@ -334,7 +341,7 @@ class Sentinels:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        """Have every Sentinel brought in step soon."""
+        """Let every Sentinel be brought into step soon."""
         for link in self._links.values():
             link.due = True
         self._wake_all()
@@ -387,7 +394,7 @@ class Sentinels:
                     link.step_at = loop.time() + STEP_SECONDS
                     await self._telling.keep_in_step(link)
             except Exception as error:
-                # Beside failures to reach it nothing is expected; whatever it is, this one is asked again.
+                # Only failures to reach it are expected; whatever the error is, this Sentinel is asked again.
                 if not isinstance(error, FAILURES):
                     log.exception("sentinel_not_understood", sentinel=link.address)
                 link.lost(error)
@@ -411,7 +418,7 @@ class Sentinels:
             try:
                 await self._decide_once()
             except Exception:
-                # Nothing is expected; whatever it is, what the Sentinels say next is looked at again.
+                # No error is expected; whatever it is, topom looks again at what the Sentinels say next.
                 log.exception("sentinels_not_understood")
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -444,7 +451,9 @@ class Sentinels:
         return {address for named in found if named for address in named.values() if address is not None}
 
     async def _view(self, group_id: int) -> View | None:
-        """What all Sentinels that answer say of a group, in the addresses of the slot table; None if it is gone."""
+        """What all Sentinels that answer say of a group, with the addresses of the slot table; None if the group is
+        gone.
+        """
         group = self._ledger.table.groups.get(group_id)
         if group is None or not group.servers:
             return None

@@ -1,27 +1,30 @@
-"""Has Sentinels forget servers that are not in their group any more.
+"""Makes Sentinels forget *strangers*: servers that have left the group to which Sentinels count them.
 
-A Sentinel never forgets a replica by itself. One that has left its group and follows nobody may still be elected; what
-is worse, after eight seconds a Sentinel makes it a replica of its former master again, and one that follows, or leads,
-another group it takes away from there. So what every Sentinel lists as replicas of a group is compared with the group,
-and with what the group's master lists, which is where Sentinels find replicas:
+A Sentinel never forgets a replica by itself. A replica that has left its group and follows nobody may still be elected.
+What is worse, after eight seconds a Sentinel makes it a replica of its former master again, and even takes it away from
+another group in which it is a replica or the master. So topom compares the replicas that every Sentinel lists for a
+group with the group, and with those that the group's master lists, for there Sentinels find replicas:
 
-- A stranger that the master lists follows it: Sentinels would find it at once again. They are kept from electing it
-  (:mod:`topom.masters.sentinels.electable`). One in the pool that nobody has filled is told to follow nobody.
-- Of a stranger that the master does not list, each Sentinel is rid by beginning the group anew, as if it had known
-  nobody: one after the other, the next one once all know the group's replicas and each other again, so that the others
-  can agree upon a failover meanwhile (*settled*). One that takes the master for down, or is about a failover, or names
-  another master, is left for later.
-- A server is filled for a group only once no Sentinel counts it to another one (:meth:`Strangers.require_forgotten`).
-  What a Sentinel that does not answer last said counts on. One that has not answered this topom yet may keep a replica
-  from being one, when it is back and until it is asked, which is at once; a master it cannot, for none is made by a
-  planned promotion while it is silent (:mod:`topom.masters.sentinels.leftalone`).
+- A stranger that the master lists follows it, so Sentinels would find it again at once. topom keeps them from electing
+  it (:mod:`topom.masters.sentinels.electable`). A stranger in the pool that is not being filled is told to follow
+  nobody.
+- A stranger that the master does not list is forgotten when each Sentinel begins the group anew, as if it knew no
+  replica. They do so one after the other, so that the others can agree on a failover meanwhile: the next one begins
+  once all are *settled*, that is, know the group's replicas and each other again. A Sentinel that takes the master for
+  down, is in a failover, or names another master, is left for later.
+- A server is filled for a group only once no Sentinel counts it to another group (:meth:`Strangers.require_forgotten`).
+  If a Sentinel does not answer, its last answer still counts. A Sentinel that has not answered this topom yet may take
+  a replica away when it is back, until topom asks it, which is at once. It cannot take a master away so, for no planned
+  promotion makes a master while it is silent (:mod:`topom.masters.sentinels.leftalone`).
 
-Nothing is stored: who is a stranger is seen at the Sentinels themselves, by whichever topom leads.
+Nothing is stored: any leader sees the strangers at the Sentinels themselves.
 
-``SENTINEL REMOVE`` and ``MONITOR`` are used rather than ``RESET``: after those a Sentinel asks the master at once,
-after this one only when it would have asked anyway, up to ten seconds later, and could elect nobody meanwhile.
+topom uses ``SENTINEL REMOVE`` and ``MONITOR`` rather than ``RESET``. After ``MONITOR`` a Sentinel asks the master at
+once. After ``RESET`` it asks only when it would have asked anyway, up to ten seconds later, and could elect no server
+meanwhile.
 
-**bounded**: a Sentinel that is not settled is waited for :data:`SETTLE_SECONDS`; one that does not answer, not at all.
+**bounded**: topom waits :data:`SETTLE_SECONDS` for a Sentinel that is not settled, and not at all for one that does not
+answer.
 """
 
 import asyncio
@@ -46,16 +49,16 @@ from topom.servers.redis_servers import RedisServers
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
-"""Between two looks at what Sentinels list."""
+"""Seconds between two looks at what Sentinels list."""
 HURRY_SECONDS = 0.3
-"""The same, while one has somebody to forget."""
+"""The same, while a Sentinel has a server to forget."""
 SETTLE_SECONDS = 20.0
-"""How long a Sentinel may take to know everybody again before others begin anew, too."""
+"""How long a Sentinel may take to know all replicas and Sentinels again, before others begin anew, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a Sentinel knows of a group: addresses of its replicas, as it says them, and how many other Sentinels."""
+    """What a Sentinel knows of a group: its replicas, by the addresses that it gives, and how many other Sentinels."""
 
     replicas: frozenset[str]
     others: int
@@ -64,13 +67,13 @@ class Known:
 def next_to_forget(
     known: Mapping[str, Known], gone: Collection[str], own: Collection[str], patient: bool
 ) -> str | None:
-    """The Sentinel that is to begin a group anew now; None if none is, or the others are not settled yet.
+    """The Sentinel that begins a group anew now; None if none needs to, or the others are not settled yet.
 
     Args:
-        known: by Sentinel, of those that answer and watch the group.
-        gone: replicas that are to be forgotten.
+        known: what each Sentinel knows that answers and watches the group.
+        gone: the replicas to forget.
         own: the group's replicas that its master lists.
-        patient: whether those that are not settled are still waited for.
+        patient: whether topom still waits for Sentinels that are not settled.
     """
     listing = [sentinel for sentinel, one in known.items() if not one.replicas.isdisjoint(gone)]
     if not listing:
@@ -85,9 +88,9 @@ class Strangers(Loop):
     """Servers that Sentinels count to groups that they are not in.
 
     Args:
-        watched: gives the groups that are to be watched now, with their masters.
-        links: the Sentinels that are asked, by address.
-        release: has servers of the pool follow nobody. Raises nothing.
+        watched: gives the groups that Sentinels should watch now, with their masters.
+        links: the Sentinels that topom asks, by address.
+        release: makes servers of the pool follow nobody. Never raises.
     """
 
     name = "strangers"
@@ -111,21 +114,22 @@ class Strangers(Loop):
         self._links = links
         self._release = release
         self.changed: Callable[[], None] = lambda: None
-        """Called when others follow."""
+        """Is called when other strangers follow."""
         ledger.listen(self._hear)
         self._unsettled: dict[int, float] = {}
         self._by_group: dict[int, frozenset[str]] = {}
         self.following: frozenset[str] = frozenset()
         """Strangers that follow a master, by the addresses under which topom knows them, if it does."""
         self.complete = False
-        """Whether these are all: each group's master has said who follows it, once at least."""
+        """Whether these are all: each group's master has said at least once which servers follow it."""
 
     async def look(self) -> Look:
-        """Look at all groups once, and go on soon where something is left to do."""
+        """Look at all groups once; the next look is soon if something is left to do."""
         try:
             return Look("", HURRY_SECONDS if await self.look_once() else LOOK_SECONDS)
         except Exception:
-            # Each failure to reach somebody is seen to where it occurs; whatever else it is, it is looked again.
+            # Failures to reach a server or a Sentinel are handled where they occur; after any other error topom looks
+            # again.
             log.exception("strangers_not_understood")
             return Look("does not understand what the Sentinels say; topom's log says more", LOOK_SECONDS)
 
@@ -134,7 +138,7 @@ class Strangers(Loop):
             self.wake()
 
     async def look_once(self) -> bool:
-        """Look at all groups once, and have one Sentinel a group forget; whether that is to be gone on with soon."""
+        """Look at all groups once, and let one Sentinel of each forget; gives whether to go on with that soon."""
         watched = self._watched()
         product = self._ledger.state.product.name
         wanted = {group_id: monitoring.name_of(product, group_id) for group_id in watched}
@@ -145,7 +149,7 @@ class Strangers(Loop):
         await self._list(names)
         found = await asyncio.gather(*(self._listed_by(master) for master in watched.values()))
         pending = False
-        # Of a group that is getting another master, or whose master does not answer, what was known stays.
+        # If a group is getting another master, or its master does not answer, what was known of it stays.
         groups = self._ledger.table.groups
         by_group = {
             group_id: names
@@ -181,7 +185,7 @@ class Strangers(Loop):
         product = self._ledger.state.product.name
 
         async def names(link: SentinelLink) -> list[str]:
-            # Those of groups that are gone by now, too.
+            # Also ask for the names of groups that are gone now.
             return [name for name in await link.masters() if monitoring.group_id_of(product, name) is not None]
 
         await self._list(names)
@@ -209,13 +213,14 @@ class Strangers(Loop):
         await asyncio.gather(*(ask(link) for link in self._links.values() if link.up))
 
     async def _told_apart(self, group_id: int, ends: Collection[str]) -> tuple[set[str], dict[str, str]]:
-        """Of addresses as Redis says them, those of a group's servers; and the others, as topom knows them, if it does.
+        """Of addresses as Redis gives them: those of a group's servers; and the others, each with topom's own name for
+        it.
 
-        No others of a group that is gone.
+        There are no others if the group is gone.
         """
         group = self._ledger.table.groups.get(group_id)
         if group is None or not all([await self._resolver.ends(server) for server in group.servers]):
-            # Where a server is that has a name is not known now.
+            # The group is gone, or it is not known now where one of its servers is.
             return set(ends), {}
         others = {end for end in ends if await self._resolver.same(end, group.servers) is None}
         return set(ends) - others, {
@@ -223,7 +228,7 @@ class Strangers(Loop):
         }
 
     async def _without_own(self, group_id: int, strangers: Mapping[str, str]) -> dict[str, str]:
-        """Those that are not servers of the group that are reached by several addresses."""
+        """The strangers without the group's own servers, which may be reached by several addresses."""
         group = self._ledger.table.groups.get(group_id)
         if not strangers or group is None:
             return dict(strangers)
@@ -233,7 +238,7 @@ class Strangers(Loop):
         return {end: name for end, name in strangers.items() if found[end] not in own}
 
     async def _process(self, server: str) -> str:
-        """What a server's process calls itself; empty if it does not answer."""
+        """The run id of a server's process; empty if it does not answer."""
         found: list[str] = []
 
         async def look(client: Redis) -> None:
@@ -243,7 +248,7 @@ class Strangers(Loop):
         return found[0] if found else ""
 
     async def _listed_by(self, master: str) -> frozenset[str] | None:
-        """Replicas that a master says it has; None if it does not answer, or is none."""
+        """The replicas that a master says it has; None if it does not answer, or is no master."""
         found: list[frozenset[str]] = []
 
         async def look(client: Redis) -> None:
@@ -277,18 +282,21 @@ class Strangers(Loop):
                 self._unsettled[group_id] = now
                 log.info("sentinel_forgets_replicas", sentinel=chosen, group=group_id, servers=sorted(gone))
         except FAILURES as error:
-            # It may have forgotten the group, and not begun with it again.
+            # It may have forgotten the group, and not begun it again.
             log.warning("sentinel_keeps_replicas", sentinel=chosen, group=group_id, reason=str(error))
             link.due = True
             link.wake.set()
 
     async def _release_from(self, following: Collection[str]) -> bool:
-        """Those of the pool that follow a master, and that nobody has filled, are told to follow nobody; if any is."""
+        """Tell servers of the pool that follow a master, and are not being filled, to follow nobody; gives whether
+        there are any.
+        """
         state = self._ledger.state
         run = state.placement.run
         copying = {step.server for step in run.steps if not step.over} if run is not None else set()
         if idle := sorted(server for server in following if server in state.pool and server not in copying):
-            # A Sentinel that was not told yet has made it a replica again, or it could not be told before.
+            # Either a Sentinel that was not told yet has made it a replica again, or the server could not be told
+            # before.
             await self._release(idle)
         return bool(idle)
 

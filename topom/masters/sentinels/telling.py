@@ -1,7 +1,7 @@
-"""Telling Sentinels what to watch, and as whose master.
+"""Tells Sentinels which groups to watch, and with which masters.
 
-A Sentinel is told a master only if that says itself that it is one: told a replica, it would take it for a master that
-has failed.
+A Sentinel is told a master only if that server itself says that it is one. If a Sentinel were told a replica, it would
+take it for a failed master.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ log = structlog.get_logger(__name__)
 
 
 class Telling:
-    """Brings Sentinels in step with the slot table.
+    """Brings Sentinels into step with the slot table.
 
     Args:
-        watched: gives the groups that are to be watched now, with their masters.
+        watched: gives the groups that Sentinels should watch now, with their masters.
         count: gives how many Sentinels are known.
     """
 
@@ -47,9 +47,9 @@ class Telling:
         self._count = count
 
     async def masters_that_are(self, wanted: Mapping[int, str]) -> dict[int, tuple[str, int]]:
-        """Where masters are, by group, of those that are there and say that they are masters.
+        """The places of masters, by group, without those that do not answer or do not say that they are masters.
 
-        Told a replica, a Sentinel would take it for a master that has failed.
+        If a Sentinel were told a replica, it would take it for a failed master.
         """
 
         async def look(master: str) -> tuple[str, int] | None:
@@ -60,7 +60,8 @@ class Telling:
         return {group_id: end for group_id, end in zip(wanted, ends, strict=True) if end is not None}
 
     async def keep_in_step(self, link: SentinelLink) -> None:
-        """Have a Sentinel watch what it is to watch, as it is to; what it watches under another address is left.
+        """Make a Sentinel watch the right groups with the right options. A group that it watches at another address is
+        left as it is.
 
         Raises as calls to a Sentinel do (:meth:`topom.masters.sentinels.link.SentinelLink.call`).
         """
@@ -87,13 +88,13 @@ class Telling:
                     link.due = True
 
     async def leave_alone(self, link: SentinelLink, group_id: int) -> None:
-        """Have a Sentinel watch a group no more. Raises as :meth:`keep_in_step` does."""
+        """Let a Sentinel forget a group. Raises as :meth:`keep_in_step` does."""
         async with link.correcting:
             await link.forget(monitoring.name_of(self._ledger.state.product.name, group_id))
 
     async def _begin(self, link: SentinelLink, group_id: int, end: tuple[str, int]) -> None:
         if group_id not in self._watched():
-            return  # It is being decided who is its master: link.due is set once that is over.
+            return  # its master is just being decided; link.due is set once that is over
         name = monitoring.name_of(self._ledger.state.product.name, group_id)
         for command in monitoring.begin(name, *end, self._options(), self._settings.login):
             await link.call(command)
@@ -101,7 +102,7 @@ class Telling:
         log.info("sentinel_watches", sentinel=link.address, name=name, master=addresses.text(*end))
 
     async def begin_anew(self, link: SentinelLink, healthy: Mapping[int, tuple[str, int]]) -> None:
-        """Have a Sentinel forget all groups but those that are not ``healthy``, and watch anew those that are.
+        """Let a Sentinel forget all groups except those that are not ``healthy``, and watch the healthy ones anew.
 
         Raises as :meth:`keep_in_step` does.
         """
@@ -115,10 +116,10 @@ class Telling:
         link.wake.set()
 
     async def begin_one_anew(self, link: SentinelLink, group_id: int) -> bool:
-        """Have a Sentinel begin a group as if it had known none of its replicas; whether it has.
+        """Let a Sentinel begin a group anew, as if it knew none of its replicas; gives whether it has.
 
-        Only one that names the group's master, takes it for up and is about no failover; and only while the master says
-        that it is one. Raises as :meth:`keep_in_step` does.
+        It does so only if it names the group's master, takes it for up and is not in a failover, and while the master
+        says that it is one. Raises as :meth:`keep_in_step` does.
         """
         master = self._watched().get(group_id)
         if master is None:
@@ -140,7 +141,7 @@ class Telling:
         return True
 
     async def correct(self, view: View, links: Sequence[SentinelLink]) -> None:
-        """Tell Sentinels the master in the slot table instead of the one they name."""
+        """Tell Sentinels the master in the slot table instead of the one that they name."""
         end = (await self.masters_that_are({view.group_id: view.master})).get(view.group_id)
         if end is None or self._ledger.table.master_of(view.group_id) != view.master:
             return
@@ -148,7 +149,8 @@ class Telling:
         log.warning(
             "sentinels_corrected", group=view.group_id, master=view.master, sentinels=[link.address for link in links]
         )
-        # All forget first: one that still knew the other master would tell it to one that has just begun with this.
+        # All forget first: a Sentinel that still knew the other master would tell it to one that has just begun with
+        # this one.
         for link in links:
             with suppress(*FAILURES):
                 async with link.correcting:
