@@ -59,7 +59,7 @@ class Groups(BaseModel):
 
 
 class NewGroup(In):
-    """A group to be made."""
+    """A group to make."""
 
     id: int = Field(examples=[1])
     servers: list[Address] = Field(default_factory=list, max_length=64, description="The master first.")
@@ -69,7 +69,7 @@ class NewGroup(In):
 
 
 class NewServer(In):
-    """A server to be added to a group."""
+    """A server to add to a group."""
 
     address: Address
     datacenter: Datacenter = ""

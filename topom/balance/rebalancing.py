@@ -243,9 +243,9 @@ def rate_of(
 
 
 def _sizes(known: KnownSizes, table: SlotTable) -> tuple[dict[int, int], dict[int, int]]:
-    """Bytes and keys by slot. One that was not measured counts as the mean of those that were.
+    """Bytes and keys by slot. A slot that was not measured counts as the mean of the measured ones.
 
-    As empty, it would have everything else moved to the group whose server could not be measured.
+    If it counted as empty, all other slots would move to the group whose server could not be measured.
     """
     found = {slot: (size.bytes, size.keys) for slot, size in known.slots.items()}
     if not found:

@@ -40,7 +40,7 @@ class Batch:
         notes: what the operator should know about its servers.
         changed: set when its slots may go another way now, or should be tried again at once.
         writing: whether the next change of the state is this batch's own.
-        resting: whether it waits to be tried again.
+        resting: whether it waits for the next attempt.
     """
 
     source_id: int

@@ -195,7 +195,7 @@ class Steps:
     async def _let_go(self, batch: Batch) -> None:
         """Give back what the mover has claimed, for the proxies that go on moving keys of skipped slots.
 
-        The claim on a big key ends with a call of the mover, and no call is to come.
+        The claim on a big key ends with a call of the mover, and no call follows.
         """
         source, target = self._ledger.table.master_of(batch.source_id), self._ledger.table.master_of(batch.target_id)
         if source is None or target is None:

@@ -6,7 +6,7 @@ process at the time of the lock, the move begins anew.
 
 Keys are foreign to a group if another group that has a server owns their slots: by the table no proxy looks for them
 here. In doubt nothing is deleted: no keys of slots that are offline, or that come from the group, or that are on their
-way to it and locked.
+way to it once they are locked.
 
 **Which keys.** A server's foreign keys may also be the only copies: the server was filled before it was added, or slots
 were taken offline and assigned to another group. Each group has a random *data id*, which its servers carry with their

@@ -1,4 +1,4 @@
-"""Proxies: who is a member, what each has acknowledged, and how one that is lost is kept from doing harm.
+"""Proxies: which are members, what each has acknowledged, and what keeps a lost one from doing harm.
 
 May import: reasons, errors, periodic, cluster, servers.
 

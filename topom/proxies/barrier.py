@@ -158,7 +158,7 @@ class Barrier:
         return failures
 
     def emptied(self, server: str) -> None:
-        """Note that a server loses what it holds, marks included, soon or just now: fences under way there do not
+        """Note that a server is about to lose what it holds, also marks, or just lost it: fences under way there do not
         count.
         """
         self._emptied[server] = self._emptied.get(server, 0) + 1

@@ -58,7 +58,7 @@ class OldMarks(Loop):
         """When the mark of each instance was first seen."""
 
     async def look(self) -> Look:
-        """Have every server forget old marks. A server that refuses, as those without ACL do, is left as it is."""
+        """Let every server forget old marks. A server that refuses, such as one without ACL, is left as it is."""
         servers = all_servers(self._ledger.table)
         found = [await self._forget(server) for server in servers]
         if None not in found:

@@ -4,7 +4,7 @@
 |---|---|
 | ``PREFIX/documents/stamp``, and so for ``sizes`` | number and id of the last write |
 | ``PREFIX/documents/cells/NAME`` | the documents' cells (:mod:`topom.store.books`) |
-| ``PREFIX/leader`` | who leads, as long as its lease holds |
+| ``PREFIX/leader`` | the leader, as long as its lease holds |
 
 The mark of a book is the revision in which etcd last changed its stamp; the term of a leader is the revision in which
 it was elected. Reads are linearizable, and of one revision, however many calls they take.

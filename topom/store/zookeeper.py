@@ -4,7 +4,7 @@
 |---|---|
 | ``PREFIX/documents/stamp``, and so for ``sizes`` | number and id of the last write |
 | ``PREFIX/documents/cells/NAME`` | the documents' cells (:mod:`topom.store.books`) |
-| ``PREFIX/election/c-NUMBER`` | who wants to lead: the least number does; ends with its session |
+| ``PREFIX/election/c-NUMBER`` | a candidate, until its session ends; the one with the lowest number leads |
 
 The mark of a book is its stamp's version; the term of a leader is the transaction that made its node. Reads wait until
 the server has what was written before them (``sync``), and are made again if something was written meanwhile.

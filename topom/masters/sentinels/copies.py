@@ -21,7 +21,7 @@ class Copies:
 
     Args:
         active: whether groups are left to Sentinels. If not, servers only get back the priorities that they had.
-        strangers: knows strangers; those that follow a master must not be elected.
+        strangers: knows the strangers that follow a master, which must not be elected.
         has_failed: as for :func:`~topom.masters.sentinels.electable.barred`.
     """
 

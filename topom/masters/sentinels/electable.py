@@ -34,7 +34,8 @@ MOST_KEPT = 256
 
 
 def barred(state: ClusterState, has_failed: Callable[[str], bool], following: Collection[str]) -> frozenset[str]:
-    """Servers that Sentinels must not elect: replicas that :mod:`topom.masters.choice` refuses, and non-members.
+    """Servers that Sentinels must not elect: replicas that :mod:`topom.masters.choice` refuses, and servers that follow
+    a group's master without being in the group.
 
     Args:
         has_failed: whether a server counts as failed, so that it could not be elected.

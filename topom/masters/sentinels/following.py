@@ -3,10 +3,10 @@
 | a majority of all known Sentinels names | the server named | what is done |
 |---|---|---|
 | the master in the slot table | | nothing |
-| nobody | | nothing |
+| no server | | nothing |
 | another server of the group | says that it is a master, and has a past | it becomes the master in the slot table |
 | another server of the group | is none, and the table's master is one | Sentinels are told the table's master |
-| another server of the group | anything else | nothing; it is looked again |
+| another server of the group | anything else | nothing until the next look |
 | a server that is not in the group | is a master, or does not answer | an error for the operator |
 | a server that is not in the group | is none, and the table's master is one | Sentinels are told the table's master |
 
