@@ -385,8 +385,7 @@ class Steps:
             require = self._still(batch, source, target)
             require()
             # complete: the mover's scan begins here, after the barrier, and covers every database.
-            # by-action: slots whose actions began with other processes are in another batch. A batch that is known to
-            # be empty by now moves nothing.
+            # by-action: slots whose actions began otherwise are in another batch.
             beginnings = {action.beginning for action in self._actions(batch)}
             beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
             with self.speed.following(batch.progress):
