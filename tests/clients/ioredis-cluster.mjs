@@ -39,3 +39,4 @@ seen.nodes = cluster.nodes("all").map((node) => `${node.options.host}:${node.opt
 seen.count = Number(await cluster.get("{tag}count"));
 console.log(JSON.stringify(seen));
 cluster.disconnect();
+process.exit(); // now and then ioredis itself does not end
