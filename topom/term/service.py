@@ -273,8 +273,9 @@ class Topom:
             self.first_layout,
             self.departures,
             self.server_departures,
+            *self.sentinels.loops,
         )
-        self.loops = (*self._own_loops, self.promotions.endings, *self.sentinels.copies.loops)
+        self.loops = (*self._own_loops, self.promotions.endings)
         """The loops that run by themselves; each says in a sentence what it does."""
         self._running: list[asyncio.Task[None]] = []
 
@@ -307,10 +308,7 @@ class Topom:
             StoreConflict: another topom has written to the store.
         """
         works: dict[str, Callable[[], Awaitable[None]]] = {loop.name: loop.run for loop in self._own_loops}
-        works |= {
-            "promotions": self.promotions.run,
-            "sentinels": self.sentinels.run,
-        }
+        works["promotions"] = self.promotions.run
         async with asyncio.TaskGroup() as group:
             for name, work in works.items():
                 self._running.append(group.create_task(self.tending.keep(name, work), name=name))

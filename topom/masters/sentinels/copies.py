@@ -1,6 +1,5 @@
 """How Sentinels treat the servers that hold copies: which ones they may elect, and which ones they must forget."""
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -80,9 +79,3 @@ class Copies:
     def loops(self) -> tuple[Loop, ...]:
         """The loops that run by themselves."""
         return (self._priorities, self._strangers) if self._active else (self._priorities,)
-
-    async def run(self) -> None:
-        """Run the loops, without end."""
-        async with asyncio.TaskGroup() as group:
-            for loop in self.loops:
-                group.create_task(loop.run())

@@ -7,40 +7,27 @@ lets them begin.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import structlog
 
 from slots.failures import FAILURES
 from topom.masters.sentinels.errors import SentinelWatches
-from topom.masters.sentinels.link import SentinelLink
+from topom.masters.sentinels.links import Links
 from topom.masters.sentinels.telling import Telling
+from topom.masters.sentinels.watch import Watch
 
 log = structlog.get_logger(__name__)
 
 
 class LeftAlone:
-    """The groups of one topom that are left alone just now.
+    """The groups of one topom that are left alone just now."""
 
-    Args:
-        known: gives the addresses of all Sentinels.
-        links: the Sentinels that topom asks, by address.
-        over: is called when a group should be watched again.
-    """
-
-    def __init__(
-        self,
-        telling: Telling,
-        known: Callable[[], Collection[str]],
-        links: Mapping[str, SentinelLink],
-        over: Callable[[], None],
-    ) -> None:
-        self.groups: set[int] = set()
+    def __init__(self, telling: Telling, watch: Watch, links: Links) -> None:
         self._telling = telling
-        self._known = known
+        self._watch = watch
         self._links = links
-        self._over = over
 
     @asynccontextmanager
     async def during(self, group_id: int) -> AsyncIterator[None]:
@@ -51,17 +38,17 @@ class LeftAlone:
             SentinelWatches: one could not be told.
         """
         # Check this first: if a promotion is tried again and again, the other Sentinels must not begin anew each time.
-        _require_all([self._unheard(address) for address in self._known()], group_id)
-        self.groups.add(group_id)
+        _require_all([self._unheard(address) for address in self._watch.sentinels], group_id)
+        self._watch.left_alone.add(group_id)
         try:
             _require_all(
-                await asyncio.gather(*(self._forget(address, group_id) for address in self._known())), group_id
+                await asyncio.gather(*(self._forget(address, group_id) for address in self._watch.sentinels)), group_id
             )
             log.info("sentinels_leave_alone", group=group_id)
             yield
         finally:
-            self.groups.discard(group_id)
-            self._over()
+            self._watch.left_alone.discard(group_id)
+            self._links.begin_again()
 
     def _unheard(self, address: str) -> str:
         """Why a Sentinel cannot be told, by its last answer; empty if it answered."""

@@ -43,6 +43,7 @@ from topom.masters.sentinels.addresses import Resolver
 from topom.masters.sentinels.errors import SentinelsRemember
 from topom.masters.sentinels.link import SentinelLink
 from topom.masters.sentinels.telling import Telling
+from topom.masters.sentinels.watch import Watch
 from topom.periodic import Look, Loop
 from topom.servers.redis_servers import RedisServers
 
@@ -88,7 +89,6 @@ class Strangers(Loop):
     """Servers that Sentinels count to groups that they are not in.
 
     Args:
-        watched: gives the groups that Sentinels should watch now, with their masters.
         links: the Sentinels that topom asks, by address.
         release: makes servers of the pool follow nobody. Never raises.
     """
@@ -101,7 +101,7 @@ class Strangers(Loop):
         servers: RedisServers,
         resolver: Resolver,
         telling: Telling,
-        watched: Callable[[], Mapping[int, str]],
+        watch: Watch,
         links: Mapping[str, SentinelLink],
         release: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
@@ -110,7 +110,7 @@ class Strangers(Loop):
         self._servers = servers
         self._resolver = resolver
         self._telling = telling
-        self._watched = watched
+        self._watch = watch
         self._links = links
         self._release = release
         self.changed: Callable[[], None] = lambda: None
@@ -125,13 +125,9 @@ class Strangers(Loop):
 
     async def look(self) -> Look:
         """Look at all groups once; the next look is soon if something is left to do."""
-        try:
-            return Look("", HURRY_SECONDS if await self.look_once() else LOOK_SECONDS)
-        except Exception:
-            # Failures to reach a server or a Sentinel are handled where they occur; after any other error topom looks
-            # again.
-            log.exception("strangers_not_understood")
-            return Look("does not understand what the Sentinels say; topom's log says more", LOOK_SECONDS)
+        if await self.look_once():
+            return Look("makes Sentinels forget servers that have left their groups", HURRY_SECONDS)
+        return Look("", LOOK_SECONDS)
 
     def _hear(self, old: ClusterState, new: ClusterState) -> None:
         if old.table.groups is not new.table.groups or old.pool is not new.pool or old.sentinels is not new.sentinels:
@@ -139,7 +135,7 @@ class Strangers(Loop):
 
     async def look_once(self) -> bool:
         """Look at all groups once, and let one Sentinel of each forget; gives whether to go on with that soon."""
-        watched = self._watched()
+        watched = self._watch.masters
         product = self._ledger.state.product.name
         wanted = {group_id: monitoring.name_of(product, group_id) for group_id in watched}
 

@@ -5,7 +5,7 @@ take it for a failed master.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -17,18 +17,14 @@ from topom.masters.sentinels.addresses import Resolver
 from topom.masters.sentinels.following import View
 from topom.masters.sentinels.link import SentinelLink
 from topom.masters.sentinels.monitoring import SentinelSettings
+from topom.masters.sentinels.watch import Watch
 from topom.servers.redis_servers import RedisServers
 
 log = structlog.get_logger(__name__)
 
 
 class Telling:
-    """Brings Sentinels into step with the slot table.
-
-    Args:
-        watched: gives the groups that Sentinels should watch now, with their masters.
-        count: gives how many Sentinels are known.
-    """
+    """Brings Sentinels into step with the slot table."""
 
     def __init__(
         self,
@@ -36,15 +32,13 @@ class Telling:
         servers: RedisServers,
         resolver: Resolver,
         settings: SentinelSettings,
-        watched: Callable[[], Mapping[int, str]],
-        count: Callable[[], int],
+        watch: Watch,
     ) -> None:
         self._ledger = ledger
         self._servers = servers
         self._resolver = resolver
         self._settings = settings
-        self._watched = watched
-        self._count = count
+        self._watch = watch
 
     async def masters_that_are(self, wanted: Mapping[int, str]) -> dict[int, tuple[str, int]]:
         """The places of masters, by group, without those that do not answer or do not say that they are masters.
@@ -68,7 +62,7 @@ class Telling:
         product = self._ledger.state.product.name
         async with link.correcting:
             found = await link.masters()
-            wanted = self._watched()
+            wanted = self._watch.masters
             for name in monitoring.superfluous(product, found, wanted):
                 await link.forget(name)
                 log.info("sentinel_forgets", sentinel=link.address, name=name)
@@ -90,12 +84,12 @@ class Telling:
     async def leave_alone(self, link: SentinelLink, group_id: int) -> None:
         """Let a Sentinel forget a group. Raises as :meth:`keep_in_step` does."""
         async with link.correcting:
-            await link.forget(monitoring.name_of(self._ledger.state.product.name, group_id))
+            await link.forget(self._watch.name_of(group_id))
 
     async def _begin(self, link: SentinelLink, group_id: int, end: tuple[str, int]) -> None:
-        if group_id not in self._watched():
+        if group_id not in self._watch.masters:
             return  # its master is just being decided; link.due is set once that is over
-        name = monitoring.name_of(self._ledger.state.product.name, group_id)
+        name = self._watch.name_of(group_id)
         for command in monitoring.begin(name, *end, self._options(), self._settings.login):
             await link.call(command)
         link.told.add(name)
@@ -107,7 +101,7 @@ class Telling:
         Raises as :meth:`keep_in_step` does.
         """
         product = self._ledger.state.product.name
-        left = self._watched().keys() - healthy.keys()
+        left = self._watch.masters.keys() - healthy.keys()
         async with link.correcting:
             for name in monitoring.superfluous(product, await link.masters(), left):
                 await link.forget(name)
@@ -121,10 +115,10 @@ class Telling:
         It does so only if it names the group's master, takes it for up and is not in a failover, and while the master
         says that it is one. Raises as :meth:`keep_in_step` does.
         """
-        master = self._watched().get(group_id)
+        master = self._watch.masters.get(group_id)
         if master is None:
             return False
-        name = monitoring.name_of(self._ledger.state.product.name, group_id)
+        name = self._watch.name_of(group_id)
         async with link.correcting:
             found = (await link.masters()).get(name)
             if found is None or found["flags"] != "master":
@@ -133,7 +127,7 @@ class Telling:
             named = addresses.text(found["ip"], found["port"])
             if end is None or await self._resolver.same(named, [master]) is None:
                 return False
-            if self._watched().get(group_id) != master:
+            if self._watch.masters.get(group_id) != master:
                 return False
             await link.forget(name)
             await self._begin(link, group_id, end)
@@ -145,7 +139,7 @@ class Telling:
         end = (await self.masters_that_are({view.group_id: view.master})).get(view.group_id)
         if end is None or self._ledger.table.master_of(view.group_id) != view.master:
             return
-        name = monitoring.name_of(self._ledger.state.product.name, view.group_id)
+        name = self._watch.name_of(view.group_id)
         log.warning(
             "sentinels_corrected", group=view.group_id, master=view.master, sentinels=[link.address for link in links]
         )
@@ -162,4 +156,4 @@ class Telling:
             link.wake.set()
 
     def _options(self) -> dict[str, int]:
-        return self._settings.options(self._count())
+        return self._settings.options(len(self._watch.sentinels))

@@ -16,8 +16,10 @@ from topom.masters.sentinels.addresses import Resolver
 from topom.masters.sentinels.errors import SentinelsRemember, SentinelWatches
 from topom.masters.sentinels.leftalone import LeftAlone
 from topom.masters.sentinels.link import SentinelLink
+from topom.masters.sentinels.links import Links
 from topom.masters.sentinels.strangers import Known, Strangers, next_to_forget, replicas_of
 from topom.masters.sentinels.telling import Telling
+from topom.masters.sentinels.watch import Watch
 from topom.placement.pool import with_server
 from topom.servers.redis_servers import RedisServers
 
@@ -76,6 +78,15 @@ class FakeLink(SentinelLink):
         return {name: {"name": name, "num-other-sentinels": "2"} for name in self.knows}
 
 
+class FakeLinks(dict[str, FakeLink]):
+    """Links that count how often all Sentinels were to begin again."""
+
+    begun_again = 0
+
+    def begin_again(self) -> None:
+        self.begun_again += 1
+
+
 class Case:
     """A group of a master and two replicas, one that is not in it, and three Sentinels that know all of them."""
 
@@ -87,7 +98,7 @@ class Case:
         """By address, another one of the same server."""
         self.released: list[str] = []
         self.begun: list[str] = []
-        self.watched = {GROUP: M}
+        self.masters = {GROUP: M}
 
     async def start(self, bench: Bench) -> None:
         self.bench = bench
@@ -100,8 +111,8 @@ class Case:
             cast(RedisServers, self),
             Resolver(),
             cast(Telling, self),
-            lambda: self.watched,
-            self.links,
+            cast(Watch, self),
+            cast(Links, self.links),
             self._release,
         )
 
@@ -188,7 +199,7 @@ async def test_what_is_not_known_now_stays_as_it_was(case: Case) -> None:
     assert not await case.strangers.look_once()
     assert case.strangers.following == {S}
     await case.bench.edit(lambda table, epoch: topology.add_group(table, epoch, 8, (T, "10.0.0.6:1")))
-    case.watched[8] = T
+    case.masters[8] = T
     await case.strangers.look_once()
     assert not case.strangers.complete
 
@@ -208,7 +219,6 @@ async def test_a_server_is_taken_by_no_other_group_while_a_sentinel_counts_it_to
 
 async def test_no_sentinel_forgets_a_group_for_a_promotion_that_a_silent_one_keeps_from_being_made(case: Case) -> None:
     told: list[str] = []
-    over: list[str] = []
 
     async def leave_alone(link: SentinelLink, group_id: int) -> None:
         told.append(link.address)
@@ -216,19 +226,21 @@ async def test_no_sentinel_forgets_a_group_for_a_promotion_that_a_silent_one_kee
             raise ConnectionError("refused")
 
     telling = cast(Telling, SimpleNamespace(leave_alone=leave_alone))
-    alone = LeftAlone(telling, lambda: list(case.links), case.links, lambda: over.append("watched again"))
+    links = FakeLinks(case.links)
+    watch = Watch(case.bench.ledger, [*case.links])
+    alone = LeftAlone(telling, watch, cast(Links, links))
     silent = ""
     async with alone.during(GROUP):
-        assert alone.groups == {GROUP}
-    assert (len(told), over) == (3, ["watched again"])
+        assert watch.left_alone == {GROUP}
+    assert (len(told), links.begun_again) == (3, 1)
     silent = case.links["s2"].address
     with pytest.raises(SentinelWatches, match=r"refused.*slotferry sentinel remove"):
         async with alone.during(GROUP):
             pytest.fail("it might undo the promotion")
-    assert (alone.groups, over) == (set(), ["watched again"] * 2)
+    assert (watch.left_alone, links.begun_again) == (set(), 2)
     told.clear()
     case.links["s2"].lost(TimeoutError())
     with pytest.raises(SentinelWatches, match="no answer"):
         async with alone.during(GROUP):
             pytest.fail("it might undo the promotion")
-    assert (told, len(over)) == ([], 2)
+    assert (told, links.begun_again) == ([], 2)
