@@ -27,7 +27,7 @@ from topom.api.entrance import MOST_FILES, Entrance
 from topom.api.security import kept_token
 from topom.api.wire import Wire
 from topom.errors import TopomError
-from topom.term.announcing import announce
+from topom.term.announcing import Announcing
 from topom.term.node import Node, StuckTerm
 from topom.term.settings import TopomSettings, split_listen
 from topom.term.stores import open_store
@@ -107,7 +107,8 @@ async def serve(settings: TopomSettings) -> int:
             if running.done():
                 running.result()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        announcing = asyncio.create_task(node.tending.keep("announcing", lambda: announce(node, *tokens)))
+        announcement = Announcing(node, *tokens)
+        announcing = asyncio.create_task(node.tending.keep(announcement.name, announcement.run))
         tasks += [serving, announcing]
         garbage.spare_what_is_here()
         _write_address(settings.data / ADDRESS_FILE, address)

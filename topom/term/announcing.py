@@ -5,12 +5,14 @@ once it leads. So it says so before that: in its log, in its health check, and i
 """
 
 import asyncio
+import math
 from importlib.metadata import PackageNotFoundError, version
 
 import httpx
 import structlog
 
 from topom.errors import NotLeading
+from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason
 from topom.store import Leader
 from topom.term.node import Node, Unfit
@@ -18,38 +20,51 @@ from topom.term.node import Node, Unfit
 log = structlog.get_logger(__name__)
 
 SECONDS = 1.0
+"""Seconds between two announcements; also how long one may take."""
 LOOK_SECONDS = 10.0
 """Seconds between two looks which topom answers at the own URL."""
 INSTANCE = "slotferry-topom"
 """Header of the answer to a health check: the instance of the topom that answers."""
 
 
-async def announce(node: Node, *tokens: str) -> None:
-    """Tell the leader, again and again; if that fails, it is tried again a second later.
+class Announcing(Loop):
+    """The announcements of one topom.
 
     Args:
         tokens: the tokens that this topom accepts, its own first; an empty one is none. While tokens are changed, the
             leader may know only the second.
     """
-    clock = asyncio.get_running_loop().time
-    former: Leader | None = None
-    look_at = clock()
-    while True:
-        leader = node.leader
-        if node.shared and clock() >= look_at:
-            look_at = clock() + LOOK_SECONDS
+
+    name = "announcing"
+
+    def __init__(self, node: Node, *tokens: str) -> None:
+        super().__init__()
+        self._node = node
+        self._tokens = [token for token in tokens if token]
+        self._former: Leader | None = None
+        self._look_at = -math.inf
+
+    async def look(self) -> Look:
+        """Tell the leader, and look from time to time whether another topom answers at this one's URL."""
+        node, leader = self._node, self._node.leader
+        now = asyncio.get_running_loop().time()
+        if node.shared and now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
             _note(node, "misplaced", await _look_at_own_url(node))
         if node.leading is not None or leader is None:
             _note(node, "refused", None)
-        else:
-            if former is None or former.term != leader.term:
-                _note(node, "refused", None)
-            try:
-                _note(node, "refused", await _say(node, leader, [token for token in tokens if token]))
-            except (httpx.HTTPError, httpx.InvalidURL, NotLeading) as error:
-                log.debug("not_announced", leader=leader.url, reason=repr(error))
-        former = leader
-        await asyncio.sleep(SECONDS)
+            self._former = leader
+            return Look(str(node.unfit.get("misplaced") or ""), SECONDS)
+        if self._former is None or self._former.term != leader.term:
+            _note(node, "refused", None)
+        self._former = leader
+        try:
+            _note(node, "refused", await _say(node, leader, self._tokens))
+        except (httpx.HTTPError, httpx.InvalidURL, NotLeading) as error:
+            log.debug("not_announced", leader=leader.url, reason=repr(error))
+            return Look(f"the leader at {leader.url} does not answer this topom", SECONDS)
+        unfit = node.unfit.get("misplaced") or node.unfit.get("refused")
+        return Look(f"the leader at {leader.url} knows this topom" if unfit is None else str(unfit), SECONDS)
 
 
 async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:

@@ -28,7 +28,7 @@ from topom.servers.detector import Condition
 from topom.store import Leader, Leadership, StoreError
 from topom.store.leading import LedStore
 from topom.term import announcing, node
-from topom.term.announcing import announce, program_version
+from topom.term.announcing import Announcing, program_version
 from topom.term.node import Node, StuckTerm
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
@@ -311,6 +311,7 @@ async def test_events_and_topoms_name_the_leader_alike(topoms: Topoms) -> None:
 
 async def test_a_follower_whose_token_is_another_says_so(two: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(announcing, "SECONDS", 0.01)
+    monkeypatch.setattr(Announcing, "pause_seconds", 0.01)
     b = two.nodes["b"]
     two.network.transports["b"] = httpx.ASGITransport(api.build(b, "another", "next"))
     for token in ("another", "next"):
@@ -319,7 +320,7 @@ async def test_a_follower_whose_token_is_another_says_so(two: Topoms, monkeypatc
         assert refused.json()["message"].startswith(
             "this topom, at http://b, accepts the token, but the one that leads"
         )
-    announced = asyncio.create_task(announce(b, "another", ""))
+    announced = asyncio.create_task(Announcing(b, "another", "").run())
     try:
         await eventually(lambda: "does not accept this topom's token" in str(b.reason))
         assert b.reason is not None
@@ -327,7 +328,7 @@ async def test_a_follower_whose_token_is_another_says_so(two: Topoms, monkeypatc
         assert await two.health("b") == (503, {"ok": False, "leads": False, "reason": b.reason.to_document()})
         announced.cancel()
         # While the token is changed, either is good.
-        announced = asyncio.create_task(announce(b, "another", TOKEN))
+        announced = asyncio.create_task(Announcing(b, "another", TOKEN).run())
         await eventually(
             lambda: b.reason is None and [one.url for one, _ in two.nodes["a"].roster.followers()] == [b.url]
         )
@@ -342,6 +343,7 @@ async def test_a_topom_that_gives_anothers_url_says_so(
 ) -> None:
     """Whether it leads or follows; the one that is right says that the leader cannot be reached."""
     monkeypatch.setattr(announcing, "SECONDS", 0.01)
+    monkeypatch.setattr(Announcing, "pause_seconds", 0.01)
     monkeypatch.setattr(announcing, "LOOK_SECONDS", 0.01)
     a, b = two.nodes["a"], two.nodes["b"]
     if wrong == "b":
@@ -352,7 +354,7 @@ async def test_a_topom_that_gives_anothers_url_says_so(
         assert a.leadership is not None
         two.store.place.leader = replace(two.store.place.leader, url="http://b")
         await eventually(lambda: b.leader is not None and b.leader.url == "http://b")
-    tasks = [asyncio.create_task(announce(one, TOKEN)) for one in (a, b)]
+    tasks = [asyncio.create_task(Announcing(one, TOKEN).run()) for one in (a, b)]
     try:
         await eventually(
             lambda: "gives as its own url, another one answers" in str(two.nodes[wrong].unfit.get("misplaced"))
