@@ -9,12 +9,10 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import TYPE_CHECKING, Annotated, Self
+from collections.abc import Sequence
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
-
-if TYPE_CHECKING:
-    from proxy.settings import ProxySettings
 
 DEFAULT = "default"
 NAME = re.compile(r"[!-~]{1,128}")
@@ -90,11 +88,15 @@ class User:
 
 
 class Users:
-    """All users of a proxy."""
+    """All users of a proxy.
 
-    def __init__(self, settings: "ProxySettings") -> None:
-        self._users = {user.name.encode(): User(user) for user in settings.users}
-        password = settings.password.get_secret_value()
+    Args:
+        default_password: the setting ``password``: that of the user ``default``, unless it is empty.
+    """
+
+    def __init__(self, users: Sequence[UserSettings], default_password: SecretStr) -> None:
+        self._users = {user.name.encode(): User(user) for user in users}
+        password = default_password.get_secret_value()
         if password or not self._users:
             user = UserSettings(name=DEFAULT, password=SecretStr(password), no_password=not password)
             self._users[DEFAULT.encode()] = User(user)

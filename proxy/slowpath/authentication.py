@@ -53,7 +53,7 @@ class Authentication(Family):
 
     def __init__(self, services: Services, old_servers: OldServers) -> None:
         self._old_servers = old_servers
-        self._users = Users(services.settings)
+        self._users = Users(services.settings.users, services.settings.password)
         self._databases = services.databases
         self._mode = mode(services.settings)
         services.router.gated = self._users.anonymous is None

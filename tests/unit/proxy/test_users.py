@@ -15,7 +15,8 @@ from slots.settings import SettingsError
 
 
 def users(password: str = "", *entries: dict[str, Any]) -> Users:
-    return Users(ProxySettings.load(password=password, users=list(entries)))
+    settings = ProxySettings.load(password=password, users=list(entries))
+    return Users(settings.users, settings.password)
 
 
 def test_without_users_and_password_everybody_is_the_default_user() -> None:
@@ -89,7 +90,7 @@ def test_users_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     settings = ProxySettings.load()
     assert settings.users[0].read_only
     assert "geheim" not in repr(settings)
-    assert Users(settings).authenticate(b"app", b"geheim") is not None
+    assert Users(settings.users, settings.password).authenticate(b"app", b"geheim") is not None
 
 
 def test_what_is_not_json_in_the_environment_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
