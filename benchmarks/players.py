@@ -96,7 +96,6 @@ class Player(asyncio.Protocol):
             "workers": 4,
             "version": "0.1.0",
             "epoch": 0,
-            "group_locks": True,
         }
 
     def _take(self, opcode: int, content: bytes) -> None:

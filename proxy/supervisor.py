@@ -379,7 +379,6 @@ class Supervisor:
             "workers": self._seats,
             "epoch": self._acks.acked,
             "draining": self._draining.is_set(),
-            "group_locks": True,
         }
 
     def heartbeat(self) -> Message:

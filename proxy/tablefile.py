@@ -35,8 +35,6 @@ from slots.table import SlotTable, TableError
 
 HEAD = "slotferry-table 1"
 """The beginning of the file; the SHA-256 of the rest follows."""
-RULED_HEAD = "slotferry-table 2"
-"""The same for a file with a rule, which a version of the proxy without rules must not read."""
 MOST_BYTES = 64 * 1024 * 1024
 
 log = structlog.get_logger()
@@ -88,7 +86,7 @@ class TableFile:
             return None
         head, _, body = data.partition(b"\n")
         digest = hashlib.sha256(body).hexdigest()
-        if head.decode(errors="replace") not in (f"{HEAD} {digest}", f"{RULED_HEAD} {digest}"):
+        if head.decode(errors="replace") != f"{HEAD} {digest}":
             log.error("table_file_damaged", path=str(self.path), reason="its checksum is wrong; it is not used")
             return None
         try:
@@ -113,10 +111,9 @@ class TableFile:
             },
             separators=(",", ":"),
         ).encode()
-        head = HEAD if kept.stand_down is None else RULED_HEAD
         new = self.path.with_name(self.path.name + ".new")
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(f"{head} {hashlib.sha256(body).hexdigest()}\n".encode() + body)
+            file.write(f"{HEAD} {hashlib.sha256(body).hexdigest()}\n".encode() + body)
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path)
@@ -144,6 +141,6 @@ def _from_wire(wire: Mapping[str, Any]) -> Kept:
     table = SlotTable.from_wire(wire["table"])
     if len(table.slots) != product.number_of_slots:
         raise TableError(f"it has {len(table.slots)} slots, the product has {product.number_of_slots}")
-    rule = wire.get("stand_down")
-    processes = {str(server): str(process) for server, process in dict(wire.get("processes", {})).items()}
+    rule = wire["stand_down"]
+    processes = {str(server): str(process) for server, process in dict(wire["processes"]).items()}
     return Kept(str(wire["instance"]), product, table, None if rule is None else float(rule), processes)

@@ -45,12 +45,6 @@ class Unavailable(TopomError):
     kind = Kind.STORE
 
 
-class MovesUnderWay(Unavailable):
-    """An earlier version of topom has left slots on their way, and this one cannot go on with them."""
-
-    kind = Kind.OPERATOR
-
-
 class NotLeading(Unavailable):
     """Another topom leads, or none; this one changes nothing."""
 

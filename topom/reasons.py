@@ -75,12 +75,7 @@ class Reason:
 
     @classmethod
     def from_document(cls, raw: Any) -> "Reason":
-        """The reverse of :meth:`to_document`. A bare text, as earlier versions stored it, is for an operator to judge.
-
-        Raises KeyError, TypeError or ValueError for anything else.
-        """
-        if isinstance(raw, str):
-            return cls(Kind.OPERATOR, raw, 0.0)
+        """The reverse of :meth:`to_document`. Raises KeyError, TypeError or ValueError for anything else."""
         known = set(Kind)
         kind = Kind(raw["kind"]) if raw["kind"] in known else Kind.OPERATOR  # a newer version wrote it
         return cls(kind, str(raw["what"]), float(raw["since"]), str(raw["to_do"]))

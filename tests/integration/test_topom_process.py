@@ -113,7 +113,7 @@ async def test_slots_and_their_keys_move(topom: TopomProcess, pair: tuple[redis.
 async def test_what_moves_is_held_when_its_hours_are_over(
     topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis]
 ) -> None:
-    """given hours that begin in two hours from now, nothing moves, and it is said when it will."""
+    """given hours that begin in two hours from now, nothing moves, and topom says when it will."""
     now = datetime.now(UTC)
     hours = f"{now + timedelta(hours=2):%H:00}-{now + timedelta(hours=3):%H:00}"
     async with HandProxy(topom):
@@ -215,7 +215,7 @@ async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> 
             await topom.call("POST", "/groups", {"id": 1, "servers": servers})
             proxies = [HandProxy(topom) for _ in range(31)]
             for proxy in proxies:
-                proxy.says = {"group_locks": True, "stands_down": allowance}
+                proxy.says = {"stands_down": allowance}
                 await stack.enter_async_context(proxy)
 
             def ready(status: dict[str, Any]) -> bool:
@@ -230,7 +230,7 @@ async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> 
                 proxy.says["asked"] = proxy.table.epoch
             master.set("key", "value")
             master.wait(1, 0)
-            # What topom has to know of the replica before it would choose it: how far it is.
+            # Before topom would choose the replica, it has to know how far the replica is.
             await topom.until(lambda status: not status["failing"])
             # When: only one proxy is left that says that it hears the master.
             for proxy in proxies[1:]:
@@ -250,7 +250,7 @@ async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> 
 
 async def test_a_proxy_leaves(topom: TopomProcess) -> None:
     async with HandProxy(topom) as proxy:
-        # It acknowledges what it gets; on a connection that topom has closed behind `left` it could not.
+        # It acknowledges what it gets. It could not do that on a connection that topom has closed after `left`.
         await topom.until(lambda status: status["proxies"][0]["epoch"] == status["epoch"])
         await proxy.send(type="leave")
         await topom.until(lambda status: not status["proxies"])

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import structlog
 
-from slots.address import AddressError, split
 from slots.backoff import Backoff
 from slots.table import SlotTable
 from topom.cluster import event_finding as telling
@@ -23,11 +22,11 @@ from topom.cluster import records, rules
 from topom.cluster.event_sinks import newest_event
 from topom.cluster.events import NAMED_BY, Said, What, actor
 from topom.cluster.notes import Notes
-from topom.cluster.state import ClusterState, Product, known_servers
-from topom.cluster.topology import taken_over, unlock_all
+from topom.cluster.state import ClusterState, Product
+from topom.cluster.topology import unlock_all
 from topom.errors import NotLeading, TopomError, Unavailable
 from topom.reasons import Kind, Reason
-from topom.store import STATE, Store, StoreConflict, StoreDamaged, StoreError
+from topom.store import STATE, Store, StoreConflict, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -49,18 +48,6 @@ class ProductMismatch(Unavailable):
     """The configuration describes another product than the store holds."""
 
     kind = Kind.OPERATOR
-
-
-def require_addresses(state: ClusterState) -> None:
-    """Raises :class:`StoreDamaged` for a server whose name is not an address, as an earlier version took it."""
-    for server in known_servers(state):
-        try:
-            split(server, lowest_port=1)
-        except AddressError as error:
-            raise StoreDamaged(
-                f"the store has a server by a name that leads nowhere for sure: {error}. Remove it with the version "
-                "before, and add it by its address"
-            ) from None
 
 
 def require_same(stored: Product, configured: Product) -> None:
@@ -143,22 +130,18 @@ class Ledger:
 
         Raises:
             ProductMismatch: when the store belongs to another product, or other fixed settings.
-            MovesUnderWay: when an earlier version has left slots on their way.
-            StoreDamaged: as :func:`require_addresses`.
-            StoreError: when the store cannot be read or written.
+            StoreError: when the store cannot be read or written, or holds what cannot be read.
         """
         await self._store.open()
         old = records.decode(await self._book.read())
         if old is not None:
             require_same(old.product, product)
-            require_addresses(old)
         if old is None:
             table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
             new = ClusterState(version=1, writer=self._writer, product=product, table=table, term=self._term)
         else:
             version = old.version + 1
-            mine = replace(taken_over(old.table, version), epoch=old.table.epoch)
-            table = replace(unlock_all(mine, version), epoch=version)
+            table = replace(unlock_all(old.table, version), epoch=version)
             new = replace(old, version=version, writer=self._writer, table=table, term=self._term)
         new = self._recorded(old, new)
         await self._book.write(old.version if old else 0, new.version, records.differences(old, new))

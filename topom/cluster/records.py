@@ -2,8 +2,8 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch, who wrote it and its term, next proxy, if slots had a group, unwatched servers, sweeps |
-| ``groups`` | every group with its servers |
+| ``cluster`` | format, product, epoch, writer, term, next proxy, number of groups, what is swept, and others |
+| ``groups/0000`` | groups 0 to 63 with their servers, and so on |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
 | ``fenced/<instance>`` | one fenced proxy, until its fence is up everywhere |
@@ -55,13 +55,16 @@ from topom.cluster.state import (
     ProxyRecord,
 )
 from topom.reasons import Reason
-from topom.store import Stored, StoreDamaged
+from topom.store import Stored, StoreDamaged, StoreOfAnotherFormat
 from topom.store.known import made
 
+FORMAT = 1
+"""The format of all documents together. Fields with defaults may be added without another one (:func:`made`)."""
 SLOTS_A_DOCUMENT = 256
-OFFSETS_A_DOCUMENT = 64
+GROUPS_A_DOCUMENT = 64
 MISSING: Any = object()
 Addressed = TypeVar("Addressed", Joining, PoolServer)
+One = TypeVar("One", Noted, Group)
 
 
 def decode(stored: Stored) -> ClusterState | None:
@@ -90,6 +93,8 @@ class Reader:
             self._stored = stored.documents
             self._built = {name: built for name, built in self._built.items() if name in stored.documents}
             return self._state(stored.version)
+        except StoreOfAnotherFormat:
+            raise
         except Exception as error:  # anything may be odd in there; nothing may build upon it
             self._built, self._joined = {}, {}
             raise StoreDamaged(
@@ -98,25 +103,23 @@ class Reader:
 
     def _state(self, version: int) -> ClusterState:
         cluster = self._one("cluster", _object)
+        if (format := cluster.get("format")) != FORMAT:
+            raise StoreOfAnotherFormat(
+                f"the store was written in format {format!r:.20}, and this version of topom reads format {FORMAT}",
+                "start the version of topom that wrote it, or use another data folder or prefix of the store",
+            )
         product = made(Product, cluster["product"])
-        table = self._table(cluster["epoch"], product.number_of_slots)
-        servers = {server for group in table.groups.values() for server in group.servers}
-        fences = self._joint(
-            "fences",
-            lambda: _fences(self._named("fenced/"), self._one("fences", _object, None), servers),
-            *self._parts("fenced/", _object),
-            self._one("fences", _object, None),
-            table.groups,
-        )
-        state = ClusterState(
+        table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"])
+        return ClusterState(
             version=version,
             writer=cluster["writer"],
-            term=cluster.get("term", 0),
+            term=cluster["term"],
             product=product,
             table=table,
             next_proxy_id=cluster["next_proxy_id"],
             proxies=self._together("proxies/", lambda raw: made(ProxyRecord, raw), _by_id),
-            **fences,
+            fenced=self._together("fenced/", lambda raw: made(Fenced, raw), _by_instance),
+            **self._one("fences", _fences, _fences({"last": 0, "marked": {}, "came": {}})),
             migration_changes=self._one("migration", _object),
             skipped=self._one("skipped", _skipped, {}),
             moved=self._one("moved", lambda raw: _moved(raw, product.number_of_slots), {}),
@@ -126,7 +129,7 @@ class Reader:
             ),
             sentinels=self._one("sentinels", tuple, None),
             events=self._together(event_records.PREFIX, event_records.events_of, event_records.in_order),
-            assigned=cluster.get("assigned", False),
+            assigned=cluster["assigned"],
             protection_lifted=self._one("protection", lambda raw: made(Lifting, raw), None),
             pause=self._one("pause", lambda raw: made(Pause, raw), None),
             leaving=self._one(
@@ -141,23 +144,20 @@ class Reader:
                 "offsets/", lambda raw: {int(one["group"]): made(Noted, one) for one in raw}, _all_of
             ),
             placement=self._one("placement", Kept.from_document, Kept()),
-            # A topom of a version that does not keep data ids may have taken slots offline.
-            data_ids=self._one("data", lambda raw: {int(group): str(data) for group, data in raw.items()}, {})
-            if "sweeping" in cluster
-            else {},
-            sweeping={str(server): str(sweep) for server, sweep in cluster.get("sweeping", ())},
-            # A version that does not keep this may have written last. It leaves the field out of each write.
-            unwatched=frozenset(cluster.get("unwatched", servers)),
+            data_ids=self._one("data", lambda raw: {int(group): str(data) for group, data in raw.items()}, {}),
+            sweeping={str(server): str(sweep) for server, sweep in cluster["sweeping"]},
+            unwatched=frozenset(cluster["unwatched"]),
         )
-        # For a store of a version that did not keep it, the table says it.
-        return state if "assigned" in cluster else state.with_assigned()
 
-    def _table(self, epoch: int, number_of_slots: int) -> SlotTable:
+    def _table(self, epoch: int, number_of_slots: int, number_of_groups: int) -> SlotTable:
         parts = [
             self._one(_slots_name(first), slots_from_wire) for first in range(0, number_of_slots, SLOTS_A_DOCUMENT)
         ]
-        groups = self._one("groups", lambda raw: {group.id: group for group in map(Group.from_wire, raw)})
-
+        groups: Mapping[int, Group] = self._together(
+            "groups/", lambda raw: {group.id: group for group in map(Group.from_wire, raw)}, _all_of
+        )
+        if len(groups) != number_of_groups:
+            raise ValueError(f"there are {len(groups)} groups, and there should be {number_of_groups}")
         slots = self._joint(
             "slots", lambda: tuple(sorted((slot for part in parts for slot in part), key=lambda slot: slot.id)), *parts
         )
@@ -179,9 +179,6 @@ class Reader:
     def _parts(self, prefix: str, build: Callable[[Any], Any]) -> list[Any]:
         """The contents of the documents whose names begin with this prefix."""
         return [self._one(name, build) for name in sorted(self._stored) if name.startswith(prefix)]
-
-    def _named(self, prefix: str) -> list[Any]:
-        return self._parts(prefix, _object)
 
     def _together(self, prefix: str, build: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
         """What :func:`join` makes of :meth:`_parts`."""
@@ -208,8 +205,12 @@ def _by_address(entries: Iterable[Addressed]) -> dict[str, Addressed]:
     return {entry.address: entry for entry in entries}
 
 
-def _all_of(parts: Iterable[Mapping[int, Noted]]) -> dict[int, Noted]:
-    return {number: noted for part in parts for number, noted in part.items()}
+def _by_instance(entries: Iterable[Fenced]) -> dict[str, Fenced]:
+    return {entry.instance: entry for entry in entries}
+
+
+def _all_of(parts: Iterable[Mapping[int, One]]) -> dict[int, One]:
+    return {number: one for part in parts for number, one in part.items()}
 
 
 def _moved(raw: Mapping[str, str], number_of_slots: int) -> dict[int, float]:
@@ -217,9 +218,7 @@ def _moved(raw: Mapping[str, str], number_of_slots: int) -> dict[int, float]:
 
 
 def _differing(raw: Iterable[Mapping[str, Any]]) -> dict[str, Differs]:
-    # The entries that an earlier version kept for replicas it had filled say nothing against them.
-    entries = (made(Differs, one) for one in raw if one.get("stage") != "filled")
-    return {entry.server: entry for entry in entries}
+    return {entry.server: entry for entry in (made(Differs, one) for one in raw)}
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -239,19 +238,21 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
     documents: dict[str, bytes | None] = {
         "cluster": _encode(
             {
+                "format": FORMAT,
                 "product": asdict(new.product),
                 "epoch": new.table.epoch,
                 "writer": new.writer,
                 "term": new.term,
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
+                "groups": len(new.table.groups),
                 "unwatched": sorted(new.unwatched),
                 "sweeping": sorted(new.sweeping.items()),
             }
         )
     }
     if old is None or old.table.groups != new.table.groups:
-        documents["groups"] = _encode([group.to_wire() for group in new.table.groups.values()])
+        _differ_in_parts(documents, "groups", {} if old is None else old.table.groups, new.table.groups, _group)
     for first in range(0, len(new.table.slots), SLOTS_A_DOCUMENT):
         chunk = new.table.slots[first : first + SLOTS_A_DOCUMENT]
         if old is None or old.table.slots[first : first + SLOTS_A_DOCUMENT] != chunk:
@@ -293,36 +294,19 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         marked = {server: asdict(one) for server, one in new.marked.items()}
         documents["fences"] = _encode({"last": new.last_fence, "marked": marked, "came": dict(new.came)})
     if old is None or old.offsets is not new.offsets:
-        before, after = _offsets({} if old is None else old.offsets), _offsets(new.offsets)
-        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-        documents |= {name: _encode(after[name]) if name in after else None for name in changed}
+        _differ_in_parts(documents, "offsets", {} if old is None else old.offsets, new.offsets, _offset)
     documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
     return documents
 
 
-def _fences(found: list[Any], kept: Mapping[str, Any] | None, servers: set[str]) -> dict[str, Any]:
-    """The fields of the state that are about fences."""
-    if any("number" not in raw for raw in found):
-        # An earlier version stored at which servers each fence is up, but not in which process of the server. So these
-        # fences are put up again, and a proxy that stands down counts as not watching any server.
-        unfinished = sorted((raw for raw in found if not servers <= {*raw["at"]}), key=lambda raw: int(raw["proxy_id"]))
-        entries = [
-            Fenced(raw["instance"], raw["proxy_id"], number, raw.get("stand_down"))
-            for number, raw in enumerate(unfinished, 1)
-        ]
-        last, marked, came = len(entries), {}, dict.fromkeys(servers, len(entries))
-    else:
-        entries = [made(Fenced, raw) for raw in found]
-        said: Mapping[str, Any] = kept if kept is not None else {"last": 0, "marked": {}, "came": {}}
-        last, came = int(said["last"]), {str(server): int(number) for server, number in said["came"].items()}
-        marked = {str(server): made(Marked, one) for server, one in said["marked"].items()}
+def _fences(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the state that are about fences and in one document."""
     return {
-        "fenced": {entry.instance: entry for entry in entries},
-        "last_fence": last,
-        "marked": marked,
-        "came": came,
+        "last_fence": int(raw["last"]),
+        "marked": {str(server): made(Marked, one) for server, one in raw["marked"].items()},
+        "came": {str(server): int(number) for server, number in raw["came"].items()},
     }
 
 
@@ -336,13 +320,29 @@ def _differ(documents: dict[str, bytes | None], name: str, old: Mapping[Any, Any
             documents[name.format(key)] = _encode(asdict(value))
 
 
-def _offsets(offsets: Mapping[int, Noted]) -> dict[str, list[dict[str, Any]]]:
-    """The documents that hold them, by name."""
-    documents: dict[str, list[dict[str, Any]]] = {}
-    for number, noted in sorted(offsets.items()):
-        name = f"offsets/{number // OFFSETS_A_DOCUMENT:04d}"
-        documents.setdefault(name, []).append({"group": number, **asdict(noted)})
-    return documents
+def _differ_in_parts(
+    documents: dict[str, bytes | None],
+    name: str,
+    old: Mapping[int, One],
+    new: Mapping[int, One],
+    encode: Callable[[int, One], dict[str, Any]],
+) -> None:
+    """As :func:`_differ`, for what is kept by group, :data:`GROUPS_A_DOCUMENT` of them in one document."""
+    changed = {group for group in old.keys() | new.keys() if old.get(group) != new.get(group)}
+    parts: dict[int, list[dict[str, Any]]] = {group // GROUPS_A_DOCUMENT: [] for group in changed}
+    for group, value in sorted(new.items()):
+        if (part := parts.get(group // GROUPS_A_DOCUMENT)) is not None:
+            part.append(encode(group, value))
+    for number, part in parts.items():
+        documents[f"{name}/{number:04d}"] = _encode(part) if part else None
+
+
+def _group(number: int, group: Group) -> dict[str, Any]:
+    return group.to_wire()
+
+
+def _offset(number: int, noted: Noted) -> dict[str, Any]:
+    return {"group": number, **asdict(noted)}
 
 
 def _by_time(moved: Mapping[int, float]) -> dict[str, str]:

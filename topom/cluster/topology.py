@@ -26,7 +26,6 @@ from topom.errors import (
     InvalidGroup,
     InvalidNode,
     InvalidSlots,
-    MovesUnderWay,
     ServerInUse,
     ServerNotFound,
     SlotsInAction,
@@ -38,8 +37,6 @@ MAXIMUM_GROUP_ID = 9999
 DATACENTER = re.compile(r"[A-Za-z0-9._-]{0,64}")
 NODE = re.compile(r"[A-Za-z0-9._:-]{0,64}")
 """The host of an address can be the name of a node, also an IPv6 one."""
-
-_UNTOUCHED = (SlotState.PREPARING, SlotState.PREPARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,28 +332,6 @@ def unlock_all(table: SlotTable, epoch: int) -> SlotTable:
     """Every locked slot unlocked: for a topom that starts and does not know who acknowledged."""
     locked = [slot.id for slot in table.slots if slot.action is not None and slot.action.state == SlotState.PREPARED]
     return unlock(table, epoch, locked)
-
-
-def taken_over(table: SlotTable, epoch: int) -> SlotTable:
-    """A table of this version, from one whose actions have no epoch and no run ids. A slot of which no key has moved
-    begins anew.
-
-    Raises:
-        MovesUnderWay: some slots have keys on two servers, and it is not known which processes those servers were.
-    """
-    begun = [slot for slot in table.slots if slot.action and slot.action.state != SlotState.PENDING]
-    former = [slot for slot in begun if slot.action and not slot.action.epoch]
-    untouched = [slot for slot in former if slot.action and slot.action.course is Course.FORWARD]
-    untouched = [slot for slot in untouched if slot.action and slot.action.state in _UNTOUCHED]
-    arrived = [slot for slot in former if slot.action and slot.action.state is SlotState.FINISHED]
-    moving = sorted({slot.id for slot in former} - {slot.id for slot in [*untouched, *arrived]})
-    if moving:
-        raise MovesUnderWay(
-            f"slots {ranges.show(moving)} are on their way, as the version of topom before this one had them move: it "
-            "stored too little for this one to go on. Start that version again, wait for these slots, or cancel them "
-            "and wait for that, and then start this one"
-        )
-    return with_slots(table, epoch, [slot.begin_anew() for slot in untouched])
 
 
 def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[Slot]:

@@ -1,8 +1,8 @@
 """The lock of a group while another of its servers becomes its master, and which groups are being worked on now.
 
 **drained**, **one-owner**: a lock counts once every proxy that could send to the master has acknowledged it, or is
-fenced. The acknowledgement of a proxy that knows no locks of groups says nothing. The lock is stored together with the
-change that it is for, so that the next leader can end it (:mod:`topom.masters.endings`).
+fenced. The lock is stored together with the change that it is for, so that the next leader can end it
+(:mod:`topom.masters.endings`).
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -36,11 +36,11 @@ class GroupLocks:
         self._barrier = barrier
         self.on_step = on_step
         self.busy: set[int] = set()
-        """Groups that are getting another master just now: no other task ends their changes."""
+        """Groups that a task is giving another master just now: no other task ends their changes."""
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call this whenever a group is free to be gone on with."""
+        """Call this whenever another task may go on with a group."""
         self._listeners.append(listener)
 
     @contextmanager
@@ -76,19 +76,10 @@ class GroupLocks:
         log.info("group_locked", group=group_id, server=promotion.server, lost=lost, epoch=state.table.epoch)
         await self.observe("lock stored")
 
-    def require_known(self, or_lost: bool) -> None:
-        """Raises NotReady if there is a proxy whose acknowledgement of a lock says nothing."""
-        ignorant = self._barrier.without_group_locks(or_lost)
-        if ignorant:
-            raise NotReady(f"proxy {ignorant[0]} is of a version that knows no locks of groups; upgrade it first")
-
     def require_held(self, epoch: int, servers: Collection[str]) -> None:
-        """Raises BarrierFailed or NotReady if not every proxy has the lock of this epoch, although the barrier was
-        reached.
-        """
+        """Raises BarrierFailed if not every proxy has the lock of this epoch, although the barrier was reached."""
         if not self._barrier.passed(epoch, servers):
             raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
-        self.require_known(or_lost=True)
 
     async def observe(self, step: str) -> None:
         """Tell the observer that this step is done."""

@@ -64,7 +64,6 @@ class LockedGroups:
             await self._require(group, address, gone)
             run_id = (await self._replication.read(address)).run_id
             promotion = Promotion(address, earlier.former, run_id=run_id)
-            self._locks.require_known(or_lost=False)
             with self._locks.held_by_this(group_id):
                 epoch = await self._lock_again(group, earlier, promotion, gone)
                 return await self._switch(group, promotion, gone, epoch)
@@ -110,7 +109,7 @@ class LockedGroups:
         return epoch
 
     async def _switch(self, group: Group, promotion: Promotion, gone: list[str], epoch: int) -> SlotTable:
-        """Go from the lock at every proxy to the change's end, whichever that is."""
+        """Go from the lock at every proxy to the end of the change, whether it succeeds or not."""
         try:
             self._locks.require_held(epoch, _without(group, gone))
             await self._replication.make_master(promotion.server, promotion.run_id)

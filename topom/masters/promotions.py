@@ -116,7 +116,7 @@ class Promotions:
         self._locks.on_step = observer
 
     async def promote(self, group_id: int, address: str) -> SlotTable:
-        """Make a replica the master of its group; the table that then holds. A caller that is cancelled stops nothing.
+        """Make a replica the master of its group; gives the table that then holds. Cancelling the caller stops nothing.
 
         Raises:
             GroupNotFound, ServerNotFound: there is no such group, or no such server in it.
@@ -134,10 +134,10 @@ class Promotions:
         return await self._finished(work, f"promotion of {address}")
 
     async def force(self, group_id: int, address: str) -> SlotTable:
-        """Make a replica the master of a group whose master an operator knows to be gone; what only that one had is
+        """Make a replica the master of a group whose master an operator knows to be gone; what only the master had is
         lost.
 
-        Likewise for a group that stays locked because neither of the two servers of its change of masters answers: any
+        The group may also stay locked because neither of the two servers of its change of masters answers. Then any
         other of its servers may be named, and what only those two had is lost.
 
         Raises as :meth:`promote`; NotWhole: the server was never seen whole.
@@ -162,7 +162,7 @@ class Promotions:
     async def fail_over(
         self, group_id: int, choose: Choose, wait_for_lost_proxies: bool, stood_down: StoodDown | None = None
     ) -> SlotTable:
-        """Make a replica the master of a group whose master is lost; the table that then holds.
+        """Make a replica the master of a group whose master is lost; gives the table that then holds.
 
         **one-owner**: the replica becomes a master only after every proxy has acknowledged that it sends nothing to the
         former one. A lost proxy is fenced off the former master first, if ``wait_for_lost_proxies``, or has
@@ -182,7 +182,7 @@ class Promotions:
         )
 
     async def run(self) -> None:
-        """Go on with what a former leader has left, and tell servers to follow that do not yet, until cancelled."""
+        """Go on with what a former leader has left, and tell servers to follow, until cancelled."""
         try:
             await self.endings.run()
         finally:
@@ -202,7 +202,6 @@ class Promotions:
             return table
         # If this is refused, it is refused at once.
         topology.lock_group(table, self._ledger.state.version + 1, group_id)
-        self._locks.require_known(or_lost=False)
         await self._wait_until_near(group, address)
         await self._barrier.everyone_current(group.servers, self._barrier_seconds)
         async with self._barrier.locking(), self._left_alone(group_id):
@@ -228,7 +227,7 @@ class Promotions:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _switch(self, group_id: int, promotion: Promotion) -> SlotTable:
-        """Go from the lock to the change's end, whichever that is."""
+        """Go from the lock to the end of the change: the new master, or the former one if it is taken back."""
         table = self._ledger.table
         group = table.groups[group_id]
         deadline = asyncio.get_running_loop().time() + self._seconds
@@ -245,7 +244,7 @@ class Promotions:
             self._locks.require_held(table.epoch, group.servers)
             await self._replication.make_master(promotion.server, promotion.run_id)
         except Exception as error:
-            # Whatever it is, the group must not stay locked for it.
+            # The group must not stay locked for any error.
             await self._locks.observe("failed")
             return await self.endings.decide(group_id, promotion, str(error) or type(error).__name__)
         await self._locks.observe("replica is master")
@@ -277,7 +276,6 @@ class Promotions:
             raise NotReady(f"group {group_id} has no master")
         async with self._barrier.locking():
             promotion = await self._identified(await choose(), group.master)
-            self._locks.require_known(or_lost=False)
             with self._locks.held_by_this(group_id):
                 await self._locks.lock(group_id, promotion, lost=True)
                 servers = group.servers if wait_for_lost_proxies else group.replicas
@@ -334,7 +332,7 @@ class Promotions:
     def _forget(self, task: asyncio.Task[SlotTable]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller has it, unless the caller was cancelled and nothing waits for it
+            task.exception()  # the caller gets it, unless the caller was cancelled and nothing waits for it
 
 
 def _require_member(group: Group, address: str) -> None:

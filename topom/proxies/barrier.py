@@ -79,10 +79,6 @@ class Barrier:
         """Whether every member acknowledged ``epoch``, and every fenced one is cut off from ``servers``."""
         return not self._members.missing(epoch) and not self._unfenced(servers)
 
-    def without_group_locks(self, or_lost: bool) -> list[int]:
-        """Ids of proxies whose acknowledgement of a group's lock says nothing; also of lost ones, if ``or_lost``."""
-        return [member.record.id for member in self._members.without_group_locks() if or_lost or not member.lost]
-
     async def reach(self, epoch: int, servers: Collection[str], seconds: float, stop_at_refusal: bool) -> None:
         """Return once :meth:`passed` holds.
 

@@ -45,9 +45,6 @@ class Register(_Frame):
     draining: bool = False
     stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The allowance by which it stands down now (:mod:`topom.proxies.standdown`); None if it does not stand down."""
-    group_locks: bool = False
-    """Whether it holds requests for the slots of a locked group. Other proxies acknowledge such a table all the
-    same."""
     cluster: ClusterAddress | None = None
     """None if the proxy is not in cluster mode. Those in cluster mode are sent ``proxies``
     (:mod:`topom.proxies.proxylist`)."""

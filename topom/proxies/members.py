@@ -67,8 +67,6 @@ class Member:
         self.drains_itself = False
         """Whether the process has said that it drains. It never takes that back: what says otherwise is another
         process."""
-        self.group_locks = False
-        """Whether it holds requests for the slots of a locked group; known once it is met."""
         self.cluster: ClusterAddress | None = None
         """Where cluster clients connect; None if it is not in cluster mode."""
         self.parting = ("removed", "the proxy was removed")
@@ -193,7 +191,6 @@ class Members:
         member.link = link
         member.met = True
         member.drains_itself = frame.draining
-        member.group_locks = frame.group_locks
         member.cluster = frame.cluster
         self.heard(member)
         log.info("proxy_registered", proxy=member.record.id, address=frame.address, epoch=frame.epoch)
@@ -345,12 +342,6 @@ class Members:
     def missing(self, epoch: int) -> list[Member]:
         """Members that have not acknowledged ``epoch``, by id."""
         return [member for member in self.all() if member.acked < epoch]
-
-    def without_group_locks(self) -> list[Member]:
-        """Members that acknowledge the lock of a group but hold no requests for it, by id. Those not met yet are left
-        out.
-        """
-        return [member for member in self.all() if member.met and not member.group_locks]
 
     @contextmanager
     def waiting(self, epoch: int) -> Iterator[Wait]:

@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from slots.kinds import Kind
 from topom.errors import Unavailable
 
 
@@ -46,6 +47,12 @@ class StoreConflict(StoreError):
 
 class StoreDamaged(StoreError):
     """What the store holds cannot be read."""
+
+
+class StoreOfAnotherFormat(StoreError):
+    """Another version of topom has written the store, in a format that this one does not read."""
+
+    kind = Kind.OPERATOR
 
 
 STATE, SIZES = BOOKS = ("documents", "sizes")

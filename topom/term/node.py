@@ -132,7 +132,6 @@ class Node:
 
         Raises:
             ProductMismatch: the store belongs to another product.
-            MovesUnderWay: an earlier version has left slots on their way.
             StoreError: a store that is not shared cannot be used.
             StuckTerm: the tasks of a term do not end.
         """

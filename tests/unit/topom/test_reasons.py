@@ -159,4 +159,3 @@ def test_a_record_goes_to_the_store_and_comes_back() -> None:
     assert reason.to_document() == {"kind": "hours", "what": "outside the hours", "since": 12.5, "to_do": "set them"}
     assert Reason.from_document(reason.to_document()) == reason
     assert Reason.from_document({**reason.to_document(), "kind": "of a newer version"}).kind is Kind.OPERATOR
-    assert Reason.from_document("as it was stored before").what == "as it was stored before"

@@ -256,13 +256,10 @@ Answer = Callable[[SlotTable], bool | None]
 class FakeProxy:
     """A proxy that hears of tables at once and answers them as ``answer`` says."""
 
-    def __init__(
-        self, bench: "Bench", number: int, answer: Answer = lambda table: True, group_locks: bool = True
-    ) -> None:
+    def __init__(self, bench: "Bench", number: int, answer: Answer = lambda table: True) -> None:
         self._bench = bench
         self.instance = f"{number:032x}"
         self.answer = answer
-        self.group_locks = group_locks
         self.stands_down: float | None = None
         self.member: Member | None = None
         self.seen: list[SlotTable] = []
@@ -284,7 +281,6 @@ class FakeProxy:
             workers=2,
             version="0",
             epoch=0,
-            group_locks=self.group_locks,
             stands_down=self.stands_down,
             registered_before=self.member is not None,
         )

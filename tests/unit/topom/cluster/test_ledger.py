@@ -10,8 +10,8 @@ from slots.table import Action, Slot
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger, LostPlace, ProductMismatch
-from topom.errors import GroupExists, MovesUnderWay
-from topom.store import STATE, StoreError
+from topom.errors import GroupExists
+from topom.store import StoreError
 
 
 async def test_the_ledger_stores_before_it_tells() -> None:
@@ -111,33 +111,3 @@ async def test_a_start_unlocks() -> None:
     again = await Bench(store).start()
     assert again.ledger.table.slots[3].action == Action(SlotState.PREPARING, 1, epoch=2)
     assert again.ledger.table.epoch > bench.ledger.table.epoch
-
-
-async def test_a_start_begins_anew_or_refuses_what_an_earlier_version_had_under_way() -> None:
-    store = MemoryStore()
-    bench = await Bench(store).start()
-    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
-    await bench.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.PREPARED, 1))]))
-    again = await Bench(store).start()
-    assert again.ledger.table.slots[3].action == Action(SlotState.PENDING, 1)
-    await again.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.MIGRATING, 1))]))
-    stored = await store.book(STATE).read()
-    with pytest.raises(MovesUnderWay, match="slots 3 are on their way"):
-        await Bench(store).start()
-    assert await store.book(STATE).read() == stored, "the version before can go on"
-
-
-async def test_what_the_version_before_stored_of_the_way_that_keys_go_is_passed_over() -> None:
-    store = MemoryStore()
-    bench = await Bench(store).start()
-    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
-    migrating = Slot(3, 0, Action(SlotState.MIGRATING, 1, epoch=2, min_replicas=1))
-    await bench.edit(lambda table, epoch: table.changed(epoch, [migrating]))
-    [name] = [name for name in store.documents if name.startswith("slots/")]
-    text = store.documents[name].decode()
-    assert '"min_replicas":1' in text
-    store.documents[name] = text.replace('"min_replicas":1', '"carried":true').encode()
-    store.documents["migration"] = b'{"way": "carried", "keys_per_second": 7}'
-    again = await Bench(store).start()
-    assert again.ledger.table.slots[3].action == Action(SlotState.MIGRATING, 1, epoch=2)
-    assert again.actions.settings.keys_per_second == 7

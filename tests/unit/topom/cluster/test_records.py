@@ -1,4 +1,4 @@
-"""The state as documents: all of it, only what differs, and what other versions stored."""
+"""The state as documents: all of it, only what differs, and what a newer version stored."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slots.table import Group, Slot
+from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.cluster.states import FULL, whole
 from topom.cluster import records
 from topom.cluster.events import Event
@@ -18,7 +18,7 @@ from topom.cluster.state import (
     Promotion,
 )
 from topom.reasons import Kind, Reason
-from topom.store import Stored, StoreDamaged
+from topom.store import Stored, StoreDamaged, StoreOfAnotherFormat
 from topom.term import features
 from topom.term.settings import TopomSettings
 
@@ -28,11 +28,23 @@ def test_documents_hold_everything() -> None:
     assert records.decode(Stored(0, {})) is None
 
 
-def test_groups_stored_before_servers_had_datacenters() -> None:
-    groups = [{"id": 1, "servers": ["a:1", "b:1"]}, {"id": 2, "servers": []}]
-    state = records.decode(Stored(7, {**whole(FULL), "groups": json.dumps(groups).encode()}))
-    assert state is not None
-    assert state.table.groups == {1: Group(1, ("a:1", "b:1")), 2: Group(2)}
+def test_a_store_of_another_format_is_refused() -> None:
+    cluster = json.loads(whole(FULL)["cluster"])
+    for other in ({**cluster, "format": 2}, {name: value for name, value in cluster.items() if name != "format"}):
+        with pytest.raises(StoreOfAnotherFormat, match="reads format 1; start the version of topom that wrote it"):
+            records.decode(Stored(7, {**whole(FULL), "cluster": json.dumps(other).encode()}))
+
+
+def test_a_change_of_one_group_writes_few_groups() -> None:
+    groups = {number: Group(number, (f"a{number}:1", f"b{number}:1")) for number in range(1, 200)}
+    state = replace(FULL, table=SlotTable(7, FULL.table.slots, {**groups, **FULL.table.groups}))
+    new = replace(state, version=8, table=state.table.changed(8, groups=[Group(70, ("c:1",))], removed_groups=[199]))
+    documents = records.differences(state, new)
+    assert set(documents) == {"cluster", "groups/0001", "groups/0003"}
+    written = {name: value for name, value in documents.items() if value is not None}
+    assert records.decode(Stored(8, {**whole(state), **written})) == new
+    alone = replace(FULL, table=FULL.table.changed(8, groups=[Group(100)]))
+    assert records.differences(alone, replace(FULL, version=9))["groups/0001"] is None
 
 
 def of_a_newer_version(value: Any, key: str = "") -> Any:
@@ -102,7 +114,7 @@ def test_only_what_differs_is_written() -> None:
     assert records.decode(Stored(8, stored)) == new
 
 
-@pytest.mark.parametrize("name", ["cluster", "slots/0001", "groups", "migration"])
+@pytest.mark.parametrize("name", ["cluster", "slots/0001", "groups/0000", "migration"])
 def test_damage_is_said(name: str) -> None:
     documents = whole(FULL)
     with pytest.raises(StoreDamaged, match="backup"):
@@ -121,9 +133,4 @@ def test_skipped_slots_are_stored_with_their_reasons() -> None:
     assert found is not None
     assert found.skipped == {3: large, 4: large, 300: wanted}
     assert list(json.loads(stored.documents["skipped"])) == ["3-4", "300"], "one reason of thousands is stored once"
-    # When: a version before this one has stored it.
-    before = replace(stored, documents={**stored.documents, "skipped": b'{"3": "too large"}'})
-    found = records.decode(before)
-    assert found is not None
-    assert found.skipped == {3: Reason(Kind.OPERATOR, "too large")}
-    assert "skipped" not in whole(FULL), "a store from before there were skipped slots is read as it is"
+    assert "skipped" not in whole(FULL)

@@ -133,20 +133,6 @@ def test_by_action_another_master_at_either_end_is_another_action(
     assert at_rest.slots[2:] == table.slots[2:]
 
 
-def test_what_an_earlier_version_has_begun_begins_anew_or_is_refused(table: SlotTable) -> None:
-    """given actions without an epoch, then those that moved no key are pending, and others are not gone on with."""
-    earlier = moving(moving(moving(table, 0, SlotState.PREPARING), 1, SlotState.PREPARED), 2, SlotState.FINISHED)
-    taken = topology.taken_over(earlier, 99)
-    assert [slot.action for slot in taken.slots[:2]] == [Action(SlotState.PENDING, 2)] * 2
-    assert taken.slots[2:] == earlier.slots[2:], "what has arrived comes to rest"
-    own = begun(table, 20)
-    assert topology.taken_over(own, 99) is own
-    for state, course in ((SlotState.MIGRATING, Course.FORWARD), (SlotState.PREPARED, Course.BACK)):
-        on_its_way = table.changed(30, [Slot(3, 1, Action(state, 2, course))])
-        with pytest.raises(errors.MovesUnderWay, match=r"slots 3 .*Start that version again"):
-            topology.taken_over(on_its_way, 99)
-
-
 def test_server_added_and_removed(table: SlotTable) -> None:
     new = topology.add_server(table, 9, 3, "d:1")
     assert new.groups[3].master == "d:1"

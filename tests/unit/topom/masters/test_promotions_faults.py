@@ -202,37 +202,6 @@ async def test_who_waits_when_the_term_ends_has_a_typed_answer(case: Case, force
         await waiting
 
 
-async def test_no_group_is_locked_while_a_proxy_knows_no_locks(case: Case) -> None:
-    async with case.topom() as bench:
-        old = await FakeProxy(bench, 2, group_locks=False).register()
-        assert old.member is not None
-        epoch = bench.ledger.table.epoch
-        with pytest.raises(NotReady, match=f"proxy {old.member.record.id} is of a version.* upgrade it first"):
-            await case.promotions.promote(1, FIRST)
-        case.servers.all[MASTER].down = True
-        with pytest.raises(NotReady, match="upgrade it first"):
-            await case.promotions.force(1, FIRST)
-        assert bench.ledger.table.epoch == epoch
-        # One that is lost is fenced, and not in the way.
-        old.answer = lambda table: None
-        old.member.lost = True
-        assert (await case.promotions.force(1, FIRST)).groups[1].master == FIRST
-        assert bench.fencer.fenced[old.instance] >= {FIRST, SECOND}
-
-
-async def test_a_proxy_that_knows_no_locks_and_comes_late(case: Case) -> None:
-    async with case.topom() as bench:
-
-        async def join(step: str) -> None:
-            if step == "lock stored":
-                await FakeProxy(bench, 2, group_locks=False).register()
-
-        case.promotions.on_step = join
-        with pytest.raises(PromotionFailed, match="upgrade it first"):
-            await case.promotions.promote(1, FIRST)
-        assert case.servers.all[FIRST].follows == MASTER
-
-
 async def test_a_group_is_looked_at_again_when_its_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one group's master is replaced, an operator gives the next group another one."""
     replaced: list[int] = []
