@@ -1,7 +1,7 @@
 """Checks, before a slot is touched, whether its keys can go to the target.
 
-The servers' own figures come first, for they cost nothing. Then a key of our own is moved (:mod:`migrator.trial`). A
-failed check raises a :class:`~migrator.errors.MigrationError` that says what to do. Facts that the operator should
+The servers' own figures come first, because they cost nothing. Then a key of our own is moved (:mod:`migrator.trial`).
+A failed check raises a :class:`~migrator.errors.MigrationError` that says what to do. Facts that the operator should
 know, and that do not stop the move, are returned as notes.
 
 Eviction: a target that evicts deletes keys to make room for those that come. If the source never evicts
@@ -120,7 +120,8 @@ async def check(
 
 
 class Watch:
-    """Connections to both servers of a move. **run-id**: as long as they last, the servers are the processes they were.
+    """Connections to both servers of a move. **run-id**: as long as the connections last, both servers are the same
+    processes.
 
     Attributes:
         run_ids: of the source, empty where there is none, and of the target.
@@ -165,7 +166,7 @@ async def watch(
 
 
 def judge_target(target: Facts) -> None:
-    """Check that it can take keys at all. Raises :class:`NotMaster` and :class:`StillLoading`."""
+    """Check that the target can take keys at all. Raises :class:`NotMaster` and :class:`StillLoading`."""
     _require_master(target, "target")
     if target.loading:
         raise StillLoading(f"target {target.address} is still loading its data from disk", kind=Kind.BUSY)
@@ -175,7 +176,7 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
     """Notes on a move of ``share`` of the source's keys, by the figures of both servers.
 
     Raises:
-        NotApart, NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot succeed.
+        NotApart, NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: the move cannot succeed.
     """
     _require_two(source, target)
     judge_target(target)
@@ -191,7 +192,7 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
 
 
 def judge_replicas(target: Facts, needed: int) -> None:
-    """Check that so many replicas follow it. Raises :class:`ReplicasMissing`."""
+    """Check that so many replicas follow the target. Raises :class:`ReplicasMissing`."""
     if target.replicas_online < needed:
         raise ReplicasMissing(
             f"target {target.address} has {target.replicas_online} replicas online, and migration_min_replicas is "

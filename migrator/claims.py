@@ -3,8 +3,8 @@
 The scripts that move keys treat a claimed key as present at the source, even if it has expired there meanwhile
 (**absent-first**). Otherwise a client could create it again at the target, and the last step of the copy would replace
 the new key. A claim is a field of the hash :data:`slots.moving.STATE` at the source. It is given back in the same step
-that deletes the key there. A claim outlives the permit that it was made with (:mod:`slots.permits`), for copying takes
-long. When a call begins, it removes the claims of earlier calls.
+that deletes the key there. A claim outlives the permit that it was made with (:mod:`slots.permits`), because copying
+takes long. When a call begins, it removes the claims of earlier calls.
 """
 
 from __future__ import annotations

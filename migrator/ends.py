@@ -2,7 +2,7 @@
 
 A migrator that died, was paused or was cancelled may have left commands in a server's socket buffer. Steps that move
 keys do nothing once the permit was renewed (:mod:`slots.permits`). But a piece of a big key would be written into the
-copy that a later call makes. Closing a socket is no proof that the server has stopped reading. So the servers
+copy that a later call makes. Closing a socket does not prove that the server has stopped reading. So the servers
 themselves end such connections, by their names.
 """
 

@@ -133,7 +133,8 @@ class Refusal(StrEnum):
 
 _PASSWORD = "set the same password in the server and in the settings"
 
-# What an error reply begins with, why that is, what it means, and what to do about it. The first that fits counts.
+# For each kind of error reply: its beginning, the reason, what it means, and what to do about it. The first that fits
+# counts.
 _KINDS: tuple[tuple[str, Refusal, str, str], ...] = (
     ("OOM", Refusal.MEMORY, "it is at its maxmemory", "raise that or free memory"),
     ("READONLY", Refusal.READ_ONLY, "it is a read-only replica", "put the group's master first in its list of servers"),
@@ -160,7 +161,7 @@ _IN_SCRIPT = re.compile(r"(?:ERR Error running script \(call to \w+\): )?(?:@use
 
 
 def refusal_of(reply: str) -> tuple[Refusal, str, str]:
-    """What an error reply refuses for, a clause that says so, and one that says what to do."""
+    """Why a server refuses, by its error reply; a clause that says so, and a clause that says what to do."""
     in_script = _IN_SCRIPT.match(reply)
     own = reply[in_script.end() :] if in_script else reply
     for beginning, refusal, what, to_do in _KINDS:
@@ -181,7 +182,7 @@ class Refused(MigrationError):
     Attributes:
         address: ``host:port`` of the server.
         reply: its words, without the leading ``-``.
-        refusal: what it refuses for.
+        refusal: why the server refuses.
     """
 
     role = "server"

@@ -25,7 +25,7 @@ class Facts:
         dataset_bytes: memory that its keys take.
         maximum_bytes: its maxmemory; 0 is no limit.
         policy: its maxmemory-policy.
-        keys: how many keys each database holds that holds any.
+        keys: the number of keys of each database that is not empty.
         modules: the version of each loaded module, by name.
         replicas_online: how many replicas follow it and receive its stream (state ``online``).
     """

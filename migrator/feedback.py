@@ -9,8 +9,8 @@ computes no percentile from a few samples.
 Steps are factors of the speed, so a fast migration and a slow one settle in the same number of samples. The speed goes
 down much faster than up, so that several senders that share a bottleneck agree (D. Chiu and R. Jain, "Analysis of the
 increase and decrease algorithms for congestion avoidance", 1989). Two ideas come from TCP. A stall that many samples
-saw counts once, for nothing can be learned about a new speed before it is in force. And the climb is fast before the
-first sample over the goal, and again after a long time without one.
+saw counts once, because nothing can be learned about a new speed before it is in force. And the climb is fast before
+the first sample over the goal, and again after a long time without one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEP = 0.25
 """The step of the speed's logarithm for a sample over the goal: the speed falls to 0.78 of its value."""
 
 REACTION_SECONDS = 0.3
-"""Within this time the speed falls to half at most, for many samples see the same stall."""
+"""Within this time the speed falls to half at most, because many samples see the same stall."""
 
 FAST_CLIMB = 10.0
 """How many times faster the speed rises before the first sample over the goal; also the largest such factor."""
@@ -96,7 +96,7 @@ class Window:
     def percentile(self, now: float, least: int = 1) -> float | None:
         """The latency in seconds that 99 of 100 samples do not exceed; None if there are fewer than ``least`` samples.
 
-        With fewer than 200 samples it is the second longest, for a single one is chance.
+        With fewer than 200 samples it is the second longest, because a single one is chance.
         """
         while self._samples and self._samples[0][0] < now - self._seconds:
             self._samples.popleft()

@@ -90,7 +90,7 @@ class LatencyProbe:
     Args:
         address: ``host:port``.
         name: of the connection.
-        interval: the mean of seconds between two requests from now on; None to stop.
+        interval: gives the mean number of seconds between two requests from now on; None to stop.
         take: called with each sample.
     """
 

@@ -231,7 +231,7 @@ class _Run:
                 await self._move_page(database, [], busy)
         finally:
             upcoming.cancel()
-            # A task that is cancelled here, while an error is on its way, ends all the same.
+            # A task that is cancelled here, while an error is on its way, still ends.
             await asyncio.gather(upcoming, return_exceptions=True)
         return scanner.found
 

@@ -49,7 +49,7 @@ SMALLEST_BATCH = 0.25
 """Share of ``batch_milliseconds`` below which batches do not shrink."""
 
 LEAST_REST_SECONDS = 0.002
-"""Owed rests add up to this before they are taken, for event loops cannot wait for less exactly."""
+"""Owed rests add up to this before they are taken, because event loops cannot wait exactly for less."""
 
 MOST_WORK_SECONDS = 0.1
 """The most time between two batches that counts as work."""
@@ -241,7 +241,7 @@ class SteeredPace(Pace):
                 pass
             finally:
                 self._released_at = self._clock()
-                # Time that it waited too long is taken off the next rest.
+                # If a rest was longer than owed, the difference is taken off the next rest.
                 self._owed = max(-LEAST_REST_SECONDS, min(0.0, self._owed - (self._released_at - began)))
                 self._looking = False
 

@@ -18,7 +18,7 @@ The caller decides at the first key which keys may be deleted (:class:`Warrant`)
 group's data was given when it was last known to have no foreign keys. Data without that id came from somewhere else,
 and it is unknown what it is for.
 
-**bounded**: a script deletes at most :data:`SCRIPT_KEYS` keys, which takes less than a millisecond, for the server
+**bounded**: a script deletes at most :data:`SCRIPT_KEYS` keys, which takes less than a millisecond, because the server
 frees large ones in the background (not before Redis 4). The pace is that of moving keys.
 """
 
@@ -126,7 +126,7 @@ class Swept:
 
 
 class Warrant(Protocol):
-    """The caller's knowledge of which keys are foreign. It is asked again each time it matters, for slots go on
+    """The caller's knowledge of which keys are foreign. It is asked again each time it matters, because slots go on
     moving."""
 
     def foreign(self) -> bytes:

@@ -11,10 +11,10 @@ newest term in the hash :data:`slots.moving.LEADER`. Every connection of a migra
 
 A leader uses both servers of a move before it takes the move any step on. From then on its predecessor can do nothing
 there. The predecessor's earlier steps concerned a slot on its way, in the direction that is stored. Proxies need no
-term, for they follow the table's epoch.
+term, because they follow the table's epoch.
 
-The mark outlives the move, for a process may be paused for any time. A FLUSHALL sent to the server itself removes it.
-Then only the late process's own clock protects.
+The mark outlives the move, because a process may be paused for any time. A FLUSHALL sent to the server itself removes
+it. Then only the late process's own clock protects.
 """
 
 from __future__ import annotations

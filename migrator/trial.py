@@ -1,8 +1,8 @@
 """A trial: a key of our own goes from the source to the target, the same way as all others.
 
-Nothing else shows so surely whether the target can read the source's format, for a server reads no RDB version newer
-than its own. It also shows whether the target takes writes at all: it does not while it is full, read-only, unable to
-save to its disk, or short of replicas.
+Nothing else shows so surely whether the target can read the source's format, because a server reads no RDB version
+newer than its own. It also shows whether the target takes writes at all: it does not while it is full, read-only,
+unable to save to its disk, or short of replicas.
 
 The key is made and deleted within one script, so no client of the source sees it. At the target it is deleted at once.
 If that fails, it soon expires.

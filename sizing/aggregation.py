@@ -174,7 +174,7 @@ def histograms(keys: DataFrame, fraction: float) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    # By the number of binary digits, for a logarithm is not exact.
+    # By the number of binary digits, because a logarithm is not exact.
     exponent = f.length(f.bin(f.greatest(f.col("bytes"), f.lit(1)))) - 1
     sizes = keys.groupBy(exponent.alias("bucket")).agg(*_totals(fraction))
     by_size = sizes.select(

@@ -22,14 +22,14 @@ DUMP_SECONDS = 180.0
 """How long a JVM may take to write an archive; on an idle machine it takes 5 s."""
 _LONGEST_SCRIPT = 4096
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""An archive that does not fit is no reason for a message in a run's output."""
+"""An archive that does not fit must not put a message into a run's output."""
 
 
 def path(java_home: Path | None) -> Path:
     """The path of the archive for a Java and the installed Spark; it may not exist yet."""
     java = shutil.which("java", path=str(java_home / "bin") if java_home else None)
     real = Path(java or "java").resolve()
-    # The name has everything that a new version of either changes. The path of a script of ours is left out, for it
+    # The name has everything that a new version of either changes. The path of a script of ours is left out, because it
     # differs each time.
     size, changed = (real.stat().st_size, real.stat().st_mtime_ns) if real.exists() else (0, 0)
     which = real.read_text() if java_home is not None and size <= _LONGEST_SCRIPT else f"{real} {changed}"

@@ -28,7 +28,7 @@ class Batches:
             [pa.field(name, KINDS[COLUMNS[name].kind], nullable=nullable) for name, nullable in fields]
         )
         self._constants = constants
-        # For each column, the names that its values are places in. A batch may need more names than these.
+        # For each column, the list of names; a value is a place in this list. A batch may need more names than these.
         self._names = {column: list(names) for column, names in NAMES.items()}
         self._clear()
 
@@ -90,7 +90,7 @@ class Batches:
         array = pa.array(values, kind)
         if name == "ttl_ms":
             # -1: it never expires.
-            import pyarrow.compute as pc  # Imported here, for it takes a while to load.
+            import pyarrow.compute as pc  # Imported here, because it takes a while to load.
 
             return pc.if_else(pc.greater_equal(array, 0), array, pa.scalar(None, kind))
         return array

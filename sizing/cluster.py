@@ -139,7 +139,7 @@ def look_at(address: str, group_id: int | None, options: ReadOptions, access: Se
             raise ServerFailed(address, f"refuses INFO: {error.text}") from None
         try:
             own_keys = int(connection.call("EXISTS", *RESERVED_KEYS))
-        except CommandRefused:  # a node of a Redis Cluster has none, nor has one that is loading
+        except CommandRefused:  # a node of a Redis Cluster, which has none of ours, or a loading server
             own_keys = 0
     if info.get("loading", "0") != "0" or info.get("async_loading", "0") != "0":
         raise ServerFailed(address, "is loading its data; try again when it has")

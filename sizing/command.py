@@ -175,7 +175,7 @@ def _work(wishes: Wishes, master: str, options: dict[str, str], as_json: bool, w
 
 
 def _size(session: SparkSession, wishes: Wishes, said: Console, as_json: bool) -> Outcome:
-    # Only now, for these need PySpark and matplotlib to be there.
+    # Only now, because these need PySpark and matplotlib.
     from rich.console import Console
 
     from sizing import job, terminal

@@ -1,7 +1,7 @@
 """A connection to one server: commands in, replies out, every wait limited.
 
-It blocks, for an executor has nothing else to do meanwhile. It is thin, for hundreds of thousands of keys a second pass
-through it.
+It blocks, because an executor has nothing else to do meanwhile. It is thin, because hundreds of thousands of keys a
+second pass through it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _run(
         missing=failures,
     )
     results.folder.write(PICTURE, draw(found))
-    # Last, for it says that the others are whole.
+    # Last, because it says that the others are whole.
     kept = {**summary.to_json(found), "tables": wishes.of_tables}
     results.folder.write(SUMMARY, json.dumps(kept, indent=1).encode())
     shown(found)

@@ -1,8 +1,8 @@
 """Looks at keys: reads the wanted columns of all keys of one call, column by column.
 
 One script at the server does it all: it scans, and looks at the keys it finds. So a call costs one round trip, and the
-reply is one array for each column. Types and encodings come as numbers, for a reply of small integers is small and fast
-to read. For users who may not run scripts there are pipelines, which give the same and cost more.
+reply is one array for each column. Types and encodings come as numbers, because a reply of small integers is small and
+fast to read. For users who may not run scripts there are pipelines, which give the same and cost more.
 
 Only wanted columns are read. Nothing here counts as use of a key, except ``elements`` on servers before Redis 7.2 (HLEN
 and similar); so ``idle_s`` is read before it.
@@ -47,7 +47,7 @@ class Found:
         keys: names.
         columns: for each column, a value for each key, or None. For columns in :data:`NAMES` it is a place in that
             list.
-        more: for each column, names that follow the list in :data:`NAMES`.
+        more: for each column, further names, numbered on from the list in :data:`NAMES`.
     """
 
     cursor: int

@@ -31,7 +31,7 @@ class ScanRange:
 
 @dataclass(frozen=True, slots=True)
 class ScanPartition:
-    """The reading of one task. It contains no secret, for Spark sends it around.
+    """The reading of one task. It contains no secret, because Spark sends it around.
 
     Attributes:
         product, function, number_of_slots: as in :class:`sizing.cluster.Cluster`.

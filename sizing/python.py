@@ -23,7 +23,7 @@ def worker_python() -> str:
     home = Path(found.origin).parent if found is not None and found.origin else None
     named = os.environ.get("SPARK_HOME")
     if home is None or (named and Path(named).resolve() != home.resolve()):
-        # It is another Spark: its zip has the matching pyspark, and this environment may have another version.
+        # This is another Spark: its zip has the matching pyspark, and this environment may have another version.
         return sys.executable
     folder = Path(tempfile.mkdtemp(prefix="slotferry-python-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

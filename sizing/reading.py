@@ -151,7 +151,7 @@ class Reading:
         return sorted(failures, key=lambda failure: failure.place)
 
     def _read_place(self, units: Sequence[Unit], progress: Progress) -> Failure | None:
-        """Read the units of a place. The first failure ends it, for the others would fail as well."""
+        """Read the units of a place. The first failure ends it, because the others would fail as well."""
         for unit in units:
             if self._told_to_end.is_set():
                 return None

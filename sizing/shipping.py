@@ -13,7 +13,8 @@ from pathlib import Path
 
 PACKAGES = ("slots", "sizing")
 NAME = "slotferry-shipped"
-"""The archive's folder within an executor's folder. It is not ``slotferry``, for that is the name of our package."""
+"""The archive's folder within an executor's folder. It is not ``slotferry``, because that is the name of our
+package."""
 _SHIPPED = (".py", ".so", ".tsv", ".lua")
 
 

@@ -146,8 +146,8 @@ class SlotferryReader(DataSourceReader):
 
 
 class _PushFilters:
-    """Spark's pushFilters. In a session without push-down, Spark refuses a reader with a method of its own, which it
-    recognises by the method's function. With this one it goes on, and filters itself."""
+    """Spark's pushFilters. In a session without push-down, Spark refuses a reader that has its own method; it
+    recognises that by the method's function. With this function it goes on, and filters itself."""
 
     __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", len))
 
@@ -160,7 +160,7 @@ class _PushFilters:
 
 def _values(filter_: Any) -> frozenset[Any] | None:
     """The values that an equality or a list allows; None for any other filter."""
-    # Compared by name, for Spark 4.0 has no filters.
+    # Compared by name, because Spark 4.0 has no filters.
     kind = type(filter_).__name__
     if kind not in ("EqualTo", "In"):
         return None

@@ -36,7 +36,7 @@ def ask(url: str, seconds: float) -> Product:
     """The product of the topom at ``url``, as http://host:port. The token is the environment's.
 
     Raises:
-        TopomFailed: it cannot be reached, does not take the token, or is no topom.
+        TopomFailed: it cannot be reached, does not take the token, or is not a topom.
     """
     status = get(url, "/api/v1/status", seconds)
     try:

@@ -134,7 +134,7 @@ def _unit_of_file(
 
     from sizing.rdb.files import RdbPathError
 
-    # As a list, for a path alone may mean several, separated by commas.
+    # As a list, because a path alone may mean several, separated by commas.
     one = {"paths": json.dumps([file.uri])}
 
     def load() -> DataFrame:

@@ -20,7 +20,7 @@ PROBE_SECONDS = 2.0
 READ_SECONDS = 8.0
 """How long one of several topoms may take to answer a read, before another one is asked."""
 NOT_LEADING = "NotLeading"
-"""The API's name for: no leading topom can be reached from this one. Nothing was done."""
+"""The API's name for the refusal that no leading topom can be reached from this one. Nothing was done."""
 USER_HEADER = "X-Slotferry-User"
 """Tells topom who asks; it appears in events."""
 
@@ -60,8 +60,8 @@ class TopomAnswerInvalid(TopomError):
 class TopomCalls:
     """A topom, or several that share a store, and the token. An asynchronous context manager; else :meth:`close` it.
 
-    Of several addresses, the first is used whose topom says that it accepts changes. If that cannot be reached any
-    more, another one is used. A request that may have been carried out is never made twice.
+    Of several addresses, the first topom that says that it accepts changes is used. If that cannot be reached any more,
+    another one is used. A request that may have been carried out is never made twice.
 
     Attributes:
         url: the address in use.
@@ -110,7 +110,8 @@ class TopomCalls:
             return False
 
     async def _choose(self) -> None:
-        """Of several addresses, take the first whose topom is well; else one that answers at all, for its reason."""
+        """Of several addresses, take the first topom that is well. Else take one that answers at all, because it says a
+        reason."""
         if self._chosen:
             return
         answering = ""

@@ -108,7 +108,7 @@ async def demonstrate(wishes: Wishes) -> bool | None:
 
 
 async def _even_out(cluster: LocalCluster, topom: TopomClient, traffic: Traffic, wishes: Wishes) -> bool:
-    """Size all keys and rebalance by bytes; say whether the groups came out even and every key is unchanged."""
+    """Size all keys and rebalance by bytes; say whether the groups are even then and every key is unchanged."""
     results = wishes.series.with_suffix("") / "sizing"
     even = await size_and_even_out(cluster, topom, results)
     with Counting("comparing every key", wishes.keys) as counting:

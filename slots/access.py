@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The certificates for TLS with a server. All are names of files in PEM; "" for none.
+    """The certificates for TLS with a server. All are names of files in PEM; "" means none.
 
     Attributes:
         authorities: the certificate authorities that may vouch for a server; "": those that the system trusts.

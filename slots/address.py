@@ -2,8 +2,8 @@
 
 Every address that comes from outside is read by this module. A host is an IP address, or a name of ASCII letters,
 digits, hyphens and underscores with dots between them, as DNS has them. So two addresses that look the same are the
-same. There can be no mark that turns the direction of writing, no letter of another script, and no byte that a C
-library takes for the end.
+same. An address cannot contain a mark that turns the direction of writing, a letter of another script, or a byte that a
+C library takes for the end.
 """
 
 import ipaddress

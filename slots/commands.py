@@ -37,7 +37,7 @@ class Route(StrEnum):
     BLOCKING = "blocking"
     """Waits at the owner of its keys, on a connection of the session's own."""
     REFUSED = "refused"
-    """Refused, for it means something at one server only. ``reason`` says what to do instead, or is Redis's whole
+    """Refused, because it means something at one server only. ``reason`` says what to do instead, or is Redis's whole
     error."""
 
 
@@ -68,8 +68,8 @@ class Command:
     ``container`` is set for a command that has subcommands: look at those first, as :func:`find` does. ``learned`` rows
     come from a server (:mod:`slots.learned`). ``at_source`` says that the command may run at the source of a moving
     slot while its keys are there (**absent-first**). Such a command looks at nothing but its named keys, changes no
-    stored data, waits for nothing, and runs no code of a client. ``keeps`` says of a writing command that it never
-    removes one of its keys, neither at once nor with the last element.
+    stored data, waits for nothing, and runs no code of a client. ``keeps`` says that a writing command never removes
+    one of its keys, neither at once nor with the last element.
     """
 
     name: str

@@ -10,8 +10,8 @@ mark. Every connection sets its name, then looks for the mark, and only then sen
 before the fence is found by its name and ended. A connection made after the fence sees the mark. The mark has two
 parts:
 
-- a user named :func:`fence_user`. It is off and has no rights; it only has to exist. Clients cannot remove it. But a
-  server that restarts without an ``aclfile`` forgets it, and some servers have no ACL;
+- a user named :func:`fence_user`. The user is off and has no rights; it only has to exist. Clients cannot remove it.
+  But a server that restarts without an ``aclfile`` forgets it, and some servers have no ACL;
 - a field of the hash :data:`FENCED`. It comes back with the server's data and is replicated. Clients of proxies can
   remove it by a script alone. A FLUSHALL sent to the server itself also removes it.
 """
@@ -70,7 +70,7 @@ def fence_user(instance: str) -> str:
 
 
 def run_id_in(info: bytes) -> str:
-    """The run id that INFO names, which each process of a server has of its own; "" if INFO names none."""
+    """The run id that INFO names; "" if INFO names none. Each process of a server has its own."""
     _, found, rest = info.partition(b"run_id:")
     return rest.partition(b"\r")[0].decode(errors="replace").strip() if found else ""
 
@@ -131,8 +131,7 @@ async def fence(client: "Redis", instances: Collection[str]) -> str:
 
 
 async def fenced_among(client: "Redis", instances: Collection[str]) -> set[str]:
-    """Those of these proxies that the server of ``client`` has a mark of the fence for. Errors are those of
-    ``client``."""
+    """Those of these proxies whose fence has a mark at the server of ``client``. Errors are those of ``client``."""
     found: set[str] = set()
     for some in _batches(instances):
         together = client.pipeline(transaction=False)
@@ -185,7 +184,7 @@ def _batches(instances: Collection[str]) -> Iterator[list[str]]:
 
 
 # At maxmemory the first write of a script has to be one that the server lets through. After it a script may write
-# anything. The oldest marks of a whole batch go at once. To look for them at each mark took longer than topom waits, at
+# anything. The oldest marks of a whole batch go at once. A look for them at each mark took longer than topom waits, at
 # a server with many marks.
 _MARK = (
     BY_EFFECTS

@@ -1,6 +1,6 @@
-"""Finds misspelt environment variables: those that look like a setting and name none.
+"""Finds misspelt environment variables: they look like a setting but name none.
 
-A process that ignored them would run without them: a proxy without the password that it was given lets everybody in.
+A process that ignored them would run without these settings. A proxy that misses its password would let everybody in.
 """
 
 import difflib
@@ -51,5 +51,5 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
 
 
 def _is_service(name: str, value: str) -> bool:
-    """Whether Kubernetes set this variable to say where a service is, whose name is like ours."""
+    """Whether Kubernetes set this variable to say where a service with a name like ours is."""
     return bool(_SERVICE.search(name)) or (name.endswith("_PORT") and bool(_SERVICE_URL.match(value)))

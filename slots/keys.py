@@ -13,7 +13,7 @@ A rule is one or more parts joined by ``+``, whose keys follow each other:
     what they allow and in the errors they give.
 ``store:P``
     The argument after each STORE and STOREDIST, from P on. There may be none. (Redis uses the last of them; the
-    others are taken for keys all the same, as Redis Cluster does.)
+    others are still taken for keys, as in Redis Cluster.)
 ``streams``
     The first half of what follows STREAMS, among the options of XREAD and XREADGROUP.
 ``sort``, ``sort_ro``
@@ -122,7 +122,7 @@ def _store(position: int) -> Finder:
 
 
 def _streams(argv: Sequence[bytes]) -> list[int]:
-    # Each option is stepped over by itself, for a group, a consumer or a key may be called STREAMS.
+    # Each option is stepped over by itself, because a group, a consumer or a key may be called STREAMS.
     arguments_of = {b"BLOCK": 1, b"COUNT": 1, b"GROUP": 2, b"NOACK": 0}
     index = 1
     while index < len(argv):
@@ -168,7 +168,7 @@ def _sort(writes: bool) -> Finder:
 
 def _behind(word: bytes, start: int, argv: Sequence[bytes]) -> list[int]:
     """The places behind a keyword, looked for from ``start`` on; backwards from the end where that is negative."""
-    # The last argument is no keyword: there is nothing behind it.
+    # The last argument is not a keyword, because nothing follows it.
     places = range(start, len(argv) - 1) if start > 0 else range(len(argv) + start, 1, -1)
     return [place + 1 for place in places if 0 < place < len(argv) and argv[place].upper() == word]
 

@@ -36,10 +36,10 @@ class Kind(StrEnum):
 
 
 class Explained(Exception):
-    """An error that says for whom it is: its text is ``what``, and after a semicolon ``to_do`` if there is any.
+    """An error that explains itself: its text is ``what``, followed by a semicolon and ``to_do`` if there is any.
 
     Attributes:
-        kind: of the class, unless one is given.
+        kind: the kind of the class, unless one is given.
         what: what happened, or is so: one sentence, without a full stop.
         to_do: what an operator can do about it; empty if it passes by itself, or ``what`` says it.
     """

@@ -12,7 +12,7 @@ The scripts check the run id (**run-id**) only where an argument says so. For a 
 rest, and a connection never outlives the server process that it leads to.
 
 A server at its maxmemory refuses a script's first write if that may take memory. It lets a script go on that has
-already written. So scripts at a source begin with a write that is allowed, for keys have to leave a full source.
+already written. So scripts at a source begin with a write that is allowed, because keys have to leave a full source.
 Scripts that place keys do not begin so.
 """
 
@@ -115,7 +115,7 @@ end
 key.
 
 An element takes more than a byte, so the elements of a key of few bytes are not counted. The bytes are estimated from
-five elements. If there are not many more than five, all are looked at, for one may be larger than all the others. A
+five elements. If there are not many more than five, all are looked at, because one may be larger than all the others. A
 server older than Redis 4 cannot tell the bytes; there they are guessed from some of the elements.
 """
 
@@ -308,7 +308,7 @@ target has must not be here as well.
 KINDS = {WANTED: "list"}
 """The types of those :data:`RESERVED_KEYS` that are not hashes."""
 ASIDE = RESERVED + b"aside:"
-"""The prefix of the names under which foreign keys are kept that were in the place of ours."""
+"""The prefix of names for keys of others that stood in the place of ours: they are kept under these names."""
 _PUT_ASIDE = (
     SELECT
     + """

@@ -48,8 +48,8 @@ class Probing:
         access: how to log in at the servers.
         seconds: between two questions to a server.
         limit_seconds: how long an answer may take.
-        seen: called with a server's address and run id, at each answer of a process whose run id is known.
-        question: what a process is asked whose run id is known. The answer is kept if it is INFO.
+        seen: called at each answer of a process with a known run id, with the server's address and the run id.
+        question: what a process with a known run id is asked. The answer is kept if the question is INFO.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Probing:
         for server in new:
             self._links[server] = _Link(server, self._access, self._limit, self._seen, self._question, now)
         if new:
-            # Who is asked for the first time is asked at once; where many are, one after the other.
+            # A new server is asked at once; many new servers are asked one after the other.
             self._due = [(at, server) for at, server in self._due if server in self._links and server not in new]
             self._due += [(now + place / FIRST_A_SECOND, server) for place, server in enumerate(new)]
             heapq.heapify(self._due)
@@ -92,12 +92,12 @@ class Probing:
             self._asking = asyncio.create_task(self._ask_in_turn(), name="probing")
 
     def silent(self, seconds: float, unanswered_seconds: float) -> tuple[dict[str, float], list[str]]:
-        """The servers that are not well: seconds since the latest answer of those that have been silent, and a list of
-        those that have never answered.
+        """The servers that are not well: by silent server, the seconds since its latest answer; and a list of the
+        servers that have never answered.
 
         Args:
-            seconds: for which a server has been silent that counts as such.
-            unanswered_seconds: the same for one that has never answered, since it was first asked.
+            seconds: a server counts as silent after this time without an answer.
+            unanswered_seconds: the same for a server that has never answered, counted from the first question to it.
         """
         now = asyncio.get_running_loop().time()
         # The event loop may come here first after this process was stopped.
@@ -112,7 +112,7 @@ class Probing:
         return silent, unanswered
 
     def said(self, server: str, seconds: float) -> bytes | None:
-        """What a server has answered to a question that is no older than so many seconds; None if nothing."""
+        """A server's answer to a question that was asked at most so many seconds ago; None if there is none."""
         link = self._links.get(server)
         if link is None or link.said is None:
             return None
@@ -158,7 +158,7 @@ class _Link:
         """When it answered last, or was first asked, by the event loop's clock."""
         self.answered = False
         self.said: tuple[float, bytes] | None = None
-        """When it was asked what it has answered last, and what that was."""
+        """When the question was asked that it has answered last, and the answer."""
         self.question = question
         self._server = server
         self._access = access
@@ -168,7 +168,7 @@ class _Link:
         self._connecting: asyncio.Task[None] | None = None
         self._asked_at = -math.inf
         self._owes_since = math.inf
-        """When the first question was asked since the latest answer; infinity if none was."""
+        """When the first question after the latest answer was asked; infinity if none was."""
 
     def silence(self, now: float, seconds: float) -> float:
         """Seconds since its latest answer, or since it was first asked; 0 if nothing was asked since.
@@ -195,7 +195,7 @@ class _Link:
             self._stream.question()
 
     def held_up(self, seconds: float, now: float) -> None:
-        """This process was stopped for so long until ``now``."""
+        """This process was stopped for ``seconds`` until ``now``."""
         self.heard = min(now, self.heard + seconds)
         if self._owes_since < math.inf:
             self._owes_since = min(now, self._owes_since + seconds)
@@ -210,10 +210,10 @@ class _Link:
         self._connecting = self._stream = None
 
     def answers(self, run_id: str, said: bytes | None) -> None:
-        """It has answered all that it was asked. ``run_id``: of its process; empty if it did not say it."""
+        """The server has answered every question. ``run_id``: of its process; empty if it did not say it."""
         now = asyncio.get_running_loop().time()
         if now - self._asked_at > self._limit:
-            # It may have lain here while this process was stopped, and the server may have ended since.
+            # The answer may have lain here while this process was stopped, and the server may have ended since.
             return
         self.said = (self._asked_at, said) if said is not None else None
         self.heard = now
@@ -223,7 +223,7 @@ class _Link:
             self._seen(self._server, run_id)
 
     def lost(self, stream: "_Stream") -> None:
-        """A connection is no more."""
+        """A connection has ended."""
         if self._stream is stream:
             self._stream = self.said = None
 
@@ -284,7 +284,7 @@ class _Stream(asyncio.Protocol):
             while (reply := self._reader.gets()) is not False:
                 self._take(reply)
         except (*FAILURES, hiredis.ProtocolError):
-            # Whatever says something else is no Redis server that could be used.
+            # A process that says something else is not a Redis server that could be used.
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -294,7 +294,7 @@ class _Stream(asyncio.Protocol):
         assert self._transport is not None
         self.owed.append(command[0])
         with suppress(RuntimeError):
-            # Its types say that a command is one word.
+            # The function's type hints say that a command is one word.
             self._transport.write(hiredis.pack_command(cast(Any, command)))
 
     def _take(self, reply: object) -> None:

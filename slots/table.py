@@ -70,7 +70,7 @@ class Action:
 
     @property
     def beginning(self) -> Beginning:
-        """The facts that tell whose copy of a key counts when both servers have one."""
+        """The facts that decide which copy of a key counts when both servers have one."""
         return Beginning(self.source_run_id, self.target_run_id, self.course is Course.BACK)
 
 
@@ -411,7 +411,8 @@ class SlotTable:
                 raise TableError(f"slot {slot.id} is not within 0-{len(new_slots) - 1}")
             new_slots[slot.id] = slot
         gone, come = {*removed_groups}, {group.id: group for group in groups}
-        # Whoever looks whether groups have changed compares no two of them where they have not.
+        # If no group has changed, the new table shares the mapping: a look for changes then need not compare any
+        # groups.
         new_groups = self.groups
         if gone or come:
             new_groups = {number: group for number, group in {**self.groups, **come}.items() if number not in gone}

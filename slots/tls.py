@@ -26,7 +26,7 @@ class TlsError(Exception):
 
 
 class _PoliteSocket(ssl.SSLSocket):
-    """Ends the TLS stream properly, so that clients do not take it for cut off."""
+    """Ends the TLS stream properly, so that it does not look cut off to clients."""
 
     def close(self) -> None:
         # There is no wait for the client's own end, and a failure to send does not matter.

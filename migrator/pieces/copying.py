@@ -99,7 +99,7 @@ async def copy(
     Args:
         source, target: with the key's database selected. Nobody else may use these connections meanwhile.
         temporary: name of the copy; a key that the target has there is replaced.
-        cutter: how large pieces are; keep it from key to key, for it learns.
+        cutter: how large pieces are; keep it from key to key, because it learns.
         pace: counts the bytes. It may be paused; the unfinished copy is kept meanwhile.
 
     Raises:

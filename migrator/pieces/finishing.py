@@ -1,9 +1,9 @@
 """Makes a whole copy the key, in one atomic step at the target.
 
 This is the key's *place* (docs/moving-keys.md), and it needs the permit that holds. It checks once more that the copy
-is there and whole, for the copy may have expired or been evicted since. A key that the target has under the same name
-is stale, unless the target's copy counts for more (:mod:`slots.beginning`). The stale key is removed first, by UNLINK,
-for RENAME would free it on the spot.
+is there and whole, because the copy may have expired or been evicted since. A key that the target has under the same
+name is stale, unless the target's copy counts for more (:mod:`slots.beginning`). The stale key is removed first, by
+UNLINK, because RENAME would free it on the spot.
 """
 
 from __future__ import annotations

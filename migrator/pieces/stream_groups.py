@@ -111,8 +111,8 @@ async def read_pending(
 async def _pages(key: Key, groups: list[Group], start: StreamId, end: StreamId | None, each: int) -> list[list[Claim]]:
     """A page of pending entries of each group.
 
-    The server says how long ago each was delivered, but not by which time. So the clock is read before and after. If
-    both show the same millisecond, it also held in between.
+    The server says how long ago each entry was delivered, but not which time its clock shows then. So the clock is read
+    before and after. If both show the same millisecond, it also held in between.
     """
     bounds = (write_id(start), "+" if end is None else write_id(end), each)
     commands: list[tuple[str | bytes | int, ...]] = [("TIME",)]

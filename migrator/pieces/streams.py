@@ -5,8 +5,8 @@ pending only while the entry exists. So a pending entry that was deleted is adde
 Before the first entry it is removed by XTRIM, which leaves no trace, elsewhere by XDEL. The final XSETID corrects the
 counters of XDEL, like all others.
 
-One value starts again, for no command sets it: when a consumer was last seen. Delivery times are those of the source's
-clock, to the millisecond.
+One value starts again, because no command sets it: when a consumer was last seen. Delivery times are those of the
+source's clock, to the millisecond.
 """
 
 from __future__ import annotations

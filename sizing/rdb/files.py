@@ -44,7 +44,7 @@ class RdbPathError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RdbFile:
-    """One file: ``shown`` is its name for users, without credentials; ``uri`` opens it."""
+    """One file. ``shown`` is its name for users, without credentials; ``uri`` opens it."""
 
     shown: str
     uri: str
@@ -199,7 +199,7 @@ def _system(uri: str) -> tuple[FileSystem, str]:
 
 
 def _reached(uri: str, recursive: bool) -> list[RdbFile]:
-    """The result of :func:`_remote`. Raises OSError even where pyarrow has another error, as for ``abfs``."""
+    """The result of :func:`_remote`. Raises OSError even where pyarrow raises another error, as for ``abfs``."""
     try:
         return list(_remote(uri, recursive))
     except OSError:

@@ -1,9 +1,9 @@
 """Reads RDB files without Spark: every key of one file, from its first byte to its last, in bounded memory.
 
-The parser is our own. The Python registry has two others. ``rdbtools`` (0.1.15, of 2020) knows no listpack, so nothing
-since Redis 7.0. ``rdb-py`` (a binding of a Rust crate) knows Redis up to 8.6, but no Valkey 9. It skips streams and
-modules, and gives values. This module needs other facts: how many bytes a key takes in the file, how the server keeps
-it, how large it is without building it, and at which offset a fault is.
+The parser is our own. The Python registry has two others. ``rdbtools`` (0.1.15, of 2020) does not know listpacks, so it
+reads no files of Redis 7.0 and newer. ``rdb-py`` (a binding of a Rust crate) knows Redis up to 8.6, but no Valkey 9. It
+skips streams and modules, and gives values. This module needs other facts: how many bytes a key takes in the file, how
+the server keeps it, how large it is without building it, and at which offset a fault is.
 
 It reads RDB versions 1 to 14 and those of Valkey from 80 on, with the types that :mod:`sizing.rdb.values` names. A file
 of a newer version is read if it has nothing new. A snapshot at the head of an append-only file is read, but not the
@@ -70,7 +70,7 @@ def read_keys(
     Raises:
         RdbError: after the keys before the fault, which stand; with the file and the offset.
         OSError: when the file cannot be opened.
-        ValueError: for an unknown slot function or allocator, or a number of slots that is none.
+        ValueError: for an unknown slot function or allocator, or an invalid number of slots.
     """
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size

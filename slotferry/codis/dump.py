@@ -22,7 +22,7 @@ SLOT_STATES = frozenset({"", "pending", "preparing", "prepared", "migrating", "f
 
 
 class DumpInvalid(ValueError):
-    """The file is no dump of Codis 3. The message says why, and what to do."""
+    """The file is not a dump of Codis 3. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 def ask(topom: str, token: str, call: Callable[[TopomClient], Awaitable[Result]]) -> Result:
-    """What a verb gets of the topom that its options name; what topom refuses ends the verb (:func:`output.run`)."""
+    """The answer of the topom that a verb's options name. If topom refuses, the verb ends (:func:`output.run`)."""
 
     async def work() -> Result:
         async with TopomClient(topom, token) as client:

@@ -7,10 +7,10 @@ proxy that lets it in. **A client error** is
 - another number than the next one: an increment that ran though it was not answered, ran twice, or was lost;
 - no proxy that lets it in, or no answer, for as long as tests wait.
 
-A connection that the proxy ends is no client error, even with a request under way, *if that request has not run*. The
-client then connects to any proxy and sends the request again. A client library does so by itself, if it retries after
-a lost connection. Some of these clients are redis-py with three retries; any exception of theirs is a client error,
-too.
+A connection that the proxy ends is not a client error, even with a request under way, *if that request has not run*.
+The client then connects to any proxy and sends the request again. A client library does so by itself, if it retries
+after a lost connection. Some of these clients are redis-py with three retries; any exception of theirs is a client
+error, too.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ SLOTS = 1024
 OLD = next(key for key in (f"old:{n}" for n in range(9999)) if 342 <= slot("crc32", key.encode(), SLOTS) < 683)
 """A key of group 2."""
 CONNECTIONS = 24
-"""To a proxy: so many that each of its workers has some."""
+"""Connections to a proxy: so many that each of its workers has some."""
 FIRST, SECOND, THIRD, FOURTH = "rack-1", "rack-2", "rack-3", "rack-4"
 """Nodes."""
 
@@ -31,7 +31,8 @@ async def all_is_well(cluster: WholeCluster) -> None:
 
 
 async def every_worker_reaches_every_group(cluster: WholeCluster) -> None:
-    """Also where a server was killed by the feature before: a worker tries to connect again now and then only."""
+    """That may take a while if the feature before killed a server: a worker tries to connect again only now and
+    then."""
     names = [f"well:{number}" for number in range(64)]
 
     async def ask_all() -> bool:
@@ -108,7 +109,8 @@ async def the_sentinels_watch_every_group(cluster: WholeCluster) -> None:
 
 
 async def topoms_are_to_decide_who_is_master(cluster: WholeCluster) -> None:
-    """No longer the Sentinels: they are removed, and ``ha = "topom"`` is among topoms' settings at the next start."""
+    """The Sentinels no longer decide: they are removed, and topoms have the setting ``ha = "topom"`` at the next
+    start."""
     for sentinel in (await cluster.api.sentinels())["sentinels"]:
         await cluster.api.remove_sentinel(sentinel["address"])
     for topom in cluster.topoms:
@@ -117,7 +119,7 @@ async def topoms_are_to_decide_who_is_master(cluster: WholeCluster) -> None:
 
 
 async def topoms_decide_who_is_master(cluster: WholeCluster) -> None:
-    """They have been started again with that, and a majority of views of every server is there."""
+    """They have been started again with that setting, and a majority of views of every server is there."""
     if (await cluster.api.sentinels())["ha"] != "topom":
         await topoms_are_to_decide_who_is_master(cluster)
         for number in await when.topoms_in_turn(cluster):
@@ -145,7 +147,8 @@ async def an_empty_server(cluster: WholeCluster) -> str:
 
 
 async def a_server_with_old_data(cluster: WholeCluster) -> str:
-    """One that is in no group, and has another value of :data:`OLD` and a key that is gone since; its address."""
+    """One that is in no group, with another value of :data:`OLD` and a key that the cluster does not have; its
+    address."""
     address = await an_empty_server(cluster)
     async with plain_client(address) as client:
         await client.mset({OLD: "old", "gone": "old"})

@@ -35,7 +35,7 @@ async def cluster(whole_cluster: WholeCluster) -> AsyncIterator[WholeCluster]:
 
 
 async def test_a_master_that_is_killed_is_replaced_by_its_replica(cluster: WholeCluster) -> None:
-    """The Sentinels choose, and the proxies follow; slots that were on their way from that master arrive."""
+    """The Sentinels choose, and the proxies follow. Slots that were on their way from that master arrive."""
     await given.every_master_has_its_replica(cluster)
     await given.the_sentinels_watch_every_group(cluster)
     move = await given.slots_on_their_way(cluster)
@@ -152,7 +152,7 @@ async def test_the_leader_is_paused_while_slots_are(cluster: WholeCluster, state
 
 
 async def test_half_of_the_servers_are_gone(cluster: WholeCluster) -> None:
-    """topom does nothing about it by itself, and the rest is served, until they are back or the operator says so."""
+    """topom does nothing about it by itself until they are back or the operator says so. The rest is served."""
     await given.topoms_decide_who_is_master(cluster)
     await given.every_master_has_its_replica(cluster)
     servers = await cluster.members()
@@ -199,7 +199,7 @@ async def test_half_of_the_servers_are_gone(cluster: WholeCluster) -> None:
 
 
 async def test_a_paused_topom_replaces_no_master_until_it_is_resumed(cluster: WholeCluster) -> None:
-    """Whichever topom leads: hands off means hands off, and other groups are served."""
+    """That holds whichever topom leads: hands off means hands off, and other groups are served."""
     await given.topoms_decide_who_is_master(cluster)
     await given.every_master_has_its_replica(cluster)
     await given.what_masters_have_is_at_their_replicas(cluster)
@@ -324,7 +324,8 @@ async def test_a_master_leaves_though_the_leader_hangs(cluster: WholeCluster) ->
 async def test_a_node_leaves_while_topoms_die_and_hang(cluster: WholeCluster) -> None:
     """Its masters hand over, and servers of the pool take the places of all that were there.
 
-    One leader is killed before any of them has gone, the next one while a server joins, and the third one hangs then.
+    One leader is killed before any of the servers has gone, the next one while a server joins; then the third one
+    hangs.
     """
     await given.topoms_decide_who_is_master(cluster)
     await given.every_master_has_its_replica(cluster)
@@ -354,7 +355,8 @@ async def test_a_node_leaves_while_topoms_die_and_hang(cluster: WholeCluster) ->
 
 
 async def test_a_node_leaves_where_placement_is_by_itself(cluster: WholeCluster) -> None:
-    """It makes the copies elsewhere, the drain has what was there leave; neither undoes the other, and both rest."""
+    """Placement makes the copies elsewhere, and the drain makes the old servers leave. Neither undoes the other, and
+    both come to rest."""
     await given.topoms_decide_who_is_master(cluster)
     await given.every_master_has_its_replica(cluster)
     await given.servers_are_on_two_nodes(cluster, given.SECOND, given.THIRD)

@@ -24,7 +24,7 @@ async def clients_go_on_without_an_error(clients: Clients) -> None:
 
 
 async def its_clients_go_on(counting: Counting) -> None:
-    """Every one of them has another answer that is no error."""
+    """Every one of them has another answer that is not an error."""
     await counting.progress()
 
 
@@ -143,7 +143,7 @@ def _whole(follower: dict[str, Any]) -> bool:
 
 
 async def errors_name_the_master(counting: Counting, address: str) -> None:
-    """Every client with an error was told which server it was."""
+    """Every error that a client got names the server."""
     assert all(address in error for error in counting.errors), counting.errors[:5]
 
 
@@ -155,12 +155,12 @@ async def protection_is_on(cluster: WholeCluster) -> None:
 
 
 async def protection_is_over(cluster: WholeCluster) -> None:
-    """Nobody is lost any more."""
+    """No member is lost any more."""
     await eventually(cluster.api.protection, lambda said: (said["active"], said["lost"]) == (False, 0), "nobody lost")
 
 
 async def topom_says_why_the_master_is_not_replaced(cluster: WholeCluster, group: int) -> None:
-    """It has looked, found the failed master, and left it as it is."""
+    """topom has looked, found the failed master, and left it as it is."""
 
     async def reason() -> str:
         return next(str(found["reason"]) for found in await cluster.api.groups() if found["id"] == group)
@@ -241,7 +241,7 @@ async def leaving(cluster: WholeCluster) -> list[str]:
 
 
 async def nobody_leaves_any_more(cluster: WholeCluster) -> None:
-    """All who were on the list are gone."""
+    """Everything that was on the list is gone."""
     await eventually(lambda: leaving(cluster), lambda found: not found, "the list of those leaving to be empty")
 
 
@@ -251,7 +251,7 @@ async def the_servers_are(cluster: WholeCluster, group: int, *addresses: str) ->
 
 
 async def it_is_read_from(cluster: WholeCluster, address: str) -> None:
-    """By clients that take replicas."""
+    """It is read from by clients that read from replicas."""
 
     async def gets() -> int:
         async with plain_client(address) as client:
@@ -278,7 +278,7 @@ async def it_has_what_its_master_has(cluster: WholeCluster, group: int, address:
 
 
 async def the_group_is_gone(cluster: WholeCluster, group: int) -> None:
-    """And nothing is left at its server."""
+    """The group is gone, and nothing is left at its server."""
     await nobody_leaves_any_more(cluster)
     assert group not in await cluster.masters()
     async with plain_client(cluster.groups[0][-1]) as client:
@@ -286,7 +286,8 @@ async def the_group_is_gone(cluster: WholeCluster, group: int) -> None:
 
 
 async def its_clients_go_when_they_can(cluster: WholeCluster, number: int, amid: Amid) -> None:
-    """A proxy that drains is left by all but those that are amid something; it ends after them, and has left topom."""
+    """All clients leave a draining proxy, except those in the middle of something. The proxy ends after these, and has
+    left topom."""
     process, address = cluster.proxies[number], cluster.proxy_addresses[number]
     assert await amid.blocked.ended() == b""
 
@@ -315,13 +316,13 @@ async def every_group_is_on(cluster: WholeCluster, *nodes: str) -> None:
 
 
 async def placement_has_made_the_copies(cluster: WholeCluster) -> None:
-    """The drain has left them to it, and has taken no server of the pool by itself."""
+    """The drain has left the copies to placement, and has taken no server of the pool by itself."""
     events = [event["what"] for event in (await cluster.api.events(limit=500))["events"]]
     assert "placement_begun" in events
 
 
 async def it_rests(cluster: WholeCluster) -> None:
-    """No placement is under way or due, and for longer than a step takes nothing happens."""
+    """No placement is under way or due. Nothing happens for longer than a step takes."""
 
     async def news() -> Any:
         last = (await cluster.api.events(limit=1))["newest"]

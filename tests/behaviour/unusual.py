@@ -1,4 +1,5 @@
-"""Clients that do what others do not: amid something while their proxy drains, or reading from replicas."""
+"""Clients that do what others do not: they are in the middle of something while their proxy drains, or read from
+replicas."""
 
 import asyncio
 from typing import Self

@@ -11,7 +11,7 @@ from tests.integration.cluster.harness import LIMIT, eventually, plain_client
 from tests.integration.cluster.held import SLOW
 
 Leave = Callable[[WholeCluster, int], Awaitable[None]]
-"""Has a proxy leave, by its place among the proxies."""
+"""Makes a proxy leave. The proxy is named by its place among the proxies."""
 
 
 async def operator_says(cluster: WholeCluster, *arguments: str) -> Outcome:
@@ -39,14 +39,14 @@ async def a_proxy_is_started_again(cluster: WholeCluster, number: int) -> None:
 
 
 async def the_leader_is_killed(cluster: WholeCluster) -> int:
-    """The topom that leads ends without a word; which it was."""
+    """The topom that leads ends without a word; say which one it was."""
     leader = await cluster.all_well()
     await cluster.topoms[leader].kill()
     return leader
 
 
 async def the_leader_is_paused(cluster: WholeCluster) -> int:
-    """The topom that leads stands still; which it is."""
+    """The topom that leads stands still; say which one it is."""
     leader = await cluster.all_well()
     cluster.pause_topom(leader)
     return leader
@@ -99,7 +99,7 @@ async def they_are_started_again(cluster: WholeCluster, addresses: Sequence[str]
 
 
 async def the_replica_is_promoted(cluster: WholeCluster, group: int) -> str:
-    """By the operator; which server was made the master."""
+    """The operator does it; say which server was made the master."""
     replica = (await cluster.members())[group][1]
     outcome = await operator_says(cluster, "group", "promote", str(group), replica)
     assert outcome.status == 0, outcome
@@ -127,7 +127,7 @@ async def moving_may_be_fast_again(cluster: WholeCluster) -> None:
 
 
 async def another_topom_leads(cluster: WholeCluster, former: int) -> int:
-    """One waits until it is so; which it is."""
+    """Wait until another topom leads; say which one it is."""
     leader, seconds = await cluster.taken_over(former)
     print(f"another topom leads after {seconds:.2f} s")
     async with cluster.asking(leader):
@@ -147,7 +147,7 @@ async def a_sentinel_hangs(cluster: WholeCluster) -> AsyncIterator[None]:
 
 
 async def a_server_is_drained(cluster: WholeCluster, group: int, address: str, why: str) -> str:
-    """The operator does it; the answer is given back."""
+    """The operator does it; give the answer."""
     return await _done(cluster, "server", "drain", str(group), address, "--why", why)
 
 
@@ -208,7 +208,7 @@ async def what_has_left_is_switched_off(cluster: WholeCluster) -> None:
 
 @asynccontextmanager
 async def no_copy_is_begun(cluster: WholeCluster) -> AsyncIterator[None]:
-    """Inside the block, every master lets servers wait that it should fill."""
+    """Inside the block, every master makes the servers wait that it should fill."""
     servers = [address for addresses in (await cluster.members()).values() for address in addresses]
     await _set(servers, "repl-diskless-sync-delay", 3600)
     try:

@@ -15,7 +15,7 @@ GROUPS = (1, 2, 3)
 TOPOM_SETTINGS = {
     "product": WATCHED,
     "ha": "sentinel",
-    # On a machine that is busy with other tests, too, only what is broken may count as such.
+    # On a machine that is also busy with other tests, slow must not count as broken.
     "sentinel_down_after_milliseconds": 2_000,
     "sentinel_failover_timeout_milliseconds": 20_000,
     "server_suspect_seconds": 1.0,
@@ -28,11 +28,11 @@ TOPOM_SETTINGS = {
     "protection_share": 0.3,
     "placement_settle_seconds": 1.0,
 }
-# Those that are amid something when their proxy drains are waited for.
+# A draining proxy waits for clients that are in the middle of something.
 PROXY_SETTINGS = {"replica_check_seconds": 0.2, "drain_last_seconds": 120.0}
 REDIS_ARGUMENTS = (
     *("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"),
-    # A server that is killed and started again has what it had.
+    # A server that is killed and started again still has its data.
     *("--appendonly", "yes", "--appendfsync", "no"),
 )
 

@@ -14,7 +14,7 @@ from tests.fuzz import build, mutations
 
 FOLDER = Path(__file__).parent
 CORPUS = FOLDER / "corpus"
-"""Inputs to start from; those that once found something among them."""
+"""Inputs to start from; among them are those that once found something."""
 SHOWN_SECONDS = 60.0
 NAMED = 65536 * 8
 
@@ -49,7 +49,7 @@ def fuzz(arguments: argparse.Namespace) -> int:
     ended = begun + arguments.minutes * 60 if arguments.minutes else float("inf")
     for number in range(arguments.inputs):
         data = kept[number] if number < len(kept) else mutations.one(chance, kept)
-        # Whoever looks after a crash finds it there.
+        # If the process crashes, the input is found there.
         current[: 8 + len(data)] = len(data).to_bytes(8, "little") + data
         try:
             targets.check(data)

@@ -89,7 +89,7 @@ def _stamp(flavour: Flavour, sources: list[str]) -> str:
 
 
 def build(flavour: Flavour) -> None:
-    """Build a flavour where it is not built yet.
+    """Build a flavour unless it is built already.
 
     Raises:
         subprocess.CalledProcessError: with the compiler's words on standard error.

@@ -1,6 +1,6 @@
 """Compiles Cython modules into a folder: ``python -m tests.fuzz.compile FOLDER FLAGS SOURCE ...``.
 
-The flags are for what is tried, which is not the tests' own: the checks need no sanitizer.
+The flags are for the code under test, not for the tests' own code: the checks need no sanitizer.
 """
 
 import shlex
@@ -23,7 +23,7 @@ def main() -> None:
     compiled = cythonize(
         modules,
         build_dir=f"{folder}/c",
-        # As in setup.py: the same code is tried that is run.
+        # As in setup.py: the code that is tried is the code that is run.
         compiler_directives={
             "language_level": "3",
             "boundscheck": False,

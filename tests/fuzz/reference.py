@@ -9,7 +9,7 @@ from typing import NamedTuple
 MOST_ARGUMENTS = 1048576
 LONGEST_INLINE = 65536
 MOST_DIGITS = 18
-"""Digits of a number that is read at all; every limit is far below."""
+"""The most digits of a number that is read at all; every limit is far below."""
 
 _NUMBER = re.compile(rb"(-?[1-9][0-9]{0,%d}|0)\r\n" % (MOST_DIGITS - 1))
 # Only the end of a number shows whether it is valid.

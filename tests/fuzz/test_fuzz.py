@@ -23,7 +23,7 @@ def fuzz(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_whatever_comes_is_parsed_as_it_should_be() -> None:
-    # Where the compiler has no sanitizer, without it: what is compared is the same.
+    # If the compiler has no sanitizer, it runs without one: the comparisons are the same.
     result = fuzz("--inputs", str(INPUTS))
     assert result.returncode == 0, result.stdout + result.stderr
     assert re.search(rf"^{INPUTS} inputs in \d+ s, seed 1: all held$", result.stdout, re.MULTILINE), result.stdout

@@ -1,6 +1,6 @@
 """Runs schedules by hand: ``python -m tests.histories --schedules 100 --seed 1 --operations 5000``.
 
-Each schedule's seed is printed with its figures and faults; of each finding, an explanation is printed, and the key's
+Each schedule's seed is printed with its figures and faults; an explanation of each finding is printed, and the key's
 whole history is written to a file. The exit status is 1 if there were findings. A planted fault is looked for until it
 is found.
 """

@@ -22,7 +22,7 @@ def account(partition: Partition) -> list[str]:
 
 
 def account_total(increments: Sequence[Operation], stored: int) -> list[str]:
-    """Gaps, doubles and reversals in the answers to INCR, of which ``stored`` is the outcome."""
+    """Gaps, doubles and reversals in the answers to INCR; ``stored`` is the value at the end."""
     answered = [(int(it.replies[0]), it) for it in increments if it.replies is not None]
     unknown = len(increments) - len(answered)
     wrong = []

@@ -9,7 +9,7 @@ By the locality of linearizability each partition of the keys is checked by itse
 
 An operation of unknown outcome may be placed anywhere after its invocation, or be left out.
 
-The search keeps its own stack, and gives up after a given number of steps. That is *undecided*, and no finding.
+The search keeps its own stack, and gives up after a given number of steps. That is *undecided*, not a finding.
 """
 
 import math
@@ -25,7 +25,7 @@ Step = Callable[[S, Operation], Sequence[S]]
 """The states that an operation may leave behind; none if its reply does not fit."""
 
 MOST_STEPS = 100_000
-"""Placings of an operation that one search may try: some ten seconds."""
+"""The most placings of an operation that one search may try: some ten seconds."""
 
 
 class Verdict(StrEnum):

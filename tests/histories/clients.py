@@ -27,14 +27,15 @@ from tests.histories.workload import Workload, final_calls, unexpected
 
 CONNECT_SECONDS = 2.0
 REPLY_SECONDS = 12.0
-"""Longer than any limit of the proxies in :mod:`tests.histories.cluster`, and than the longest pause of one."""
+"""Longer than any limit of the proxies in :mod:`tests.histories.cluster`, and longer than the longest pause of a
+proxy."""
 PAUSE_SECONDS = 0.05
 """How long a client waits after an operation that failed."""
 SCRIPTS_DATABASE = 7
 """For sessions that run scripts which select the database of their keys."""
 FINAL_ATTEMPTS = 20
 LATENESS = 1.25
-"""How many times its seconds a run's clients may take: they do more at the end where faults held them up."""
+"""A run's clients may take so many times the run's seconds: after faults held them up, they do more at the end."""
 
 
 class NotSent(Exception):

@@ -33,9 +33,10 @@ from tests.integration.cluster.harness import plain_client
 LEAVING_SECONDS = 2.0
 LOOK_SECONDS = 0.02
 MOVED_SECONDS = 0.5
-"""After which clients have had some keys moved."""
+"""After this time, clients have had some keys moved."""
 FLUSHED = b":flushed:", b"FLUSHDB"
-"""In the names of keys that a flush takes away, and what comes with it: right behind that they arrive."""
+"""A part of the names of keys that a flush takes away, and a part of the flush. The keys arrive right after the
+flush."""
 
 Undo = Callable[[], Awaitable[None]]
 
@@ -160,7 +161,8 @@ class Faults:
         return undo
 
     def _come_back_older(self, fault: Fault) -> Undo | None:
-        """Keep what a server has in its files; later it is killed, mostly amid a move, and comes back with that."""
+        """Keep a server's files. Later it is killed, mostly in the middle of a move, and comes back with these
+        files."""
         place = fault.place
         server = self._cluster.redis_servers[place]
         if not server.running:
@@ -177,13 +179,14 @@ class Faults:
             await self._restart_with(place, kept)
             with suppress(TopomError):  # the run's end sees to it
                 await self._cluster.api.set_migration(keys_per_second=RATES[1])
-            # From when it may answer; what topom says of a moment later is what it said before, unless slots went on.
+            # From this moment on the server may answer. A moment later topom says the same about slots, unless they
+            # went on.
             self._losses.older.append(Older(place + 1, killed, self._now(), before, await self._losses.look()))
 
         return undo
 
     async def _leaving(self, group: int) -> None:
-        """Wait until keys have begun to leave a group, and have the rest stay for a while; but not for long."""
+        """Wait, but not for long, until keys have begun to leave a group; then keep the rest there for a while."""
         with suppress(TimeoutError, TopomError):
             async with asyncio.timeout(LEAVING_SECONDS):
                 while True:
@@ -195,13 +198,13 @@ class Faults:
                     await asyncio.sleep(LOOK_SECONDS)
 
     def _keep(self, place: int) -> Path:
-        """A copy of a server's files."""
+        """Copy a server's files."""
         kept = Path(tempfile.mkdtemp(prefix="slotferry-older-"))
         shutil.copytree(self._cluster.redis_servers[place].home, kept, dirs_exist_ok=True)
         return kept
 
     async def _restart_with(self, place: int, kept: Path) -> None:
-        """Kill a server, and start it with files that were kept, which are gone then."""
+        """Kill a server, and start it with files that were kept. This uses the kept files up."""
         server, link = self._cluster.redis_servers[place], self._cluster.server_links[place]
         await link.refuse()
         await server.kill()
@@ -214,7 +217,7 @@ class Faults:
         await link.accept()
 
     async def _evict_marks(self, place: int) -> Undo | None:
-        """Take away all keys of Slotferry's own but the marks of fences, as a server does that evicts."""
+        """Take away all keys of Slotferry's own except the marks of fences, like a server that evicts."""
         server = self._cluster.redis_servers[place]
         try:
             async with plain_client(server.address) as client:
@@ -263,7 +266,7 @@ class Faults:
         """Wait for a step by which keys move, at any server, and hold it up; mostly of keys that clients use."""
         chance = random.Random(fault.at)
         step = chance.choices([PLACING, FINISHING, TAKING, DROPPING], [5, 2, 1, 2])[0]
-        # No key in pieces is another one.
+        # All keys that go in pieces are of one kind, so there is no name to choose.
         names = () if step is FINISHING else chance.choice([FLUSHED, FLUSHED, *((name,) for name in USED), ()])
         # A step of one mover, which all others overtake, or of several.
         catching = chance.choice((0.0, CATCHING_SECONDS))

@@ -1,7 +1,7 @@
-"""Faults of several steps, for what shows only when things come about in one order: slots come and go in between.
+"""Faults of several steps, for mistakes that show only if things happen in one order: slots come and go in between.
 
 The order is given; proxy, server, groups and times are left to chance, and clients go on all the while. Nobody else
-gives orders to move slots meanwhile. A step that takes too long, as other faults may have it, ends the whole.
+gives orders to move slots meanwhile. If a step takes too long, perhaps because of other faults, the whole journey ends.
 
 bounded: by the fault's own seconds.
 """
@@ -28,7 +28,7 @@ from tests.histories.workload import USED, Workload
 SLOW_RATE = 20
 """Keys in a second, of slots that are to be on their way for as long as a step takes."""
 SWEEP_SECONDS = 5.0
-"""Within which a server is swept that has been restarted."""
+"""A restarted server is swept within this time."""
 STEP_SECONDS = 8.0
 """How long slots may take to come to one group. A proxy that is cut off is fenced within that."""
 EVERY_SLOT = show(range(SLOTS))
@@ -40,10 +40,10 @@ class Journeys:
     Args:
         cluster: where.
         mover: gives other orders meanwhile.
-        workload: learns here which of the clients' keys rest.
+        workload: is told which of the clients' keys rest.
         losses: records servers that come back with older data.
         now: the seconds of the run.
-        restart: restarts the server at a place with the files that were kept of it.
+        restart: restarts the server at a place with its kept files.
         pids: the processes of the proxy at a place.
     """
 
@@ -68,7 +68,7 @@ class Journeys:
         self._pids = pids
 
     async def go(self, fault: Fault, keep: Callable[[int], Path]) -> str:
-        """Do all steps, and take back what they have done; how far they came. ``keep`` copies a server's files."""
+        """Do all steps, take back what they have done, and say how far they came. ``keep`` copies a server's files."""
         chance = random.Random(fault.at)
         try:
             async with asyncio.timeout(fault.seconds), self._mover.turn:
@@ -90,7 +90,7 @@ class Journeys:
         return f": {self._step}"
 
     async def _cut_off_while_slots_go_and_return(self, proxy: int, chance: random.Random) -> None:
-        """A proxy misses that slots arrive, return and set out again; what it knew of their keys is true no more.
+        """A proxy misses that slots arrive, return and set out again. What it knew about their keys is no longer true.
 
         **by-action**. Some keys are used until it is cut off, and again only when it is back.
         """
@@ -116,7 +116,8 @@ class Journeys:
     async def _forget_a_fence(self, place: int, chance: random.Random, keep: Callable[[int], Path]) -> None:
         """A server that slots have left forgets the fence of a proxy that has not heard of any of this.
 
-        **final-fence**, and **owned** when the slots return. The proxy stands still until then, or hears no topom only.
+        **final-fence**, and **owned** when the slots return. Until then the proxy stands still, or it only does not
+        hear topom.
         """
         proxy, stands_still = chance.randrange(PROXIES), chance.randrange(2) == 0
         here = place + 1
@@ -144,7 +145,7 @@ class Journeys:
                 await asyncio.sleep(chance.uniform(0.5, 1.5))
             finally:
                 self._signal(topom, signal.SIGCONT)
-                # Nobody has moved anything meanwhile. A run that ends in the middle leaves the server on its way back.
+                # No keys have moved meanwhile. A run that ends in the middle leaves the server on its way back.
                 until = self._now() if back is None else back
                 self._losses.older.append(Older(here, killed, until, before, await self._losses.look()))
         finally:

@@ -1,6 +1,7 @@
 """Asks the proxies again and again which keys there are: the ballast, which no client touches, and which moves.
 
-What KEYS lists is each key once, also while slots move, and of a server only what it owns (**owned**).
+KEYS lists each key once, even while slots move. Of each server's keys, it lists only those that the server owns
+(**owned**).
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class Lister:
         self.wrong: list[str] = []
         """Keys that were listed more than once, in words."""
         self.missing: list[tuple[str, list[str]]] = []
-        """When, and which keys were not listed."""
+        """Which keys were not listed, and when."""
         self._proxies = list(proxies)
         self._random = random.Random(f"lists {seed}")
         self._now = now

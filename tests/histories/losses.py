@@ -16,7 +16,7 @@ from tests.histories.operations import Outcome, Partition
 
 LOOK_SECONDS = 0.1
 PATIENCE_SECONDS = 1.0
-"""How long topom may take to say where slots are; else it is not known."""
+"""How long topom may take to say where slots are; after that, it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Look:
 
 @dataclass(slots=True)
 class Older:
-    """A server that came back with data of before.
+    """A server that came back with older data.
 
     Attributes:
         group: that it is the master of.
@@ -56,7 +56,7 @@ class Older:
 
 
 class Losses:
-    """Watches a run, and says afterwards which partitions a server may have lost something of.
+    """Watches a run, and says afterwards from which partitions a server may have lost something.
 
     Args:
         cluster: whose slots.

@@ -20,9 +20,9 @@ State = tuple[tuple[Value, Expiry], ...]
 """Value and expiry of each key of a partition."""
 
 EARLY_SECONDS = 0.05
-"""How much too early a key may seem to go: servers look at their clock once a turn."""
+"""How much too early a key may seem to expire: servers look at their clock once a turn."""
 KEEP = -1
-"""Lifetime of a key whose expiry a command leaves as it is; 0 takes it away, more are milliseconds."""
+"""The lifetime if a command does not change a key's expiry; 0 removes the expiry, a higher number is milliseconds."""
 OK = b"OK"
 
 Effect = tuple[Value, Reply, int]
@@ -206,5 +206,5 @@ def show(state: State) -> str:
 
 
 def call(name: str, *arguments: str | bytes | int, key: int = 0) -> Call:
-    """A call, with its arguments as they are convenient to write."""
+    """A call; its arguments have the form that is convenient to write."""
     return Call(name, key, tuple(it if isinstance(it, bytes) else str(it).encode() for it in arguments))

@@ -9,13 +9,13 @@ from tests.histories.cluster import GROUPS, SLOTS, HistoriesCluster
 
 POLL_SECONDS = 0.05
 IMPATIENCE_SECONDS = 3.0
-"""After which slots are told to move though others are still on their way."""
+"""After this time, more slots are told to move although others are still on their way."""
 RATES = (200, 800, 0)
 """Keys that may move in a second; 0 is as many as there are."""
 
 
 class Mover:
-    """Gives orders until it is cancelled. topom may be away or refuse: the next order comes all the same.
+    """Gives orders until it is cancelled. topom may be away or refuse: the next order still comes.
 
     Args:
         cluster: whose slots.
@@ -28,7 +28,7 @@ class Mover:
         self.slots_moved = 0
         """Slots that were seen to have come to rest at another group."""
         self.turn = asyncio.Lock()
-        """Who holds it gives orders alone."""
+        """The holder of this lock is the only one that gives orders."""
         self._cluster = cluster
         self._random = random.Random(f"moves {seed}")
         self._owners: list[int] = []

@@ -83,7 +83,7 @@ def complete() -> None:
 
 
 def known_servers() -> None:
-    """Workers believe every process that has no mark of a fence, also one that was started since."""
+    """Workers believe every process that has no mark of a fence, even one that was started after the fence."""
     from proxy.knownservers import KnownServers
 
     def knows(self: KnownServers, server: str, process: str) -> bool:
@@ -93,7 +93,7 @@ def known_servers() -> None:
 
 
 def final_fence() -> None:
-    """Workers that saw a fence dial again, whatever they are granted, and believe every process that has no mark."""
+    """Workers that saw a fence connect again, whatever they are granted, and believe every process that has no mark."""
     from proxy.allowances import Allowances
 
     known_servers()
@@ -101,7 +101,7 @@ def final_fence() -> None:
 
 
 def by_action() -> None:
-    """What a worker has learned of keys holds for a route, for all identities and actions.
+    """What a worker has learned about keys holds for a route, for all identities and actions.
 
     A worker that stands down would forget it, too. So **final-fence** is switched off as well.
     """
@@ -122,7 +122,7 @@ def by_action() -> None:
 
 
 def run_id() -> None:
-    """Nobody knows that a server has restarted since the action began."""
+    """No process knows that a server has restarted since the action began."""
     from slots.beginning import Beginning
 
     def keeps_target(self: Beginning, source: str, target: str) -> bool:
@@ -146,7 +146,7 @@ def claims() -> None:
 
 
 def drop_unclaimed() -> None:
-    """Movers delete at the source what they have lost their claim on."""
+    """Movers delete keys at the source although they have lost their claim on them."""
     _replace(DROP, DROP_UNCLAIMED)
 
 
@@ -208,7 +208,7 @@ def withheld() -> None:
 
 
 def undeclared() -> None:
-    """Every script is taken for one that keeps to its keys: all run while their slot moves."""
+    """Every script counts as one that uses only its declared keys, so all scripts run while their slot moves."""
     from proxy.slowpath import unnamed
 
     def keeps_to_keys(script: bytes) -> bool:
@@ -218,7 +218,8 @@ def undeclared() -> None:
 
 
 def owned() -> None:
-    """topom takes every server for swept: what came back with older data stays, and is alive when its slot returns."""
+    """topom takes every server for swept: keys that came back with older data stay, and are alive when their slot
+    returns."""
     from migrator.sweep import Swept
     from topom.migration.mover import RedisMover
 
@@ -229,7 +230,7 @@ def owned() -> None:
 
 
 def shown() -> None:
-    """Workers show whatever a server lists."""
+    """Workers show all keys that a server lists."""
     from proxy.engine.keylist import HERE
     from proxy.slowpath.listedkeys import ShownSlots
 
@@ -273,4 +274,4 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "shown": ("worker", shown),
     "sweep-mark": ("topom", sweep_mark),
 }
-"""By name: the process it is planted in, and what plants it."""
+"""By name of the fault: the process that it is planted in, and the function that plants it."""

@@ -16,7 +16,7 @@ CHUNK_BYTES = 256 * 1024
 CONNECT_SECONDS = 2.0
 HOST = "127.0.0.1"
 CATCHING_SECONDS = 0.6
-"""For how long what is caught may be of several connections."""
+"""For so long, data of several connections may be caught."""
 
 
 class Hold:
@@ -50,9 +50,9 @@ class KeysHold(Hold):
     Data that is sent later over other connections is not held up and overtakes it.
 
     Args:
-        requests: whether it holds up what is sent, and not only the answer.
-        marks: what is in it, one of these.
-        names: what the name of some key has to have in it.
+        requests: whether it holds up what is sent, and not only the answer to it.
+        marks: what is sent has to contain one of these.
+        names: the name of some key in it has to contain this.
         catching: for how many seconds after the first one.
         until: bytes that end it once they have passed to the same server; empty for no such end.
     """
@@ -71,9 +71,9 @@ class KeysHold(Hold):
         self._until_passed = until
         self._catching = catching
         self.later = bool(until)
-        """Whether it also holds up connections that are yet to come: nobody renews the permit meanwhile."""
+        """Whether it also holds up connections that are yet to come. Then no process renews the permit meanwhile."""
         self.caught = asyncio.Event()
-        """Set when there was a first one."""
+        """Set when the first connection was caught."""
         self._until = math.inf
         self._link: object = None
 
@@ -104,7 +104,7 @@ class Relay:
     """Listens on a free port of the loopback address and passes everything on to one address.
 
     Args:
-        target: ``host:port`` of who is meant.
+        target: ``host:port`` of the process to reach.
     """
 
     def __init__(self, target: str) -> None:
@@ -187,7 +187,7 @@ class Relay:
                 asyncio.create_task(self._pass_on(reader, onward, holds, requests=True)),
                 asyncio.create_task(self._pass_on(answers, writer, holds, requests=False)),
             ]
-            # Whoever closes a connection closes it for both.
+            # If one side closes the connection, it is closed for both.
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         except OSError:  # no process listens; a timeout is an OSError as well
             pass

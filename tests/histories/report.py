@@ -17,7 +17,7 @@ class Finding:
     Attributes:
         invariant: what does not hold, in a word or two.
         text: what was seen.
-        partition: whose history shows it; None where it is no single key's.
+        partition: the partition whose history shows it; None if the finding is not about a single key.
     """
 
     invariant: str
@@ -34,16 +34,16 @@ class Report:
     """One run.
 
     Attributes:
-        seed: that it can be done again with.
-        seconds: it took, with its checks.
-        operations: that may have run, the readings at the end included.
+        seed: with the same seed, the run can be done again.
+        seconds: how long it took, with its checks.
+        operations: how many may have run, including the reads at the end.
         outcomes: of all operations.
         errors: texts of errors, with how often they came.
         faults: what was done to the cluster.
         slots_moved: slots that came to rest at another group.
         partitions: searched or accounted for.
-        excused: partitions of which a server that came back with older data may have lost something.
-        lists: of keys, that were asked for meanwhile.
+        excused: partitions from which a server that came back with older data may have lost something.
+        lists: how many lists of keys were asked for meanwhile.
         verdicts: of the searches.
         steps: of the longest search.
         findings: what must not be.

@@ -32,11 +32,11 @@ from tests.integration.cluster.harness import plain_client
 
 CLIENTS = 16
 SWEEP_SECONDS = 30.0
-"""How long a server may have keys that it has brought back of slots that it does not own."""
+"""A server may have keys of slots that it does not own, brought back with older data, for so long."""
 LATE_SECONDS = 0.3
 """For how long a key may outlive its lifetime: a server on a busy machine looks at its clock late."""
 SHOWN = 12
-"""Operations that a finding is explained with."""
+"""The number of operations in the explanation of a finding."""
 
 
 async def run(
@@ -52,8 +52,8 @@ async def run(
     Args:
         cluster: where; it may have had runs before, with other seeds.
         seed: of everything that is left to chance.
-        seconds: for which clients send, slots move and things fail.
-        operations: that the clients are to send in this time.
+        seconds: for so long, clients send, slots move and things fail.
+        operations: how many the clients have to send in this time.
         kinds: of faults.
     """
     begun = time.monotonic()
@@ -156,7 +156,7 @@ async def _look_at_servers(
 
 
 async def _said_of_keys(cluster: HistoriesCluster) -> str:
-    """Why topom has not swept which servers."""
+    """topom's reasons for servers that it has not swept."""
     groups = await cluster.api.groups()
     said = [f"{server['address']}: {server['not_swept']}" for group in groups for server in group["servers"]]
     return "; ".join(said)

@@ -97,7 +97,7 @@ WEIGHTS: dict[Kind, int] = {
     Kind.MARKS_EVICTED: 3,
     Kind.TARGET_FULL: 3,
 }
-"""How often each is drawn."""
+"""How often each kind is drawn."""
 SERVERS = (
     Kind.SERVER_KILLED,
     Kind.SERVER_STOPPED,
@@ -123,30 +123,31 @@ ANYWHERE = (
     Kind.MIGRATION_PAUSED,
     Kind.PROXIES_STOPPED,
 )
-"""Faults that have no place: of the cluster's only topom, or of whichever server comes first."""
+"""Faults that have no place: they concern the only topom, all proxies, or the first server at which a step comes."""
 JOURNEYS = (Kind.JOURNEYS_CUT, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD, Kind.TURN_HELD)
 """Faults of several steps (:mod:`tests.histories.journeys`)."""
 ONCE = (Kind.SERVER_OLDER,)
-"""Faults that come once in a run, as one of the journeys does: or too little is left to be judged."""
+"""Faults that come once in a run, like one of the journeys. Otherwise too little would be left to be judged."""
 HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.STEP_HELD, Kind.ANSWER_HELD)
 AT_ONCE = 0.8
-"""Faults at a time, on average: what several do together hides what each does, but some have to meet."""
+"""Faults at a time, on average. Many faults together hide what each one does, but some have to meet."""
 SHORTEST_SECONDS = 0.6
 """Seconds of the run for each fault, at the least."""
 LONGEST_SECONDS = 4.5
 """Longer than the proxies' lease, shorter than the clients' patience."""
 JOURNEYS_SECONDS = 17.0
-"""As long as a proxy is fenced in, and slots go there, back and there again, on a busy machine; at most."""
+"""At most so long: in this time a proxy is fenced, and slots go there, back and there again, even on a busy machine."""
 LENGTHS_SECONDS = (0.05, 0.3, 1.0, 2.5, LONGEST_SECONDS)
-"""How long a fault may last, at the most; what it does differs with the limits that it is longer than."""
+"""How long a fault may last at most. Its effect depends on which limits it is longer than."""
 HELD_SECONDS = (0.3, 1.5, 2.8, LONGEST_SECONDS)
-"""The same for a fault that holds data up: mostly longer than the sender waits, so that the data comes late."""
+"""The same for a fault that holds data up. It mostly lasts longer than the sender waits, so that the data comes
+late."""
 
 
 def draw(
     seed: int, seconds: float, *, proxies: int, workers: int, servers: int, kinds: Sequence[Kind] = tuple(Kind)
 ) -> list[Fault]:
-    """The faults of a run, by the time they begin. The same for the same arguments.
+    """The faults of a run, in the order of their beginnings. The same arguments give the same faults.
 
     Args:
         seed: of the draw.

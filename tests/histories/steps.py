@@ -3,7 +3,7 @@
 from slots.moving import DROP, PLACE, TAKE, Script
 
 TAKE_CLAIMED = Script(TAKE.text.replace("claims = redis.call('HMGET', state, unpack(fields))", "claims = {}"))
-"""Takes what others have claimed."""
+"""Takes keys that others have claimed."""
 PLACE_ANYHOW = Script(PLACE.text.replace("if not holds('accepts', permit, check) then return unsettled() end", ""))
 """Places without a permit."""
 DROP_UNCLAIMED = Script(DROP.text.replace("if claim == mover and place <= deletes", "if place <= deletes"))

@@ -13,12 +13,12 @@ from tests.histories.model import call
 from tests.histories.operations import Call, Form, Operation, Outcome, Partition
 
 OPERATIONS = 120
-"""After which a partition is retired."""
+"""After so many operations a partition is retired."""
 UNKNOWN = 5
 """Operations of unknown outcome after which a partition is retired."""
 DATABASES = (0, 3)
 FLUSHED_DATABASE = 5
-"""For the partitions that FLUSHDB empties all at once."""
+"""The database of the partitions that FLUSHDB empties all at once."""
 RESTING = "resting"
 """The kind of keys that clients leave alone while a fault needs that."""
 SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1, "flushed": 6, RESTING: 16}
@@ -26,14 +26,15 @@ SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large
 ACCOUNTED = {"total": 8, "queue": 2}
 """Kinds whose histories are accounted for."""
 LASTING = {*ACCOUNTED, "large"}
-"""Kinds that are not retired: the large ones because making them takes long, and they have few operations."""
+"""Kinds that are not retired. Large ones are among them because making them takes long, and they have few
+operations."""
 USED = b":total:", b":register:"
 """In the names of keys that many clients use."""
 LARGE_FIELDS = 4000
 """Fields that a large hash has from the beginning, which no operation touches."""
 
 MOST_UNKNOWN_FLUSHES = 2
-"""After which a run has no more flushes: each may come to every key at any later time."""
+"""After so many flushes of unknown outcome a run has no more flushes: each may reach every key at any later time."""
 
 Choice = tuple[tuple[Call, ...], Form]
 
@@ -47,7 +48,7 @@ class Workload:
 
     def __init__(self, seed: int) -> None:
         self.partitions: list[Partition] = []
-        """All there have been."""
+        """All partitions that there have been."""
         self.resting = False
         """Whether keys of the kind that rests are left alone."""
         self._seed = seed
@@ -61,12 +62,12 @@ class Workload:
 
     @property
     def large(self) -> list[Partition]:
-        """Those whose keys have to be made before the run."""
+        """The partitions whose keys have to be made before the run."""
         return [it for it in self.partitions if it.kind == "large"]
 
     @property
     def flushed(self) -> list[Partition]:
-        """Those that FLUSHDB empties, in use or not."""
+        """The partitions that FLUSHDB empties, in use or not."""
         return [it for it in self.partitions if it.kind == "flushed"]
 
     def next(self) -> tuple[Partition, tuple[Call, ...], Form]:
@@ -84,7 +85,7 @@ class Workload:
         return partition, calls, form
 
     def flush(self, operation: Operation, others: Sequence[Partition]) -> None:
-        """Note a flush in all partitions that it has emptied, ``others`` and those made since, and may yet empty."""
+        """Note a flush in all partitions that it has emptied or may yet empty: ``others``, and those made since."""
         for partition in {id(it): it for it in (*others, *self.flushed)}.values():
             partition.operations.append(replace(operation))
         if operation.outcome is Outcome.UNKNOWN:

@@ -92,7 +92,7 @@ Matches = Callable[[Peer], bool]
 
 
 def everyone(peer: Peer) -> bool:
-    """Whoever connects."""
+    """Every peer."""
     return True
 
 
@@ -118,7 +118,7 @@ class Fault:
     only: frozenset["_Connection"] | None = None
     """The connections that it is for; None for all, also new ones."""
     containing: bytes = b""
-    """What a chunk of bytes has to have in it to be held back; what comes behind it waits too."""
+    """A chunk of bytes that contains this is held back; what comes after it waits too."""
     met: int = 0
     """How many connections it has ended, or chunks of bytes it has held back."""
     caught: set["_Connection"] = field(default_factory=set)
@@ -169,7 +169,7 @@ class BreakingRelay:
         self._server = await asyncio.start_server(self._accept, HOST, self._own_port, limit=CHUNK_BYTES)
 
     def refuse(self) -> None:
-        """Accept no more connections, as where nothing listens; those that there are go on."""
+        """Accept no more connections, as if nothing listened; existing connections go on."""
         if self._server is not None:
             self._server.close()
             self._server = None

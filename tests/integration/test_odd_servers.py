@@ -81,7 +81,7 @@ async def test_topom_leads_whatever_its_servers_answer(tmp_path: Path) -> None:
                     assert (status["reason"], status["failing"]) == (None, {}), kind
                     assert [one["up"] for one in (await topom.call("GET", "/pool"))["servers"]] == [False]
                     assert [one["up"] for one in (await topom.call("GET", "/sentinels"))["sentinels"]] == [False], kind
-                    # What is asked of such a server is refused, with a sentence.
+                    # A request that needs such a server is refused, with a sentence.
                     refusal = await topom.call("POST", "/pool", {"address": stranger}, 409)
                     assert "localhost" in refusal["message"]
                     await topom.call("POST", "/groups", {"id": 100})

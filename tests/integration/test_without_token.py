@@ -1,4 +1,4 @@
-"""Whoever has no token costs topom next to nothing, and keeps no operator waiting."""
+"""A client without a token costs topom next to nothing, and keeps no operator waiting."""
 
 import asyncio
 import os
@@ -37,12 +37,12 @@ def files_of(pid: int) -> int:
 
 
 async def held(address: tuple[str, int], head: bytes, body: bytes = b"") -> socket.socket:
-    """A connection that never comes to the end of what it says."""
+    """A connection that never ends its request."""
     connection = socket.socket()
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(connection, address)
-    # Whoever is refused may be cut off while it still speaks.
+    # A refused client may be cut off while it still sends.
     with suppress(ConnectionError, BlockingIOError):
         connection.send(head + body)
     return connection

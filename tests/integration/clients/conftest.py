@@ -1,4 +1,4 @@
-"""What clients are tried against: one group, three groups, and two with slots moving between them all the time.
+"""What clients are tried against: one group, three groups, and two groups with slots moving between them all the time.
 
 Each is one cluster for all tests of this folder, with a proxy of two workers. Tests use keys of their own.
 """

@@ -84,7 +84,7 @@ def run_application(name: str, address: tuple[str, int], *arguments: str) -> dic
 class RunningApplication:
     """An application that says that it is ready, works until it is told to end, and then prints what it saw, as JSON.
 
-    For use as a context, at whose end the process is.
+    It is used as a context; the process ends with the context.
     """
 
     def __init__(self, name: str, address: tuple[str, int]) -> None:

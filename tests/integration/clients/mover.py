@@ -12,7 +12,7 @@ KEYS = 4000
 DATABASE = 15
 POLL_SECONDS = 0.02
 LIMIT_SECONDS = 60.0
-"""Within which one move has to be done, and the thread to end."""
+"""Limit for one move, and for the end of the thread."""
 
 
 class Mover:

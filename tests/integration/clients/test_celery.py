@@ -69,9 +69,9 @@ def tasks(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 def result_of(result: Any) -> Any:
     """What a task, or a group of them, gave.
 
-    Celery does not wait for the confirmation of SUBSCRIBE. On a machine with too few processors a worker of the proxy
-    may not come to read it for so long that the result is published by way of the other one before; what is stored is
-    found when it is asked for again.
+    Celery does not wait for the confirmation of SUBSCRIBE. On a machine with too few processors, a worker of the proxy
+    may read it only after the result was published through the other worker. The stored result is found when it is
+    asked for again.
     """
     try:
         return result.get(timeout=NOTICED_SECONDS)

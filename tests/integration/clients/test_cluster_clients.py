@@ -129,7 +129,7 @@ async def test_what_a_node_says(cluster: LocalCluster) -> None:
     ):
 
         async def said(*words: object) -> object:
-            # Past what redis-py makes of a reply.
+            # The reply as it comes, without redis-py's own parsing.
             return await client.execute_command("CLUSTER", *words)
 
         own, others = await said("MYID"), await other.execute_command("CLUSTER", "MYID")
@@ -165,7 +165,7 @@ async def test_what_a_node_says(cluster: LocalCluster) -> None:
         assert info["redis_mode"] == "cluster"
         assert info["cluster_enabled"] == 1
 
-        # Keys of a cluster slot, which lie at all servers where they share it without a tag.
+        # Keys of a cluster slot. If they share it without a tag, they are spread over all servers.
         wanted = slot(FUNCTION, b"key:0", SLOTS)
         keys = [f"key:{number}" for number in range(200_000) if slot(FUNCTION, b"key:%d" % number, SLOTS) == wanted]
         await client.mset(dict.fromkeys(keys, "") | {f"other:{number}": "" for number in range(500)})

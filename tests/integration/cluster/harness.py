@@ -41,7 +41,7 @@ Found = TypeVar("Found")
 
 
 async def eventually(look: Callable[[], Awaitable[Found]], met: Callable[[Found], bool], what: str) -> Found:
-    """Look again and again until what is found will do; give it."""
+    """Look again and again until the result meets the condition; give the result."""
     found: Found | None = None
     try:
         async with asyncio.timeout(LIMIT):
@@ -74,17 +74,17 @@ PATIENT = {
     "backend_reply_seconds": 60,
     "move_seconds": 60,
 }
-"""Settings of proxies, unless a test is about one of them: nothing may depend on how soon others get on."""
+"""Settings of proxies, unless a test is about one of them: nothing may depend on how fast others are."""
 PATIENT_TOPOM = {"barrier_seconds": 30, "promotion_seconds": 10, "proxy_lease_seconds": 20}
-"""The same of topom: on a machine that is busy with other tests, too, who is slow does not count as lost."""
+"""The same for topom: on a machine that is also busy with other tests, a slow process does not count as lost."""
 
 
 class Cluster(LocalCluster):
     """A local cluster with the questions and interventions that tests need.
 
     Args:
-        patient: whether limits in time are those of :data:`PATIENT` and :data:`PATIENT_TOPOM`, where nothing else is
-            said; if not, they are those that proxies and topom have by themselves.
+        patient: whether time limits are those of :data:`PATIENT` and :data:`PATIENT_TOPOM`, unless a test says
+            otherwise; if not, they are the defaults of proxies and topom.
         arguments, topom_settings, proxy_settings, options: those of a local cluster.
     """
 
@@ -265,8 +265,9 @@ class Cluster(LocalCluster):
     async def held_locked(self, begin: Callable[[], Awaitable[object]], source: int, slots: int) -> AsyncIterator[None]:
         """Inside the block, slots that ``begin`` sends away from group ``source`` stay ``prepared``.
 
-        Their source is stalled and owes a reply for one of the slots below ``slots``. It has to take writes until they
-        are about to be locked, for it is checked first: until then a worker of the second proxy is what holds them up.
+        Their source is stalled and owes a reply for one of the slots below ``slots``. The source is checked before
+        slots are locked, so it has to take writes until then. Before that, a worker of the second proxy holds the slots
+        up.
         """
         worker = self.worker_pids(1)[0]
         names = (f"locked:{number}" for number in range(10_000))
@@ -290,7 +291,7 @@ class Cluster(LocalCluster):
 
     @asynccontextmanager
     async def stalled(self, group: int) -> AsyncIterator[None]:
-        """Inside the block, the master of a group answers no command that writes, and every other one."""
+        """Inside the block, the master of a group answers no writing command, but all others."""
         async with plain_client(await self.master_of(group)) as client:
             await client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
             try:
@@ -410,7 +411,7 @@ class Counting:
         self._tasks = []
 
     async def progress(self) -> None:
-        """Wait until every client has had one more answer that is no error."""
+        """Wait until every client has had one more answer that is not an error."""
         before = dict(self.acknowledged)
 
         async def look() -> list[str]:
@@ -419,7 +420,8 @@ class Counting:
         await eventually(look, lambda left: not left, f"answers to {self.keys[0]} and its like ({self.errors[-3:]})")
 
     async def check(self, address: str = "") -> None:
-        """All that was acknowledged is stored, and at most writes that failed besides. After :meth:`stop`."""
+        """Everything that was acknowledged is stored, and besides that at most writes that failed. After
+        :meth:`stop`."""
         async with plain_client(address or self.address, **self.options) as client:
             for key in self.keys:
                 stored = int(await client.get(key) or 0)
@@ -431,7 +433,7 @@ class Counting:
     async def _count(self, key: str) -> None:
         async with plain_client(self.address, **self.options) as client:
             while not self._stopping:
-                # Counted as failed until it is known not to have.
+                # It counts as failed until it is known to have succeeded.
                 self.failed[key] += 1
                 try:
                     value = int(await client.incr(key))

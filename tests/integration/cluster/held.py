@@ -38,7 +38,7 @@ class Move:
         await self.cluster.api.move_slots(f"0-{MOVED - 1}", self.target)
 
     def stop_worker(self) -> None:
-        """Stop one of the second proxy, until what holds the slots lets go."""
+        """Stop a worker of the second proxy, until the slots are let go."""
         pid = self.cluster.worker_pids(1)[0]
         os.kill(pid, signal.SIGSTOP)
         self.holds.callback(os.kill, pid, signal.SIGCONT)
@@ -80,7 +80,7 @@ STATES: dict[str, Reach] = {reach.__name__: reach for reach in (pending, prepari
 
 @asynccontextmanager
 async def held(cluster: SeveralTopoms, state: str) -> AsyncIterator[Move]:
-    """Inside the block, slots are in this state; at its end what held them lets go."""
+    """Inside the block, slots are in this state; at its end they are let go."""
     move = Move(cluster, (await cluster.api.slots())["slots"][0]["group_id"])
     async with move.holds:
         await STATES[state](move)
@@ -110,7 +110,7 @@ async def wakes_in_vain(cluster: SeveralTopoms, leader: int, former: int) -> Non
             lambda: said_since_it_led(cluster, former), lambda said: "leading_ended" in said, "its term to end"
         )
         assert await cluster.api.slots() == before
-        # The new leader may have come to a master meanwhile.
+        # The new leader may have reached a master meanwhile.
         term = next(entry["term"] for entry in log_of(cluster.topoms[leader])[::-1] if entry["event"] == "leading")
         for one, was in zip(await terms_at(cluster), terms, strict=True):
             assert one == was or int(one[b"term"]) == term, (one, was, term)

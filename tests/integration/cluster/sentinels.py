@@ -96,7 +96,7 @@ async def watched_cluster() -> AsyncIterator[tuple[Cluster, list[Sentinel], list
             "product": WATCHED,
             "ha": "sentinel",
             "sentinel_down_after_milliseconds": DOWN_AFTER_MILLISECONDS,
-            # Sentinels have a replica follow its master past its gate after as long.
+            # After this time Sentinels have a replica follow its master directly, not through its gate.
             "sentinel_failover_timeout_milliseconds": 20_000,
         },
         redis_arguments=("--repl-diskless-sync-delay", "0"),
@@ -128,7 +128,7 @@ async def start_three(cluster: Cluster, stack: AsyncExitStack) -> list[Sentinel]
 
 
 async def end(sentinels: list[Sentinel]) -> None:
-    """End Sentinels, however they are."""
+    """End Sentinels in any state."""
     for sentinel in sentinels:
         with contextlib.suppress(ProcessError):
             await sentinel.kill()

@@ -16,13 +16,13 @@ from tests.integration.cluster.harness import Cluster, eventually
 from tests.integration.stores.servers import StoreServer, start_etcd, start_zookeeper, stop
 
 LEASE_SECONDS = 2.5
-"""Not less: on a machine that is busy with other tests, too, a leader must not lose its place by being slow."""
+"""Not less: on a machine that is also busy with other tests, a leader must not lose its place by being slow."""
 
 
 class SeveralTopoms(Cluster):
     """``topoms`` are their processes, ``urls`` their addresses, in one order; ``stores`` the servers of their store.
 
-    ``store`` is which one, by topom's setting.
+    ``store`` is the kind of store, as in topom's setting.
     """
 
     def __init__(self, topoms: int, stores: int = 1, store: str = "etcd", **options: Any) -> None:
@@ -106,7 +106,7 @@ class SeveralTopoms(Cluster):
         return leader
 
     async def taken_over(self, *former: int) -> tuple[int, float]:
-        """Wait until another one leads than those that are gone; which, and how many seconds that took."""
+        """Wait until a topom leads that is not gone; say which one, and how many seconds that took."""
         began = time.monotonic()
         others = set(range(self._count)) - {*former}
         leader = await eventually(lambda: self.leads(others), lambda found: found is not None, "another one to lead")

@@ -1,4 +1,4 @@
-"""Moves are cancelled in every state, and by halves, while checked traffic runs: no error, and no lost write."""
+"""Moves are cancelled in every state, and in part, while checked traffic runs: no error, and no lost write."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tests.integration.cluster.harness import (
 MOVED = 256
 """Slots that are sent from group 1 to group 2, from 0 up."""
 SLOW = 60
-"""Keys a second, of which there are several hundred to move that no traffic touches: they take ten seconds or more."""
+"""Keys a second. Several hundred keys that no traffic touches have to move, which takes ten seconds or more."""
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ async def test_by_action_a_source_with_older_data_undoes_nothing_that_the_target
             await returning(cluster)
         await cluster.api.pause_migration()
         async with plain_client(cluster.groups[2][0]) as direct:
-            # What is back at the source it may lose, as any server that comes back with older data.
+            # The source may lose keys that are back there, like any server that comes back with older data.
             keys = [key for key in keys if await direct.exists(key)]
         assert len(keys) > 10
         await source.kill()

@@ -18,7 +18,7 @@ from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
 CUT = {"hash": 3000, "set": 3000, "zset": 3000, "list": 3000, "stream": 1200}
 """Elements of keys that go in pieces."""
 KEYS = 2 * (150 + 1 + 8 + 2 + 1 + 6)
-"""That :func:`fill` makes to last."""
+"""Keys of :func:`fill` that last for the whole test."""
 
 
 async def fill(client: Redis) -> None:
@@ -152,7 +152,7 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
         assert outcome.status == 1, outcome
         for told in ("14 keys differ", "only at the replica", "deadline", "--resync"):
             assert told in outcome.out, outcome
-        # Whoever leads next knows it, too.
+        # The next leader knows it, too.
         await cluster.topom.kill()
         await cluster.restart_topom()
         with pytest.raises(TopomRefused, match="digest check found") as refused:

@@ -136,7 +136,7 @@ async def test_slots_of_a_source_that_evicts(cluster: Cluster) -> None:
         nonlocal written
         async with plain_client(cluster.proxy_addresses[0]) as client:
             while not stopping.is_set():
-                # A refusal is no news here: this is only to have the source evict.
+                # A refusal does not matter here: this only makes the source evict.
                 try:
                     await client.set(f"more:{written}", b"x" * 1000)
                 except RedisError:

@@ -21,7 +21,7 @@ signal.signal(signal.SIGUSR2, tell)
 """
 """Python imports it at every start, by its name; then a process can be asked from outside."""
 LEAST = 20_000
-"""Objects that a process consists of; it is two to four times as many."""
+"""A process has at least so many lasting objects; it really has two to four times as many."""
 
 
 async def test_collections_spare_what_a_process_consists_of(

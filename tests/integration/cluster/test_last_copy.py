@@ -109,7 +109,7 @@ async def test_a_topom_that_has_just_come_to_lead_knows_that_a_replica_is_behind
             for number in range(KEYS // 25):
                 await client.set(f"large:{number}", "x" * 200_000)
             written = int((await client.info("replication"))["master_repl_offset"])
-        # It is stored, except for an eighth of what a replica may lack.
+        # topom has stored the master's offset, up to an eighth of what a replica may lack.
         await cluster.offset_noted(1, past=written - 100_000 // 8 - 1)
         await cluster.topom.kill()
         await master.kill()
@@ -142,7 +142,7 @@ async def test_no_replica_is_named_a_master_that_takes_no_writes(start_cluster: 
     await eventually(lambda: servers_of(cluster, 2), lambda servers: servers == [replica.address], "the replica alone")
     async with plain_client(replica.address) as client:
         assert await client.set("written", "there")
-    # What has left follows it still.
+    # The server that has left still follows it.
     with pytest.raises(
         TopomRefused, match=f"{master} is a replica of {replica.address} and takes no writes"
     ) as refused:

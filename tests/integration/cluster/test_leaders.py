@@ -65,7 +65,7 @@ async def test_a_leader_that_wakes_cannot_undo_a_move_that_was_turned_meanwhile(
 
 
 async def test_a_leader_that_is_paused_while_it_fences_fences_nobody_else(cluster: SeveralTopoms) -> None:
-    """given a proxy that was removed and has come back as another, a late fence concerns the one that is no more."""
+    """given a proxy that was removed and has come back as another, a late fence concerns the former identity only."""
     former = await cluster.all_well()
     removed = (await cluster.online(2))[1]
     server = cluster.servers[2][0].pid

@@ -113,7 +113,7 @@ async def test_a_lost_machine_is_done_without(start_cluster: StartCluster) -> No
         assert await after.say("GET", first) == b"$1\r\n0\r\n"
         async with plain_client(master) as client:
             assert await client.wait(1, 30_000) == 1
-        # When: it is at the master when that stops, and will be run when it wakes.
+        # When: one request is at the master when the master stops, and will be run when the master wakes.
         os.kill(machine[2], signal.SIGSTOP)
         before.send("INCR", first)
         async with plain_client(cluster.proxy_addresses[0]) as client:
@@ -124,7 +124,7 @@ async def test_a_lost_machine_is_done_without(start_cluster: StartCluster) -> No
             )
         for pid in machine[:2]:
             os.kill(pid, signal.SIGSTOP)
-        # And: it is in the proxy's socket.
+        # And: another request is in the proxy's socket.
         after.send("INCR", second)
         await eventually(lambda: servers_of(cluster, 1), lambda servers: servers[0] == replica, "another master")
         async with plain_client(cluster.proxy_addresses[1], socket_timeout=20) as client:

@@ -34,7 +34,7 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
     async with plain_client(master) as client:
         assert await client.wait(2, 30_000) == 2
     process = next(server for server in cluster.servers[1] if server.address == master)
-    # What it has acknowledged last it may not have sent to anybody: so none of the counting is checked.
+    # The master may not have sent its last acknowledged writes to anybody, so the counting is not checked.
     async with Counting(cluster.proxy_addresses[0], name="first") as one, Counting(cluster.proxy_addresses[1]) as other:
         os.kill(process.pid, signal.SIGSTOP)
         replaced = await eventually(
@@ -74,7 +74,8 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
 
 
 async def test_one_owner_a_master_that_hung_and_was_replaced_acknowledges_nothing(start_cluster: StartCluster) -> None:
-    """A transaction with a watch and a pop that waits are at the master when it stops, and it wakes as a former one."""
+    """A transaction with a watch and a pop that waits are at the master when it stops, and it wakes as a former
+    master."""
     cluster = await start_cluster(
         groups=1,
         proxies=1,
@@ -127,7 +128,7 @@ async def test_a_master_that_fails_right_after_it_became_one_is_replaced(start_c
 
 
 async def test_a_replica_that_shows_no_data_without_its_master_takes_its_place(start_cluster: StartCluster) -> None:
-    """It answers PING and much else with an error, from the moment on in which its master is gone."""
+    """As soon as its master is gone, it answers PING and much else with an error."""
     cluster = await start_cluster(
         groups=2,
         proxies=1,

@@ -1,7 +1,7 @@
 """A group whose server is like Redis 3.2: served with RESP2, and its slots move to a current server.
 
-Redis 3.2 itself is nowhere to be had as a package. A current server stands for it, without the commands that came later
-and that Slotferry, or a client's handshake, would use: they are renamed away.
+Redis 3.2 itself is not available as a package. A current server stands for it, without the commands that came later and
+that Slotferry, or a client's handshake, would use: they are renamed away.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ LATER = (
 
 
 async def renamed_away(directory: Path) -> list[str]:
-    """Arguments that leave out what came later, as far as the server that is there has it: it refuses other names."""
+    """Arguments that rename later commands away, but only commands that this server has: it refuses other names."""
     server = await start_redis("asked", directory)
     try:
         async with plain_client(server.address, decode_responses=True) as client:

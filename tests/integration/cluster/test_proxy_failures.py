@@ -70,7 +70,7 @@ async def test_a_proxy_is_killed_in_the_middle_of_a_migration(start_cluster: Sta
     await cluster.online(2)
     await cluster.check_ballast()
 
-    # When: an empty server joins. The fence is up everywhere that the lost proxy knows, and forgotten.
+    # When: an empty server joins. By now the fence was set at every server that the lost proxy knows, and forgotten.
     spare = await cluster.add_server(2)
     await cluster.api.add_server(2, spare.address)
 

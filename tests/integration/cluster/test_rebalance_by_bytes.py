@@ -16,7 +16,7 @@ DATABASES = (0, 3)
 KEYS = 1200
 TOLERANCE = 0.05
 REPACKED = 0.03
-"""By how much of a group's bytes moving itself changes them: a server packs a hash that it restores more tightly."""
+"""Moving itself changes a group's bytes by at most this share: a server packs a restored hash more tightly."""
 
 
 @pytest.fixture

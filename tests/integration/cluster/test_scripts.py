@@ -18,7 +18,7 @@ CONNECTIONS = 12
 
 @asynccontextmanager
 async def clients(cluster: Cluster, count: int = CONNECTIONS) -> AsyncIterator[list[redis.asyncio.Redis]]:
-    """Clients of the first proxy, each with one connection, which are with both of its workers."""
+    """Clients of the first proxy, each with one connection; both of its workers have some of them."""
     async with AsyncExitStack() as stack:
         found: list[redis.asyncio.Redis] = []
         workers: set[int] = set()
@@ -26,7 +26,7 @@ async def clients(cluster: Cluster, count: int = CONNECTIONS) -> AsyncIterator[l
             while len(found) < count or len(workers) < 2:
                 client = plain_client(cluster.proxy_addresses[0], single_connection_client=True)
                 found.append(await stack.enter_async_context(client))
-                # Numbers of sessions leave the same rest for the same worker.
+                # The numbers of a worker's sessions have the same remainder.
                 workers.add(await client.client_id() % 2)
         yield found
 
@@ -136,7 +136,7 @@ async def test_what_another_proxy_has_merely_run_is_loaded_by_the_client(start_c
 
 
 async def test_functions_flushed_while_a_group_has_no_slots(start_cluster: StartCluster) -> None:
-    """What was deleted does not come back to everybody with the slots that come back."""
+    """When slots come back to the group, deleted functions do not come back everywhere."""
     cluster = await start_cluster(groups=2, slots_on=[1])
     code = "#!lua name=lib\nredis.register_function('f', function(keys) return keys[1] end)"
     async with plain_client(cluster.proxy_addresses[0]) as client:

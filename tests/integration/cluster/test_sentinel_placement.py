@@ -22,7 +22,7 @@ from tests.integration.cluster.test_replica_reads import PROMPT
 
 GROUPS = 6
 OWN_PRIORITY = "50"
-"""Of some servers, which are to have it again."""
+"""The priority of some servers, which they have to get back."""
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ async def nodes_join(cluster: Cluster, sentinels: list[Sentinel]) -> None:
             lambda found: any(step["state"] == "copying" for step in found["run"]["steps"]),
             "a copy to be made",
         )
-        # Whoever leads next goes on: with the placement, and with what Sentinels are to elect and to forget.
+        # The next leader goes on: with the placement, and with what Sentinels are to elect and to forget.
         await cluster.topom.kill()
         await cluster.restart_topom()
         await over(cluster)
@@ -134,7 +134,7 @@ async def nodes_join(cluster: Cluster, sentinels: list[Sentinel]) -> None:
 
 
 async def a_master_is_drained(cluster: Cluster, sentinel: Sentinel) -> None:
-    """Not as long as a Sentinel hangs, which might turn it round."""
+    """But not as long as a Sentinel hangs, because it might undo that."""
     former, replica = await servers_of(cluster, 1)
     os.kill(sentinel.pid, signal.SIGSTOP)
     try:

@@ -90,7 +90,8 @@ async def one_that_lies_is_not_believed(cluster: Cluster, sentinels: list[Sentin
 
 
 async def keys_have_left_and_changed_that_no_replica_heard_of(cluster: Cluster, gates: list[Gate]) -> list[bytes]:
-    """Begin to move half of the slots away; keys that have left, were written since, and are at the replicas still."""
+    """Begin to move half of the slots away; give keys that have left and were written since. The replicas still have
+    them."""
     await cluster.api.set_migration(keys_per_second=SLOW)
     await cluster.api.move_slots("0-511", 2)
     await cluster.moving(50)

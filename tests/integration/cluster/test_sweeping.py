@@ -30,7 +30,7 @@ async def events(cluster: Cluster, what: str) -> list[str]:
 
 
 async def come_back_with_older_data(cluster: Cluster, group: int, leaving: str, to: int, gone: list[str]) -> None:
-    """Slots leave a group, keys of theirs are deleted, and its master is restarted with data of before all that."""
+    """Slots leave a group, keys of theirs are deleted, and its master is restarted with data from before all that."""
     server = cluster.servers[group][0]
     async with plain_client(server.address) as direct:
         await direct.save()
@@ -102,7 +102,7 @@ async def test_a_sweep_goes_on_after_topom_and_the_server_were_killed_in_the_mid
         few = len(await names_at(address))
         assert few > 20
         await eventually(lambda: names_at(address), lambda names: len(names) < few, "keys to be removed again")
-        # The data of before once more: this is another life, and its keys go as well.
+        # The older data once more: this is another life, and its keys go as well.
         await server.kill()
         server.start()
         await server.ready()

@@ -64,7 +64,7 @@ async def cut_off_while_slots_move(cluster: SeveralTopoms) -> None:
 
 
 async def stopped_in_order(cluster: SeveralTopoms) -> None:
-    """Its place is free at once. Whoever it was, and is, is shown."""
+    """Its place is free at once. The former leader and the present one are shown."""
     leader = await cluster.all_well()
     # A topom that was cut off from the store says a moment later where it is.
     await eventually(

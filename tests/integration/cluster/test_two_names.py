@@ -1,4 +1,4 @@
-"""One server by two addresses, and servers at an address that meant another one: nothing is done to them."""
+"""One server by two addresses, and servers at an address that belonged to another one: nothing is done to them."""
 
 import os
 import signal

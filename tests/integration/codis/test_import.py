@@ -20,7 +20,7 @@ async def run(topom: TopomProcess, *arguments: str) -> Outcome:
 
 
 def slot_in_codis(key: bytes) -> int:
-    """By Codis's rule: what is between the first brace and the next closing one is hashed, nothing too."""
+    """By Codis's rule: the text between the first brace and the next closing one is hashed, even if it is empty."""
     begin = key.find(b"{")
     end = key.find(b"}", begin + 1) if begin >= 0 else -1
     return zlib.crc32(key[begin + 1 : end] if end >= 0 else key) % 1024

@@ -1,8 +1,8 @@
 """A cluster whose links and processes can be broken: each server, and topom for each proxy, is behind a relay.
 
-Servers are in their groups by the addresses of their relays, so proxies, topom and the migrator all reach them
-through one; whose bytes are held up is told by :mod:`tests.integration.breaking_relay`. The servers keep
-what they acknowledge (``appendfsync always``), so what is lost was lost by somebody else.
+Servers are in their groups by the addresses of their relays, so proxies, topom and the migrator all reach them through
+a relay. :mod:`tests.integration.breaking_relay` tells these peers apart. The servers keep what they acknowledge
+(``appendfsync always``), so no server loses what it has acknowledged.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tests.integration.topom_process import HandProxy
 MOVED = "0-511"
 """The slots that the tests move, from the group that has them to the other one."""
 SLOW = 100
-"""Keys a second, of which there are well over a thousand to move that no traffic touches."""
+"""Keys a second. Well over a thousand keys that no traffic touches have to move."""
 LEASE_SECONDS = 3.0
 BARRIER_SECONDS = 2.0
 DATABASES = (0, 3)
@@ -108,7 +108,7 @@ class FaultCluster(Cluster):
         return [str(batch["reason"] or "") for batch in (await self.api.migration())["batches"]]
 
     async def waits_for(self, *texts: str) -> str:
-        """Wait until a batch says that it waits, in words that have one of these in them."""
+        """Wait until a batch says that it waits, in a sentence that contains one of these texts."""
         found = await eventually(
             self.messages,
             lambda messages: any(text in message for text in texts for message in messages),
@@ -208,8 +208,8 @@ class Witness:
         report = await self.traffic.stop()
         assert report.requests > 0
         assert not report.differences, report.to_wire()
-        # A worker lets a server that it has lost rest for a while, and answers with an error that says so meanwhile: so
-        # all is read again until there is none. What is read wrongly is wrong at once.
+        # A worker does not try a lost server again for a while; meanwhile it answers with an error that says so. So all
+        # keys are read again until there is no such error. A wrong value counts at once.
         for counting in self.counting:
             await eventually(partial(done, counting.check), bool, "an answer for every key that was counted up")
         await eventually(partial(done, self.cluster.check_ballast), bool, "an answer for every key of the ballast")
@@ -252,7 +252,7 @@ class Holder(HandProxy):
         return action is not None and str(action.state) == self._state
 
     async def let_go(self) -> None:
-        """Leave topom, which then waits for it no more."""
+        """Leave topom, which then no longer waits for it."""
         self._state = ""
 
         async def leave() -> bool:

@@ -1,7 +1,7 @@
 """Disks that fail under topom's store: full, refusing writes, or gone read-only.
 
-The first and the last need root, for a file system of their own; where it is not to be had the test is skipped. The
-other works everywhere on Linux: a limit on the size of files (RLIMIT_FSIZE) that is let down on the running process.
+The first and the last need root, for a file system of their own; without it the test is skipped. The second works
+everywhere on Linux: a limit on the size of files (RLIMIT_FSIZE) is lowered for the running process.
 """
 
 import os
@@ -113,7 +113,7 @@ class JournalledDisk:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Whoever writes there hangs, in the kernel."""
+        """Every process that writes there hangs in the kernel."""
         run("fsfreeze", "--freeze", str(self.folder))
         try:
             yield

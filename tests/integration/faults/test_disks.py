@@ -1,4 +1,4 @@
-"""Disks that fail under topom's store in the midst of a migration, at each of its steps.
+"""Disks that fail under topom's store during a migration, at each of its steps.
 
 The action stops with an error that names the reason; proxies are told nothing that the store does not have; once the
 disk is well it goes on by itself.
@@ -209,7 +209,8 @@ async def test_a_disk_that_hangs_keeps_nobody_waiting_and_all_goes_on_when_it_is
     with journalled_disk(tmp_path / "image", folder) as disk:
         async with topom_on(folder, tmp_path, pair) as topom, Auditor(topom) as auditor:
             with disk.frozen():
-                # The first that hangs is told after a while, those after it at once, and what is only read is answered.
+                # The first request that hangs gets its error after a while, later ones get it at once, and reads are
+                # answered.
                 for group_id in (7, 8):
                     refusal = await topom.call("POST", "/groups", {"id": group_id}, 503)
                     assert "hangs" in refusal["message"]

@@ -1,4 +1,4 @@
-"""A proxy that was fenced off a server stays off it, whatever that has forgotten, and however long topom is away."""
+"""A proxy that was fenced off a server stays off it, whatever the server forgets, and however long topom is away."""
 
 import os
 import signal
@@ -129,7 +129,7 @@ async def test_a_fence_that_one_worker_has_seen_is_final(fresh: FaultCluster) ->
 
 
 async def test_without_topom_servers_that_were_not_started_anew_are_used_on(fresh: FaultCluster) -> None:
-    """Also over connections that are new, of databases that were not used before."""
+    """This holds also over new connections, for databases that were not used before."""
     cluster = fresh
     await cluster.topom.kill()
     for relay in cluster.relays.values():

@@ -1,7 +1,7 @@
 """Kill -9 of each process in each state that slots pass, under traffic whose answers are checked.
 
 Each state is held, by a proxy that does not acknowledge it or by a slow pace, until the process has died. Then it is
-started again, as whoever looks after it would; the migration goes on by itself, and nothing acknowledged is lost.
+started again, as a service manager would do; the migration goes on by itself, and nothing acknowledged is lost.
 """
 
 import os
@@ -73,7 +73,7 @@ async def test_a_process_is_killed_and_started_again(
 
 @every_state
 async def test_a_worker_is_killed(cluster: FaultCluster, traffic: Traffic, state: str) -> None:
-    """given a supervisor that starts another one, the proxy stays who it is."""
+    """given a supervisor that starts another one, the proxy keeps its identity."""
     move = await Move.ready(cluster)
     former = await cluster.instances()
     async with witnessed(cluster, traffic) as witness, AsyncExitStack() as stack:

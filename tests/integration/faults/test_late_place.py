@@ -74,7 +74,7 @@ async def delete_and_change(client: Redis, keys: list[str]) -> None:
 
 
 async def check_deleted_and_changed(client: Redis, keys: list[str]) -> None:
-    """That has to hold of them still."""
+    """The keys still have to be as :func:`delete_and_change` has left them."""
     assert {key: await client.get(key) for key in keys[::2]} == dict.fromkeys(keys[::2])
     assert {key: await client.get(key) for key in keys[1::2]} == dict.fromkeys(keys[1::2], b"changed")
 

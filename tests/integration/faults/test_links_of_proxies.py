@@ -51,7 +51,8 @@ async def test_between_a_proxy_and_topom(cluster: FaultCluster, traffic: Traffic
 async def test_between_a_proxy_and_the_source_before_the_lock(
     cluster: FaultCluster, traffic: Traffic, way: Break
 ) -> None:
-    """given a proxy that is heard of but cannot reach the source, nothing is handed over that it may have sent."""
+    """given a proxy that topom hears but that cannot reach the source, no slot is handed over for which it may have
+    sent commands."""
     move = await Move.ready(cluster)
     async with witnessed(cluster, traffic) as witness:
         fault = way(move.source_relay, proxies)

@@ -18,8 +18,8 @@ every_way = pytest.mark.parametrize("way", [cut, silent_to_server, silent_from_s
 @every_way
 @pytest.mark.parametrize("end", ["source", "target"])
 async def test_between_topom_and_a_server(cluster: FaultCluster, traffic: Traffic, way: Break, end: str) -> None:
-    """given a migrator that does not reach the source or the target, proxies go on moving what is asked for, and keys
-    of which it does not know what became are moved once, and as they are."""
+    """given a migrator that does not reach the source or the target, proxies go on moving the keys that clients ask
+    for. Keys whose fate the migrator does not know are moved once, and unchanged."""
     move = await Move.ready(cluster)
     relay = move.source_relay if end == "source" else move.target_relay
     async with witnessed(cluster, traffic) as witness:

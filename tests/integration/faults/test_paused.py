@@ -1,4 +1,4 @@
-"""SIGSTOP and SIGCONT of each process in the midst of a migration, under traffic whose answers are checked."""
+"""SIGSTOP and SIGCONT of each process during a migration, under traffic whose answers are checked."""
 
 import signal
 

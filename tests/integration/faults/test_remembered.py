@@ -1,4 +1,4 @@
-"""**by-action**, **absent-first**: what a proxy knows of keys that move does no harm where it holds no more."""
+"""**by-action**, **absent-first**: a proxy's outdated knowledge of moving keys does no harm."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEYS = [name for name in (f"remembered:{number}" for number in range(400)) if slot("crc32", name.encode(), 1024) < 512]
 CONNECTIONS = 8
-"""So many that each worker of the proxy has one of them, as good as always."""
+"""So many that each worker of the proxy almost always has one of them."""
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "finished"])

@@ -18,8 +18,8 @@ OPERATIONS = 2000
 ATTEMPTS = 12
 """Schedules within which a planted fault has to be found; on a busy machine few of them show it."""
 PLANTED_SECONDS = 8.0
-"""Several times as long as a proxy has to stand still until the barrier goes on without it: in half of it, one schedule
-in ten showed a fence that is missing, in all of it eight in ten."""
+"""Several times as long as a proxy has to stand still until the barrier goes on without it. With half of this time, one
+schedule in ten showed a missing fence; with all of it, eight in ten."""
 PLANTED_OPERATIONS = 3000
 
 

@@ -59,7 +59,7 @@ class Way:
     cutter: PieceCutter = field(default_factory=PieceCutter)
     pace: Pace = field(default_factory=Pace)
     database: int = 0
-    """That both connections have selected."""
+    """The database that both connections have selected."""
 
     def settle_for(self, **settings: Any) -> None:
         """Other settings."""
@@ -69,7 +69,7 @@ class Way:
         return await copy(self.from_source, self.to_target, KEY, TEMPORARY, self.cutter, self.pace)
 
     async def finish(self, copied: Copied, *, permit: str = "", keeps_target: bool = False) -> bool:
-        """The last step at the target; by a permit that stands for that alone, if none is given."""
+        """The last step at the target; if no permit is given, one is set for this step alone."""
         permit = permit or await renew(self.from_source, self.to_target, "target")
         try:
             return await finish(

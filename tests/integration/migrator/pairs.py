@@ -43,7 +43,7 @@ class Pair:
     timeouts: Timeouts = field(default_factory=Timeouts)
     bounds: Bounds = field(default_factory=Bounds)
     beginning: Beginning | None = None
-    """What the action began with; the servers as they are at the first call, if it is not said."""
+    """What the action began with; by default, the servers as they are at the first call."""
     confirmation: Confirmation = field(default_factory=Confirmation)
     require: Callable[[], None] = lambda: None
 

@@ -1,4 +1,4 @@
-"""The steps by which a key moves, one at a time, as a test wants them: late, by a permit of before, or never."""
+"""The steps by which a key moves, one at a time, as a test wants them: late, by an earlier permit, or never."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ async def place(
 async def drop(
     source: Redis, permit: str, *keys: bytes, deletes: int | None = None, check: bool = True, mover: str = MOVER
 ) -> int | None:
-    """How many claims there were; None if the permit does not hold. All keys are deleted if it is not said."""
+    """How many claims there were; None if the permit does not hold. By default all keys are deleted."""
     arguments = moving.drop_arguments(
         permit, 0, mover, keys, check=check, deletes=len(keys) if deletes is None else deletes
     )
@@ -60,7 +60,7 @@ async def drop(
 
 
 async def claims(source: Redis) -> dict[bytes, bytes]:
-    """Whose claims there are."""
+    """The movers that have claims."""
     fields: dict[bytes, bytes] = await source.hgetall(STATE)
     return {name: value for name, value in fields.items() if name.startswith(b"claim:")}
 

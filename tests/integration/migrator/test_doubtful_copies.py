@@ -1,4 +1,4 @@
-"""If the target may have a copy of a key, the source's is not deleted: the key is claimed, or the permit is another.
+"""If the target may have a copy of a key, the source's is not deleted: the key is claimed, or the permit has changed.
 
 Before a proxy deletes a key at the source, it asks the target for a key of that name, under the same permit.
 """
@@ -49,7 +49,7 @@ async def test_the_permit_of_before_does_not_hold(source: Redis, target: Redis, 
     assert await place(target, permit, await taken(source, permit, b"key")) == (1, b"")
     latest = await permits.renew(source, target, "target", permit)
     assert await why_not(source, permit) == "UNSETTLED"
-    # Whoever asks the target by the latest one finds the copy there.
+    # A process that asks the target by the latest permit finds the copy there.
     assert await why_not(source, latest, at_target=bool(await target.exists("key"))) == "COPIED"
 
 

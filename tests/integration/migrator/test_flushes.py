@@ -42,7 +42,7 @@ async def test_complete_a_move_is_not_over_before_the_flush_has_come_to_the_targ
 ) -> None:
     """The source has no key any more, but a client that made one at the target would lose it.
 
-    The flush begins before the move does, or when that has the permit and is about to scan.
+    The flush begins before the move does, or when the move has the permit and is about to scan.
     """
     await source.set("key", "value")
     pair.pace = Pace(paused=True)
@@ -85,7 +85,8 @@ async def test_who_waits_for_a_flush_takes_it_over_at_both_ends(
 async def test_who_renews_a_permit_that_he_saw_before_a_flush_does_not_get_it_after_that(
     pair: Pair, source: Redis, target: Redis
 ) -> None:
-    """given one who has set his at the target before the flush, it does not hold once that is over."""
+    """given a process that has set its permit at the target before the flush, the permit does not hold after the
+    flush."""
     await source.set("key", "value")
     permit = await permits.renew(source, target, pair.target.address)
     found = await taken(source, permit, b"key")
@@ -104,7 +105,8 @@ async def test_who_renews_a_permit_that_he_saw_before_a_flush_does_not_get_it_af
 
 
 async def test_a_flush_while_keys_move_leaves_none(pair: Pair, source: Redis, target: Redis) -> None:
-    """given flushes that come amid a call, as clients' do, all that was there before is gone, and the call goes on."""
+    """given flushes that come during a call, as clients' flushes do, all earlier keys are gone, and the call goes
+    on."""
     for number in range(10):
         await fill(source, 3000)
         pair.progress.keys_moved = 0
@@ -133,7 +135,7 @@ async def test_a_flush_at_the_servers_themselves_leaves_none(pair: Pair, source:
 
 
 async def test_run_id_a_field_of_another_process_is_none(pair: Pair, source: Redis) -> None:
-    """A server that restarts has it back from its file, with older data."""
+    """A server that restarts has the field back from its file, with older data."""
     await withhold(source)
     await source.hset(STATE, FIELD, "0" * 40)
     with pytest.raises(TryAgainError, match="started anew"):

@@ -88,7 +88,7 @@ async def _copied(source: Redis, target: Redis) -> bytes | None:
 async def test_a_key_that_a_client_asks_for_while_it_is_copied_is_not_held_back_and_holds_up_no_other(
     pair: Pair, source: Redis, target: Redis
 ) -> None:
-    """given a pause amid a key that was found, clients wait for that one and for others."""
+    """given a pause in the middle of a key that the scan found, clients wait for that key and for others."""
     contents = await fill_big(source)
     pair.pace = Pace(PaceSettings(bytes_per_second=20_000))
     call = asyncio.create_task(pair.migrate())
@@ -131,7 +131,7 @@ async def test_a_killed_call_leaves_nothing_that_the_next_one_does_not_mend(
     pair: Pair, source: Redis, target: Redis
 ) -> None:
     contents = await fill_big(source)
-    # As a mover leaves it that dies between the last two steps: a claim, and a finished copy that does not count.
+    # A mover that dies between the last two steps leaves this: a claim, and a finished copy that does not count.
     await source.hset(moving.STATE, "claim:0:big:hash", f"{moving.IN_PIECES}of somebody who died")
     await target.hset("big:hash", "stale", "copy")
 
@@ -175,7 +175,7 @@ async def test_bounds_say_what_is_big(pair: Pair, source: Redis, target: Redis) 
 async def test_of_a_source_that_was_started_anew_the_targets_copies_count(
     pair: Pair, source: Redis, target: Redis
 ) -> None:
-    """given keys on both servers, those at the target count, be they small or big."""
+    """given keys on both servers, those at the target count, whether they are small or big."""
     await fill(source, 10)
     await fill_big(source)
     await target.mset({f"key:{n}": "the truth" for n in range(5)})

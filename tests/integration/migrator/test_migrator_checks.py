@@ -1,4 +1,4 @@
-"""Whether a target can take slots is found out before any is touched, against real servers of two versions."""
+"""Whether a target can take slots is found out before any slot is touched, with real servers of two versions."""
 
 import asyncio
 import re
@@ -72,7 +72,7 @@ async def checked(
 
 
 async def test_a_server_is_not_a_target_of_itself(start: StartServer) -> None:
-    """By another of its names: keys that move there would be deleted by the step that drops them."""
+    """Not by another name either: the step that drops keys would delete those that have just moved there."""
     server, other = await start(), await start()
     with pytest.raises(NotApart, match=f"127.0.0.1:{server.port} and target localhost:{server.port} are one"):
         await check(
@@ -100,7 +100,7 @@ async def failure(*arguments: Any, **options: Any) -> MigrationError:
 
 
 async def fill_up(server: RedisServer, size: int = 2 * MEBIBYTE) -> None:
-    """Some keys of 100 KB, together as large as that."""
+    """Set keys of 100 KB, together ``size`` bytes or a little more."""
     async with client_of(server) as redis:
         for number in range(size // 100_000 + 1):
             await redis.set(f"large:{number}", b"x" * 100_000)

@@ -1,4 +1,4 @@
-"""Whatever fails on the way: the reason is said, no key is lost, and calling again completes it."""
+"""Whatever fails on the way: the reason is said, no key is lost, and another call completes the move."""
 
 import asyncio
 import json
@@ -94,7 +94,7 @@ async def test_a_killed_process_can_be_replaced(pair: Pair, source: Redis, targe
 
 
 async def test_a_target_that_dies_and_comes_back_empty_handed(fragile_pair: Pair) -> None:
-    """given a target without persistence, what it had is lost with it; what it had not is at the source still."""
+    """given a target without persistence, what it had is lost with it; all else is still at the source."""
     pair = fragile_pair
     pair.pace = Pace(PaceSettings(keys_per_second=20_000))
     async with client_of(pair.source) as source:
@@ -243,7 +243,7 @@ async def test_nothing_is_dropped_once_a_server_is_replaced_while_the_permit_is_
 
 
 async def test_a_full_target_leaves_no_claim_on_a_big_key(fragile_pair: Pair) -> None:
-    """given a call that ends by that, a client can delete the key at the source."""
+    """given a call that ends because the target is full, a client can delete the key at the source."""
     pair = fragile_pair
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await source.hset("big", mapping={f"field {number}": "x" * 100 for number in range(20_000)})
@@ -421,7 +421,7 @@ async def test_a_source_that_restarts_with_older_data_undoes_nothing(fragile_pai
         assert await size(source) == 0
         assert await target.dbsize() == 5000 + len(big_keys)
 
-        # It was of that action only: in the next one the source's copy counts again.
+        # That holds for that action only: in the next one the source's copy counts again.
         pair.beginning = None
         await source.set("key:1", "value:1")
         await pair.migrate()

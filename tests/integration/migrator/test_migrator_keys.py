@@ -55,7 +55,7 @@ async def contents(redis: Redis) -> dict[bytes, object]:
             case "zset":
                 found[key] = await redis.zrange(key, 0, -1, withscores=True)
             case "stream":
-                # Everything of it but how its radix tree is laid out in memory.
+                # Everything about it except the layout of its radix tree in memory.
                 state = await redis.execute_command("XINFO", "STREAM", key, "FULL", "COUNT", "0")
                 found[key] = str(state)
     return found
@@ -273,7 +273,8 @@ async def test_connections_of_an_earlier_migrator_are_ended(pair: Pair) -> None:
 
 
 async def test_a_command_left_in_the_socket_buffer_does_not_run_later(pair: Pair, source: Redis, target: Redis) -> None:
-    """given a predecessor whose command the source has not read yet, it has run or never will once a call ends."""
+    """given a predecessor whose command the source has not read yet: once a call ends, the command has run or never
+    will."""
     await fill(source, 100)
     reader, writer = await asyncio.open_connection("127.0.0.1", pair.source.port)
     writer.write(f"CLIENT SETNAME {migrator_prefix('dead' * 8)}1\r\n".encode())

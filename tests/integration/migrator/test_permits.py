@@ -55,7 +55,7 @@ async def restarted(server: RedisServer) -> None:
 async def test_one_way_a_place_that_comes_after_a_renewal_does_nothing(
     pair: Pair, source: Redis, target: Redis
 ) -> None:
-    """given one of which the target has all but the last byte when the permit is renewed."""
+    """given a *place* of which the target has all but the last byte when the permit is renewed."""
     await source.set("key", "value")
     permit = await renewed(source, target)
     arguments = moving.place_arguments(permit, 0, await taken(source, permit, b"key"), check=False, keeps_target=False)
@@ -103,7 +103,7 @@ async def test_a_big_key_is_not_finished_without_the_permit(way: Way) -> None:
 
 
 async def test_run_id_a_place_by_the_permit_of_another_process_of_the_target_does_nothing(fragile_pair: Pair) -> None:
-    """given a target that has the permit back from its file, the source may have dropped what it does not have."""
+    """given a target that has the permit back from its file, the source may have dropped keys that the target lacks."""
     async with client_of(fragile_pair.source) as source, client_of(fragile_pair.target) as target:
         await source.set("key", "value")
         permit = await renewed(source, target)
@@ -187,7 +187,8 @@ class Held:
 async def test_of_two_who_renew_at_once_one_permit_stands_at_both_ends(
     pair: Pair, source: Redis, target: Redis, end: str
 ) -> None:
-    """given one who has looked at both ends and changes one of them late, when another has renewed it at both."""
+    """given a process that has looked at both ends and changes one late, after another has renewed the permit at
+    both."""
     former = await renewed(source, target)
     held = Held(source if end == "source" else target, 2)
     ends: tuple[Any, Any] = (held, target) if end == "source" else (source, held)
@@ -221,7 +222,7 @@ async def test_a_permit_that_another_is_about_to_set_at_the_source_is_not_overtu
 
 
 async def test_a_permit_that_was_left_at_the_target_is_overturned(source: Redis, target: Redis) -> None:
-    """given one who has changed the target and then died."""
+    """given a process that has changed the target and then died."""
     former = await renewed(source, target)
     slow = Held(source, 2)
     dead = asyncio.create_task(permits.renew(slow, target, "target", former))  # type: ignore[arg-type]
@@ -249,7 +250,8 @@ async def test_run_id_a_permit_is_not_set_at_another_process_than_it_names(fragi
 
 
 async def test_one_way_a_source_that_loses_its_permit_amid_a_renewal(pair: Pair, source: Redis, target: Redis) -> None:
-    """given one who comes late to a source whose permit another has renewed, and which has lost that since."""
+    """given a process that comes late to a source: another one has renewed the permit there, and the source has lost
+    it."""
     await source.set("key", "value")
     held = Held(source, 2)
     late = asyncio.create_task(permits.renew(held, target, "target"))
@@ -318,7 +320,7 @@ async def test_what_is_withdrawn_leaves_nothing_at_either_end(source: Redis, tar
 
 
 async def test_a_server_that_becomes_a_master_accepts_nothing_and_gives_nothing(source: Redis, target: Redis) -> None:
-    """given permits of both ways, as it may have had them when it was a master before; a flush stays."""
+    """given permits of both directions from its earlier time as a master; the field of a flush stays."""
     forth, back = await renewed(source, target), await renewed(target, source)
     await source.set("key", "value")
     found = await taken(source, forth, b"key")
@@ -374,7 +376,7 @@ async def test_absent_first_a_key_that_was_taken_counts_as_there_though_it_has_e
 async def test_a_key_that_a_dead_mover_has_claimed_is_waited_for_and_then_moved(
     pair: Pair, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # So long there is for a look at what is waited for.
+    # So there is time to look at the claim that is waited for.
     monkeypatch.setattr(mover, "BUSY_SECONDS", 4.0)
     await fill(source, 100)
     pair.pace = Pace(paused=True)
@@ -425,7 +427,7 @@ async def test_keys_that_a_live_mover_has_claimed_are_left_to_it(
 async def test_a_copy_of_what_is_no_longer_claimed_is_not_finished(
     pair: Pair, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """given somebody who flushes the source itself when all of a key has been copied, it does not come back."""
+    """given a flush at the source itself when all of a key has been copied, the key does not come back."""
 
     async def copied_and_flushed(*arguments: Any) -> Copied:
         copied = await copy(*arguments)
@@ -509,7 +511,7 @@ async def test_a_target_that_is_full_refuses_and_what_it_took_is_dropped(fragile
 
 
 async def test_of_what_was_taken_together_that_is_dropped_which_the_target_has(fragile_pair: Pair) -> None:
-    """given a full target, that of several keys has the first already, and whose copy counts."""
+    """given a full target that already has the first of several keys, and whose copy counts."""
     async with client_of(fragile_pair.source) as source, client_of(fragile_pair.target) as target:
         await source.mset(dict.fromkeys(KEYS, "older"))
         await target.set(KEYS[0], "newer")
@@ -543,7 +545,7 @@ async def test_bounded_a_key_of_which_one_element_is_larger_than_all_others_is_b
 
 
 async def test_bounded_what_is_taken_together_is_no_more_than_enough_and_one_key(source: Redis, target: Redis) -> None:
-    """given keys that go whole, and of whose elements there are too many to look at all of them."""
+    """given keys that go whole and have too many elements to look at all of them."""
     many = dict.fromkeys(range(3000), "x")
     for key in KEYS:
         await source.hset(key, mapping={**many, "large": random.randbytes(2_000_000)})

@@ -152,7 +152,7 @@ async def test_a_key_that_is_not_there(way: Way) -> None:
 
 @pytest.mark.parametrize("fill", COLLECTIONS)
 async def test_a_copy_that_goes_while_it_is_made(way: Way, fill: Fill) -> None:
-    """given a target that evicts the unfinished copy, what comes after it makes another, which is short."""
+    """given a target that evicts the unfinished copy, later pieces make another copy, which is short."""
     await fill(way.source)
     seen: list[int] = []
 

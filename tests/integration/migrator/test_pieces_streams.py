@@ -18,7 +18,7 @@ def named(flat: list[Any]) -> dict[str, Any]:
 
 
 async def state(connection: Any) -> dict[str, Any]:
-    """All that there is to know of a stream, but how it lies in memory and when its consumers were last seen."""
+    """Everything about a stream except its layout in memory and when its consumers were last seen."""
     told = named(await connection.call("XINFO", "STREAM", KEY, "FULL", "COUNT", 0))
     for name in ("radix-tree-keys", "radix-tree-nodes"):
         del told[name]
@@ -178,7 +178,7 @@ async def test_ids_at_both_ends(any_way: Way) -> None:
 
 
 async def test_what_an_older_server_does_not_count_is_as_after_a_migrate(any_way: Way) -> None:
-    """given a stream of a server that keeps no counters, the target comes to the same ones by either way."""
+    """given a stream of a server that keeps no counters, the target has the same counters either way."""
     if NEWER in named(await _stream_info(any_way.source)):
         pytest.skip("this source counts")
     redis = any_way.source

@@ -19,7 +19,7 @@ def members(count: int = ELEMENTS) -> list[bytes]:
 
 
 def scores(count: int) -> list[float]:
-    """Such as are hard to write down."""
+    """Scores that are hard to write down."""
     chosen = random.Random(7)
     special = [float("inf"), float("-inf"), 0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.1, 1 / 3, 2.0**53, -1e17, 1e22]
     return special + [chosen.choice((chosen.uniform(-1, 1), chosen.random() * 1e300, 1.0)) for _ in range(count)]
@@ -189,7 +189,7 @@ async def test_what_a_server_gives_at_once_is_written_in_parts(way: Way) -> None
 
 
 async def test_a_hash_that_was_larger_is_found_whole(way: Way) -> None:
-    """given a table that has more room than fields, scanning goes through what is left of it."""
+    """given a table that has more room than fields, a scan finds all fields that are left."""
     await fill_hash(way.source, 50_000)
     fields = await way.source.hkeys(KEY)
     for some in thousands([field for number, field in enumerate(fields) if number % 100]):

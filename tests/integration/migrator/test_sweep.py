@@ -154,7 +154,7 @@ async def test_a_server_with_older_data_is_swept_anew(tmp_path: Path) -> None:
 
 
 async def test_a_master_that_has_followed_another_is_swept_anew(servers: tuple[RedisServer, RedisServer]) -> None:
-    """Its process is the same, and so is what the mark says of it: its data is the other's."""
+    """Its process is the same, and so is its mark, but its data is the other server's."""
     first, second = servers
     async with client_of(first) as redis, client_of(second) as other:
         await redis.flushall()
@@ -176,7 +176,7 @@ async def test_a_master_that_has_followed_another_is_swept_anew(servers: tuple[R
 
 
 async def test_what_is_late_deletes_nothing(server: RedisServer) -> None:
-    """A script of a sweep is on its way for so long that by the time it is there, the slots are, too."""
+    """A script of a sweep is on its way for so long that the slots arrive at the server before it does."""
     async with client_of(server) as redis, BreakingRelay(server.port) as relay:
         await swept(server)
         await fill(redis, 2000)

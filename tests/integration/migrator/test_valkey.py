@@ -47,7 +47,7 @@ async def test_keys_move(pair: Pair, source: Redis, target: Redis) -> None:
 @pytest.mark.parametrize("pair", ["valkey"], indirect=True)
 @pytest.mark.parametrize("fields", [10, 5000])
 async def test_fields_keep_their_deadlines(pair: Pair, source: Redis, target: Redis, fields: int) -> None:
-    """given a hash, small or big, of whose fields some have deadlines and one is over, it is the same at the target."""
+    """given a small or big hash with deadlines of some fields, one of them over, it is the same at the target."""
     names = [f"field {number}" for number in range(fields)]
     await source.hset("hash", mapping=dict.fromkeys(names, "value"))
     now = int((await source.time())[0]) * 1000

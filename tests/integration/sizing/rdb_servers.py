@@ -28,7 +28,7 @@ def version(client: redis.Redis) -> tuple[bool, tuple[int, ...]]:
 
 
 def allocator(client: redis.Redis) -> str:
-    """The allocator as the option of that name has it, by what one key of 20 bytes takes."""
+    """The allocator, as a value of the option of that name; the memory of one key of 20 bytes shows it."""
     if client.info("memory")["mem_allocator"] == "libc":
         return "glibc"
     if version(client)[0]:

@@ -292,7 +292,7 @@ def test_of_a_sample_the_truth_is_within_four_standard_errors(
     assert heard.summary is not None
     assert heard.summary.sampled == 0.5
     found = {total.name: total for total in heard.summary.prefixes}
-    # Many keys of like sizes: of one big key a sample either has it or knows nothing of it.
+    # Many keys of like sizes: a sample either has a single big key or knows nothing of it.
     for prefix in ("session:", "user:"):
         total = found[prefix]
         sizes = [key.bytes for key in expected if key.key.startswith(prefix.encode())]

@@ -93,7 +93,7 @@ def test_every_key_is_found_as_the_server_has_it(server: RedisServer) -> None:
         assert deadline - with_ttl[b"hash:1"] == made
         assert deadline // 1000 * 1000 - with_ttl[b"list:1"] == made
         client.close()
-    # What is no key's is little: the head, a few fields, a function, the checksum.
+    # Few bytes belong to no key: the head, a few fields, a function, the checksum.
     assert 0 < path.stat().st_size - sum(key.serialized_bytes for key in found) < 1000
 
 
@@ -190,7 +190,7 @@ def test_a_real_file_cut_anywhere(server: RedisServer) -> None:
 
 
 async def test_tables_are_as_a_server_that_loads_the_file_makes_them(server: RedisServer, tmp_path: Path) -> None:
-    # What differs on the server that wrote it are tables that were still growing.
+    # On the server that wrote the file, only tables that were still growing differ.
     client = client_of(server)
     valkey, version = rdb_servers.version(client)
     if (valkey, version[:2]) not in MEASURED:
@@ -205,7 +205,7 @@ async def test_tables_are_as_a_server_that_loads_the_file_makes_them(server: Red
     client = client_of(loaded)
     found = list(read_keys(tmp_path / "loaded" / "dump.rdb", allocator=allocator))
     for encoding in TABLES:
-        # A small one that was a table for what it held before is none again.
+        # A small key that was a table because of earlier content is not a table any more.
         tables = [
             key for key in found if key.encoding == encoding and client.object("encoding", key.key) == encoding.encode()
         ]

@@ -47,7 +47,7 @@ def registered(spark: "SparkSession") -> "SparkSession":
 def environment(registered: "SparkSession") -> Iterator[dict[str, str]]:
     """What is in the environment of Spark's Python processes from the next registration on.
 
-    They inherit the JVM's, and nothing changes that one's after its start; this is what comes on top of it.
+    They inherit the JVM's environment, which cannot change after its start. These variables come on top of it.
     """
     variables: dict[str, str] = registered.sparkContext.environment
     before = dict(variables)

@@ -129,7 +129,7 @@ def test_a_killed_test_leaves_nothing_that_was_forked() -> None:
 
 
 def test_free_ports_are_different_and_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of so few, some would be given twice.
+    # Of so few ports, some would be given twice.
     monkeypatch.setattr(processes, "_PORTS", processes._PORTS[:60])
     ports = free_ports(20)
     assert set(free_ports(20)).isdisjoint(ports), "whoever was given one may not have begun to listen there"

@@ -1,4 +1,4 @@
-"""One etcd and one ZooKeeper for all tests of a process, started when the first asks; a prefix of its own a test."""
+"""One etcd and one ZooKeeper for all tests of a process, started when the first asks; each test has its own prefix."""
 
 import asyncio
 import secrets

@@ -106,7 +106,7 @@ class StoreTls:
 
 
 class EtcdServer(StoreServer):
-    """One server of etcd; ``peers`` has the ports for each other of all, its own at ``number``."""
+    """One server of etcd; ``peers`` has the ports that the servers use for each other, its own at ``number``."""
 
     def __init__(
         self, directory: Path, number: int, port: int, metrics_port: int, peers: Sequence[int], tls: StoreTls | None
@@ -143,7 +143,7 @@ class EtcdServer(StoreServer):
 
 
 class ZooKeeperServer(StoreServer):
-    """One server of ZooKeeper; ``peers`` has two ports for each other of each, its own at ``number``."""
+    """One server of ZooKeeper; ``peers`` has two ports of each server for the others, its own at ``number``."""
 
     def __init__(
         self, directory: Path, number: int, port: int, peers: Sequence[tuple[int, int]], tls: StoreTls | None
@@ -217,7 +217,7 @@ async def start_zookeeper(directory: Path, count: int = 1, tls: StoreTls | None 
 
 
 async def _started(make: Callable[[list[int]], list[S]], ports: int) -> list[S]:
-    """Servers that are made of so many ports. Somebody else may take one between our look and the server's."""
+    """Servers on so many ports. Another process may take a port between our look and the server's."""
     for attempt in range(ATTEMPTS):
         servers = make(free_ports(ports))
         try:

@@ -81,7 +81,7 @@ async def leader_of(servers: list[StoreServer]) -> StoreServer:
 
 
 async def persist(ledger: Ledger, number: int) -> None:
-    """Change something, in spite of failures; LostPlace is none."""
+    """Change something, in spite of failures; LostPlace does not count as one."""
     while True:
         try:
             await ledger.change(lambda state, epoch: replace(state, next_proxy_id=number))

@@ -53,7 +53,7 @@ async def test_one_of_many_writers_wins(another: Open) -> None:
 
 
 async def test_documents_of_any_size_and_number(another: Open) -> None:
-    """More than one transaction of etcd or ZooKeeper takes, all or nothing all the same."""
+    """More than one transaction of etcd or ZooKeeper takes is still stored all or nothing."""
     store, other = await another(), await another()
     many = {f"proxies/{number:08d}": b"%d" % number for number in range(300)}
     large = bytes(range(256)) * 5_500  # 1.4 MB

@@ -34,10 +34,10 @@ PATIENT = {
     "lock_hold_seconds": 15.0,
     "move_seconds": 15.0,
 }
-"""A worker's limits in time, unless a test is about one of them: on a machine that is busy with other tests, too, what
-takes its time does not count as broken."""
+"""A worker's time limits, unless a test is about one of them: on a machine that is also busy with other tests, slow
+does not count as broken."""
 CLIENT = {"socket_timeout": 60, "socket_connect_timeout": 60}
-"""The same of clients, which send a request again after that."""
+"""The same for clients, which send a request again after that."""
 
 
 def slot_of(key: bytes | str) -> int:
@@ -158,7 +158,7 @@ class WorkerHarness:
         self._arrived.set()
 
     async def next(self, wanted: Callable[[Message], bool], consume: bool = True) -> Message:
-        """The first message that is wanted, waited for."""
+        """Wait for the first message that is wanted."""
         async with asyncio.timeout(LIMIT):
             while True:
                 for message in self.messages:
@@ -176,13 +176,14 @@ class WorkerHarness:
     async def under_way(self) -> Message:
         """The counters, once they say from now on that a request is at a server.
 
-        What was under way before, such as what a worker asks each server at its start, is none.
+        Requests that were under way before do not count, such as a worker's questions to each server at its start.
         """
         self.messages[:] = [message for message in self.messages if message["type"] != "counters"]
         return await self.next(lambda message: message["type"] == "counters" and message["counters"]["in_flight"] > 0)
 
     def push(self, slots: Iterable[Slot] = (), groups: Iterable[Group] = ()) -> int:
-        """Send a new table, in which actions that do not say it began with the servers as they are; its epoch."""
+        """Send a new table, and give its epoch. Actions without run ids began with the servers as they were started
+        first."""
         self.table = self.table.changed(self.table.epoch + 1, slots, groups)
         begun = tuple(self._begun(slot) for slot in self.table.slots)
         self.table = SlotTable(self.table.epoch, begun, self.table.groups)

@@ -1,4 +1,4 @@
-"""Users that are no administrators: refused is what concerns others, in Redis's own words, and nothing else."""
+"""Users that are not administrators: only what concerns others is refused, in Redis's own words."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ async def test_no_administrator_is_refused_what_redis_counts_as_that(start_worke
                 for request in OF_EVERYBODY:
                     refused = await client(request)
                     assert refused.startswith(b"-NOPERM this user has no permissions to run the '"), request
-                    # Redis looks at whether it allows DEBUG at all first.
+                    # Redis first looks at whether it allows DEBUG at all.
                     if not request.startswith("DEBUG"):
                         assert refused == await direct(request), request
                 for request in OF_ITS_OWN:

@@ -147,7 +147,7 @@ async def test_a_request_right_behind_the_handshake(start_worker: StartWorker, a
 async def test_what_comes_behind_a_request_that_waits_is_not_forgotten(
     start_worker: StartWorker, authority: Authority
 ) -> None:
-    """TLS takes whole records off the socket: what is left of them makes it readable no more."""
+    """TLS takes whole records off the socket: what is left of a record does not make the socket readable again."""
     worker = await start_worker(servers=1, **tls_settings(authority.issue("proxy")))
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")

@@ -1,4 +1,4 @@
-"""What ends a wait meets what it waits for, in every order: each element is given once, and none is lost."""
+"""The end of a wait meets the awaited element, in every order: each element is given once, and none is lost."""
 
 import asyncio
 import random

@@ -29,7 +29,7 @@ async def new_identity(worker: WorkerHarness) -> None:
 
 
 async def another_action(worker: WorkerHarness) -> None:
-    """Whatever was in between it has not seen: the slot was back, or a master was another one for a while."""
+    """The worker has not seen what was in between: the slot was back, or another server was a master for a while."""
     await worker.apply([migrating(7)])
 
 
@@ -49,7 +49,8 @@ async def test_what_was_absent_before_is_looked_for_again(
 
 
 async def test_nothing_is_read_at_a_source_that_is_another_process_by_now(start_worker: StartWorker) -> None:
-    """given a key that goes in pieces, it is read at the source as long as that is what the action began with."""
+    """given a key that goes in pieces, it is read at the source as long as the source is the process that the action
+    began with."""
     worker = await start_worker(big_key_seconds=0.5, move_seconds=0.2)
     source_server = worker.servers[0]
     async with worker.client() as client, worker.direct(1) as source:
@@ -134,8 +135,9 @@ async def move_away(client: redis.asyncio.Redis) -> object:
 async def test_absent_first_a_source_that_restarted_unheard_undoes_nothing(
     start_worker: StartWorker, takes_away: Callable[[redis.asyncio.Redis], Awaitable[object]]
 ) -> None:
-    """given a source that is there again with older data, and a worker whose connections to it are silent since
-    when a key that had left it is written, it is at once; when it is taken away, it is at the source, too.
+    """given a source that is back with older data, and a worker whose connections to it have been silent since
+    when a key that had left the source is written, then the write succeeds at once
+    when such a key is taken away, then it is taken away at the source, too.
     """
     worker = await start_worker(move_seconds=1.0)
     async with behind_a_relay(worker) as relay, worker.client() as client, worker.direct(1) as source:

@@ -1,4 +1,4 @@
-"""CLIENT UNBLOCK: what it says, and what the client says that it is for."""
+"""CLIENT UNBLOCK: its own reply, and the reply to the client that it unblocks."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

@@ -253,7 +253,7 @@ async def test_keys_that_do_not_move(start_worker: StartWorker) -> None:
 
 
 async def test_little_memory_of_absent_keys(start_worker: StartWorker) -> None:
-    """What is known is forgotten before the request can run, and it runs all the same."""
+    """The knowledge is forgotten before the request can run, but the request still runs."""
     worker = await start_worker(migrating_known_keys=1)
     async with Talk(worker.settings.listen) as talk:
         await talk.ask("SET", KEY, "0")

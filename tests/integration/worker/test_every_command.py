@@ -343,7 +343,7 @@ UNLIKE_REDIS = {
     "READONLY": "a single Redis refuses it",
     "READWRITE": "a single Redis refuses it",
 }
-"""Commands for which only one of the proxy and a single Redis gives an error, and why."""
+"""Commands for which either the proxy or a single Redis gives an error, but not both; and why."""
 
 
 def words(line: str) -> list[str]:

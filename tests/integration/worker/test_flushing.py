@@ -100,7 +100,7 @@ async def test_drained_no_slot_begins_to_move_while_the_servers_are_flushed(star
 
 
 async def test_a_flush_that_was_taken_over_is_not_done_at_the_target(start_worker: StartWorker) -> None:
-    """Whoever waited for it has written there since."""
+    """A process that waited for it has written there since."""
     worker = await start_worker(backend_reply_seconds=LIMIT)
     async with target_behind_relay(worker) as relay, worker.direct(1) as source, worker.direct(2) as target:
         await migrate_key(worker)

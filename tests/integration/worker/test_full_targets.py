@@ -27,7 +27,8 @@ async def worker(start_worker: StartWorker) -> WorkerHarness:
 
 @asynccontextmanager
 async def full(worker: WorkerHarness, moved: Iterable[str] = (), **options: Any) -> AsyncIterator[redis.asyncio.Redis]:
-    """A client, while the slot of the keys moves and the target takes none of them any more; it has those moved."""
+    """A client, while the slot of the keys moves and the target takes no more of them. The keys in ``moved`` move
+    before."""
     async with worker.client(**options) as client, worker.direct(2) as target:
         await client.mset(dict.fromkeys([KEY, *OTHERS], "0"))
         await migrate_key(worker)
@@ -35,7 +36,7 @@ async def full(worker: WorkerHarness, moved: Iterable[str] = (), **options: Any)
             await client.set(key, "moved")
         await target.config_set("maxmemory", "1")
         yield client
-        # Nothing stands in the way any more, of the lock either.
+        # Now nothing stands in the way of the moves, nor of the lock.
         await target.config_set("maxmemory", "0")
         for key in await worker.keys(1):
             assert await client.set(key, "1")
@@ -61,7 +62,7 @@ async def test_reads_run_at_the_source_and_writes_are_refused_at_once(worker: Wo
 
 
 async def test_many_at_once_get_each_what_is_theirs(worker: WorkerHarness) -> None:
-    """One key that cannot be moved is no harm to those that are asked for together with it, and are not there."""
+    """One key that cannot be moved does no harm to absent keys that are asked for together with it."""
     missing = [f"{{{KEY}}}missing{number}" for number in range(50)]
     async with full(worker), worker.client(max_connections=1000) as client:
         async with asyncio.timeout(LIMIT):
@@ -91,7 +92,7 @@ async def test_deletes_run_at_the_source(worker: WorkerHarness, command: str) ->
 
 
 async def test_a_key_with_a_copy_at_the_target_is_not_deleted(worker: WorkerHarness) -> None:
-    """It is left from an attempt whose outcome was not known, and would be alive once the key is gone."""
+    """The copy is left from an attempt of unknown outcome, and would be alive once the key is gone."""
     async with worker.direct(2) as target:
         await target.set(OTHERS[0], "stale")
         async with full(worker) as client:
@@ -129,7 +130,7 @@ async def test_one_way_a_key_that_somebody_carries_is_not_deleted_under_his_hand
 
 
 async def test_one_way_nothing_is_deleted_without_the_permit_of_this_process(worker: WorkerHarness) -> None:
-    """A mover that believes to hold it may be late, or the server may have restarted with older data."""
+    """A mover that believes that it holds the permit may be late, or the server may have restarted with older data."""
     async with worker.direct(1) as source:
         await source.set(KEY, "0")
         mine = f"{(await source.info('server'))['run_id']} somebody random"
@@ -217,7 +218,7 @@ async def test_a_big_key_is_deleted_at_the_source_unless_somebody_carries_it(wor
 
 
 async def test_bounded_a_delete_does_not_wait_longer_because_a_flush_stands(start_worker: StartWorker) -> None:
-    """given a key that goes in pieces, and one who died amid a flush."""
+    """given a key that goes in pieces, and a process that died during a flush."""
     worker = await start_worker(big_key_seconds=1.0, move_seconds=0.5)
     async with worker.client() as client, worker.direct(1) as source:
         await client.set(KEY, "0")

@@ -41,7 +41,7 @@ async def restart(worker: WorkerHarness, group: int) -> None:
 
 
 async def patient(call: Callable[[], Awaitable[Any]], address: str) -> Any:
-    """What a call gives once the server that was just restarted is connected to again."""
+    """The result of a call, once there is a connection again to the server that was just restarted."""
     async with asyncio.timeout(LIMIT):
         while True:
             try:
@@ -158,7 +158,7 @@ async def test_a_server_that_joins(start_worker: StartWorker) -> None:
 
 
 async def test_the_first_to_ask_is_a_change(start_worker: StartWorker) -> None:
-    """A server that joins has the others' libraries before one is taken off all of them."""
+    """A server that joins gets the others' libraries before a library is removed from all servers."""
     worker = await start_worker(servers=2)
     address = worker.servers[1].address
     await worker.apply([], [Group(2)])
@@ -178,7 +178,7 @@ CHANGES: dict[str, Callable[[Any, bytes], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_change_reaches_a_server_whose_slots_have_left_it(worker: WorkerHarness, change: str) -> None:
-    """Else what was deleted comes back to everybody, once that server gets slots again."""
+    """Otherwise deleted functions come back everywhere, once that server gets slots again."""
     async with worker.client() as client:
         empty = await client.function_dump()
         await client.function_load(library())
@@ -218,7 +218,7 @@ async def test_a_function_of_a_slot_on_its_way(worker: WorkerHarness) -> None:
         await worker.act(range(512), SlotState.MIGRATING)
         with pytest.raises(ResponseError, match=r"^a function may touch other keys"):
             await client.fcall("count", 1, key)
-        # Whoever names the key brings it to the target, where the slot is at rest then.
+        # A request that names the key brings it to the target, where the slot is at rest then.
         assert await client.get(key) == b"1"
         await worker.act(range(512), SlotState.FINISHED)
         assert await patient(lambda: client.fcall("count", 1, key), worker.servers[1].address) == 2

@@ -167,7 +167,7 @@ async def test_a_key_that_has_expired_is_not_the_random_one_and_another_is(worke
 
 @pytest.fixture
 async def worker(start_worker: StartWorker) -> WorkerHarness:
-    """Two groups of servers that let themselves be told to expire nothing by themselves."""
+    """Two groups of servers that can be told not to expire keys by themselves."""
     harness = await start_worker(extra=["--enable-debug-command", "local"])
     await harness.apply([Slot(index, 2) for index in range(512, 1024)])
     return harness
@@ -291,7 +291,8 @@ async def test_a_key_that_is_at_both_ends_of_a_move_is_told_of_once(worker: Work
 
 
 async def test_all_are_asked_again_when_a_slot_begins_to_move_meanwhile(worker: WorkerHarness) -> None:
-    """The target has answered before the source is asked; then the keys move, and would be told of by neither."""
+    """The target has answered before the source is asked; then the keys move, and neither of them would report the
+    keys."""
     await fill(worker)
     async with worker.client() as client:
         async with frozen(worker, 1):

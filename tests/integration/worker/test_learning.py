@@ -27,7 +27,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[str]], None]:
-    """Has workers started from now on know less: their command table lacks these rows."""
+    """Workers that are started from now on know less: their command table lacks these rows."""
     original = harness.WorkerProcess.__init__
 
     def without(names: Iterable[str]) -> None:
@@ -113,7 +113,7 @@ async def test_commands_of_a_module(with_module: WorkerHarness) -> None:
             key = key_at(group)
             assert await client.execute_command("DEMO.SET", key, "v") == b"OK"
             assert await at(worker, group, key) == b"v"
-            # Its keys are asked of a server each time.
+            # A server is asked for its keys each time.
             assert await client.execute_command("demo.last", "w", key_at(3 - group), key) == b"OK"
             assert await at(worker, group, key) == b"w"
         with pytest.raises(ResponseError, match=r"wrong number of arguments for 'demo.set' command"):

@@ -30,7 +30,7 @@ Leave = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """The socket ends; with TLS, only what TLS itself says of that is sent before the proxy has answered it."""
+    """The socket ends. With TLS, only TLS's own closing message is sent, until the proxy has answered it."""
     writer.close()
 
 
@@ -85,7 +85,7 @@ async def is_new(client: redis.asyncio.Redis) -> None:
 async def test_while_its_slot_was_locked(
     start_worker: StartWorker, tmp_path: Path, how: Leave, tls: bool, behind: int
 ) -> None:
-    """However it leaves, and whatever it has sent behind that, which the proxy has not read."""
+    """However the client leaves, and whatever it has sent after the request. The proxy has not read that."""
     authority = Authority(tmp_path) if tls else None
     worker = await start_worker(**(tls_settings(authority.issue("proxy")) if authority is not None else {}))
     async with worker.client() as client, connected(worker, authority) as writer:
@@ -117,7 +117,7 @@ async def test_while_its_key_moved(start_worker: StartWorker) -> None:
 
 
 async def test_while_its_delete_waited_for_a_full_target(start_worker: StartWorker) -> None:
-    """What may run at the source instead is looked at in the same way."""
+    """The same holds for a command that may run at the source instead."""
     worker = await start_worker()
     async with worker.client() as client, worker.direct(2) as target, connected(worker) as writer:
         await client.set(KEY, "0")
@@ -134,7 +134,7 @@ async def test_while_its_delete_waited_for_a_full_target(start_worker: StartWork
 
 
 async def test_while_there_was_no_room_for_it(start_worker: StartWorker) -> None:
-    """Others' requests for a server that takes none of them are before it."""
+    """Before it there are others' requests, for a server that takes none of them."""
     worker = await start_worker(backend_queue_pause_bytes=1_000_000, backend_reply_seconds=60)
     large = command(("SET", OTHER, bytes(8_000_000)))
     async with worker.client() as client, connected(worker) as writer, connected(worker) as filling:

@@ -29,7 +29,7 @@ def resident(pid: int) -> int:
 
 
 async def stuck_client(worker: WorkerHarness, requests: int = REQUESTS) -> socket.socket:
-    """A client that has asked for much, as 125 MB, and reads none of it."""
+    """A client that has asked for much, such as 125 MB, and reads none of it."""
     host, port = worker.settings.listen.split(":")
     client = socket.socket()
     # What the kernel keeps for it is not what is tested.
@@ -110,7 +110,7 @@ async def peers(worker: WorkerHarness) -> list[dict[str, Any]]:
 
 
 async def test_bounded_only_those_go_for_whom_much_is_kept(start_worker: StartWorker) -> None:
-    """What had come of the replies to split requests of a client that has gone is given up with it."""
+    """When a client goes, the parts of replies to its split requests that have come are given up, too."""
     worker = await start_worker(sessions_limit_bytes=4 * MEGABYTE, backend_reply_seconds=60.0)
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
     here = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") < 512)
@@ -225,7 +225,7 @@ async def test_bounded_what_waits_for_a_server_counts(start_worker: StartWorker)
         async with frozen(worker.servers[0]):
             # One after another, so that each of them is whole.
             clients = [await send() for _ in range(60)]
-            # Whoever asks another server is served meanwhile.
+            # A client that asks another server is served meanwhile.
             assert await other.ask("GET", there) == b"$1\r\n1\r\n"
         async with asyncio.timeout(3 * LIMIT):
             await asyncio.gather(*clients)

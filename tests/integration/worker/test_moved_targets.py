@@ -1,4 +1,4 @@
-"""Keys on their way to a server that is the target no more."""
+"""Keys on their way to a server that is no longer the target."""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +15,7 @@ SLOT = slot_of(FIRST)
 
 
 async def moving(worker: WorkerHarness) -> int:
-    """Keys on their way; what was sent to the worker before is known to it."""
+    """The number of keys on their way; the worker has read all that was sent to it before."""
     worker.channel.send({"type": "ask", "id": "moving", "what": "counters"})
     message = await worker.next(lambda message: message["type"] == "answer" and message["id"] == "moving")
     return int(message["answer"]["moving"])

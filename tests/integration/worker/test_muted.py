@@ -1,4 +1,4 @@
-"""CLIENT REPLY OFF and SKIP: what is not answered runs in the order of the rest all the same (**in-order**)."""
+"""CLIENT REPLY OFF and SKIP: commands without an answer still run in the order of the rest (**in-order**)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -123,7 +123,7 @@ async def test_one_owner_a_master_that_was_replaced_and_goes_on_answers_nobody(s
             reply = await talk.reply()
             assert reply.startswith(b"-"), reply
             assert LOST in reply
-        # What the client has not been told was done, is to be done.
+        # The commands were not acknowledged, so the new master must not have run them.
         assert await promoted.lrange("list", 0, -1) == [b"first", b"second"]
         assert await promoted.get(WATCHED) is None
         assert await promoted.lrange("{from}list", 0, -1) == [b"only"]
@@ -137,7 +137,7 @@ async def test_one_owner_no_connection_to_a_master_that_is_lost_is_left_or_opene
     async def connections() -> set[str]:
         async with worker.direct(1) as direct:
             found = await direct.client_list()
-        # But for the one over which messages come: it speaks RESP3, and runs nothing for clients.
+        # Except the one for messages: it speaks RESP3, and runs nothing for clients.
         return {entry["id"] for entry in found if entry["name"] and entry["resp"] == "2"}
 
     async def none_left() -> bool:

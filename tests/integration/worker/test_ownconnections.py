@@ -167,7 +167,7 @@ async def test_a_server_that_left_the_table(server: RedisServer) -> None:
     await pool.until(lambda: _blocked(server))
     pool.keep_servers({"127.0.0.1:1"})
     assert pool.idle == 0
-    # Whoever uses one may still bring it to its end.
+    # A session that uses one may still finish with it.
     assert await used.ask(CLIENT_ID) == b":%d\r\n" % used.client_id
     pool.give_back(used)
     assert pool.idle == 0

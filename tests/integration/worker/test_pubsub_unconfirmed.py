@@ -19,7 +19,7 @@ from tests.integration.worker.wire import Wire
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 OLD = "old"
-"""A channel that somebody has had for long, to tell what has arrived."""
+"""A channel with an old subscription, which shows what has arrived."""
 
 
 def bulks(*words: str) -> bytes:

@@ -351,7 +351,7 @@ async def test_caught_up_a_replica_that_is_stopped_while_the_slot_moves(start: S
 
 
 async def test_drained_a_read_under_way_at_a_replica_holds_the_lock_up(start: StartReplicated) -> None:
-    """Let go of before it is answered, it could find a key gone that has just moved on."""
+    """If the lock did not wait for the answer, the read could miss a key that has just moved on."""
     replicated = await start(servers=2, lock_drain_seconds=10.0, replica_check_seconds=2.0)
     worker = replicated.worker
     (replica,) = replicated.replicas[1]

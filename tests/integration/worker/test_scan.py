@@ -164,7 +164,7 @@ SOME = sorted({slot_of(name) for name in NAMES})[::2]
 
 
 async def test_keys_of_slots_that_a_server_does_not_own_are_not_seen(worker: WorkerHarness) -> None:
-    """owned: both servers came back with data of before slots changed places."""
+    """owned: both servers came back with data from before slots changed places."""
     owned = {name: 1 if slot_of(name) < 512 else 2 for name in NAMES}
     for group in (1, 2):
         async with worker.direct(group) as direct:
@@ -174,7 +174,7 @@ async def test_keys_of_slots_that_a_server_does_not_own_are_not_seen(worker: Wor
         assert sorted(await scan_all(client, match="key-1?", count=5)) == [
             b"key-%d" % number for number in range(10, 20)
         ]
-        # A key that is elsewhere still is one that RANDOMKEY may come upon, and does not give.
+        # RANDOMKEY may come upon a key that is still elsewhere, but does not give it.
         for group in (1, 2):
             async with worker.direct(group) as direct:
                 await direct.delete(*(name for name in NAMES if owned[name] == group and name != "key-1"))

@@ -460,7 +460,7 @@ async def test_absent_first_what_one_table_cleared_is_looked_for_again_by_the_ne
 
 
 async def test_a_move_that_is_given_up_lets_its_session_ask_for_another_connection(start_worker: StartWorker) -> None:
-    """The time limits go on to be looked after when a session opens a connection as one of them runs out."""
+    """The time limits are still watched after a session opens a connection just as one of them runs out."""
     worker = await start_worker(move_seconds=0.3, lock_hold_seconds=0.3, backend_connect_seconds=1.0)
     async with worker.client() as client:
         await client.set(KEY, "0")

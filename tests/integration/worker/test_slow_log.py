@@ -71,7 +71,7 @@ async def test_no_argument_is_kept(start_worker: StartWorker) -> None:
 
 
 async def test_where_all_is_slow_some_are_told_of(start_worker: StartWorker) -> None:
-    """What takes long is noted in plain Python: noting all of it would make everything slower still."""
+    """Slow requests are noted in plain Python. If all were noted, everything would be slower still."""
     worker = await start_worker(servers=1, slow_log_microseconds=1.0, slow_log_entries=5000)
     async with Wire(worker.settings.listen) as wire, worker.client() as client:
         began = time.monotonic()

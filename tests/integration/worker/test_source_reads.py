@@ -1,4 +1,5 @@
-"""What may be read at the source of a moving slot says there what one Redis says; all else waits for its keys."""
+"""A read that may run at the source of a moving slot answers there as one Redis does. All other commands wait for their
+keys."""
 
 from collections.abc import Awaitable, Callable
 

@@ -72,7 +72,7 @@ async def test_commands_wait_for_the_turn_and_then_run_where_they_did_before_all
 
 
 async def test_absent_first_a_refused_turn_leaves_the_slot_migrating(start_worker: StartWorker) -> None:
-    """Unlocked, its commands may not go to either server as they are: its keys are on both."""
+    """If the slot is unlocked, its commands may not go to either server as they are, because its keys are on both."""
     worker = await start_worker(lock_drain_seconds=1.0)
     await half_way(worker)
     async with worker.client(client_name="waits") as client, worker.client() as second:
@@ -111,7 +111,7 @@ async def test_drained_a_turn_waits_for_keys_on_their_way(start_worker: StartWor
 
 
 async def test_drained_a_turn_waits_until_a_lost_move_is_settled(start_worker: StartWorker) -> None:
-    """A step that was given up may still be in the buffer of the server that it was sent to."""
+    """A step that was given up may still be in its server's socket buffer."""
     worker = await start_worker(lock_drain_seconds=1.0, move_seconds=1.5)
     await half_way(worker)
     async with worker.client() as client, frozen(worker, 1):

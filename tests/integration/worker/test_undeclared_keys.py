@@ -111,7 +111,7 @@ async def test_scripts_without_keys_while_any_slot_moves(start_worker: StartWork
         with pytest.raises(redis.exceptions.ResponseError, match=REFUSED):
             await client.eval(ANYWHERE, 0)
         assert await client.eval("return ARGV[1]", 0, "x") == b"x"
-        # Of other slots, those with keys run as ever.
+        # Scripts with keys of other slots run as before.
         assert await client.eval("return redis.call('SET', KEYS[1] .. '}', 1)", 1, "{other}key") == b"OK"
         await worker.apply([Slot(SLOT, 1)])
         assert await client.eval(ANYWHERE, 0) == b"value"

@@ -136,7 +136,7 @@ async def test_what_a_reader_may_not_do(start_worker: StartWorker, tmp_path: Pat
         *("SET a 2", "GET a"),
     ]
     async with redis_with(tmp_path, *RULES) as server:
-        # There PFCOUNT of a string and MSET, which needs no common slot, go as here.
+        # PFCOUNT of a string, and MSET, which needs no common slot, work there as here.
         await same(worker, server, requests)
 
 

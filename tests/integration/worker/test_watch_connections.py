@@ -139,7 +139,7 @@ async def test_connections_come_back_and_watch_nothing(start_worker: StartWorker
                 return await talk.ask("WATCH", OTHER) == b"+OK\r\n"
 
             await until(taken_up)
-            # What the connection watched before is of no concern to who has it now.
+            # What the connection watched before does not concern the session that has it now.
             await other.set(KEY, "changed")
             await talk.ask("MULTI")
             await talk.ask("SET", OTHER, "1")

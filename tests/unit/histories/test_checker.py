@@ -16,7 +16,7 @@ MODEL = Model(late_seconds=1.0)
 
 
 def did(begun: float, ended: float, asked: Call, *replies: Reply) -> Operation:
-    """An operation that was answered; of unknown outcome without an end."""
+    """An operation that was answered; without an end, its outcome is unknown."""
     if ended == math.inf:
         return Operation(0, 0, (asked,), Form.PLAIN, begun, outcome=Outcome.UNKNOWN)
     return Operation(0, 0, (asked,), Form.PLAIN, begun, ended, Outcome.ANSWERED, replies)

@@ -1,4 +1,4 @@
-"""Faults of several steps: what they have done is known also where they are broken off."""
+"""Faults of several steps: what they have done is known even if they are broken off."""
 
 import asyncio
 from pathlib import Path

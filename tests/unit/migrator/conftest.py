@@ -1,4 +1,4 @@
-"""A server that says what a test tells it to, for what a real one does only rarely."""
+"""A server that answers as a test tells it to, for cases that a real server has only rarely."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

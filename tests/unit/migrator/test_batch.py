@@ -48,7 +48,7 @@ def test_a_machine_on_which_every_call_is_slow_does_not_get_ever_smaller_batches
         cutter.learn(count, 100 * count, 0.050)
     assert count >= LEAST_COST * 0.9
 
-    # A bound of keys is a bound all the same.
+    # The bound of keys still holds.
     assert cutter.count(0.002, 10) == 10
 
 
@@ -57,6 +57,6 @@ def test_bytes_count_as_keys() -> None:
     for _ in range(100):
         small.learn(1000, 0, 0.010)
         large.learn(1000, 1000 * BYTES_PER_KEY, 0.020)
-    # The same cost, of which a key of so many bytes is twice as much.
+    # The cost is the same; a key of so many bytes costs twice as much.
     assert abs(small.seconds_per_key / large.seconds_per_key - 1) < 0.01
     assert abs(small.count(0.005, 10_000) - 2 * large.count(0.005, 10_000)) <= 2

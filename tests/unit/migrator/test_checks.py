@@ -1,4 +1,4 @@
-"""What a source does that is older than the commands and options that movers would use."""
+"""How a source behaves that is older than the commands and options that movers would use."""
 
 from collections.abc import Awaitable, Callable
 

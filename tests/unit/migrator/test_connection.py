@@ -76,7 +76,7 @@ async def test_a_server_that_accepts_and_is_silent(scripted: Start) -> None:
 
 
 async def test_what_has_to_hold_is_looked_at_when_it_is_a_commands_turn(scripted: Start) -> None:
-    """given a command that waits for another one, it is not sent where that has changed meanwhile."""
+    """given a command that waits for another one, it is not sent if its condition no longer holds."""
     holds = True
 
     def answer(command: list[bytes]) -> bytes:

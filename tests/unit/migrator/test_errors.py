@@ -1,4 +1,4 @@
-"""What servers say, as what an operator reads."""
+"""The errors of servers, in the words that an operator reads."""
 
 import pytest
 

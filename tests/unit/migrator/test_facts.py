@@ -1,4 +1,4 @@
-"""What INFO says, and what is judged by it, where a real server is hard to bring into that condition."""
+"""What INFO says, and the judgement by it, for conditions that are hard to make at a real server."""
 
 import pytest
 
@@ -75,7 +75,7 @@ def test_what_is_needed_has_to_fit_with_headroom() -> None:
     with pytest.raises(NotEnoughMemory):
         judge(source, target(549), 0.5)
     assert judge(source, Facts("t:1", used_bytes=5000), 1.0) == [], "no maxmemory, no limit"
-    # One that evicts is refused only where it surely would.
+    # An evicting target is refused only if it would surely evict.
     assert len(judge(source, target(500, "allkeys-random"), 0.5)) == 1
     with pytest.raises(NotEnoughMemory, match="would evict"):
         judge(source, target(499, "allkeys-random"), 0.5)

@@ -51,7 +51,8 @@ def in_proportion(best: float) -> Latency:
 
 
 def behind_batches(batch_seconds: float) -> Latency:
-    """A request meets a batch as often as the migration is at work, and waits for what is left of it."""
+    """A request meets a batch for the share of time that the migration is at work, and waits for the rest of the
+    batch."""
 
     def latency(speed: float, random: random.Random) -> float:
         share = max(0.25, math.sqrt(speed))
@@ -88,13 +89,13 @@ def test_the_speed_does_not_swing(best: float) -> None:
     ascending = sorted(run.speeds)
     low, high = ascending[len(ascending) // 100], ascending[-len(ascending) // 100]
     assert high / low < 5
-    # Of what is seen every ten seconds, nothing is left of a wave: a rise says nothing of the next.
+    # With one look every ten seconds, a wave leaves no trace: one rise says nothing about the next.
     means = [fmean(logarithms[start : start + 500]) for start in range(0, len(logarithms), 500)]
     assert pstdev(means) < 0.25
 
 
 def test_long_batches_are_cut_to_the_goal() -> None:
-    """given batches of 20 ms, within the goal is only a speed at which they are a quarter and mostly rest."""
+    """given batches of 20 ms, only a speed with batches of a quarter and mostly rest is within the goal."""
     run = Run(behind_batches(0.020))
     run.go(60)
     assert run.go(300).share_over < 0.015

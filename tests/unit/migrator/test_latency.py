@@ -1,4 +1,4 @@
-"""What is told apart: a slow server and a slow process of our own."""
+"""A slow server and a slow process of our own are told apart."""
 
 import asyncio
 import socket

@@ -74,7 +74,7 @@ class End:
                 self.renewals += 1
                 return text(b"done")
             case [b"EVAL", script, _, _, *_] if script in STEPS:
-                # Behind the keys.
+                # After the keys.
                 permit = command[3 + int(command[2])]
                 return self.step(script, command) if permit == self.permit else UNSETTLED
         return b"+OK\r\n"
@@ -214,7 +214,7 @@ async def test_a_permit_that_never_holds_ends_the_call(scripted: Start) -> None:
 
 
 async def test_who_renews_looks_first_whether_another_batch_has_done_so() -> None:
-    """given two batches that find that one permit does not hold, only one of them renews it."""
+    """given two batches that both find that a permit does not hold, only one of them renews it."""
     transfer = object.__new__(Transfer)
     transfer._renewing = asyncio.Lock()
     transfer.permit = "the latest"
@@ -267,7 +267,7 @@ async def test_who_refuses_is_told_apart(scripted: Start) -> None:
 
 
 class TwoBatches:
-    """Of two batches of one key each, the first fails, and the other one takes so long."""
+    """Two batches of one key each: the first fails, and the other one takes so long."""
 
     def __init__(self, error: Exception, seconds: float) -> None:
         self.error = error
@@ -311,7 +311,7 @@ async def test_the_password_goes_to_both_servers(scripted: Start) -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 async def test_nothing_is_dropped_once_a_server_is_not_what_it_was(scripted: Start, lost: bool) -> None:
-    """given a master that was replaced after it has taken a key, the source keeps it."""
+    """given a master that was replaced after it had taken a key, the source keeps the key."""
     source, target = Source(), Target()
 
     def require() -> None:

@@ -155,7 +155,7 @@ async def test_a_limit_holds_for_all_who_share_it() -> None:
 
     await asyncio.gather(one(), one(), one())
 
-    # 300 keys, of which a burst of 50 goes at once.
+    # 300 keys; a burst of 50 of them goes at once.
     assert loop.time() - began >= 0.49
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a speed: shorter batches, rests, looks at the quiet servers; and what is told of it."""
+"""The effects of a speed: shorter batches, rests, looks at the quiet servers; and what is reported about it."""
 
 import asyncio
 import time
@@ -99,7 +99,7 @@ async def test_limits_of_the_shared_pace_are_kept() -> None:
     began = loop.time()
     for _ in range(30):
         await pace.admit(10, 0)
-    # 300 keys, of which a burst of 50 goes at once.
+    # 300 keys; a burst of 50 of them goes at once.
     assert loop.time() - began >= 0.49
 
 
@@ -177,7 +177,7 @@ async def test_a_sample_with_a_batch_in_it_is_not_quiet() -> None:
     second = asyncio.create_task(pace.ready())
     await asyncio.sleep(0)
     clock.now = 110.0
-    first.cancel()  # whoever is let go may do something
+    first.cancel()  # a caller that is let go may do something
     await asyncio.gather(first, return_exceptions=True)
     for _ in range(100):
         pace.taker("source")(Sample(110.0 + steering.SETTLE_SECONDS, 0.001))

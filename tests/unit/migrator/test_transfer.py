@@ -1,4 +1,5 @@
-"""A server that answers what no Redis server does is a failure that names it: nothing is taken for moved by that."""
+"""A server that answers what no Redis server does is a failure that names it. No key counts as moved by such an
+answer."""
 
 from contextlib import AsyncExitStack
 from typing import Any
@@ -55,7 +56,7 @@ def transfer(source: Connection, target: Connection) -> Transfer:
 async def test_claims(reply: Any) -> None:
     asked = Claims(Odd(reply))
     if reply is None:
-        # It counts as the want of a permit, which is renewed.
+        # It counts as a permit that does not hold, so the permit is renewed.
         assert await asked.take(0, b"a", "permit") is await asked.look(0, b"a", "permit") is Claimed.UNSETTLED
         assert not await asked.release(0, b"a", "permit", delete=True)
         return

@@ -17,7 +17,7 @@ KEPT = Kept("a" * 32, Product("local", 1, "codis", 16), SlotTable(1, (Slot(0),),
 
 
 async def test_the_age_is_that_after_the_servers_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """one-owner: by it, the proxy knows for how long it has not heard topom."""
+    """one-owner: the age tells the proxy for how long it has not heard topom."""
     ages: Iterator[float] = iter((1.0, 9.0))
 
     async def slow(kept: Kept, access: ServerAccess) -> None:
@@ -32,7 +32,7 @@ async def test_the_age_is_that_after_the_servers_were_asked(monkeypatch: pytest.
 async def test_final_fence_a_process_that_was_not_known_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, run_id: str, reason: str | None
 ) -> None:
-    """That it has no mark says nothing: it may have been started since the mark was set."""
+    """A missing mark says nothing: the process may have been started after the mark was set."""
 
     async def look(client: object, instance: str) -> Look:
         return Look(False, True, run_id)

@@ -317,7 +317,7 @@ def sending_away(leader: str) -> dict[str, Any]:
 async def test_a_topom_that_does_not_lead_sends_the_proxy_to_the_one_that_does(
     topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Long enough for the test to give up, would it be waited.
+    # So long that the test would give up if this time was waited.
     monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 10 * SECONDS)
     monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 10 * SECONDS)
     async with fake_topom() as follower, fake_topom() as passed_over:
@@ -362,7 +362,7 @@ async def test_without_knowing_the_leader_the_next_address_is_tried_at_once(
         await stream.send(sending_away("http://elsewhere:1"))
         stream = await topom.stream()
         await stream.register()
-        # It led, and does not any more.
+        # It led before, but it no longer does.
         await stream.send(sending_away(follower.url))
         await (await follower.stream()).register()
 

@@ -1,4 +1,4 @@
-"""Who leaves when, as a worker drains; and that nobody who has connected is turned away."""
+"""Which clients leave when while a worker drains; and no client that has connected is turned away."""
 
 import asyncio
 import socket

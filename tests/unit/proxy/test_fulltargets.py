@@ -1,4 +1,4 @@
-"""Reads and deletes in parts, some of which break off: what their client is told, and when their slots are let go."""
+"""Reads and deletes in parts, when some parts break off: what the client is told, and when the slots are let go."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine

@@ -1,4 +1,4 @@
-"""What is remembered of scripts is bounded, and what was loaded outlasts what was merely run."""
+"""The memory of scripts is bounded, and loaded scripts are remembered longer than scripts that were merely run."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Keys that a lane moves: whatever fails, who waits for them is told."""
+"""Keys that a lane moves: whatever fails, the clients that wait for them are told."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ TARGET = "127.0.0.1:1"
 
 
 class NoPermits(Permits):
-    """Of which none can be renewed, for a reason that nobody thought of."""
+    """No permit can be renewed, for an unexpected reason."""
 
     async def renew(self, source: str, target: str) -> str | None:
         raise KeyError("id")
@@ -59,7 +59,7 @@ async def unsettled(visit: Visit, words: list[bytes]) -> None:
 
 
 async def test_drained_a_key_whose_permit_cannot_be_renewed_is_given_up() -> None:
-    """given an error that nobody thought of, the key does not hold its slot for ever."""
+    """given an unexpected error, the key does not hold its slot for ever."""
     async with Server(unsettled) as server:
         with engine(server.address) as inside:
             mover = Mover(inside.router, NoPermits(ProxySettings(), lambda: "name"))
@@ -111,7 +111,7 @@ async def test_a_connection_that_is_lost_while_a_permit_is_renewed(
 
 
 class Connection:
-    """A connection to a server: the number of it, and who waits for a reply."""
+    """A connection to a server: its number, and the callers that wait for a reply."""
 
     def __init__(self) -> None:
         self.is_ready = True
@@ -123,7 +123,7 @@ class Connection:
 
 
 async def test_run_id_a_connection_that_is_made_as_a_reply_comes_is_compared_itself() -> None:
-    """given a server that answers and goes, what another batch has begun to connect to may be another process."""
+    """given a server that answers and ends, the connection that another batch has begun may lead to another process."""
     backend = Connection()
     end = _End(cast(Backend, backend))
     checks: list[bool] = []
@@ -142,7 +142,7 @@ async def test_run_id_a_connection_that_is_made_as_a_reply_comes_is_compared_its
 
 
 async def test_a_key_that_a_dead_mover_has_claimed_is_tried_by_another_permit_before_its_time_is_over() -> None:
-    """given little time, whoever waits does not give up before the permit, and with it the claim, is doubted."""
+    """given little time, a waiting client does not give up before the permit, and with it the claim, is doubted."""
 
     async def busy(visit: Visit, words: list[bytes]) -> None:
         visit.say(b"*9\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6)
@@ -172,7 +172,7 @@ async def test_a_key_that_a_dead_mover_has_claimed_is_tried_by_another_permit_be
 async def test_one_way_a_claim_is_not_given_back_where_it_is_not_known_whether_the_key_was_placed(
     answer: bytes,
 ) -> None:
-    """given a target whose answer does not tell, nothing more is asked of the source by that permit."""
+    """given a target whose answer does not say it, the source is asked nothing more by that permit."""
     asked: list[tuple[bytes, bytes]] = []
 
     async def source(visit: Visit, words: list[bytes]) -> None:
@@ -207,7 +207,7 @@ async def test_one_way_a_claim_is_not_given_back_where_it_is_not_known_whether_t
 
 
 class OnePermit(Permits):
-    """That holds at once, again and again."""
+    """One permit holds at once, again and again."""
 
     def get(self, source: str, target: str) -> str:
         return "source target random"
@@ -288,7 +288,7 @@ async def test_absent_first_a_key_that_the_source_cannot_give_is_not_absent_and_
 
 
 async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys() -> None:
-    """given one that is lost right after that, WAIT over another is about nothing, and no key is dropped."""
+    """given a connection that is lost right after that, WAIT over another one proves nothing, and no key is dropped."""
     asked: list[bytes] = []
 
     async def source(visit: Visit, words: list[bytes]) -> None:
@@ -298,7 +298,7 @@ async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys()
         )
 
     class Reconnects(Connection):
-        """To a target whose replicas have everything but what has just been placed."""
+        """A new connection to a target whose replicas have everything except the keys that were just placed."""
 
         address = TARGET
 
@@ -325,7 +325,7 @@ async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys()
 
 
 async def test_many_keys_that_the_target_refuses_do_not_hold_up_others() -> None:
-    """given more of them than go together, all tried again and again, a key that comes later moves soon."""
+    """given more such keys than go together, all tried again and again, a key that comes later moves soon."""
 
     async def target(visit: Visit, words: list[bytes]) -> None:
         keys = words[4 : 3 + int(words[2])]
@@ -356,7 +356,8 @@ def reply(said: int | bytes | list[Any]) -> bytes:
 
 
 async def test_a_permit_that_is_doubted_while_it_is_looked_at_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """given one who wants the permit that holds, and one who does not know what became of his step by it."""
+    """given one caller that wants the permit that holds, and one that does not know the outcome of its step by that
+    permit."""
     looked, doubted = asyncio.Event(), asyncio.Event()
 
     async def renew(source: object, target: object, address: str, doubt: str) -> str:
@@ -379,7 +380,8 @@ async def test_a_permit_that_is_doubted_while_it_is_looked_at_is_renewed(monkeyp
 
 
 async def test_bounded_a_renewal_does_not_outlast_the_limit_of_a_connection() -> None:
-    """given a target that hangs, who waits for the permit is told soon, and it is renewed once it answers again."""
+    """given a target that hangs, callers that wait for the permit are told soon. The permit is renewed once the target
+    answers again."""
 
     async def hangs(visit: Visit, words: list[bytes]) -> None:
         pass

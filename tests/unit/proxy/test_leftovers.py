@@ -68,7 +68,7 @@ async def test_an_unreachable_server_stays_unsettled_and_does_not_delay_the_othe
 
 
 async def test_a_server_that_comes_back_is_settled(redis_server: str) -> None:
-    """Here it comes back to its senses: it refuses the connection until a password is set."""
+    """Here the server works again after a while: it refuses the connection until a password is set."""
     settled = asyncio.Event()
     with redis.Redis(port=int(redis_server.rpartition(":")[2])) as admin:
         async with leftovers(settled, password="pw") as tried:

@@ -127,7 +127,7 @@ def test_a_successor_may_take_the_path_while_this_proxy_drains(path: Path) -> No
 
 
 class Contended(type(Path())):  # type: ignore[misc]
-    """The path of a lock that had been another proxy's, then a third one's, which has just given it back."""
+    """The path of a lock that another proxy had, then a third one, which has just given it back."""
 
     left = 1
 

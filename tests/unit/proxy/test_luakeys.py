@@ -1,4 +1,5 @@
-"""Scripts that show that they keep to their keys: those in common use do, and whatever may do otherwise does not."""
+"""Which scripts show that they use only their declared keys: those in common use do, and scripts that may use others do
+not."""
 
 import pytest
 from hypothesis import given
@@ -256,7 +257,7 @@ PIECES = st.sampled_from([*WORDS.split(), ".", ":", "1", "--", "[[", "]]", "..",
 
 @given(st.lists(PIECES, max_size=30))
 def test_any_text(pieces: list[str]) -> None:
-    """Nothing else than yes or no is said of it."""
+    """The answer for any text is yes or no, and nothing else."""
     assert keeps_to_keys(" ".join(pieces).encode()) in (True, False)
 
 

@@ -84,7 +84,7 @@ def test_a_slot_that_came_to_rest_is_forgotten() -> None:
     played.come("B", 0, "of a script")
     played.come("B", 1, "held")
     assert played.delivered == ["of a script"]
-    # ... but what is held is not.
+    # ... but a message that is held is not.
     played.order.table_applied(SlotTable(2, (Slot(0, 1), Slot(1, 2)), groups))
     played.come("B", 1, "too")
     played.asked[0][1]()

@@ -1,4 +1,4 @@
-"""What a server pushes, as far as it is read."""
+"""The messages that a server pushes, as far as they are read."""
 
 import pytest
 from hypothesis import given

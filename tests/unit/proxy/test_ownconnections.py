@@ -1,4 +1,4 @@
-"""Connections of their own at a server that cannot end a wait."""
+"""Sessions' own connections at a server that cannot end a wait."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A worker's replicas: whom it asks, when, and what puts a replica out of use. Servers are played by the test."""
+"""A worker's replicas: which it asks, when, and what puts a replica out of use. Servers are played by the test."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a worker knows of the servers' scripts is worth nothing once a connection is gone."""
+"""A worker's knowledge of the servers' scripts is worth nothing once a connection is lost."""
 
 from typing import Any, cast
 

@@ -27,7 +27,7 @@ def test_overrides_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passed over, the proxy would be open to all."""
+    """If it were ignored, the proxy would be open to everybody."""
     monkeypatch.setenv("SLOTFERRY_PROXY_PASWORD", "geheim")
     with pytest.raises(SettingsError, match=r"PASWORD .* did you mean SLOTFERRY_PROXY_PASSWORD[?]") as told:
         ProxySettings.load(token="t")

@@ -1,4 +1,4 @@
-"""What a proxy grants its workers, and what it says of that to topom, by what topom and replicas say."""
+"""What a proxy grants its workers and reports to topom, depending on what topom and replicas say."""
 
 import asyncio
 import math
@@ -53,13 +53,13 @@ class FakeProxy:
         self.found.append(server)
 
     def register(self, **answer: Any) -> Message:
-        """Register with a topom; what was said."""
+        """Register with a topom; give what was said."""
         said = self.rule.registration()
         self.rule.registered({**ANSWER, **answer})
         return said
 
     def beaten(self) -> Message:
-        """A heartbeat that topom answers at once."""
+        """Send a heartbeat that topom answers at once."""
         heartbeat = self.rule.heartbeat()
         assert self.rule.heard({"type": "heard", "number": heartbeat["number"]})
         return heartbeat
@@ -77,7 +77,7 @@ def test_nothing_is_limited_before_topom_says_so_and_all_is_from_then_on() -> No
     late = proxy.rule.heartbeat()
     proxy.rule.heard({"type": "heard", "number": heartbeat["number"]})
     assert proxy.rule.grant()["all"] == 1005.0
-    # Nor is an answer believed to what another stream was sent over.
+    # An answer is not believed either if the heartbeat went over another stream.
     proxy.rule.lost()
     proxy.rule.heard({"type": "heard", "number": late["number"]})
     assert proxy.rule.grant()["all"] == 1005.0
@@ -94,12 +94,12 @@ def test_topom_may_count_on_it_once_workers_and_file_have_it() -> None:
     for proxy.limited, proxy.kept, said in ((False, True, None), (True, False, None), (True, True, 5.0)):
         assert proxy.beaten()["stands_down"] == said
     assert proxy.register()["stands_down"] == 5.0
-    # A shorter one once what was granted by the longer one is over.
+    # A shorter allowance holds once what the longer one granted is over.
     proxy.register(stand_down_seconds=2.0)
     assert proxy.beaten()["stands_down"] == 5.0
     proxy.now += 3.1
     assert proxy.beaten()["stands_down"] == 2.0
-    # An older topom says nothing of it, which is no leave to serve on.
+    # An older topom says nothing about it, which does not allow the proxy to serve on.
     proxy.rule.registration()
     proxy.rule.registered({"type": "registered"})
     assert proxy.rule.seconds == 2.0
@@ -115,7 +115,7 @@ ENDED = {"all": 0.0, "groups": {}, "ended": True}
 
 @pytest.mark.parametrize("seconds", [5.0, None])
 def test_an_identity_that_was_fenced_is_granted_nothing_whatever_topom_says_to_the_next(seconds: float | None) -> None:
-    """final-fence: of no group, with replicas or without, and of no process of a server."""
+    """final-fence: for no group, with replicas or without, and for no process of a server."""
     proxy = FakeProxy()
     proxy.rule.saw("m:1", "process")
     proxy.register(stand_down_seconds=seconds)
@@ -131,7 +131,7 @@ def test_an_identity_that_was_fenced_is_granted_nothing_whatever_topom_says_to_t
     assert proxy.rule.doubts
     assert proxy.rule.known_servers() == {"processes": {}, "until": 0.0}
     assert proxy.beaten()["stands_down"] is None
-    # What was seen of servers before the new one was registered is known of that.
+    # Servers that were seen before the new identity was registered are known to it.
     proxy.rule.identity_taken()
     assert proxy.rule.grant()["all"] == (None if seconds is None else 1009.0)
     assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
@@ -157,10 +157,10 @@ def test_a_process_is_known_once_topom_has_answered_what_was_sent_after_it_was_s
     proxy.rule.heard({"type": "heard", "number": later["number"]})
     expected = {"type": "known_servers", "instance": "first", "processes": {"m:1": "process"}}
     assert proxy.known == [{**expected, "until": 1001.0 + KNOWN_SECONDS}]
-    # Nothing new is nothing to tell of, until it is about time.
+    # Without news nothing is sent, until it is about time.
     proxy.beaten()
     assert len(proxy.known) == 1
-    # Another process is not known by that.
+    # That does not make another process known.
     proxy.rule.met("m:1", "another")
     assert proxy.beats == 4
     assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
@@ -179,7 +179,7 @@ def test_a_longer_allowance_is_said_to_the_next_topom_at_once() -> None:
     proxy.register()
     proxy.rule.grant()
     assert proxy.beaten()["stands_down"] == 5.0
-    # The first has stored it before it told of it; workers may have it before the next heartbeat.
+    # The first one stored it before it reported it; workers may have it before the next heartbeat.
     proxy.register(stand_down_seconds=20.0)
     assert proxy.register() == {"stands_down": 20.0}
 
@@ -229,7 +229,7 @@ async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.Monk
         said["r:1"] = Look(False, False, process)
         await proxy.rule._ask()
         assert proxy.rule.grant() == {"all": 962.0, "groups": groups}
-    # one-owner: a time of day that was set back makes no allowance of an old table.
+    # one-owner: a clock that was set back gives no allowance to an old table.
     proxy.rule.start_alone(5.0, 1.0, kept)
     assert proxy.rule.grant() == {"all": proxy.now, "groups": {}}
     await proxy.rule._ask()

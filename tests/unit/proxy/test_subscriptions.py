@@ -25,7 +25,7 @@ class Listener:
         self.muted = 0
         self.heard: list[bytes] = []
         self.behind: list[bytes] = []
-        """What it gets behind its confirmations."""
+        """What it gets after its confirmations."""
 
     def push(self, data: bytes) -> None:
         self.heard.append(data)
@@ -91,7 +91,7 @@ async def direct(redis_server: str) -> AsyncIterator[redis.asyncio.Redis]:
 
 @pytest.fixture
 def blocking(redis_server: str) -> Iterator[redis.Redis]:
-    """A client that lets nobody read what it has published, until the test waits for something."""
+    """A client that blocks this process: nothing that it has published is read before the test waits for something."""
     host, port = redis_server.split(":")
     with redis.Redis(host=host, port=int(port)) as client:
         yield client
@@ -172,7 +172,7 @@ async def test_what_comes_before_the_confirmation_waits_behind_it(played: Played
     await played.join(listener, b"new")
     await direct.publish("old", "1")
     await until_heard(other, 1)
-    # Nothing waits, so what it is subscribed to for long comes at once ...
+    # Nothing waits, so messages of an old subscription come at once ...
     assert (listener.heard, listener.behind) == ([message(b"old", b"1")], [])
     listener.muted = 1
     for channel, text in (("new", "2"), ("old", "3"), ("new", "4")):
@@ -199,7 +199,7 @@ async def test_whoever_joins_where_others_are_hears_what_comes_behind_its_mark(
     await direct.publish("c", "after")
     await until_heard(first, 2)
     assert second.behind == [message(b"c", b"after")]
-    # One that comes when the last one leaves hears nothing of before either.
+    # A session that comes when the last one leaves hears nothing from before either.
     played.hub.joined(second, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
     played.hub.confirmed(second)  # type: ignore[arg-type]
     blocking.publish("c", "before")

@@ -338,7 +338,7 @@ async def test_a_lock_is_refused_while_a_dead_worker_is_not_settled(topom: FakeT
             refusal = await stream.next("ack", "nack")
             assert refusal["type"] == "nack"
             assert server in refusal["reason"]
-            # What takes nothing from that group is acknowledged all the same.
+            # A table that takes nothing from that group is still acknowledged.
             await stream.send_table(table(5, (1, "preparing", 2), 2, servers=servers))
             for worker in (workers[1], newcomer):
                 await worker.apply()
@@ -361,7 +361,7 @@ async def test_a_shut_out_proxy_gives_its_workers_identity_and_table_together(pr
     registration = await again.register(number_of_slots=1)
     assert registration["instance"] != starts[0]["instance"]
     assert (registration["epoch"], registration["registered_before"]) == (0, False)
-    # Changes are of no use: the workers' table is that of the former identity.
+    # Changes are of no use, because the workers have the table of the former identity.
     await again.send_table(table(4, 2), since=table(3, 1))
     await again.next("resync")
     await again.send_table(table(4, 2))
@@ -467,7 +467,7 @@ async def test_a_stream_that_is_lost_when_the_proxy_leaves_is_no_reason_to_go_wi
         stream, workers, _ = await proxy.begin(number_of_slots=1)
         proxy.supervisor.stop()
         await workers[0].next("drain")
-        # It is down when there is nothing more to do but to say so, and again while that is said.
+        # topom is down when all that is left to do is to say so, and once more while the proxy says so.
         await topom.stop()
         await stream.close()
         await stream.end()

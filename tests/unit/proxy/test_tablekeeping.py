@@ -119,7 +119,7 @@ async def test_drained_nothing_is_acknowledged_before_it_is_on_the_disk(
         assert (await stream.next("ack"))["epoch"] == 5
         await stream.send_table(table(6, 2))
         await workers[0].apply()
-        # There is no file that could be older than what is acknowledged; it comes afterwards.
+        # No file can be older than what is acknowledged: the file comes afterwards.
         assert (await stream.next("ack"))["epoch"] == 6
         await until(lambda: seen == [3, 6])
         await stream.send_table(table(7, 1))
@@ -177,7 +177,7 @@ async def test_the_rule_by_which_a_proxy_stands_down_is_in_the_file_before_it_is
 
 
 async def test_the_processes_of_servers_are_kept_with_the_identity_that_they_know_fences_of(tmp_path: Path) -> None:
-    """run-id: a server that was started since may have forgotten one, whatever the clock of its machine says."""
+    """run-id: a server that was started since may have forgotten a fence, whatever the clock of its machine says."""
     keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, why: None)
     file = TableFile(tmp_path / "table")
     assert await keeping.open() is None

@@ -1,4 +1,4 @@
-"""The rule of standing down: who is believed to know that the proxy is not fenced, and for how long."""
+"""The rule of standing down: which server's word counts that the proxy is not fenced, and for how long."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_a_replica_that_may_have_forgotten_a_mark_does_not_count() -> None:
     assert unfenced.group_until(["a"]) == 117.0
     unfenced.unmarked("a", "another process", 115.0, 115.5)
     assert unfenced.group_until(["a"]) == 117.0
-    # Once topom is heard again, what it was before does not matter.
+    # Once topom is heard again, the earlier process does not matter.
     unfenced.heard(116.0)
     unfenced.unmarked("a", "another process", 117.0, 117.5)
     assert unfenced.group_until(["a"]) == 122.0
@@ -64,7 +64,7 @@ def test_who_starts_alone_trusts_those_who_have_been_up_for_longer() -> None:
 
 
 def test_a_process_counts_from_when_it_was_seen_first_and_for_one_identity() -> None:
-    """final-fence: what was seen is a fact about the server, what is known of it is known of one identity."""
+    """final-fence: what was seen is a fact about the server; what is known by it holds for one identity."""
     unfenced = Unfenced(ALLOWANCE)
     assert unfenced.saw("a", "process", 10.0) == 10.0
     assert unfenced.saw("a", "process", 20.0) == 10.0

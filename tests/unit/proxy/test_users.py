@@ -1,4 +1,4 @@
-"""Who may log in, and what is said of users that cannot be."""
+"""Which users may log in, and what is said about users that cannot be used."""
 
 import hashlib
 import hmac

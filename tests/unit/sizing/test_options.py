@@ -1,4 +1,4 @@
-"""Options of the data source: what they take, and what is said of what they do not."""
+"""Options of the data source: what they take, and the errors for what they do not take."""
 
 from dataclasses import fields
 

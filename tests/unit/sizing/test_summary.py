@@ -1,4 +1,4 @@
-"""Summaries, their pages, and how what is in them is written."""
+"""Summaries, their pages, and the text form of their values."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""How a process gets in at a server: the login, and connections that trust and show what the files say."""
+"""How a process logs in at a server, and which certificates its connections trust and show."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How long it is waited before another try, and that nobody waits in a way of their own."""
+"""How long the wait before another try is, and that no code waits in its own way."""
 
 import random
 import re
@@ -24,7 +24,7 @@ def test_steps_double_up_to_the_limit_and_a_wait_is_any_part_of_one() -> None:
 
 
 def test_nobody_makes_a_backoff_by_hand() -> None:
-    """Only the compiled engine does, which counts its connections' steps in C."""
+    """Only the compiled engine does it: it counts its connections' steps in C."""
     by_hand = re.compile(r"\*\s*random\.uniform|2(\.0)? \*\* min\(")
     found = [
         str(path.relative_to(ROOT))

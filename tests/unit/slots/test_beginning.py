@@ -1,4 +1,4 @@
-"""Whose copy counts of a key that is on both servers: the table in :mod:`slots.beginning`."""
+"""Which copy of a key on both servers counts: the table in :mod:`slots.beginning`."""
 
 import pytest
 
@@ -22,7 +22,8 @@ def test_whose_copy_counts(at_s: str, at_t: str, going: str, back: str) -> None:
 
 
 def test_what_is_not_known_is_no_evidence() -> None:
-    """given a group that has had another master, its run id is nobody's, not even that of who says none."""
+    """given a group that has had another master, its run id is unknown. It matches no process, not even one that names
+    no run id."""
     for now in ("", S):
         assert UNKNOWN.keeps_target(now, T)
         assert Beginning("", S, back=True).keeps_target(now, S)

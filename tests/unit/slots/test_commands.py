@@ -236,14 +236,14 @@ async def test_server_gives_the_same_errors(redis7: Redis) -> None:
 def test_every_command_with_keys_is_routed_by_them() -> None:
     for row in commands.table().values():
         if row.name == "PUBLISH":
-            # Its channel counts as a key here, which it is not to a server.
+            # Its channel counts as a key here, but a server does not take it for a key.
             assert (row.route, row.keys) == (Route.KEYED, "at:1")
         elif row.route in (Route.KEYED, Route.SPLIT):
             assert row.first > 0, row
             assert row.step > 0, row
             assert not row.keys, row
         if row.route in (Route.KEYED, Route.SPLIT):
-            # The engine sends these without a look at who asks.
+            # The engine sends these without looking at the client that asks.
             assert "admin" not in row.flags, row
         if row.route == Route.MOVABLE:
             assert row.keys, row
@@ -382,7 +382,8 @@ xgroup create x g 0
 
 
 async def test_a_command_that_keeps_its_keys_leaves_them_there(redis: Redis, server_commands: dict[str, Any]) -> None:
-    """Also one with one element, or with nothing in it. For other commands it is looked whether the source has it."""
+    """This also holds for a key with one element, or with none. For other commands, the proxy checks whether the source
+    has the key."""
     samples = lines(KEEPING)
     assert [argv[0].decode().upper() for argv in samples] == sorted(
         name for name, row in commands.table().items() if row.keeps and "write" in row.flags
@@ -435,7 +436,7 @@ def test_any_arguments(name: str, arguments: list[bytes]) -> None:
         assert found.startswith("ERR ")
         assert "\n" not in found
         return
-    # No key is made up: each stands behind the command's name. None is left out where there have to be some.
+    # No key is invented: each stands after the command's name. If there have to be keys, some are found.
     assert all(0 < position < len(argv) for position in found)
     command = commands.find(argv)
     if command.route in WITH_KEYS and "no_mandatory_keys" not in command.flags:

@@ -62,7 +62,7 @@ async def ended(client: Redis) -> bool:
 def test_names() -> None:
     assert connections.worker_prefix("ab", 3).startswith(connections.proxy_prefix("ab"))
     assert connections.migrator_prefix("ab").startswith(connections.migrator_prefix())
-    # One is no beginning of another's: the first worker is not the tenth, one instance not another.
+    # No prefix is the beginning of another one: worker 1 is not worker 10, and one instance is not another.
     assert not connections.worker_prefix("ab", 10).startswith(connections.worker_prefix("ab", 1))
     assert not connections.proxy_prefix("abc").startswith(connections.proxy_prefix("ab"))
     assert not connections.migrator_prefix("ab").startswith(connections.proxy_prefix("ab"))
@@ -129,12 +129,12 @@ async def test_fence(redis: Redis, connect: Connect) -> None:
 
         assert await ended(fenced)
         assert not await ended(other)
-        # Whoever comes back finds the user, which has no rights of its own.
+        # A process that comes back finds the user, which has no rights of its own.
         assert user.encode() in await redis.execute_command("ACL", "USERS")
         [line] = [line for line in await redis.execute_command("ACL", "LIST") if user.encode() in line]
         assert b" off " in line
         assert b"-@all" in line
-        # Fencing what is fenced changes nothing.
+        # A second fence of the same proxy changes nothing.
         await connections.fence(redis, ["aa"])
         assert not await ended(other)
     finally:
@@ -142,7 +142,7 @@ async def test_fence(redis: Redis, connect: Connect) -> None:
 
 
 async def test_a_replica_that_shows_no_data_without_its_master_tells_that_it_has_a_mark(redis: Redis) -> None:
-    """topom looks for marks where it is about to make such a replica the master."""
+    """topom looks for marks before it makes such a replica the master."""
     await redis.config_set("replica-serve-stale-data", "no")
     await redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
@@ -158,7 +158,8 @@ async def test_a_replica_that_shows_no_data_without_its_master_tells_that_it_has
 
 
 async def test_many_fences_look_for_the_oldest_marks_once_a_batch(redis: Redis) -> None:
-    """bounded: at a server with many marks, each new one took a look at all of them, and many together too long."""
+    """bounded: at a server with many marks, each new mark needed a look at all of them, and many new marks together
+    took too long."""
     old = {f"{number:032x}": number for number in range(connections.MOST_FENCED)}
     instances = [f"new{number:029x}" for number in range(150)]
     try:
@@ -175,7 +176,7 @@ async def test_many_fences_look_for_the_oldest_marks_once_a_batch(redis: Redis) 
 
 
 async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
-    """given a server that forgets its users, or has none, the hash tells; it keeps to its bound."""
+    """given a server that forgets its users, or has none, the hash shows the fence; the hash keeps to its bound."""
     try:
         await connections.fence(redis, ["aa"])
         assert await redis.hexists(connections.FENCED, "aa")
@@ -193,7 +194,7 @@ async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
 
 
 async def test_marks_are_forgotten(redis: Redis) -> None:
-    """Those that have a user only, or a field only, too."""
+    """Marks that are only a user, or only a field, are forgotten, too."""
     everyone = ("aa", "bb", "cc")
     users = [connections.fence_user(instance) for instance in everyone]
     try:

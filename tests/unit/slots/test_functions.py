@@ -59,7 +59,7 @@ def java_abs(value: int) -> int:
 
 
 def java_slot(function: str, unsigned: int, number_of_slots: int) -> int:
-    """What SOFARegistry computes of the unsigned 32 bits of a hash."""
+    """What SOFARegistry computes from the unsigned 32 bits of a hash."""
     value = java_abs(unsigned - 2**32 if unsigned >= 2**31 else unsigned)
     if function == "crc32c":
         return value & (number_of_slots - 1)

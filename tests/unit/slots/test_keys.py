@@ -1,4 +1,4 @@
-"""Rules that find keys among arguments; that they find what a server finds is held by ``test_commands.py``."""
+"""Rules that find keys among arguments; ``test_commands.py`` checks that they find what a server finds."""
 
 import pytest
 

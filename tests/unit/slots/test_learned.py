@@ -57,7 +57,7 @@ def test_the_server_finds_the_same_keys(
     try:
         theirs = asked.read_response()
     except ResponseError:
-        # What is sent is none the less routed by keys that it has: the server gives its own error.
+        # A request that is sent is still routed by keys that it has: the server gives its own error.
         theirs = None
     try:
         ours = commands.keys_of(row, argv)
@@ -68,12 +68,12 @@ def test_the_server_finds_the_same_keys(
         assert theirs in (None, []) or row.name in ("MSET", "MSETNX") or without_group
         return
     if theirs is not None:
-        # A keyword that stands there twice is taken for both.
+        # If a keyword stands there twice, both places count.
         assert ours == theirs or (set(theirs) <= set(ours) and "keyword" in row.keys), (argv, ours, theirs)
 
 
 def test_rows_of_commands_that_are_known(entries: dict[str, Any]) -> None:
-    """Had the table no row of theirs, these commands would be learned as they are in it."""
+    """If the table had no row for these commands, they would be learned as the table has them."""
     table = commands.table()
     unlike = {
         name

@@ -1,4 +1,4 @@
-"""The steps by which a key moves, at one real server that is source and target, and what is made of replies."""
+"""The steps by which a key moves, at one real server that is source and target, and how replies are read."""
 
 from typing import Any
 
@@ -151,7 +151,7 @@ def test_a_reply_names_places_from_0_on() -> None:
         (2, [1, 1]),
         (2, [3]),
         (2, [0]),
-        (5, [7]),  # a payload that is none
+        (5, [7]),  # not a payload
         (5, []),
         (6, [-2]),
         (7, [1]),  # refused without a reason

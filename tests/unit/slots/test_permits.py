@@ -1,4 +1,4 @@
-"""The permit to move keys: for which two processes it stands, and in which order it is set, at servers of a script."""
+"""The permit to move keys: which two processes it names, and in which order it is set, at scripted servers."""
 
 import asyncio
 from itertools import count
@@ -12,7 +12,7 @@ S, T, ADDRESS = "s" * 40, "t" * 40, "127.0.0.1:7"
 
 
 class Server:
-    """Answers who renews or withdraws a permit, and says in ``said`` what it was told to do."""
+    """Answers the process that renews or withdraws a permit; ``said`` lists what it was told to do."""
 
     def __init__(self, *run_ids: str, name: str = "", said: list[str] | None = None) -> None:
         self.run_ids = list(run_ids)
@@ -180,7 +180,7 @@ async def test_flushes_one_after_the_other_are_not_waited_for_without_end(monkey
 
 @pytest.mark.parametrize("end", ["source", "target"])
 async def test_one_way_what_is_lost_or_withdrawn_amid_a_renewal_is_not_what_was_looked_at(end: str) -> None:
-    """given two who renew at servers without a permit, the slower one does not find its own look again."""
+    """given two processes that renew at servers without a permit, the slower one does not find what it saw before."""
     source, target = ends()
     slow = source if end == "source" else target
     original, looked, go_on = slow.execute_command, asyncio.Event(), asyncio.Event()
@@ -199,6 +199,6 @@ async def test_one_way_what_is_lost_or_withdrawn_amid_a_renewal_is_not_what_was_
     slow.fields.clear()
     go_on.set()
     permit = await late
-    # Then: what stands at both is newer than what the other one has.
+    # Then: the permit at both servers is newer than the one that the other process has.
     assert permit != former
     assert source.said.index(f"{end} permit" if end == "source" else f"{end} accepts") < len(source.said) - 2

@@ -1,4 +1,4 @@
-"""Who asks servers knows for how long each is silent, whatever it answers, and asks no others."""
+"""A process that asks servers knows for how long each is silent, whatever it answers, and asks no others."""
 
 import asyncio
 import time
@@ -97,7 +97,7 @@ async def test_what_a_process_was_held_up_itself_is_no_silence_of_a_server(monke
 
 
 async def test_a_process_that_was_stopped_names_no_server_before_it_has_asked_again() -> None:
-    """given what makes the heartbeat is the first to run."""
+    """given that the code that makes the heartbeat is the first to run."""
     async with answering(b"-ERR not now\r\n") as server:
         one = Probing(ServerAccess(), 0.01, 0.1)
         one.keep([server])

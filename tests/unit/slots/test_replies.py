@@ -1,4 +1,4 @@
-"""Whatever comes for INFO, there is a checked record or the one failure."""
+"""Whatever the reply to INFO is, the result is a checked record or the one failure."""
 
 from contextlib import suppress
 

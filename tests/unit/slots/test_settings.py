@@ -1,4 +1,4 @@
-"""Settings of any process: where they come from, and what is said of what is wrong."""
+"""Settings of any process: where they come from, and the errors for what is wrong."""
 
 from pathlib import Path
 

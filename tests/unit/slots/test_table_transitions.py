@@ -124,7 +124,7 @@ CHANGES: dict[str, tuple[Callable[[Slot], Slot], dict[str, Slot]]] = {
     ),
     "another master of 3": (lambda slot: slot.with_other_master(3, EPOCH), {}),
 }
-"""What each change makes of the slots that it is allowed for, by their names in :data:`SLOTS`."""
+"""The result of each change for the slots that it is allowed for, by their names in :data:`SLOTS`."""
 
 
 @pytest.mark.parametrize("name", SLOTS)

@@ -1,4 +1,4 @@
-"""Contexts that follow their files, and what is said of files that cannot be used."""
+"""Contexts that follow their files, and the errors for files that cannot be used."""
 
 import os
 import ssl
@@ -21,7 +21,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Lets the time pass after which files are looked at again."""
+    """Lets time pass until files are looked at again."""
     passed = 0.0
 
     def later() -> None:

@@ -115,7 +115,7 @@ async def connect(start: Start, server: Callable[[list[bytes]], bytes | None], *
 
 
 def many(count: int = 100) -> dict[bytes, tuple[bytes, int]]:
-    """Fields of which every third has no deadline, and the others one of two."""
+    """Fields: every third one has no deadline, and the others have one of two deadlines."""
     return {b"%d" % number: (b"value", (-1, DEADLINE, DEADLINE + 1)[number % 3]) for number in range(count)}
 
 

@@ -38,7 +38,7 @@ def test_pieces_stay_within_bounds(
         assert 1 <= count <= elements
         assert 1 <= cutter.size() <= most
         if count > 1:
-            # What the elements so far lead to expect.
+            # The size that the elements so far lead to expect.
             assert count * expected <= most
         cutter.read(count, count * size, seconds)
         cutter.written(count, count * size, seconds)

@@ -81,7 +81,7 @@ async def nothing_stored(visit: Visit, words: list[bytes]) -> None:
 
 
 class SlowPath:
-    """In place of the worker's: what the test's own handlers say, by the command's name."""
+    """It stands in for the worker's slow path: the test's own handlers answer, by the command's name."""
 
     def __init__(self) -> None:
         self.handlers: dict[bytes, Callable[[], Any]] = {}
@@ -133,7 +133,7 @@ class Client:
 
 
 def options(**changes: Any) -> Any:
-    """As of a worker, as far as a connection to a server needs them."""
+    """The options of a worker that a connection to a server needs."""
     return SimpleNamespace(
         allowances=Allowances(),
         known_servers=KnownServers(),
@@ -172,7 +172,7 @@ class Engine:
         self.router.holding = Holding(LIMIT)
         self.clients: list[Client] = []
         self.mistakes: list[str] = []
-        """What was told of as a mistake."""
+        """What was reported as a mistake."""
         self.event_loop.set_exception_handler(lambda _, context: self.mistakes.append(str(context.get("exception"))))
         self.route(OPEN, address)
 

@@ -1,4 +1,4 @@
-"""The memory of keys seen absent: right about what it holds, bounded, apart by migration and database."""
+"""The memory of keys seen absent: right about what it holds, bounded, kept apart by migration and database."""
 
 from proxy.engine.absent import AbsentKeys, siphash
 

@@ -1,4 +1,5 @@
-"""Until when a server may be used: looked at where requests are written and replies read, whatever was late before."""
+"""Until when a server may be used. This is checked where requests are written and replies are read, whatever was late
+before."""
 
 import asyncio
 
@@ -34,7 +35,7 @@ async def test_nothing_is_sent_and_no_reply_believed_once_a_server_may_not_be_us
         allowance.until = clock() - 1
         visits[-1].say(b"+late\r\n")
         await until(lambda: len(told) == 1)
-        # Queued when it was still allowed, with nobody to notice until it is sent.
+        # Queued when it was still allowed; no check comes before it is sent.
         allowance.until = clock() + 60
         backend.reset("was left by the test")
         ask("SECOND")

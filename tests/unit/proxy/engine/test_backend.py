@@ -1,4 +1,4 @@
-"""A connection to a server: how it comes about where the server is named by a host name."""
+"""A connection to a server: how it is made if the server has a host name."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_every_address_of_a_host_name_is_tried() -> None:
-    """As of localhost, which is ::1 first on many machines where the server listens at 127.0.0.1 alone."""
+    """For example, localhost is ::1 first on many machines where the server listens at 127.0.0.1 alone."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     event_loop = asyncio.get_running_loop()
@@ -43,7 +43,7 @@ async def test_every_address_of_a_host_name_is_tried() -> None:
 
 
 async def test_of_a_reply_that_is_too_large_nothing_is_kept() -> None:
-    """The caller has an error as soon as it is known, and the connection goes on behind the rest of the reply."""
+    """The caller gets an error as soon as the size is known, and the connection goes on after the rest of the reply."""
     sent = asyncio.Event()
     rest = asyncio.Event()
 
@@ -90,7 +90,7 @@ async def test_of_a_reply_that_is_too_large_nothing_is_kept() -> None:
 
 
 async def test_a_callback_may_reset_the_connection_and_ask_again() -> None:
-    """What has come of the old one's replies behind its own is not taken for replies of the new one."""
+    """Replies of the old connection that have already come are not taken for replies of the new one."""
 
     async def answer(visit: Visit, words: list[bytes]) -> None:
         # The replies to both come in one piece.
@@ -118,7 +118,7 @@ async def test_a_callback_may_reset_the_connection_and_ask_again() -> None:
 
 
 async def test_nobody_is_told_the_password_by_a_server_that_knows_no_hello() -> None:
-    """It repeats what it was sent; so it is in RESP3 only, where the greeting logs in by HELLO."""
+    """Such a server repeats what it was sent. That matters in RESP3 only, where the greeting logs in by HELLO."""
 
     async def serve_old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():

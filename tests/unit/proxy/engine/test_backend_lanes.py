@@ -26,7 +26,7 @@ async def test_in_order_large_replies_change_the_connection_only_while_nothing_i
             await client.send(("GET", "last"))
             released.set()
             assert await client.read(15) == b"$-1\r\n" * 3
-            # What came behind it waited, and went over the other connection.
+            # The requests after it waited, and went over the other connection.
             first, second = server.visits
             assert [words[1] for words in first.asked] == [b"large", b"held"]
             assert [words[1] for words in second.asked] == [b"behind", b"last"]
@@ -56,7 +56,7 @@ async def test_small_replies_lead_back() -> None:
 
 
 async def test_sessions_of_each_worker_are_spread_over_the_connections() -> None:
-    """Their numbers are as far apart as there are workers."""
+    """The numbers of a worker's sessions differ by multiples of the number of workers."""
 
     async def answer(visit: Visit, words: list[bytes]) -> None:
         visit.say(b"$-1\r\n")

@@ -15,7 +15,7 @@ PONG = b"+PONG\r\n"
 
 
 class Mover:
-    """Finds keys absent, each slice once another client has had an answer since it was asked for."""
+    """Finds keys absent. It answers for a slice once another client has had an answer since the slice was asked for."""
 
     def __init__(self, inside: Engine, other: Client) -> None:
         self.asked: list[list[bytes]] = []
@@ -78,9 +78,9 @@ async def test_bounded_others_are_served_between_slices() -> None:
             assert said == b":%d\r\n" % (COUNT + 1)
             assert [key for keys in mover.asked for key in keys] == KEYS
             assert max(map(len, mover.asked)) <= ONE_SLICE
-            # Read at the source, all of it is sent in one piece; so many may be.
+            # If it is read at the source, all of it is sent in one piece, which may have so many keys.
             assert mover.begun == len(mover.asked)
-            # What is known to be absent is not asked for.
+            # Keys that are known to be absent are not asked for.
             for key in KEYS:
                 inside.router.absent.remember(0, 0, key)
             mover.asked.clear()

@@ -1,4 +1,4 @@
-"""A mistake in what plain Python decides costs the session whose request it was, and nobody else anything."""
+"""A mistake in what plain Python decides costs only the session that sent the request."""
 
 import pytest
 
@@ -28,7 +28,7 @@ async def test_in_what_comes_next_when_held_requests_are_let_go() -> None:
 
 
 async def test_in_what_comes_next_when_a_server_has_room_again() -> None:
-    """The connection that has them go on is everybody's."""
+    """All sessions share the connection that has them go on."""
     async with Server(nothing_stored) as server:
         with engine(server.address) as proxy:
             proxy.slow_path.handlers[b"ECHO"] = fail

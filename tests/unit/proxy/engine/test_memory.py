@@ -85,7 +85,7 @@ async def test_parts_of_replies(scene: Scene) -> None:
         await client.send(("MGET", scene.here, scene.there))
         await until(lambda: client.session.unsent > len(LARGE))
         assert scene.proxy.loop.kept == client.session.kept
-    # The other part comes when nobody waits for it any more.
+    # The other part comes when no client waits for it any more.
     scene.released.set()
     other = scene.proxy.connect()
     await other.send(("GET", scene.there))
@@ -163,14 +163,14 @@ async def test_a_large_request_waits_for_those_at_servers_before_it_and_small_on
     await slow.send(("GET", scene.there))
     await until(lambda: bool(scene.proxy.loop.requests))
     sending = asyncio.create_task(slow.send(("SET", scene.there, b"x" * 16_000_000)))
-    # One goes in any case, however large.
+    # One request goes in any case, however large.
     await until(lambda: loop.waiting > 1_000_000)
     await sending
     await large.send(("SET", scene.here, b"x" * 900_000))
     await until(lambda: large.session.unparsed > 900_000)
     await other.send(("GET", scene.here))
     assert await other.read(len(LARGE)) == LARGE
-    # At the other server, and yet not sent.
+    # It is for the other server, and still not sent.
     assert large.session.owed == 0
     more, slow_path = scene.proxy.connect(), scene.proxy.connect("slow")
     await more.send(("SET", scene.here, b"x" * 300_000))
@@ -179,7 +179,7 @@ async def test_a_large_request_waits_for_those_at_servers_before_it_and_small_on
     await slow_path.send(("ECHO", b"x" * 300_000))
     await until(lambda: slow_path.session.unparsed > 300_000)
     assert scene.proxy.slow_path.handled == []
-    # Whoever leaves holds nobody up.
+    # A client that leaves holds no other up.
     large.close()
     scene.released.set()
     assert await more.read(len(LARGE)) == LARGE

@@ -1,4 +1,4 @@
-"""What any server may answer: a master that owns slots, and one that is connected if there is one."""
+"""Requests that any server may answer go to a master that owns slots, and to a connected one if there is one."""
 
 from proxy.engine.router import LOCKED, OFFLINE, OPEN
 from tests.unit.proxy.engine.inprocess import Engine, Server, engine, nothing_stored, until

@@ -6,7 +6,8 @@ from tests.unit.proxy.engine.inprocess import Server, Visit, engine
 
 
 async def test_bounded_a_reply_does_not_wait_for_others_that_do_not_come() -> None:
-    """It is left for a while, to go with others; nothing else happens here that would have it sent."""
+    """The reply is left for a while, so that it can go with others. Nothing else happens here that would cause it to be
+    sent."""
     released = asyncio.Event()
 
     async def answer(visit: Visit, words: list[bytes]) -> None:

@@ -70,7 +70,7 @@ async def test_bounded_messages_that_wait_count_as_unsent() -> None:
                 assert client.session.unsent >= number * len(message)
             for _ in range(2):
                 client.session.push(message)
-            # What has come of the reply is the last that is heard.
+            # The part of the reply that has come is the last that is heard.
             received += await client.read(LARGE)
             assert received == (b"$%d\r\n" % LARGE + b"x" * HALF)[: len(received)]
             assert client.session.closed

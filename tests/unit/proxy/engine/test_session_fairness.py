@@ -1,4 +1,4 @@
-"""A long pipeline of what plain Python decides on does not keep the others waiting until it is done."""
+"""A long pipeline of requests that plain Python decides does not keep other clients waiting until it is done."""
 
 import asyncio
 

@@ -42,7 +42,8 @@ Answer = Callable[[Visit, list[bytes]], Awaitable[None]]
 
 @asynccontextmanager
 async def connected(answer: Answer = nothing_stored) -> AsyncIterator[tuple[Client, Parted, Server]]:
-    """A client, who takes over the socket of its session when that ends, as it has in the end; and the server."""
+    """A client, and the server. The client takes over the socket of its session when the session ends; it has ended
+    after the block."""
     parted = Parted()
     async with Server(answer) as server:
         with engine(server.address) as proxy:

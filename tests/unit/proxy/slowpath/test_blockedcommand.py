@@ -92,7 +92,7 @@ def run(here: Surroundings, blocked: BlockedCommand) -> "asyncio.Task[bytes]":
 
 
 async def running(here: Surroundings, blocked: BlockedCommand) -> "asyncio.Task[bytes]":
-    """Run it as far as to the server."""
+    """Run it until it is at the server."""
     task = run(here, blocked)
     for _ in range(5):
         await asyncio.sleep(0)

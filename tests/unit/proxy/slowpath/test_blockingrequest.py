@@ -77,7 +77,7 @@ def test_what_is_left_in_milliseconds() -> None:
 
 @pytest.mark.parametrize(("text", "left"), [(b"0", math.inf), (b"1e12", math.inf), (b"abc", 0.0), (b"-1", 0.0)])
 def test_without_a_deadline_the_request_stays_as_it_is(text: bytes, left: float) -> None:
-    """For ever, or almost; or the server will refuse it, and is to say so itself."""
+    """It waits for ever or almost so, or the server refuses it and has to say so itself."""
     request = BlockingRequest([b"BLPOP", b"key", text], 2, False, now=0.0)
     assert request.deadline is None
     assert request.left(1e6) == left

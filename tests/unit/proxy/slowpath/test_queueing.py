@@ -55,7 +55,7 @@ def test_one_slot_that_of_the_watch_first() -> None:
         add(tried, b"GET", b"a1")
     assert tried.spoiled
     assert not tried.keys
-    # Taken in as far as the client can see.
+    # To the client, it looks as if it was queued.
     add(tried, b"GET", b"c1")
     assert not tried.count
 
@@ -78,7 +78,7 @@ def test_a_script_with_too_many_keys_is_not_one_that_was_run() -> None:
     add(tried, b"EVALSHA", b"short", b"10", b"a")
     add(tried, b"FCALL", b"f", b"10", b"a")
     assert [argv[1] for argv in tried.scripts] == [b"return 1", b"f"]
-    # What Redis looks at before it counts keys, the server has to look at.
+    # Redis checks this before it counts keys, so the server has to check it.
     assert b"short" in tried.payload()
     assert b"f" * 40 not in tried.payload()
 

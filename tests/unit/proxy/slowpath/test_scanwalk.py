@@ -56,7 +56,7 @@ class Servers(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        # Where each key is; a master's number changes when the group has another one.
+        # Where each key is. A master's number changes when the group gets another master.
         self.at: dict[int, int] = {}
         self.masters = dict.fromkeys(GROUPS, 0)
         self.locked_at = dict.fromkeys(range(SLOTS), 0)
@@ -142,7 +142,7 @@ class Servers(RuleBasedStateMachine):
 
     @rule(slot=slots, to=groups)
     def move_whole_slot(self, slot: int, to: int) -> None:
-        """All at once, as the states one by one seldom come together."""
+        """All at once, because the single states seldom come together by chance."""
         self.lock(slot, to)
         for worker in range(WORKERS):
             self.apply(worker, 99)
@@ -153,13 +153,13 @@ class Servers(RuleBasedStateMachine):
 
     @rule(group=groups)
     def replace_master(self, group: int) -> None:
-        """Its data is there; the order in which it gives it is another one."""
+        """The new master has the data, but gives it in another order."""
         self.masters[group] += 1
         self.store()
 
     @rule(grown=st.sampled_from([1, 100, OLDEST // 3, OLDEST, EPOCHS]))
     def time_passes(self, grown: int) -> None:
-        # A client that waits for longer than cursors know of is not promised anything.
+        # If a client waits longer than cursors remember, nothing is promised.
         if not self.cursor or grown < EPOCHS // 2:
             self.store(grown=grown)
             for worker in range(WORKERS):
@@ -201,7 +201,7 @@ class Servers(RuleBasedStateMachine):
 
     @rule(worker=workers)
     def page(self, worker: int) -> None:
-        """One SCAN by whichever worker."""
+        """One SCAN by any worker."""
         asked = self.workers[worker]
         if not self.cursor:
             self.expected = set(self.at)
@@ -325,7 +325,7 @@ class OverlooksMasters(Moves):
 
 
 def machine(moves: type[Moves], *owners: int) -> Servers:
-    """A model to be led step by step. Keys 0 to 3 are of slots 0 to 3, and so on."""
+    """A model that a test leads step by step. Keys 0 to 3 are of slots 0 to 3, and so on."""
     made = Servers()
     made.make_worker = lambda: Worker(moves())  # type: ignore[method-assign, assignment]
     made.start(owners=list(owners), keys=set(range(KEYS)))
@@ -401,7 +401,7 @@ def another_master(made: Servers) -> None:
     ],
 )
 def test_what_a_worker_has_to_know(broken: type[Moves], story: Callable[[Servers], None]) -> None:
-    """Each thing that it knows saves a key which it misses without it."""
+    """Each thing that a worker knows saves a key: without it, the key is missed."""
     story(machine(Moves, 3, 1, 2, 2))
     with pytest.raises(AssertionError, match="missed keys"):
         story(machine(broken, 3, 1, 2, 2))
@@ -424,7 +424,7 @@ def test_a_worker_that_is_fenced_off_somewhere_makes_no_step() -> None:
 
 
 def test_a_long_move_costs_one_more_pass() -> None:
-    """Not as many as there are pages before it is over."""
+    """It does not cost as many passes as there are pages before the move is over."""
     made = machine(Moves, 3, 1, 2, 2)
     made.lock(0, 1)
     apply_all(made)
@@ -472,7 +472,7 @@ def test_a_cursor_is_one_number(cursor: Cursor) -> None:
     st.builds(Cursor, st.integers(0, 3), st.integers(0, EPOCHS - 1), st.integers(1, 16383), st.integers(0, 2**22 - 1))
 )
 def test_a_cursor_of_some_million_keys_is_exact_in_floating_point(cursor: Cursor) -> None:
-    """JavaScript and Lua have no other numbers."""
+    """JavaScript and Lua have only floating-point numbers."""
     assert cursor.pack() < 2**53
     assert Cursor.unpack(int(float(cursor.pack()))) == cursor
 

@@ -60,7 +60,7 @@ def test_what_stands_for_the_newest_entry() -> None:
     how = parse(argv)
     assert how == StreamRead(2, range(4, 7))
     assert how.newest(argv) == {7: b"$", 9: b"c"}
-    # What it means in a group, or does not, is the server's to say.
+    # The server has to say what it means in a group.
     argv = words("XREADGROUP GROUP g c BLOCK 0 STREAMS a $")
     assert parse(argv).newest(argv) == {}
 

@@ -53,7 +53,7 @@ def test_globs_and_names(folder: Path) -> None:
     assert names([f"file://{folder}/[ab].rdb"]) == ["a.rdb", "b.rdb"]
     assert names([f"file:{folder}/a.rdb", f"file://localhost{folder}/b.rdb"]) == ["a.rdb", "b.rdb"]
     assert names([f"{folder}/*/g.rdb"]) == ["g.rdb"]
-    # One that is there means itself, whatever a glob would make of it.
+    # An existing file means itself, whatever it would mean as a glob.
     assert names([f"{folder}/[f].rdb"]) == ["[f].rdb"]
     assert names([f"{folder}/a.rdb", f"{folder}/a*"]) == ["a.rdb"]
 

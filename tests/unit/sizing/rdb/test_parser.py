@@ -1,4 +1,4 @@
-"""Every type and opcode of RDB files, as the format has them, and what is said of what is wrong."""
+"""Every type and opcode of RDB files, as the format has them, and the errors for faulty files."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_a_checksum_can_be_left_out_and_left_alone() -> None:
 
 
 class Zeros(io.RawIOBase):
-    """A file of so many zeros after a head, that remembers the most it was asked for at once."""
+    """A file of so many zeros after a head. It remembers the most bytes that it was asked for at once."""
 
     def __init__(self, head: bytes, zeros: int) -> None:
         self.left = [head, zeros]

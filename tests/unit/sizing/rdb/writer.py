@@ -53,7 +53,7 @@ def listpack(*entries: bytes | int) -> bytes:
             coded = bytes([0x80 | len(entry)]) + entry
         else:
             coded = bytes([0xE0 | len(entry) >> 8, len(entry) & 0xFF]) + entry
-        # How long the entry is, for whoever comes from behind; seven bits a byte.
+        # The length of the entry, for a reader that comes from the end; seven bits a byte.
         back = bytes([len(coded)]) if len(coded) < 128 else bytes([len(coded) >> 7, len(coded) & 127 | 128])
         body += coded + back
     return struct.pack("<IH", 6 + len(body) + 1, len(entries)) + body + b"\xff"

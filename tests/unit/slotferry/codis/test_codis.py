@@ -1,4 +1,4 @@
-"""Leaving Codis: what is read of a dump, what of it is taken, what not, and when nothing is done."""
+"""Leaving Codis: what is read from a dump, what is taken and what is not, and when nothing is done."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def group(group_id: int, *servers: str, promoting: str = "", **server: Any) -> d
 
 
 class Topom:
-    """What a topom would say, and what becomes of it when a plan is carried out."""
+    """What a topom would say, and what it says after a plan is carried out."""
 
     def __init__(self, **product: Any) -> None:
         self.product = {"product": "p", "slot_function": "crc32", "number_of_slots": 1024, **product}
@@ -66,7 +66,7 @@ class Topom:
         return plan_import(read(raw), {**self.product, "groups": groups}, slots)
 
     def steps(self, plan: Plan) -> Iterator[None]:
-        """Carry a plan out, a request after the other."""
+        """Carry a plan out, one request after the other."""
         assert not plan.conflicts
         for group_id in plan.groups:
             assert group_id not in self.groups

@@ -19,7 +19,7 @@ from slotferry.operator.waiting import MoveAbandoned, WaitedTooLong, wait_moved
 
 
 def because(what: str, to_do: str = "") -> dict[str, Any]:
-    """A reason as the API has it, since nobody knows when."""
+    """A reason as the API has it, without a known beginning."""
     return {"kind": "server", "what": what, "since": 0.0, "to_do": to_do}
 
 
@@ -494,7 +494,7 @@ def test_help_and_version() -> None:
 
 
 def topom_showing(*tables: list[dict[str, Any]], **migration: Any) -> TopomClient:
-    """A topom whose slots are these, one after the other, then the last for ever."""
+    """A topom that shows these lists of slots one after the other, and then the last one for ever."""
     left = list(tables)
 
     def handler(request: httpx.Request) -> httpx.Response:
