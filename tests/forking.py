@@ -1,9 +1,9 @@
-"""Processes of ours without the half second of importing that each would take: one has imported all, and forks.
+"""Starts processes of ours without the half second of imports that each would need: one process imports all, and forks.
 
-A process started so is one of its own that runs a module's ``main``, as one is that was started by its command. The
-forking process, of which there is one a module, ends with the test process, whose end of their socket closes then. A
-forked process that starts others itself has a forking process of its own, which ends with it. Nothing outlives the test
-process, also one that was killed: whoever looks after a process then ends it, a stopped one too.
+A forked process runs a module's ``main``, as a process that was started by its command does. Each module has one
+process that forks. That process ends with the test process, because the test process's end of their socket closes
+then. A forked process that starts others has a forking process of its own, which ends with it. So nothing outlives
+the test process, even if that was killed: the parent of each process ends it, also if it is stopped.
 """
 
 import asyncio
