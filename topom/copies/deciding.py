@@ -11,7 +11,7 @@ from topom.servers.readings import Reading, Replication
 from topom.servers.whole import copy_refused
 
 FOREIGN_SECONDS = 3.0
-"""For how long a patient copy has to follow another address than its master's before it is told to follow that."""
+"""How long a patient copy has to follow another address than its master's before it is told to follow its master."""
 
 Answer = Reading | ServerFailed
 """What a server says of itself, or why it does not."""
@@ -28,12 +28,12 @@ class Verdict(Enum):
     WAITS = "waits"
     """Nothing can be done now."""
     OTHERS = "others"
-    """Others see to it."""
+    """Another part of topom deals with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How far a copy is, and why it is not whole; no reason if it is, and none if it is to be told."""
+    """How far a copy is, and why it is not whole. There is no reason if it is whole, or is to be told."""
 
     verdict: Verdict
     why: Reason | TopomError | None = None
@@ -44,7 +44,7 @@ def decide(copy: Wanted, ahead: Answer, mine: Answer, foreign_seconds: float) ->
 
     Args:
         ahead, mine: what the master says, and the server.
-        foreign_seconds: for how long :func:`is_foreign` has held of it.
+        foreign_seconds: how long :func:`is_foreign` has been true of the server.
     """
     if isinstance(ahead, ServerFailed):
         return Decision(Verdict.WAITS, ahead)
@@ -57,7 +57,7 @@ def decide(copy: Wanted, ahead: Answer, mine: Answer, foreign_seconds: float) ->
         what = f"{master}, its master by the table, is a replica itself"
         return Decision(Verdict.WAITS, Reason(Kind.SERVER, what))
     if copy.anew and copy.told != mine.run_id:
-        # A process that was started since may have the data of before.
+        # A process that was started later may have the old data.
         return Decision(Verdict.TELL)
     refusal = copy_refused(copy.server, master, ahead.replication, said, copy.near)
     if refusal is None:

@@ -1,12 +1,12 @@
 """Makes the copies that are wanted: the one engine by which servers come to hold what a group's master has.
 
 A look asks the servers of all copies that are wanted (:mod:`topom.copies.wanted`), and their masters, at once. Then it
-decides about each copy (:mod:`topom.copies.deciding`): it is whole, which its asker is told; it is being filled; or its
-server is told to follow (:mod:`topom.copies.telling`), by a task of its own, for that may have to wait for proxies.
+decides about each copy (:mod:`topom.copies.deciding`). If it is whole, its asker is told. It may be being filled. Else
+its server is told to follow (:mod:`topom.copies.telling`), by a task of its own, because that may wait for proxies.
 
 **bounded**: a node gives one copy at a time, and takes one, no matter who wants it. Which nodes are free is decided for
-all copies in one step, without a wait in between. Right after the beginning of a term no copy begins before all servers
-were asked: a topom before may have had some filled. A server is told by one task at a time.
+all copies in one step, without a wait in between. At the beginning of a term no copy begins before all servers were
+asked: an earlier topom may be having some filled. A server is told by one task at a time.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ LOOK_SECONDS = 0.2
 SILENT_LOOK_SECONDS = 2.0
 """The same, while no server of such a copy answers."""
 FILLING_SECONDS = 10.0
-"""For how long a server that was told to follow, and has not begun to be filled, keeps others of its nodes waiting."""
+"""How long a server that was told to follow, and is not being filled yet, keeps other servers of its nodes waiting."""
 
 Wish = tuple[Asker, Wanted]
 
@@ -61,17 +61,17 @@ class Filling(Loop):
         self._tried_at: dict[str, float] = {}
         self._foreign_since: dict[tuple[str, str], float] = {}
         self._taken: dict[str, frozenset[str]] = {}
-        """The nodes of servers that were being filled when they were asked last."""
+        """The nodes of servers that were being filled when they were last asked."""
         self._begun: dict[str, frozenset[str]] = {}
-        """The nodes of servers that are just being told, or that are about to be asked for."""
+        """The nodes of servers that are just being told, or for which :meth:`taking` keeps them."""
         ledger.listen(self._changed)
 
     def serve(self, *askers: Asker) -> None:
-        """Make what these ask for. Of two that want a copy of one server, the first is seen to first."""
+        """Make what these ask for. If two askers want a copy on one server, the first asker comes first."""
         self._askers += askers
 
     async def run(self) -> None:
-        """Look again and again, until cancelled; then nothing that it began goes on."""
+        """Look again and again, until cancelled. Then all that it has begun ends, too."""
         self._asked = False
         try:
             await super().run()
@@ -89,7 +89,7 @@ class Filling(Loop):
             raise failed
         wishes = self._wishes(self._ledger.state)
         self._forget(wishes)
-        # What these say now may be over by the time that it is decided about.
+        # What these say now may be out of date when it is decided about.
         at_work = {server for _, server in self._tasks} | self._begun.keys()
         said = await self._ask([copy for _, copy in wishes])
         decided = [(asker, copy, self._decide(copy, said)) for asker, copy in wishes]
@@ -140,7 +140,7 @@ class Filling(Loop):
         return [(asker, copy) for asker in self._askers for copy in asker.wanted(state)]
 
     def _forget(self, wishes: Sequence[Wish]) -> None:
-        """Keep what is known of copies that are still wanted, and no more (**bounded**)."""
+        """Keep only what is known of copies that are still wanted (**bounded**)."""
         for asker in self._askers:
             asker.reasons.keep_only({copy.server for one, copy in wishes if one is asker})
         servers = {copy.server for _, copy in wishes}
@@ -177,7 +177,7 @@ class Filling(Loop):
         return mine.replication.filling or _now() < self._told_at.get(copy.server, -math.inf) + FILLING_SECONDS
 
     def _all_taken(self) -> dict[str, frozenset[str]]:
-        """The nodes that copies concern which are being made, by server."""
+        """For each server whose copy is being made, the nodes that this copy concerns."""
         stored = {copy.server: copy.nodes for _, copy in self._wishes(self._ledger.state) if copy.takes_nodes}
         return {**self._taken, **self._begun, **stored}
 
@@ -188,18 +188,18 @@ class Filling(Loop):
                 self._begin(asker.whole(copies), asker, copies)
 
     async def _begin_telling(self, wishes: Sequence[Wish], said: dict[str, Answer]) -> None:
-        """Have servers told that may be told, as far as their nodes are free."""
+        """Have those servers told that may be told and whose nodes are free."""
         refused = await asyncio.gather(*(self._refused(copy, said) for _, copy in wishes))
         taken = self._all_taken()
         allowed = [wish for wish, refusal in zip(wishes, refused, strict=True) if refusal is None]
         for (asker, copy), refusal in zip(wishes, refused, strict=True):
             if refusal is not None:
                 asker.waits(copy, refusal)
-        # A server that was tried lately comes after the others: what keeps it from being told does not keep them.
+        # A server that was tried lately comes after the others: what stops it does not stop them.
         for asker, copy in sorted(allowed, key=lambda wish: self._tried_at.get(wish[1].server, -math.inf)):
             if copy.server in self._begun:
                 continue
-            # What holds its nodes already asked for them before.
+            # A copy that holds its nodes already has asked for them before.
             if not copy.takes_nodes and (busy := _in_the_way(taken, copy.server, copy.nodes)) is not None:
                 asker.waits(copy, busy)
                 continue

@@ -1,17 +1,17 @@
 """Servers that join a group as replicas: empty, with old data, or as copies already; each is made whole first.
 
-A server that is added to a group as a replica is *joining*, which is stored, until it was once seen to hold a whole
-copy of its master's data: in the same stream of writes, its link up. Until then topom has it follow the master, which
-replaces what it held, and does not choose it as a successor of a master that has failed: what it holds may be nothing,
-or something else. (Proxies look for themselves, and read from no replica that does not follow the group's master with
-its link up, in the master's stream: :mod:`proxy.replicagroup`.)
+A server that is added to a group as a replica is *joining* until it was once seen to hold a whole copy of its master's
+data: in the same stream of writes, its link up. That is stored. Until then topom has it follow the master, which
+replaces what it held. topom does not choose it as the successor of a failed master: it may hold nothing, or something
+else. (Proxies look for themselves. They read from a replica only if it follows the group's master with its link up, in
+the master's stream: :mod:`proxy.replicagroup`.)
 
 A server that may have what nobody else has is told nothing, unless an operator has said that it may be wiped
 (**last-copy**, :mod:`topom.servers.lastcopy`). A replica that an operator wants to be filled *anew* joins, too: it is
 told to forget what it has, and is whole once the very process that was told has a copy again.
 
-:mod:`topom.copies.filling` has the servers filled. Here is what that asks: which servers join, and what is stored once
-they are told, or whole.
+:mod:`topom.copies.filling` has the servers filled. This module answers what that asks: which servers join, and what is
+stored once they are told, or whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """As what a server was looked at: a replica of this group, with this master, joining by this entry."""
+    """What a server was when it was looked at: a replica of this group, with this master, joining by this entry."""
 
     group: int
     master: str
@@ -44,14 +44,14 @@ class Seen:
 def without_whole(state: ClusterState, whole: Mapping[str, Seen]) -> ClusterState:
     """As :func:`without`, for those servers that are still what they were when they were seen whole, by address.
 
-    One that was removed and added again meanwhile, or has another master, was not seen whole as what it is now.
+    A server that was removed and added again meanwhile, or has another master, was not seen whole in its new place.
     """
     groups = homes(state.table)
     return without(state, {server for server, seen in whole.items() if _is_still(state, groups, server, seen)})
 
 
 def filled(state: ClusterState, whole: Mapping[str, Seen]) -> ClusterState:
-    """As :func:`without_whole`; nothing is known any more against those that were filled anew."""
+    """As :func:`without_whole`; servers that were filled anew do not count as differing any more."""
     new = without_whole(state, whole)
     anew = {server for server, entry in state.joining.items() if entry.anew and server not in new.joining}
     return differing.without(new, anew) if anew else new
@@ -66,7 +66,7 @@ def with_told(state: ClusterState, server: str, entry: Joining, run_id: str) -> 
 
 def _is_still(state: ClusterState, groups: Mapping[str, Group], server: str, seen: Seen) -> bool:
     group = groups.get(server)
-    # The very entry: one that was added again may be equal.
+    # It has to be the very same entry: if the server was added again, the new entry may be equal.
     same = group is not None and (group.id, group.master) == (seen.group, seen.master)
     return same and state.joining.get(server) is seen.entry
 
@@ -87,7 +87,7 @@ class Joins(Asker):
         return [_wanted(groups[server], state.joining[server]) for server in sorted(state.joining) if server in groups]
 
     async def told(self, copy: Wanted, run_id: str) -> None:
-        """A later process of a server that is filled anew may have the data of before: so this one is stored."""
+        """Store which process was told: a later process of a server that is filled anew may have the old data."""
         await super().told(copy, run_id)
         entry = copy.entry
         if copy.anew and isinstance(entry, Joining):
@@ -105,7 +105,7 @@ class Joins(Asker):
             log.info("server_whole", group=copy.group, server=copy.server)
 
     async def _keep(self, server: str) -> None:
-        """Have it remember its master: restarted without that, it would be a master, by what it holds then."""
+        """Have it remember its master. If it were restarted without that, it would be a master with what it holds."""
         try:
             await self._replication.keep(server)
         except ServerFailed as error:
@@ -113,7 +113,7 @@ class Joins(Asker):
 
 
 def as_what(entry: Joining) -> As:
-    """As what a server that joins is told to follow."""
+    """The role in which a server that joins is told to follow."""
     if entry.wipe:
         return As.ANEW if entry.anew else As.SPARE
     return As.AGAIN if entry.again else As.NEW

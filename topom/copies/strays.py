@@ -1,19 +1,20 @@
 """Replicas that do not follow their group's master any more: they are made replicas again.
 
-A server that has no configuration file, or cannot write to it, is a master after a restart: nobody reads from it, it
-gets no write, and when its master dies there is one copy less than the table says. So whoever is listed as a replica
-and says, for a while, that it is a master, or follows somebody else, *joins* its group again
-(:mod:`topom.copies.joining`), which is stored.
+A server that has no configuration file, or cannot write to it, is a master after a restart. Then nobody reads from it,
+it gets no write, and when its master dies there is one copy less than the table says. So if a server is listed as a
+replica and says for a while that it is a master, or follows another server, it *joins* its group again
+(:mod:`topom.copies.joining`). That is stored.
 
-What it holds is replaced by that, so it is left as it is, and said why, unless nothing can be lost
-(:mod:`topom.servers.lastcopy`): it holds nothing, or an older copy of what its master has, by what both say of the
-streams of writes that they were in. That it was seen whole is not enough: its master may have come up again without its
-data or with older ones, and an operator may have made it a master by hand, and have clients write to it.
+Joining replaces what the server holds. So it joins only if nothing can be lost (:mod:`topom.servers.lastcopy`): it
+holds nothing, or an older copy of what its master has, by what both say of the streams of writes that they were in.
+Else it is left as it is, and the reason is shown. It is not enough that it was once seen whole: its master may have
+come up again without its data or with older data, or an operator may have made it a master by hand for clients to
+write to.
 
-**one-owner**: nobody is judged by a group that is locked, or by a change of masters that it is concerned by and that is
-not over (:mod:`topom.masters.followers` sees to those), nor while its master does not say that it is one. Where Redis
-Sentinels say who is master the table may be behind them; they make a stray replica one again themselves, and it is only
-shown.
+**one-owner**: a replica is not judged while its group is locked, while its master does not say that it is one, or
+while a change of masters that concerns the replica is not over (:mod:`topom.masters.followers` makes it follow then).
+If Redis Sentinels decide which server is master, the table may be behind them. They make a stray a replica again
+themselves, and topom only shows it.
 **bounded**: one look at each replica at a time.
 """
 
@@ -38,15 +39,15 @@ log = structlog.get_logger(__name__)
 LOOK_SECONDS = 1.0
 """Between two looks at all replicas."""
 LATELY_SECONDS = 1.5
-"""How old what servers have said may be: they are asked as often in any case (:mod:`topom.servers.health`)."""
+"""How old a server's answer may be: servers are asked as often in any case (:mod:`topom.servers.health`)."""
 STRAY_SECONDS = 3.0
-"""For how long a replica has to be astray before anything is done: changes of masters may just be under way."""
+"""How long a replica has to be astray before anything is done: a change of masters may just be under way."""
 
 
 def astray(said: Replication, master: str, ahead: Replication) -> str:
-    """How a replica does not follow its master; empty if it does, be it by another name or through another replica.
+    """How a replica does not follow its master; empty if it does, also by another name or through another replica.
 
-    One without a link may know its master by another name, and is given time to find it.
+    A replica without a link may know its master by another name, and is given time to find it.
     """
     if said.is_master:
         return "says that it is a master"
@@ -57,7 +58,10 @@ def astray(said: Replication, master: str, ahead: Replication) -> str:
 
 
 def rejoining(state: ClusterState, server: str, group: Group) -> ClusterState:
-    """The state in which a replica of this group joins it again; the same if it is none of it any more, or does."""
+    """The state in which a replica of this group joins it again.
+
+    The state stays the same if the server is not a replica of the group any more, or joins already.
+    """
     now = state.table.groups.get(group.id)
     if now is None or now.master != group.master or server not in candidates(state, now):
         return state
@@ -65,7 +69,7 @@ def rejoining(state: ClusterState, server: str, group: Group) -> ClusterState:
 
 
 def candidates(state: ClusterState, group: Group) -> list[str]:
-    """The replicas of a group that should follow its master by now, and that nobody else sees to."""
+    """The replicas of a group that should follow its master now, and that no other part of topom deals with."""
     if group.locked or group.lost:
         return []
     promotion = state.promotions.get(group.id)
@@ -78,7 +82,7 @@ class Strays(Loop):
 
     Args:
         is_alive: whether a server answers everybody (:mod:`topom.servers.detector`).
-        others_decide: whether Redis Sentinels say who is master.
+        others_decide: whether Redis Sentinels decide which server is master.
     """
 
     name = "strays"
@@ -122,7 +126,7 @@ class Strays(Loop):
         return Look(said + more, LOOK_SECONDS)
 
     async def _find(self) -> dict[tuple[str, str], tuple[Group, str]]:
-        """The replicas that are astray now, with the masters that they should follow: their groups, and how."""
+        """The replicas that are astray now, each with the master that it should follow: its group, and how."""
         state = self._ledger.state
         groups = [group for group in state.table.groups.values() if group.replicas and self._is_alive(group.servers[0])]
         asked = [(group, server) for group in groups for server in candidates(state, group) if self._is_alive(server)]
@@ -138,7 +142,7 @@ class Strays(Loop):
         return found
 
     async def _is_so_now(self, server: str, group: Group) -> bool:
-        """Whether a replica is astray, asked at this instant: nothing is done on what it said before."""
+        """Whether a replica is astray. It is asked at this instant: an older answer is not enough to act on."""
         said = await look_at_all(self._replication, [group.servers[0], server])
         ahead, mine = said[group.servers[0]], said[server]
         if not (isinstance(ahead, Replication) and isinstance(mine, Replication) and ahead.is_master):

@@ -2,16 +2,16 @@
 
 It takes these steps, in this order:
 
-1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
-   before. Redis Sentinels, where they say who is master, do not take it for a whole copy
-   (:mod:`topom.masters.sentinels.electable`). Both hold already of a server that is *settled* in its group.
+1. Every proxy has the newest table, or is fenced off the server, so none takes it for a replica of its former group.
+   If Redis Sentinels decide which server is master, they do not take it for a whole copy
+   (:mod:`topom.masters.sentinels.electable`). For a server that is *settled* in its group, both are true already.
 2. Nobody can lock slots or groups from here on (:meth:`topom.proxies.barrier.Barrier.locking`), and the table names
    the master (**one-owner**).
 3. The copy is still wanted by what is stored now.
-4. The server does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced,
-   and so are those that are put up until it is told.
-5. It is asked whether anything would be lost that nobody said may be, and whether it is the process that this was
-   decided for; and only then it is told (**last-copy**, :mod:`topom.servers.lastcopy`; **run-id**,
+4. The server does not count as keeping fenced proxies off any more: its marks are replaced with all else that it holds,
+   and so are marks that it gets until it is told.
+5. The server is asked whether it would lose something that nobody said may be lost, and whether it is the process that
+   this was decided for. Only then it is told (**last-copy**, :mod:`topom.servers.lastcopy`; **run-id**,
    :mod:`topom.servers.identities`).
 """
 
@@ -32,17 +32,17 @@ class FillingOvertaken(Conflict):
 
 
 async def _nothing(server: str, group_id: int) -> None:
-    """What is done before a server is told, where nobody else chooses masters."""
+    """What is done before a server is told if only topom chooses masters."""
 
 
 class Telling:
-    """Tells servers of one topom whom to follow.
+    """Tells servers of one topom which master to follow.
 
     Args:
         barrier_seconds: how long proxies may take to acknowledge a table.
-        prepare: given a server and the group that it is to be filled for, before it is told. Raises a TopomError if it
-            is not to be told now.
-        identities: knows who the servers are.
+        prepare: is called with a server and the group for which it is filled, before the server is told. Raises a
+            TopomError if it must not be told now.
+        identities: knows which server is at an address.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Telling:
         """The run id of a server that may be told, by what it and its master say now.
 
         Raises:
-            NotToFollow: it might lose what nobody else has; it is not told.
-            SameServer, NotCompared, ReplicaOfAnother: as :class:`~topom.servers.identities.Identities`; likewise.
+            NotToFollow: it might lose what nobody else has.
+            SameServer, NotCompared, ReplicaOfAnother: as :class:`~topom.servers.identities.Identities`.
             ServerFailed: one of them does not answer.
         """
         await self._require_known(copy)
@@ -109,14 +109,14 @@ class Telling:
                 await self._unmark(copy.server)
 
     async def _require_known(self, copy: Wanted) -> None:
-        # run-id: the process that is told is the very one that was compared with all others. A settled one was compared
-        # when it came in, and a change of masters that is decided does not wait for the others.
+        # run-id: the process that is told is the very one that was compared with all others. A settled server was
+        # compared when it came in, and a change of masters that is decided does not wait for the others.
         if self._identities is not None and not copy.settled:
             self._identities.require(copy.server, copy.master)
             await self._identities.require_no_copy(copy.group, copy.server, copy.told_as)
 
     async def _require_not_needed(self, copy: Wanted) -> None:
-        """Raises NotToFollow, ServerFailed for a server that may have all that is left of a group, by its old copy."""
+        """Raises NotToFollow, ServerFailed for a server whose old copy may be all that is left of a group."""
         group = self._ledger.table.groups.get(copy.copy_of) if copy.copy_of is not None else None
         if group is not None and group.servers:
             await self._replication.require_not_needed(copy.server, group.servers[0])

@@ -1,8 +1,8 @@
-"""What is wanted of a server: that it holds a copy of a group. Who wants copies is an :class:`Asker`.
+"""What is wanted of a server: that it holds a copy of a group. A part of topom that wants copies is an :class:`Asker`.
 
 There are three askers: servers that join a group (:mod:`topom.copies.joining`), servers that a placement takes from the
 pool (:mod:`topom.placement.copying`), and the servers of a group with a new master (:mod:`topom.masters.followers`).
-What all of them want is made by one engine (:mod:`topom.copies.filling`).
+One engine makes what all of them want (:mod:`topom.copies.filling`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Wanted:
     Attributes:
         group: id of the master's group.
         told_as: in which role the server is told to follow (**last-copy**).
-        nodes: the nodes that make no other copy meanwhile (**bounded**); none for a server that holds most of it.
+        nodes: the nodes that make no other copy meanwhile (**bounded**); none if the server holds most of the data.
         takes_nodes: whether ``nodes`` are taken from the moment that the copy is wanted, and not only while it is made.
         near: how many bytes a whole copy may be behind; None for any number.
         anew: whether the server is to forget what it has.
-        told: with ``anew``: run id of the process that was told so; empty if none was.
+        told: with ``anew``: run id of the process that was told to forget; empty if none was.
         copy_of: id of the group of which the server has an old copy; None if it has none.
-        directly: whether a copy does not do that comes through another replica, or by another name of the master.
+        directly: whether the server has to follow the master itself, by this address, and not another replica.
         settled: whether the proxies and the Sentinels know the server as a server of this group already.
-        also_a_master: whether it is told to follow if it says that it is a master itself.
+        also_a_master: whether the server is told to follow even if it says that it is a master itself.
         patient: whether a server that follows another address is given time: that may be the same master.
         sure: run id of the process that a change of masters made the master; empty if there was none.
-        entry: what is stored that the wish comes from. An equal one that was stored again is another wish.
+        entry: the stored entry from which the wish comes. If an equal entry is stored again, that is another wish.
     """
 
     server: str
@@ -76,7 +76,7 @@ class Asker(ABC):
         """The copies that are wanted in this state, one for a server at most. Pure."""
 
     def held(self) -> Reason | None:
-        """Why nothing is done for these copies now; None if it is done."""
+        """Why nothing is done for these copies now; None if something is done."""
         return None
 
     def waits(self, copy: Wanted, why: Reason | TopomError) -> None:
@@ -88,7 +88,7 @@ class Asker(ABC):
         self.waits(copy, Reason(Kind.BUSY, f"it was told to follow {copy.master}"))
 
     async def being_filled(self, copy: Wanted, why: Reason | TopomError) -> None:
-        """The server follows the master and is not whole yet. A topom before may have told it. Raises likewise."""
+        """The server follows the master and is not whole yet. An earlier topom may have told it. Raises likewise."""
         self.waits(copy, why)
 
     async def whole(self, copies: Sequence[Wanted]) -> None:

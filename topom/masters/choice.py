@@ -1,10 +1,10 @@
 """Which server may become, or stay, the master of a group: the one decision, from what servers say and what is stored.
 
 Every change of a master asks here. A *planned* change is an operator's promotion, a promotion of a placement, or the
-one by which a leaving master hands over (:mod:`topom.leaving.servers`). A *failover* is topom's own. A *forced* change
-is an operator's, for a group whose master is gone, or whose change of masters waits for servers that are gone.
+one by which a leaving master hands over (:mod:`topom.leaving.servers`). A *failover* is topom's own. An operator orders
+a *forced* change, for a group whose master is gone, or whose change of masters waits for servers that are gone.
 *Sentinels* are kept from electing a replica by its priority, which is set long before its master fails. In a
-*departure* a replica leaves a group whose master is away: another replica has to be as good.
+*departure* a replica leaves a group while the master is away: another replica has to be as good.
 
 Which refusals (:class:`topom.servers.whole.Why`) hold for which change:
 
@@ -38,22 +38,23 @@ master changed   no (14)   yes        no (14)  no (9)     no (3)
 3. A departure makes no server a master, and the master may come back. A leaving server stays while the master is away.
 4. It has the copy, whatever its names, and a group without a master is worse. The very process that was asked is
    promoted (**run-id**).
-5. It is joining, too, and that rule is asked first.
+5. Such a server is joining, too, and that rule is asked first.
 6. Whole means that the link is up, in the master's stream. A joining server that is whole now is seen whole at that
    moment.
 7. Except if its link is up, or this topom has asked the master itself up to its end. Then its stream is known to be the
-   master's, which is what whole means.
+   master's, and that is what whole means.
 8. Covered by the rules on its link or its copy.
-9. It is not known when the master will fail, so nothing that servers say now counts. The Sentinels ask them then.
+9. It is not known when the master will fail, so nothing that servers say now counts. The Sentinels ask them when it
+   does.
 10. A replica that was restarted without a configuration file says that it is a master, and may hold the best data left.
 11. A planned change asks the master itself, which is there. If the master is gone, no replica has a link to it.
 12. A replica with an append-only file that was restarted while its master was away says the same, and has everything.
-13. The master is gone: that is why there is a change.
+13. There is a change because the master is gone.
 14. Asked when the lock is stored, by the state of that moment.
 
 Of the servers that are not refused, a failover and a planned change choose the one that has most. Of equals they choose
-one that is not leaving, and then the first of the group. A failover asks *behind* and *link lost* only of the one that
-has most: if the best is not good enough, it takes no lesser one.
+one that is not leaving, and then the first of the group. A failover applies *behind* and *link lost* only to the one
+that has most: if the best is not good enough, it takes no lesser one.
 
 The rules themselves are in :mod:`topom.masters.choicerules`. Besides, proxies must have let go of the former master
 (:mod:`topom.masters.promotions`). A server that Sentinels have elected already is refused only if it is empty
@@ -74,7 +75,7 @@ from topom.servers.whole import Refusal, Said, Why, together
 
 
 class ServerLeaving(Conflict):
-    """The server is leaving, and is made no group's master."""
+    """The server is leaving, and is not made the master of any group."""
 
     kind = Kind.OPERATOR
 
@@ -117,7 +118,7 @@ class Choice:
 
     @property
     def refusal(self) -> Refusal:
-        """Why no server is chosen: the reason of all, if it is the same, or of the best; else the reason of each."""
+        """Why no server is chosen: the reason of all if it is the same, or else that of the best, or else of each."""
         found = list(dict.fromkeys(self.refused.values()))
         if len(found) == 1 or self.standing:
             return found[-1]  # the best is refused last
@@ -215,7 +216,7 @@ def electable(
 def departure(state: ClusterState, group: Group, leaver: str, said: Said) -> Refusal | None:
     """Why the group may lose data if a replica goes; None if it may go. That matters only while the master is away.
 
-    It is not known what a replica has that does not answer itself. Then any other whole replica will do.
+    If the replica itself does not answer, it is not known what it has. Then any other whole replica will do.
 
     Args:
         said: what each of the group's servers says.

@@ -31,9 +31,9 @@ class Outage:
 
     Attributes:
         last: the master's place in its stream when it was last asked; None if no topom knows.
-        silence: for how many seconds the master has been silent. None if this topom has asked it up to then. If not,
-            what it wrote while no topom led, or while this one was cut off from it, is noted nowhere. Then its replica
-            must have had a link to it.
+        silence: for how many seconds the master has been silent; None if this topom has asked it until it fell silent.
+            If not, nobody noted what it wrote while no topom led, or while this one was cut off from it. Then its
+            replica must have had a link to it.
         fail_seconds: a replica must not have heard from its master for so many seconds.
         lag_bytes: how many bytes a replica may be behind what its master had when it was last heard of.
     """
@@ -50,9 +50,9 @@ class Case:
 
     Attributes:
         state: what is stored.
-        group: the group, with its master of now.
+        group: the group, with its present master.
         candidates: the servers that may be chosen.
-        said: what these say, and what others say that the change asks.
+        said: what these say, and what the other servers say that the change asks.
         leaving: the servers that are leaving.
         near: how many bytes a replica may be behind its master; None for any number.
         names: for each server that topom has by another name, too: why nothing is done to it.
@@ -78,7 +78,7 @@ Rule = Callable[[Case, str], Refusal | None]
 
 
 def answer(case: Case, server: str) -> Replication:
-    """What a server says, if it is known that it answered."""
+    """What a server says; only for a server that is known to have answered."""
     said = case.said[server]
     assert isinstance(said, Replication)
     return said
@@ -90,7 +90,7 @@ def _outage(case: Case) -> Outage:
 
 
 def leaves(leaving: Collection[str], server: str) -> Refusal | None:
-    """Why a server is made no master: it is leaving. None if it is not."""
+    """Why a server is not made a master: it is leaving. None if it is not leaving."""
     if server not in leaving:
         return None
     return Refusal(
@@ -117,7 +117,7 @@ def _is_known_bad(case: Case, server: str) -> Refusal | None:
 
 
 def _is_known_bad_for_good(case: Case, server: str) -> Refusal | None:
-    """As :func:`_is_known_bad`, while there is no master with which to compare the copy, or which could fill it."""
+    """As :func:`_is_known_bad`, while there is no master to compare the copy with, or to fill it."""
     refusal = copy_known_bad(case.state, server)
     if refusal is None:
         return None
@@ -177,7 +177,7 @@ def _was_never_whole(case: Case, server: str) -> Refusal | None:
 
 
 def _is_told_again(case: Case, server: str) -> Refusal | None:
-    """A server that says that it is a master was not told to follow since its start, even if that has yet to come."""
+    """A server that says that it is a master was not told to follow since its start; it may be told soon."""
     said = answer(case, server)
     if said.is_master or not (said.filling or server in case.state.joining):
         return None
@@ -185,11 +185,11 @@ def _is_told_again(case: Case, server: str) -> Refusal | None:
 
 
 def _hears_the_master(case: Case, server: str) -> Refusal | None:
-    """Any server that hears the master is a witness, also one that is refused itself."""
+    """Any server that hears the master is a witness, even one that is refused itself."""
     for one, said in case.said.items():
         if isinstance(said, ServerFailed) or not said.link_up:
             continue
-        # A server whose clock was set back, and which has heard nothing since, says a number below 0.
+        # If a server's clock was set back and it has heard nothing since, it says a number below 0.
         if 0 <= said.silent_seconds < _outage(case).fail_seconds:
             return Refusal(Why.MASTER_HEARD, one, f"{one} still hears from {case.group.master}")
     return None

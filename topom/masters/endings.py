@@ -1,8 +1,8 @@
 """How a change of masters ends, and what goes on afterwards: steps 4 and 5 of :mod:`topom.masters.promotions`.
 
-A group that is locked is given the master that it has by then, by what its servers say; one that is not locked has
-its master, and its other servers are seen to until they follow it, however long they are away. Whoever leads next goes
-on from what is stored.
+A locked group is given the master that its servers show it to have. A group that is not locked has its master already.
+Its other servers are told until they follow the master, however long they are away. The next leader goes on from what
+is stored.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ LONGEST_WAIT_SECONDS = 2.0
 
 
 class PromotionFailed(Unavailable):
-    """The promotion was taken back: the master is who it was."""
+    """The promotion was taken back: the master is the same as before."""
 
 
 class Endings(Loop):
     """The changes of masters of one topom that are decided, or broken off.
 
     Args:
-        locks: which groups somebody else is at.
+        locks: knows which groups another task is working on.
     """
 
     name = "promotions"
@@ -61,12 +61,12 @@ class Endings(Loop):
         locks.listen(self.wake)
 
     def wake(self) -> None:
-        """There may be something to go on with: look soon, and soon again after that."""
+        """Look soon, and soon again after that: there may be something to go on with."""
         self._backoff.reset()
         super().wake()
 
     async def look(self) -> Look:
-        """Go on with what a topom before has left, and see whether the servers follow that have yet to."""
+        """Go on with what an earlier topom has left, and see whether all servers follow their new masters."""
         waiting = await self._go_on()
         return Look("; ".join(waiting), self._backoff.next() if waiting else None)
 
@@ -75,10 +75,10 @@ class Endings(Loop):
             self.wake()
 
     async def decide(self, group_id: int, promotion: Promotion, reason: str) -> SlotTable:
-        """A locked group's promotion did not get to its end, or this topom does not know: find out who is its master.
+        """Find out which server is a locked group's master, if its promotion did not get to its end as far as is known.
 
         Raises:
-            PromotionFailed: the master is who it was.
+            PromotionFailed: the master is the same as before.
             ServerFailed: neither of the two servers answers, and the group stays locked.
         """
         successor = await self._ask(promotion.server)
@@ -109,7 +109,7 @@ class Endings(Loop):
 
         def promoted(state: ClusterState, epoch: int) -> ClusterState:
             new = with_table(state, topology.promote(state.table, epoch, group_id, promotion.server))
-            # Where masters are noted at all.
+            # Only if masters are noted at all.
             return with_noted(new, noted) if group_id in state.offsets else new
 
         keeping = asyncio.create_task(self._keep(promotion.server))
@@ -123,21 +123,21 @@ class Endings(Loop):
         return state.table
 
     async def _noted(self, group_id: int, server: str) -> dict[int, Noted]:
-        """How far the new master is in its stream, for it may fail at once, too (:mod:`topom.masters.offsets`)."""
+        """How far the new master is in its stream: it may fail at once, too (:mod:`topom.masters.offsets`)."""
         said = await self._ask(server)
         return {group_id: Noted(server, said.stream, said.offset)} if said and said.is_master and said.stream else {}
 
     async def _keep(self, server: str) -> None:
-        """Have the new master remember at once that it is one, whoever of the others is away.
+        """Have the new master remember at once that it is one, even if other servers are away.
 
-        **last-copy**: restarted by its configuration file of before, it would follow the former master, and be emptied
-        or set back by it without anybody being asked.
+        **last-copy**: if it were restarted with its old configuration file, it would follow the former master. That
+        could empty it or set it back, and nobody would be asked.
         """
-        with suppress(ServerFailed):  # made up for when all follow
+        with suppress(ServerFailed):  # it is told again when all follow
             await self._replication.keep(server)
 
     async def _is_same(self, promotion: Promotion) -> bool:
-        """Whether the one to be master is the process that was chosen; one that was restarted may be one by itself.
+        """Whether the server that should be master is still the process that was chosen.
 
         **run-id**, **last-copy**: a replica without a configuration file is a master after a restart, with nothing.
         """
@@ -153,7 +153,7 @@ class Endings(Loop):
             return None
 
     async def _go_on(self) -> list[str]:
-        """Take each promotion that nobody is at further. Gives a sentence for each that has to be looked at again."""
+        """Take each promotion further that no other task works on. Gives a sentence for each that is not over yet."""
         waiting: list[str] = []
         for group_id, promotion in list(self._ledger.state.promotions.items()):
             if group_id in self._locks.busy:
@@ -170,7 +170,7 @@ class Endings(Loop):
         return waiting
 
     async def _end_lock(self, group_id: int, promotion: Promotion) -> None:
-        """Give a locked group that nobody is at its master, whichever it is."""
+        """Give a locked group that no other task works on its master, whichever server that is."""
         async with self._barrier.locking():
             # An operator may have forced another change before this had the lock.
             group = self._ledger.table.groups.get(group_id)

@@ -46,7 +46,7 @@ NOTE_SECONDS = 1.0
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
 MOST_WAIT_SECONDS = 0.5
-"""At most so many seconds are between two looks whether lost proxies have stood down."""
+"""At most so many seconds are between two looks at whether lost proxies have stood down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Masters(Loop):
     """Watches the masters of one topom.
 
     Args:
-        settings: when masters are replaced. If they are not, protection mode is kept up to date all the same.
+        settings: when masters are replaced. If they never are, protection mode is kept up to date all the same.
         lost_proxies: knows whether lost proxies have stood down; None if topom does not rely on that.
     """
 

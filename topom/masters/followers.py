@@ -1,14 +1,14 @@
 """Has the servers of a group follow the master that the slot table names, once a change of masters is decided.
 
-A server that is told to follow another loses what only it has, and a server is told by a command that may come late:
-after topom has given up on it, and even after it has ceased to lead. So (**one-owner**: what clients wrote to the
-master that the table names is nobody's to undo)
+A server that is told to follow another loses what only it has. The command that tells it may come late: after topom
+has given up on it, and even after this topom has ceased to lead. Nothing may undo what clients wrote to the master that
+the table names (**one-owner**). So
 
-- a server is told by the engine of all copies (:mod:`topom.copies.filling`), only while nobody can lock slots or
-  groups, and only if the table names that master, and the server in its group, at that instant;
+- the engine of all copies (:mod:`topom.copies.filling`) tells a server only while nobody can lock slots or groups, and
+  only if the table names that master, and the server in its group, at that instant;
 - a master that a late command has made a replica is made a master again;
-- nobody is told who has what its master lacks (**last-copy**, :mod:`topom.servers.lastcopy`): a master that came back
-  empty or with older data fills nobody, and the change of masters is not over until an operator has decided.
+- a server that has what its master lacks is not told (**last-copy**, :mod:`topom.servers.lastcopy`): a master that came
+  back empty or with older data fills nobody, and the change of masters is not over until an operator has decided.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Followers(Asker):
         self._barrier = barrier
 
     def wanted(self, state: ClusterState) -> Sequence[Wanted]:
-        """A copy on each replica of a group whose change of masters is decided and not over."""
+        """A copy on each replica of the groups whose change of masters is decided and not over."""
         found: list[Wanted] = []
         for group_id, promotion in sorted(state.promotions.items()):
             group = state.table.groups.get(group_id)
@@ -48,17 +48,19 @@ class Followers(Asker):
         return found
 
     def waits(self, copy: Wanted, why: Reason | TopomError) -> None:
-        """Note why a server is not told. Others are connecting, or do not answer: that passes, or is said elsewhere."""
+        """Note why a server is not told. If it is connecting, or does not answer, nothing is noted: that passes, or is
+        said elsewhere.
+        """
         if isinstance(why, NotToFollow):
             super().waits(copy, why)
         else:
             self.reasons.over(copy.server)
 
     async def all_follow(self, group_id: int, promotion: Promotion) -> bool:
-        """Whether a group's servers follow its master, and the master follows nobody. A master that does is made one.
+        """Whether a group's servers follow its master, and the master follows nobody; else it is made a master again.
 
-        A replica that says that it is a master counts as one that follows, unless the promotion was about it: a stray
-        is seen to in :mod:`topom.copies.strays`.
+        A replica that says that it is a master counts as one that follows, unless the promotion was about it:
+        :mod:`topom.copies.strays` deals with strays.
         """
         group = self._ledger.table.groups.get(group_id)
         if group is None or group.master is None:
@@ -93,7 +95,7 @@ class Followers(Asker):
     def _holds(self, group: Group, server: str) -> bool:
         """Whether the group still has the server and the master that it had, and nobody is giving it another one.
 
-        A server that has left it meanwhile may be the master of another group.
+        A server that has left the group meanwhile may be the master of another one.
         """
         now = self._ledger.table.groups.get(group.id)
         return now is not None and not now.locked and now.master == group.master and server in now.servers
@@ -119,5 +121,5 @@ def _follows(said: Replication | ServerFailed, master: str, server: str, promoti
         return False
     if said.is_master:
         return server not in promotion.concerned
-    # Not before its link is up: what was sent to it earlier, and that it may still have to read, is done by then.
+    # Its link has to be up: then it has done all that was sent to it before, even what it had not read yet.
     return said.follows(master) and said.link_up

@@ -28,7 +28,7 @@ from topom.servers.replication import ServerReplication, look_at_all
 NOTE_SECONDS = 1.0
 """Seconds between two questions to all masters, while no group changes."""
 LATELY_SECONDS = 1.5
-"""How old their answers may be then, in seconds: topom asks them that often in any case
+"""How many seconds old their answers may be then: topom asks them that often in any case
 (:mod:`topom.servers.health`)."""
 SHARE = 8
 """What is stored is behind what was noted by at most one part in so many of what a replica may lack."""
@@ -37,7 +37,7 @@ SHARE = 8
 def with_noted(state: ClusterState, noted: dict[int, Noted]) -> ClusterState:
     """The state with these notes of how far masters are, and without the notes of groups that need none.
 
-    A note of a former master says nothing of the master of now.
+    A note of a former master says nothing of the present master.
     """
     masters = {group.id: group.servers[0] for group in state.table.groups.values() if group.replicas}
     entries = [*state.offsets.items(), *noted.items()]
@@ -95,7 +95,7 @@ class Offsets(Loop):
         return Look(says, NOTE_SECONDS)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        # A server that has just ended to join was seen whole: its stream is its master's.
+        # A server that has just stopped joining was seen whole: its stream is its master's.
         if old.table.groups != new.table.groups or old.joining != new.joining:
             self._is_changed = True
             self.wake()

@@ -209,7 +209,7 @@ class Actions(Loop):
         if old.table is not new.table or old.skipped is not new.skipped:
             for batch in self._running.values():
                 if any(old.table.master_of(group) != new.table.master_of(group) for group in batch.groups):
-                    # complete: its keys are at another server now, or have to go to another.
+                    # complete: its keys are at another server now, or have to go to another one.
                     batch.changed.set()
                 if batch.writing:
                     batch.writing = False
@@ -263,7 +263,7 @@ class Actions(Loop):
                 await self._rest(batch, backoff.next())
             except Exception as error:
                 # The operator sees errors of the store and of the migrator, and most of them pass. No other error is
-                # expected, but whatever it is, an action must not stop silently.
+                # expected, but an action must not stop silently for any error.
                 reason = self._wait(batch, error)
                 if reason.kind is Kind.FAULT:
                     log.error("batch_failed", exc_info=error, **_described(batch))
@@ -275,7 +275,7 @@ class Actions(Loop):
                     return
                 self._reasons.over(batch)
                 self._deferral.passed(batch.pair)
-                if batch.state != SlotState.PREPARING:  # to unlock, and to lock again later, is no progress
+                if batch.state != SlotState.PREPARING:  # unlocking and locking again later is not progress
                     backoff.reset()
 
     async def _unless_changed(self, batch: Batch, step: Coroutine[Any, Any, bool]) -> bool:

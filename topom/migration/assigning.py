@@ -38,7 +38,7 @@ class Assignments:
             text: the slots, as :func:`topom.cluster.topology.parse_slots` reads them.
 
         Raises:
-            InvalidSlots: ``text`` is no list of slots.
+            InvalidSlots: ``text`` is not a list of slots.
             SameServer: the group's master is a server that topom has by another name.
             ProxiesNotReady: the proxies take longer than :data:`ASSIGN_SECONDS`.
             SweepUnderWay: the end of a sweep of the master takes longer than that.

@@ -29,7 +29,7 @@ IN_TURN = (Course.BACK, Course.FORWARD, Course.TURNING)
 """Of batches that wait for the same groups, the one whose course comes first here goes first.
 
 If some of the slots that moved together are cancelled, the slots that go on arrive before the others are turned round.
-Otherwise proxies would move keys of the one kind this way, and keys of the other kind that way, at the same time."""
+Otherwise proxies would move keys of some slots one way, and keys of the others the other way, at the same time."""
 
 
 @dataclass(eq=False)
@@ -88,8 +88,8 @@ def next_batches(
 ) -> list[Batch]:
     """Batches that can start beside the ``running`` ones.
 
-    Slots that are further than ``pending`` and in no running batch were left by a topom that ended, or by a batch from
-    which an operator took them. They come first, as the batch that they were. If new work may ``begin``, pending slots
+    Slots that are further than ``pending`` and in no running batch were left by a topom that ended, or were taken from
+    their batch by an operator. They come first, as the batch that they were. If new work may ``begin``, pending slots
     follow by ascending id, at most ``most_slots`` in a batch, without those of ``deferred`` pairs. Skipped slots are
     passed over.
     """

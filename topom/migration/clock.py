@@ -4,7 +4,7 @@ from topom.migration.actions import Actions
 from topom.periodic import Look, Loop
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks whether the hours of migration have begun or are over."""
+"""Seconds between two looks at whether the hours of migration have begun or are over."""
 
 
 class Clock(Loop):

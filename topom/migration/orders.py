@@ -32,7 +32,7 @@ class Orders:
         """Cancel the actions of slots, or of all if None; gives what becomes of each.
 
         Raises:
-            InvalidSlots: ``text`` is no list of slots.
+            InvalidSlots: ``text`` is not a list of slots.
             TopomError: as :meth:`topom.cluster.ledger.Ledger.change`.
         """
         slots = self._slots(text)
@@ -58,7 +58,7 @@ class Orders:
         """Let slots that do not go on step aside until they are retried; gives the ids of those that do so now.
 
         Raises:
-            InvalidSlots: ``text`` is no list of slots.
+            InvalidSlots: ``text`` is not a list of slots.
             TopomError: as :meth:`topom.cluster.ledger.Ledger.change`.
         """
         slots = self._slots(text)
@@ -76,11 +76,11 @@ class Orders:
         return changed
 
     async def retry(self, text: str | None) -> list[int]:
-        """Try at once what has failed and waits. Skipped slots, or all of them if None, go on too; gives the ids of
-        these.
+        """Try at once what has failed and waits. These skipped slots, or all of them if None, go on too; gives their
+        ids.
 
         Raises:
-            InvalidSlots: ``text`` is no list of slots.
+            InvalidSlots: ``text`` is not a list of slots.
             TopomError: as :meth:`topom.cluster.ledger.Ledger.change`.
         """
         slots = self._slots(text)

@@ -74,7 +74,7 @@ class TurnTimeout(Unavailable):
 
 
 class CheckFailed(Unavailable):
-    """The slots cannot be taken to their target now; none was touched."""
+    """The slots cannot be moved to their target now; none was touched."""
 
     kind = Kind.SERVER
 
@@ -295,7 +295,7 @@ class Steps:
             await self._store(batch, SlotState.PREPARED)
             still_held = await self._hold_lock(batch)
             try:
-                # owned, by-action: a server that was restarted since may have keys again that a sweep had deleted. If
+                # owned, by-action: if a server was restarted, it may have keys again that a sweep had deleted. If
                 # it restarts after this point, it is known that the action began with another process
                 # (:mod:`slots.beginning`).
                 await watch.same()
@@ -322,8 +322,7 @@ class Steps:
             await self._observe("turn stored")
             still_held = await self._hold_lock(batch)
             try:
-                # one-way: a key that was taken for the other way and placed late would be a key for which no proxy
-                # looks.
+                # one-way: if a key was taken for the other way and is placed late, no proxy looks for it.
                 async with asyncio.timeout(self._barrier_seconds):
                     await self._mover.settle(source, target)
             except (MigrationError, TimeoutError) as error:
@@ -357,8 +356,8 @@ class Steps:
         """Store the state in which the target owns the slots; unlock if a proxy does not hold the lock."""
 
         def advance(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
-            # drained: a proxy that registered since may have got the locking table and failed to drain. No proxy can
-            # register between this look and the write.
+            # drained: a proxy that registered meanwhile may have got the locking table and failed to drain. No proxy
+            # can register between this look and the write.
             if not still_held():
                 raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
             return topology.advance(table, epoch, slots, SlotState.PREPARED, state)
@@ -414,10 +413,10 @@ class Steps:
         moment.
 
         A key is dropped at the source because the target has it. If a group's master is lost, or was another one
-        meanwhile, that is not known.
+        meanwhile, nobody knows whether the target has it.
         """
-        # by-action: once a group has had another master its actions have other epochs, also if the former master is
-        # master again.
+        # by-action: once a group has had another master, its actions have other epochs, even if the former master is
+        # the master again.
         begun = {slot: action.epoch for slot in batch.slots if (action := self._ledger.table.slots[slot].action)}
         expected = {batch.source_id: source, batch.target_id: target}
         good: SlotTable | None = None
@@ -510,8 +509,8 @@ class Steps:
         except BaseException as error:
             if isinstance(error, Conflict):
                 batch.writing = False  # a rule refused it: it is not stored, and the next change is not this batch's
-            # If it is in the store all the same, its slots are not this batch's any longer, and become a batch of their
-            # own.
+            # If the write is in the store all the same, the batch does not have these slots any more, and they become a
+            # batch of their own.
             if turned:
                 batch.turn()
             raise

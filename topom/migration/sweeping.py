@@ -5,19 +5,19 @@ A master is swept if it is another process, has other data, or became master ane
 process at the time of the lock, the move begins anew.
 
 Keys are foreign to a group if another group that has a server owns their slots: by the table no proxy looks for them
-here. In doubt nothing is deleted: no keys of slots that are offline, or that come from the group, or that are on their
-way to it once they are locked.
+here. In doubt nothing is deleted: no keys of slots that are offline, or that leave the group, or that come to it and
+are locked.
 
 **Which keys.** A server's foreign keys may also be the only copies: the server was filled before it was added, or slots
 were taken offline and assigned to another group. Each group has a random *data id*, which its servers carry with their
 data once a scan has found no foreign key there. The foreign keys in data that carries the id can only be of slots that
 left **complete**, so these keys are deleted. topom forgets the id of a group when slots of the group are taken offline,
 and the ids of all other groups when offline slots are assigned to one. It also forgets the id of a group that gets a
-master from outside, for that may be a former master, with what was written there meanwhile. Other data is refused as a
-target, until an operator says that the keys may go.
+master from outside, because that may be a former master with what was written there meanwhile. A server with other data
+is refused as a target, until an operator says that the keys may go.
 
-**By the same mark.** It is stored that a server is being swept before the first key is deleted, and until it is known
-that nothing late can delete there. While that is stored, no slot is locked for the server or assigned to it.
+**By the same mark.** Before the first key is deleted, it is stored that the server is being swept. That stays stored
+until it is known that nothing late can delete there. Meanwhile no slot is locked for the server or assigned to it.
 """
 
 import asyncio
@@ -56,9 +56,9 @@ SAID = 3
 LOOKS = 50
 """How many masters one look is at; if there are more, they take turns."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 600.0
-"""Seconds between two attempts to sweep a server, also if the first succeeded: the server may evict its mark."""
+"""Seconds between two attempts to sweep a server, even if the first succeeded: the server may evict its mark."""
 FAILED_WAIT_SECONDS = 10.0
-"""The longest wait if something that passes by itself stopped an attempt: a restart, a broken link."""
+"""The longest wait if an attempt was stopped by something that passes by itself: a restart, a broken link."""
 ALLOW_SECONDS = 15.0
 """How long an operator's request waits for a sweep; the sweep goes on after that."""
 
@@ -185,7 +185,7 @@ class Sweeps(Loop):
         if server is None or under_way is None:
             return
         try:
-            # owned: the sweep's token is gone, so it deletes nothing from here on, and neither does what comes late.
+            # owned: the sweep's token is gone, so it deletes nothing from here on, and a late command does not either.
             await self._sweeper.stop_sweeping(server)
         except MigrationError as error:
             what = f"keys of other slots are being removed at {server}: {error.what}"
@@ -351,7 +351,7 @@ class _Warrant:
             )
 
         def begin(state: ClusterState, epoch: int) -> ClusterState:
-            # owned: this goes by what is stored now, and no slot comes there from now on until the sweep is over.
+            # owned: this goes by what is stored now, and no slot comes to the server until the sweep is over.
             self._begun = self._foreign(state)
             self._held = state.table
             return replace(state, sweeping={**state.sweeping, self._server: secrets.token_hex(8)})
@@ -371,7 +371,7 @@ class _Warrant:
         self._reasons.waits(self._server, Reason.now(Kind.BUSY, what), server=self._server, group=self._group_id)
 
     def _require_one_name(self) -> None:
-        # run-id: a slot that a server does not own by one name it may own by another.
+        # run-id: a server may own a slot by another name than this one.
         if reason := self._conflict(self._server):
             raise reason.to(SweepBrokenOff)
 

@@ -1,12 +1,12 @@
-"""The placement of one topom: what it is, what a plan would change, and having that done, when told to or by itself.
+"""The placement of one topom: what it is, what a plan would change, and applying that, on order or by itself.
 
-One placement is applied at a time. It is stored, so that the next topom goes on with it. Nothing is done while so many
-members are lost that protection mode is on.
+One placement is applied at a time. It is stored, so that the next topom goes on with it. Nothing is done while
+protection mode is on, because many members are lost.
 
-By itself (``auto``), topom plans once nothing has changed for ``settle_seconds``: no node came or went, no group or
-server of the pool, and while no group is locked. A plan that would begin where one began before is made ever more
-rarely (:mod:`topom.placement.beginnings`), so that nothing goes round in circles. Where nothing could be changed, it
-looks again every ``settle_seconds``: a server of the pool may have been emptied meanwhile.
+By itself (``auto``), topom plans once no group is locked and nothing has changed for ``settle_seconds``: no node, no
+group and no server of the pool came or went. A plan that would begin where one began before is made ever more rarely
+(:mod:`topom.placement.beginnings`), so that nothing goes round in circles. If nothing could be changed, topom looks
+again every ``settle_seconds``: a server of the pool may have been emptied meanwhile.
 """
 
 import asyncio
@@ -41,15 +41,15 @@ log = structlog.get_logger(__name__)
 IDLE_SECONDS = 0.5
 """Between two looks while nothing is under way."""
 KNOWN_SECONDS = 3.0
-"""How long it is waited, before a placement is begun, for servers that topom has not looked at yet."""
+"""How long topom waits, before it begins a placement, for servers that it has not looked at yet."""
 KNOWN_POLL_SECONDS = 0.05
 MOST_STEPS = 512
-"""Of one placement, which is one document of the store; what comes after them is for the next one."""
+"""The most steps of one placement, which is one document of the store; the steps after them are for the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How the placement stands: the picture, what a plan would change, what is under way."""
+    """The state of the placement: the picture, what a plan would change, what is under way."""
 
     picture: Picture
     planned: Planned
@@ -60,7 +60,7 @@ class Placements(Loop):
     """Placement for one topom.
 
     Args:
-        settle_seconds: for how long nothing has to have changed before something is done by itself.
+        settle_seconds: how long nothing may have changed before topom does something by itself.
     """
 
     name = "placement"
@@ -95,7 +95,7 @@ class Placements(Loop):
 
     @property
     def reason(self) -> Reason | None:
-        """Why nothing is done now: of what is under way, or by itself; None if it is."""
+        """Why nothing is done now for the placement under way, or by itself; None if something is done."""
         return self._waiting.get(None)
 
     @property
@@ -104,21 +104,21 @@ class Placements(Loop):
         return self._stepping.reasons
 
     async def show(self) -> Shown:
-        """How it stands. Servers of the pool are asked whether they may be taken."""
+        """The state of the placement. Servers of the pool are asked whether they may be taken."""
         refusals = await self._pool_refusals()
         state = self._ledger.state
         picture = self._dated(draw(state, self._condition, refusals))
-        # Over thousands of groups it takes the better part of a second, in which others are to be served.
+        # For thousands of groups this takes most of a second, and topom has to serve others meanwhile.
         planned = await asyncio.to_thread(plan, state, picture, self.rules)
         return Shown(picture, planned, self._ledger.state.placement.run)
 
     async def apply(self) -> Shown:
-        """Begin to do what a plan says; how it then stands.
+        """Begin to do what a plan says; gives the state of the placement after that.
 
         Raises:
-            PlacementRuns: it is being done already.
+            PlacementRuns: a placement is being applied already.
             AllInPlace: there is nothing to change.
-            NothingToPlace: there is nothing that can be changed; the message says what is missing.
+            NothingToPlace: nothing can be changed; the message says what is missing.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_SECONDS):
@@ -137,7 +137,7 @@ class Placements(Loop):
         return Shown(shown.picture, shown.planned, state.placement.run)
 
     async def cancel(self) -> None:
-        """End what is being applied: what is done stays, what is being copied is let go. Raises NothingToPlace."""
+        """End what is being applied: what is done stays, unfinished copies are let go. Raises NothingToPlace."""
         ended: list[Run] = []
 
         def end(state: ClusterState, epoch: int) -> ClusterState:
@@ -151,7 +151,7 @@ class Placements(Loop):
             await self._stepping.let_go(run)
 
     async def set_auto(self, on: bool) -> None:
-        """Have topom place by itself, or not any more; what is under way goes on."""
+        """Have topom place by itself, or stop that; what is under way goes on."""
         self._seen = None
         await self._ledger.change(lambda state, epoch: changes.with_auto(state, on))
         log.info("placement_auto", on=on)
@@ -160,7 +160,7 @@ class Placements(Loop):
         self.wake()
 
     async def look(self) -> Look:
-        """Do what can be done now of what is under way, or by itself."""
+        """Do what can be done now for the placement under way, or begin one by itself."""
         await self._look()
         kept = self._ledger.state.placement
         if kept.run is not None:
@@ -192,7 +192,7 @@ class Placements(Loop):
         self._waiting.are({} if reason is None else {None: reason})
 
     def _dated(self, picture: Picture) -> Picture:
-        """The picture, with since when each reason in it holds; of what was drawn before, by what was seen then."""
+        """The picture, with the time since when each reason in it holds; reasons that were seen before keep theirs."""
         seen = self._seen_missing
         books: dict[str, Mapping[str, Reason] | Mapping[int, Reason]] = {
             "absent": picture.absent,
@@ -208,7 +208,7 @@ class Placements(Loop):
         )
 
     async def _by_itself(self) -> Reason | None:
-        """Begin a placement if one is due; else why not, None if everything is as it should be."""
+        """Begin a placement if one is due. Else gives why not; None if everything is as it should be."""
         state = self._ledger.state
         now = asyncio.get_running_loop().time()
         picture = draw(state, self._condition)
@@ -243,7 +243,7 @@ class Placements(Loop):
         return self._health.of(server).condition
 
     async def _pool_refusals(self) -> dict[str, Reason]:
-        """Why servers of the pool may not be taken, by address; of those that answer."""
+        """For the servers of the pool that answer: why they may not be taken, by address."""
         entries = [entry for entry in self._ledger.state.pool.values() if not entry.wipe]
 
         async def refusal(address: str) -> Reason | None:

@@ -1,7 +1,7 @@
 """From which tables placements have begun, so that they do not go round in circles.
 
-A placement that would begin from a table from which one began before is made ever more rarely. **bounded**: only the
-newest :data:`KEPT` tables are remembered, and only for the nodes of now.
+If a placement began from a table before, another one from that table is made ever more rarely. **bounded**: only the
+newest :data:`KEPT` tables are remembered, and only for the present nodes.
 """
 
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ class Beginnings:
     """The tables from which one topom's placements began by themselves.
 
     Args:
-        settle_seconds: how long the wait is after the first time; each later wait is twice the one before, plus so
-            much.
+        settle_seconds: how long the wait is after the first time; each later wait is twice the one before, plus these
+            seconds.
     """
 
     def __init__(self, settle_seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""What applying a placement changes of what is stored: pure functions from one state to the next.
+"""How applying a placement changes what is stored: pure functions from one state to the next.
 
-Nothing is removed before its replacement is whole: a server leaves its group only in the write that takes the whole one
-in, or later, and never while it is the master.
+Nothing is removed before its replacement is whole. A server leaves its group only in the write that takes the
+replacement in, or later, and never while it is the master.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def with_auto(state: ClusterState, auto: bool) -> ClusterState:
 
 
 def advanced(state: ClusterState, step: Step, progress: Progress) -> ClusterState:
-    """The state in which a step is so far. Raises :class:`StepOvertaken` if it is none any more."""
+    """The state in which a step has come so far. Raises :class:`StepOvertaken` if there is no such step any more."""
     run = _run_with(state, step)
     steps = tuple(replace(one, state=progress) if one.is_same(step) else one for one in run.steps)
     return replace(state, placement=replace(state.placement, run=replace(run, steps=steps)))
 
 
 def dropped(state: ClusterState, step: Step, refusal: Reason) -> ClusterState:
-    """The state in which a step is not done, nor what comes after it for its group."""
+    """The state in which a step is dropped, with all later steps of its group."""
     run = _run_with(state, step)
     after = replace(refusal, kind=Kind.BUSY, what=f"{step.server} could not be placed", to_do="")
     steps = tuple(_dropped(one, step, refusal, after) for one in run.steps)
@@ -89,10 +89,10 @@ def _dropped(one: Step, step: Step, refusal: Reason, after: Reason) -> Step:
 def joined(state: ClusterState, epoch: int, step: Step, master: str) -> ClusterState:
     """The state in which a whole copy is taken into its group, and what it replaces is in the pool, or gone for good.
 
-    The master stays whatever it was to be replaced by; a copy that is to lead is ``joined`` until it does.
+    The master stays, even if the copy is to replace it; a copy that is to lead is ``joined`` until it does.
 
     Raises:
-        StepOvertaken: the step, the group's master or the pool is not what it was, or the server is to leave.
+        StepOvertaken: the step, the group's master or the pool has changed, or the server is leaving.
         GroupLocked: another server is being made the group's master.
     """
     group = _group(state, step, master)
@@ -124,7 +124,7 @@ def left(state: ClusterState, epoch: int, step: Step, servers: Iterable[str], ma
 
 
 def copying(state: ClusterState, step: Step) -> ClusterState:
-    """The state in which a server of the pool is about to be filled; the marks that it has may be lost.
+    """The state in which a server of the pool is about to be filled, and may lose its marks.
 
     Raises :class:`StepOvertaken`.
     """
@@ -134,7 +134,7 @@ def copying(state: ClusterState, step: Step) -> ClusterState:
 
 
 def told(state: ClusterState, server: str, group_id: int) -> ClusterState:
-    """The state in which a server of the pool was told to follow a group's master: what it then holds may be lost."""
+    """The state in which a server of the pool was told to follow a group's master: what it holds may be lost then."""
     entry = state.pool.get(server)
     if entry is None or (entry.wipe and entry.copy_of in (None, group_id)):
         return state
@@ -142,7 +142,7 @@ def told(state: ClusterState, server: str, group_id: int) -> ClusterState:
 
 
 def step_of(state: ClusterState, server: str, group_id: int) -> Step:
-    """The step that has this server filled for this group. Raises :class:`StepOvertaken` if there is none."""
+    """The step that fills this server for this group. Raises :class:`StepOvertaken` if there is none."""
     run = state.placement.run
     for step in run.steps if run is not None else ():
         if (step.server, step.group, step.state) == (server, group_id, "copying"):
@@ -179,9 +179,10 @@ def _without(table: SlotTable, epoch: int, group_id: int, servers: Iterable[str]
 
 
 def _pooled(state: ClusterState, group: Group, servers: Sequence[str]) -> dict[str, PoolServer]:
-    """Old copies may be wiped, as long as all that they hold is in the group (**last-copy**).
+    """The entries of the pool for servers that leave their group, with permission to wipe their old copies.
 
-    What is on its way out is wanted nowhere, and may hold anything once somebody starts it again.
+    An old copy may be wiped while all that it holds is in the group (**last-copy**). A server that is leaving gets no
+    entry: it is wanted nowhere, and may hold anything once somebody starts it again.
     """
     out = leaving_servers(state)
     return {

@@ -3,8 +3,8 @@
 A server is taken into its group in the write that finds its copy whole. Before that no proxy knows the server, so
 nobody reads from it. What it replaces goes to the pool in the same write, and is told afterwards to follow nobody.
 
-:mod:`topom.copies.filling` has the servers filled. Here is what that asks. When a copy begins, and when it is given up,
-is in :mod:`topom.placement.stepping`.
+:mod:`topom.copies.filling` has the servers filled. This module answers what that asks.
+:mod:`topom.placement.stepping` decides when a copy begins, and when it is given up.
 """
 
 import asyncio
@@ -80,11 +80,11 @@ class PlacedCopies(Asker):
         )
 
     def held(self) -> Reason | None:
-        """As a whole placement is."""
+        """Copies are held when the whole placement is."""
         return self._hands_off.reason()
 
     def failure(self, server: str) -> TopomError | None:
-        """What keeps a copy from being made, if that is more than that it takes its time."""
+        """What keeps a copy from being made; None if it only takes time."""
         return self._failures.get(server) if server in self.reasons else None
 
     def waits(self, copy: Wanted, why: Reason | TopomError) -> None:
@@ -102,7 +102,7 @@ class PlacedCopies(Asker):
         await self._store_told(copy)
 
     async def being_filled(self, copy: Wanted, why: Reason | TopomError) -> None:
-        """As :meth:`told`: the topom that told it may not have lived to store so."""
+        """As :meth:`told`: the topom that told it may have ended before it stored that."""
         await super().being_filled(copy, why)
         await self._store_told(copy)
 
@@ -136,6 +136,6 @@ class PlacedCopies(Asker):
 
 
 def nodes_of(group: Group, step: Step) -> frozenset[str]:
-    """The nodes that a copy concerns: the one of its server, and its master's."""
+    """The nodes that a copy concerns: that of its server, and that of the master."""
     masters = {group.node_of(group.master)} if group.master is not None else set()
     return frozenset({step.node, *masters})

@@ -18,7 +18,7 @@ from topom.servers.replication import ServerReplication
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 0.01
-"""Seconds between two looks whether every proxy has the table."""
+"""Seconds between two looks at whether every proxy has the table."""
 
 
 class Detaching:

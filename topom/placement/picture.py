@@ -2,7 +2,7 @@
 
 In the planner's words (:mod:`topom.placement.planner`) a group is a slot, and its nodes are those of its servers. A
 node does not count while it leaves, or while all its servers have failed. Pure: the caller brings the condition of the
-servers. A picture is of one moment, so its reasons do not say since when.
+servers. A picture is of one moment, so its reasons do not say since when they hold.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def draw(state: ClusterState, condition_of: ConditionOf, refusals: Mapping[str, 
     Args:
         state: the groups, the pool, and what leaves.
         condition_of: gives the condition of a server.
-        refusals: why servers of the pool may not be taken, by address, as far as topom has asked them.
+        refusals: why servers of the pool may not be taken, by address, for those that topom has asked.
     """
     leaving_nodes = {entry.id for entry in state.leaving.values() if entry.kind == "node"}
     leaving_servers = {entry.id for entry in state.leaving.values() if entry.kind == "server"}

@@ -1,11 +1,11 @@
 """From the table over groups to steps: the planner says on which nodes copies are, this module with which servers.
 
-The planner counts copies and knows no servers. If it wants a copy on a node that has no server left in the pool, a
-missing copy goes to another node that has one; a copy that would only be moved stays where it is. Sentences say what
-cannot be done. Pure.
+The planner counts copies and knows no servers. It may want a copy on a node that has no server left in the pool. Then a
+missing copy goes to another node that has one, and a copy that would only be moved stays where it is. Sentences say
+what cannot be done. Pure.
 
 If only a part of a plan can be done, it begins only if that leaves less to do afterwards: first fewer missing copies,
-then fewer copies to move, then fewer promotions. So one plan after another comes to an end, whatever servers there are.
+then fewer copies to move, then fewer promotions. So plans come to an end, with any set of servers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Planned:
 
 
 def plan(state: ClusterState, picture: Picture, rules: Rules) -> Planned:
-    """The steps to a placement as the rules want it, as far as there are servers for that."""
+    """The steps to a placement as the rules want it, if there are servers for them."""
     missing = list(picture.left_out.values())
     if not picture.nodes or not picture.table:
         nothing = Reason(Kind.OPERATOR, "no group can be placed: there is none that could, or no node is there")
@@ -82,7 +82,7 @@ def _made(state: ClusterState, picture: Picture, missing: list[Reason], placed: 
 
 
 def _left(picture: Picture, table: Mapping[int, Copies], rules: Rules) -> tuple[int, int, int]:
-    """What is left to do from a table on: missing copies, all copies, promotions."""
+    """What is left to do from this table: missing copies, all copies, promotions."""
     nodes = list(picture.nodes.values())
     placed = place(nodes, table, rules)
     wanted = min(rules.replicas, len(nodes))
@@ -174,7 +174,7 @@ class _Making:
         self._freed = []
 
     def retire(self, number: int, placed: Placement, rules: Rules) -> None:
-        """Let servers that have failed or leave go to the pool, from groups that then have all wanted copies."""
+        """Let servers that have failed or leave go to the pool, if their group then has all wanted copies."""
         for group_id, servers in self._picture.gone.items():
             group = self._groups[group_id]
             former = () if self._picture.table[group_id].leader else group.servers[:1]
@@ -199,7 +199,10 @@ class _Making:
         return servers.pop(0) if servers else None
 
     def _elsewhere(self, group_id: int) -> tuple[str, str | None]:
-        """The node that holds least, of those with a server in the pool and no copy of the group; and that server."""
+        """The best node for a copy, of those with a server in the pool and no copy of the group; and that server.
+
+        Nodes in datacenters without a copy of the group come first, and of these the node with the fewest copies.
+        """
         holders = self.target[group_id].holders
         places = {self._picture.nodes[node].datacenter for node in holders if node in self._picture.nodes}
         held: dict[str, int] = {}

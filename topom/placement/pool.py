@@ -1,8 +1,7 @@
 """The pool: servers that are in no group, registered with node and datacenter, for groups to take.
 
-A server is in one group or in the pool, never in both: every operator's change of the slot table is checked against the
-pool (:mod:`topom.cluster.rules`), and a server that is taken leaves the pool in the same write that puts it into its
-group.
+A server is in one group or in the pool, never in both. Every operator's change of the slot table is checked against the
+pool (:mod:`topom.cluster.rules`), and a server that is taken leaves the pool in the write that puts it into its group.
 
 A server that becomes a replica loses what it holds. So a server is registered only if it answers, is a master without
 replicas and holds no key, unless the operator says that it may be wiped. It is checked again before it is taken.
@@ -77,7 +76,7 @@ class Pool:
         Raises:
             ServersUnreachable, NoRedisServer: as :meth:`content`.
             HoldsKeys: something would be lost, and ``entry`` does not allow that.
-            ServerInUse: by another name it is a server of a group, or another one of the pool (SameServer).
+            ServerInUse: it is a server of a group, or by another name one of a group or the pool (SameServer).
             ReplicaOfAnother: it holds a copy of a group, and ``entry`` does not say that it may be wiped.
             TopomError: as :func:`with_server`, and StoreError.
         """
@@ -102,7 +101,7 @@ class Pool:
         """What a server holds now.
 
         Raises:
-            ServersUnreachable: it does not answer, or it is loading its data, and says only what it has loaded so far.
+            ServersUnreachable: it does not answer, or is loading its data and says only what it has loaded so far.
             NoRedisServer: it is a proxy, of this product or another one.
         """
         _require_no_member(self._ledger.state, address)
@@ -123,7 +122,7 @@ class Pool:
 
 
 def _require_no_member(state: ClusterState, address: str) -> None:
-    """Raises NoRedisServer for the address of one of topom's proxies, whatever answers there."""
+    """Raises NoRedisServer for the address of one of topom's proxies, no matter what answers there."""
     if any(proxy.address == address for proxy in state.proxies.values()):
         raise _no_server(address)
 

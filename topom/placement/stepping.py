@@ -1,12 +1,12 @@
 """Does the steps of a placement that is being applied, one look at a time.
 
-Every step is stored before it is acted on, and looks at what is there before it does anything: so it may be done again
-by the topom after this one. Here a copy begins, which is stored, and is given up. Meanwhile the engine of all copies
-has its server filled and taken into its group (:mod:`topom.placement.copying`).
+Every step is stored before anything is done, and looks at what is there before it does anything. So the next topom may
+do it again. This module begins copies, stores that, and gives them up. Meanwhile the engine of all copies has the
+server filled and taken into its group (:mod:`topom.placement.copying`).
 
-**bounded**: a copy may take ``copy_seconds``; what cannot be done, because a server does not answer or refuses, or
-slots of the group are in motion, is tried for :data:`PATIENCE_SECONDS`. Then the step is dropped, and what came after
-it for its group; another plan makes it again, if it is still wanted.
+**bounded**: a copy may take ``copy_seconds``. A step cannot be done while a server does not answer or refuses, or while
+slots of the group are in motion. It is tried for :data:`PATIENCE_SECONDS`. Then it is dropped, with all later steps of
+its group; another plan makes it again, if it is still wanted.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from topom.store import StoreError
 log = structlog.get_logger(__name__)
 
 PATIENCE_SECONDS = 60.0
-"""For how long a step is tried that cannot be done."""
+"""How long a step that cannot be done is tried."""
 
 Key = tuple[int, int, str, str]
 
@@ -49,7 +49,7 @@ class SteppingSettings:
 
     Attributes:
         lag_bytes: how far a replica may be behind its master to count as whole.
-        copy_seconds: how long it may take until it is.
+        copy_seconds: how long that may take.
     """
 
     lag_bytes: int
@@ -66,7 +66,7 @@ class Stepping:
     """The steps of one topom.
 
     Args:
-        filling: the engine that makes copies, and ``placed`` those that placements want.
+        filling: the engine that makes copies. ``placed``: the copies that placements want.
         detaching: has servers of the pool follow nobody.
     """
 
@@ -106,7 +106,7 @@ class Stepping:
             for key in times.keys() - known:
                 del times[key]
         self.reasons.keep_only(known)
-        # What is whole makes room for what waits; promotions come before the copies of their round.
+        # Copies that are whole make room for those that wait; promotions come before the copies of their round.
         order = {"promote": 0, "copy": 1, "retire": 2}
         for step in sorted(current, key=lambda step: (order[step.kind], step.state == "waiting")):
             if step.kind == "copy" and step.state == "waiting" and self._is_promoting(step.group):
@@ -120,7 +120,7 @@ class Stepping:
         self.reasons.keep_only(())
 
     async def let_go(self, run: Run) -> None:
-        """What was being copied by a run that is over follows nobody any more. Raises nothing."""
+        """Have the servers that a run was filling follow nobody, once it is over. Raises nothing."""
         copying = [step.server for step in run.steps if step.state == "copying"]
         await self._detach([server for server in copying if server in self._ledger.state.pool])
 
@@ -137,7 +137,7 @@ class Stepping:
         now = asyncio.get_running_loop().time()
         try:
             if unknown := self._unknown(step):
-                # Right after topom's start; nobody decides anything upon that.
+                # This is so right after topom's start, and nothing is decided by it.
                 self.reasons.waits(key, Reason(Kind.BUSY, f"topom has not looked at {unknown} yet"), step=step.text)
             elif step.group not in self._ledger.table.groups:
                 await self._drop(step, f"group {step.group} is not there any more")
@@ -249,7 +249,7 @@ class Stepping:
         await self._leave(step, [step.server])
 
     async def _leave(self, step: Step, servers: Sequence[str]) -> None:
-        """Have replicas leave the group, those that answer once they follow its master after a change of masters."""
+        """Have replicas leave the group; after a change of masters, those that answer must follow its master first."""
         group = self._ledger.table.groups.get(step.group)
         if group is None or group.master is None:
             raise StepOvertaken(f"group {step.group} was removed meanwhile, or its servers were")
@@ -264,7 +264,7 @@ class Stepping:
         await self._detach([one for one in servers if one in self._ledger.state.pool])
 
     async def _whole_nodes(self, group: Group, without: str) -> set[str]:
-        """Nodes with a whole copy of the group, the master's among them; servers that have failed are not asked."""
+        """Nodes with a whole copy of the group, also the master's node; servers that have failed are not asked."""
         asked = [
             server
             for server in group.servers
@@ -282,5 +282,5 @@ class Stepping:
 
 
 def key_of(step: Step) -> Key:
-    """What a step is found by, however far it is."""
+    """What a step is found by, in each of its states."""
     return step.round, step.group, step.kind, step.server

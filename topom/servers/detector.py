@@ -4,15 +4,15 @@ A *view* is what one process says of the servers: for how long each has not answ
 
 - ``unknown``: topom itself has not looked at it yet. That is so right after topom's start, and for a new server.
   Nothing is decided by it;
-- ``alive``: it answers everybody whose view is fresh;
+- ``alive``: it answers every process with a fresh view;
 - ``suspected``: it has not answered some process for ``suspect_seconds``;
 - ``failed``: for ``fail_seconds`` it has not answered the majority of the processes with fresh views.
 
 A view is what its process itself had seen when it reported, and is fresh for ``fresh_seconds`` after it came. A view
 that is late takes no part, so delays make no server suspected. If one link is cut, the process behind it suspects the
-server, but the server does not fail. topom alone fails no server as long as there are proxies, even ones that it has
-not heard yet: it may be topom that is cut off. A server that dies is found failed after ``fail_seconds`` and the time
-that questions and reports take.
+server, but the server does not fail. topom alone fails no server while there are proxies, even proxies that it has not
+heard yet: topom itself may be cut off. A server that dies is found failed after ``fail_seconds`` and the time that
+questions and reports take.
 
 The way back needs a report, so that late reports do not change the condition back and forth. A process that has not
 heard a server is held to that until it says otherwise, or is *gone*: nothing came from it for ``gone_seconds``. So
@@ -22,7 +22,7 @@ heard a server is held to that until it says otherwise, or is *gone*: nothing ca
   those that heard it are held to that, too. So a server that half of them can reach does not fail again and again.
 
 Nobody knows how old a view is when it comes. Right after a server has failed, or has come back, a view that says the
-opposite counts only from a process that had said otherwise before, and so has seen the change. A view that comes
+opposite counts only if its process had said otherwise before, and so has seen the change. A view that comes
 ``late_seconds`` later was made after the change, and counts from every process.
 
 A view says only what is not well. Of the servers that its process asks, it names those that are silent and those that
@@ -73,7 +73,7 @@ class DetectorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The condition of a server, and how many find it failed: ``silent`` of ``views`` views.
+    """The condition of a server, and how many views find it failed: ``silent`` of ``views``.
 
     The views are the fresh ones, and older ones of processes that are held to not hearing it. ``doubted``: in the
     majority of fresh views the server is at least suspected, so it may be about to fail.
@@ -90,8 +90,8 @@ class _View:
     """What a process said, when that came, and for each server when it last changed its word on whether it hears it.
 
     ``epoch``: the epoch of the table whose servers it asks. ``silent``: how long each server that it does not hear has
-        been silent. ``unanswered``: servers that have never answered it. Of these it says only what is in ``silent``,
-        for the silence may only have begun when it began to ask.
+        been silent. ``unanswered``: servers that have never answered it. For these only what is in ``silent`` counts,
+        because their silence may only have begun when it began to ask.
     """
 
     at: float
@@ -164,10 +164,10 @@ class Detector:
             self._odd.subtract(self._views.pop(viewer).odd)
 
     def silence(self, server: str, now: float) -> float:
-        """How long a server has been silent at least, by the proxy that heard it last, or by topom's own view without
-        proxies. Until then it may have acknowledged writes. A proxy that has just begun to ask, and was not answered,
-        says nothing of that. If it is not known of any proxy whether the server answered it, as right after topom's own
-        start, the silence in the middle counts: single proxies may have begun just now, or have been cut off for long.
+        """How long a server has been silent at least: by the proxy that heard it last, or by topom's own view if there
+        are no proxies. Before that silence it may have acknowledged writes. A proxy that has just begun to ask, and was
+        not answered, does not count. Right after topom's own start it may not be known of any proxy whether the server
+        answered it. Then the silence in the middle counts: a proxy may have begun just now, or be cut off for long.
         """
         others, answered = [], []
         for viewer, view in self._views.items():
@@ -186,8 +186,8 @@ class Detector:
         return silence + now - own.at if own is not None and silence is not None else 0.0
 
     def judge_all(self, now: float) -> tuple[Mapping[str, Judgement], Judgement]:
-        """The judgements at ``now``: of servers that some process does not hear, or did not until lately; and of all
-        others.
+        """The judgements at ``now``: by server, of those that some process does not hear, or did not hear until lately;
+        and one judgement of all others.
 
         The outcome is remembered, so no earlier time may follow.
         """

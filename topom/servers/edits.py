@@ -1,4 +1,4 @@
-"""Operators' changes of groups and servers in the slot table: the one way in which operators bring servers into a
+"""Operators' changes of groups and servers in the slot table: the only way in which operators bring servers into a
 group.
 
 Each is a pure function of :mod:`topom.cluster.topology`. What follows from a change is stored by the same write: new
@@ -35,7 +35,7 @@ class Edits:
         self._identities = identities
 
     async def edit(self, make: TableChange, wipe: bool = False, run_ids: Mapping[str, str] = NOBODY_NEW) -> SlotTable:
-        """Change the table as ``make`` says; the table that then holds.
+        """Change the table as ``make`` says; gives the table that then holds.
 
         Args:
             wipe: whether the keys that new replicas hold may be lost.

@@ -87,8 +87,8 @@ class Health(Loop):
     def heard(self, proxy_id: int, asked: int | None, silent: Mapping[str, float], unanswered: Collection[str]) -> None:
         """Take a proxy's word on which servers of its table of epoch ``asked`` do not answer it; None: it has no table.
 
-        A proxy that is not a member has no view. Neither has a proxy with a newer table than topom's, which may be
-        after a backup was restored: nobody knows which servers that table had.
+        A proxy that is not a member has no view. A proxy with a newer table than topom's has none either: after a
+        backup was restored there may be such tables, and nobody knows which servers they have.
         """
         state = self._ledger.state
         if asked is not None and asked <= state.table.epoch and proxy_id in state.proxies:
@@ -199,7 +199,7 @@ class Health(Loop):
         """Ask and judge all servers of a state."""
         known = known_servers(state)
         asked = set(all_servers(state.table))
-        # Proxies ask a server that only topom knew until now from this table on.
+        # If only topom knew a server until now, proxies ask it from this table on.
         epoch = state.table.epoch
         self._since = {
             server: min(self._since.get(server, math.inf), epoch) if server in asked else math.inf for server in known

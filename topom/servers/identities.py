@@ -42,7 +42,7 @@ LOOK_SECONDS = 1.0
 NOTE_SECONDS = 1.0
 """How long the event of a conflict waits for a write to take it along."""
 FRESH_SECONDS = 5.0
-"""How long topom does not ask again whose copy a server holds, for it has to ask every master."""
+"""How long topom does not ask again whose copy a server holds, because it has to ask every master."""
 NAMED_BY = 8
 """How many digits of a run id are shown."""
 
@@ -132,7 +132,7 @@ class Identities(Loop):
             self._names = None
 
     def conflict(self, address: str) -> Reason | None:
-        """The other names by which topom has this server, and what to do; None if there is no other name."""
+        """By which other names topom has this server, and what to do; None if there is no other name."""
         run_id = self.run_id_of(address)
         others = [other for other in self._by_run_id().get(run_id, ()) if other != address] if run_id else []
         if not others:
@@ -168,7 +168,7 @@ class Identities(Loop):
                 raise doubt.to(NotCompared)
 
     def require_one_name(self, address: str) -> None:
-        """Raises SameServer if topom has this server by another name, as far as is known."""
+        """Raises SameServer if topom is known to have this server by another name."""
         if conflict := self.conflict(address):
             raise conflict.to(SameServer)
 
@@ -210,7 +210,7 @@ class Identities(Loop):
     def require_new(self, state: ClusterState, found: Mapping[str, str]) -> None:
         """Raises SameServer if two of these addresses lead to one server, or one of them to a server that topom has.
 
-        This is asked again when they are stored, for another request may have brought one in meanwhile.
+        This is asked again when they are stored, because another request may have brought one in meanwhile.
         """
         names: dict[str, str] = {}
         for address in known_servers(state):
@@ -271,7 +271,7 @@ class Identities(Loop):
         return {address: one for address, one in zip(addresses, readings, strict=True) if one is not None}
 
     def _not_compared_with(self, address: str) -> str:
-        """A server that answers, and was not heard since this address's run id is known; empty if there is none."""
+        """A server that answers and was not heard since topom knows the run id at this address; empty if none."""
         mine = self._seen.get(address)
         if mine is None:
             return address
@@ -335,8 +335,8 @@ def _require_no_copy(state: ClusterState, group_id: int | None, server: str, sai
     """Raises ReplicaOfAnother for a replica of another group's master. The master it follows, or its stream, shows
     that.
 
-    A replica that was just told to follow has no stream yet, so what it follows is looked at. The stream is looked at,
-    too, for the address that it follows may be right for the replica alone.
+    A replica that was just told to follow has no stream yet, so the address that it follows counts. The stream counts,
+    too, because that address may be right only at the replica itself.
     """
     mine = said[server]
     if mine.is_master:

@@ -1,9 +1,9 @@
 """Which server may be told to follow which: the one decision that keeps the last whole copy from being wiped
 (**last-copy**).
 
-A server that is told to follow another loses whatever only it has. That happens in a change of masters, for a server
-that joins or is a stray, in a placement, and for a replica that is filled anew. In each case :func:`refusal` is asked
-first, with what both servers say of themselves at that moment. Only
+A server that is told to follow another loses whatever only it has. Servers are told so in a change of masters, when
+they join or are strays, in a placement, and when they are filled anew. In each case :func:`refusal` is asked first,
+with what both servers say of themselves at that moment. Only
 :meth:`topom.servers.replication.ServerReplication.follow` tells servers to follow. For a server that leaves its group,
 ``departure`` of :mod:`topom.masters.choice` decides likewise.
 
@@ -13,11 +13,12 @@ The decision looks at these things, in this order:
    both must have loaded their data.
 2. *The operator's word* that what the server holds may be lost.
 3. *Nothing there*: a server without keys loses nothing.
-4. *As what it is told* (:class:`As`). The histories decide if both servers tell of the same stream, and else the
-   numbers of keys. A master that lacks what the server has raises an alarm (:class:`MasterLacks`) and fills nobody.
+4. *In which role it is told* (:class:`As`). The histories decide if both servers tell of the same stream, else the
+   numbers of keys do. If the master lacks what the server has, that raises an alarm (:class:`MasterLacks`), and the
+   master fills nobody.
 
-One case no decision here can prevent. When a master comes back without its data, a replica that follows it asks for
-everything by itself, and is emptied. docs/high-availability.md says what persistence prevents that.
+No decision here can prevent one case. When a master comes back without its data, a replica that follows it asks for
+everything by itself, and is emptied. docs/high-availability.md says which persistence prevents that.
 
 Pure, except for :class:`Alarms`.
 """
@@ -38,8 +39,8 @@ from topom.servers.readings import Reading, Replication
 log = structlog.get_logger(__name__)
 
 MOST_TIMES_THE_KEYS = 2
-"""If a server has more than so many times its master's keys, an operator decides. That holds even if the histories show
-that the master had those keys: the master may have been emptied by mistake."""
+"""If a server has more than so many times its master's keys, an operator decides, even if the histories show that the
+master had those keys: the master may have been emptied by mistake."""
 TELL_SECONDS = 60.0
 """Seconds between two events of one server."""
 
@@ -57,7 +58,7 @@ class LastCopy(Conflict):
 
 
 class NotToFollow(Conflict):
-    """The server is not told to follow that master, for it might lose what nobody else has."""
+    """The server is not told to follow that master, because it might lose what nobody else has."""
 
     kind = Kind.DATA
 
@@ -67,7 +68,7 @@ class HoldsKeys(NotToFollow):
 
 
 class MasterLacks(NotToFollow):
-    """The master lacks what the server has: it came back empty or with older data, and fills nobody."""
+    """The master lacks what the server has: the master came back empty or with older data, and fills nobody."""
 
 
 class As(Enum):
@@ -146,7 +147,7 @@ def still_needed(server: str, mine: Reading, master: str, ahead: Reading, bound:
 
 
 def lacking(mine: Replication, ahead: Replication) -> int | None:
-    """How many bytes of the writes that a server has run the other server's history lacks; None if nobody knows.
+    """How many bytes of writes a server has run that the other server's history lacks; None if nobody knows.
 
     A server that leaves a stream, or is restarted with an RDB file (as of Redis 7.0), remembers where it was in the
     stream. Each change of its data counts from there.

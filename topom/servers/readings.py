@@ -16,11 +16,11 @@ from slots.replies import Info, NotUnderstood, info_of, integer
 from topom.cluster.topology import parse_address
 
 NO_PLACE = 1
-"""The offset that a replica gives while it knows of no stream. It is no real one: no command is one byte long."""
+"""The offset that a replica gives while it knows of no stream. It is not a real one: no command is one byte long."""
 
 
 class ProxyAnswers(NotUnderstood):
-    """A proxy of Slotferry answers, which holds nothing itself."""
+    """A proxy of Slotferry answers. It holds nothing itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Replication:
     ``following`` is host and port of its master as it was told them, None for a master. ``link_up`` is whether a
     replica is connected to its master and holds a whole copy, and ``filling`` whether it is just being given one.
     ``silent_seconds`` is how long a connected replica has not heard from its master. ``former`` is the server's stream
-    before this one, as far as it knows one, and ``former_offset`` how many bytes of that it had run. ``down_seconds``
-    is how long a replica has been without a link, 0 if it has one or does not know.
+    before this one, if it knows one, and ``former_offset`` how many bytes of that it had run. ``down_seconds`` is how
+    long a replica has been without a link, 0 if it has one or does not know.
     """
 
     is_master: bool
@@ -80,7 +80,7 @@ class Reading:
 
     @property
     def role(self) -> str:
-        """As Redis names it: ``master`` or ``slave``."""
+        """Its role as Redis names it: ``master`` or ``slave``."""
         return "master" if self.replication.is_master else "slave"
 
     @property
@@ -182,7 +182,7 @@ async def _ask(client: Redis) -> tuple[Info, int]:
 
 
 def _count_keys(info: Info) -> int:
-    # last-copy: from an answer that is cut off before its keys, nobody knows how many keys there are.
+    # last-copy: if an answer is cut off before its keys, nobody knows how many keys there are.
     if "Keyspace" not in info.sections:
         raise NotUnderstood("INFO lacks its section Keyspace")
     return sum(info.keys_of_databases.values())

@@ -33,7 +33,7 @@ FRESH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Fencing:
-    """The outcome of fencing at a server: the run id of the process that has the marks, or why it has not."""
+    """The outcome of fencing at a server: the run id of the process that has the marks, or why there are none."""
 
     process: str
     refusal: str | None = None
@@ -43,7 +43,7 @@ class RedisServers:
     """Clients by address, opened when first needed."""
 
     def __init__(self, access: ServerAccess, timeout_seconds: float, leads: Callable[[], bool] = lambda: True) -> None:
-        """``leads``: whether anything may be changed at a server at this instant."""
+        """``leads``: whether this topom may change anything at a server at this instant."""
         self._access = access
         self._leads = leads
         self._timeout = timeout_seconds
@@ -73,7 +73,7 @@ class RedisServers:
         return dict(zip(wanted, outcomes, strict=True))
 
     async def strangers(self, address: str) -> list[bytes]:
-        """Our names that somebody else's keys have (:func:`slots.moving.strangers`). Does not raise."""
+        """Keys of somebody else that have one of our names (:func:`slots.moving.strangers`). Does not raise."""
         found: list[bytes] = []
 
         async def look(client: Redis) -> None:
@@ -83,7 +83,7 @@ class RedisServers:
         return found
 
     async def put_aside(self, address: str) -> list[bytes]:
-        """Put aside what has one of our names and a wrong type (:func:`slots.moving.put_aside`). Does not raise."""
+        """Put aside keys with one of our names and a wrong type (:func:`slots.moving.put_aside`). Does not raise."""
         found: list[bytes] = []
 
         async def look(client: Redis) -> None:
@@ -94,7 +94,7 @@ class RedisServers:
         return found
 
     async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
-        """Which of these proxies' fences have no mark at a server, or cannot be asked about, and why.
+        """Which of these proxies have no fence mark at a server, or cannot be asked about, and why.
 
         Does not raise.
         """
@@ -176,7 +176,7 @@ class RedisServers:
             except TopomError:
                 raise
             except Exception as error:
-                # Whatever a server answers, it is a failure of that server alone.
+                # A wrong answer of any kind is a failure of that server alone.
                 log.exception("server_not_understood", server=address)
                 return f"what it answers is not understood ({type(error).__name__}); topom's log says more"
         return None

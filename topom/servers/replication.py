@@ -19,7 +19,7 @@ from topom.servers.readings import Reading, Replication, read, read_replication
 Answer = TypeVar("Answer")
 
 REPLICAOF = "SLAVEOF"
-"""The name of the setting that servers of all versions know."""
+"""The name that servers of all versions know for this setting."""
 PRIORITY = "slave-priority"
 """Likewise: the setting by which Sentinels choose among replicas. They never elect a server with 0."""
 
@@ -125,10 +125,10 @@ class ServerReplication:
         """The run id of a server that may be told to follow this master. :meth:`follow` then tells it.
 
         Raises:
-            NotToFollow: it must not be told, for it might lose what nobody else has (:mod:`topom.servers.lastcopy`).
+            NotToFollow: it must not be told: it might lose what nobody else has (:mod:`topom.servers.lastcopy`).
         """
         for one in (address, master):
-            # run-id: for a server with two names nobody knows what it is to be.
+            # run-id: if a server has two names, nobody knows which role it should have.
             if reason := self._conflict(one):
                 raise reason.to(NotToFollow)
         mine = await self.read(address)
@@ -219,8 +219,8 @@ class ServerReplication:
 
         async def answered(client: Redis) -> None:
             if changes:
-                # This connects first, so that no connecting comes between the look and the act. A replica whose master
-                # is gone may answer this and little else (``replica-serve-stale-data no``).
+                # This connects first, so that there is no connecting between the look and the act. A replica without
+                # its master may answer this and little else (``replica-serve-stale-data no``).
                 await client.execute_command("INFO", "server")
                 self._require_leading()
             answers.append(await work(client))
@@ -231,7 +231,7 @@ class ServerReplication:
         return answers[0]
 
     def _require_leading(self) -> None:
-        # epochs: a topom that led before another one must not undo what that one does.
+        # epochs: a former leader must not undo what its successor does.
         if not self._leads():
             raise ResponseError("this topom does not lead any more")
 
@@ -258,8 +258,8 @@ async def _promote(one: Redis) -> None:
         await one.execute_command(*withdraw)
         await one.execute_command("EXEC")
     except ResponseError:
-        # A replica that shows no data without its master (``replica-serve-stale-data no``) takes no script before Redis
-        # 7.
+        # Before Redis 7, a replica that shows no data without its master (``replica-serve-stale-data no``) takes no
+        # script.
         with suppress(ResponseError):
             await one.execute_command("DISCARD")
         await one.execute_command(REPLICAOF, "NO", "ONE")

@@ -1,8 +1,8 @@
-"""Whether a replica holds a whole copy of what its master has, by what both say; and the record of why a server is not.
+"""Whether a replica holds a whole copy of what its master has, by what both say; and the record of why it does not.
 
-Whoever wants a whole copy asks here: a server that joins a group, a placement, a server that leaves, a change of
-masters. Who may become the master with such a copy, or with less, is :mod:`topom.masters.choice`; both say why not by
-the same record, a :class:`Refusal`. Pure.
+All that need a whole copy ask here: joining, placement, leaving, changes of masters. :mod:`topom.masters.choice`
+decides which server may become the master with such a copy, or with less. Both say why not by the same record, a
+:class:`Refusal`. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,19 +48,19 @@ class Why(StrEnum):
     BEHIND = "behind"
     """It lacks too much of what its master had."""
     LINK_LOST = "link lost"
-    """It had lost its link before its master fell silent, and nobody knows what that wrote since."""
+    """It had lost its link before its master fell silent, and nobody knows what the master wrote in between."""
     MASTER_SILENT = "master silent"
     """The master does not answer."""
     MASTER_FOLLOWS = "master follows"
     """The master says that it is a replica."""
     MASTER_ANSWERS = "master answers"
-    """What was to be gone is there."""
+    """A server that should be gone answers."""
     MASTER_HEARD = "master heard"
     """A replica still hears from the master."""
     MASTER_UNKNOWN = "master unknown"
     """Nobody knows how far the master was."""
     MASTER_CHANGED = "master changed"
-    """The group has another master by now."""
+    """The group has another master now."""
     LAST_COPY = "last copy"
     """No other server is known to have as much (**last-copy**)."""
     NOBODY = "nobody"
@@ -90,15 +90,15 @@ KINDS: Mapping[Why, Kind] = {
     Why.LAST_COPY: Kind.DATA,
     Why.NOBODY: Kind.DATA,
 }
-"""What is waited for where a server is refused."""
+"""What has to change before the server is not refused any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a server is no whole copy, or is not to be the master of its group.
+    """Why a server is not a whole copy, or is not to be the master of its group.
 
     ``server`` is the one that it is about, ``what`` a sentence without its full stop, ``to_do`` what an operator can do
-    about it, empty where it only has to pass.
+    about it, empty if it only has to pass.
     """
 
     kind: Why
@@ -111,12 +111,12 @@ class Refusal:
 
     @property
     def reason(self) -> Reason:
-        """It as what somebody waits for."""
+        """This refusal as a reason to wait."""
         return Reason(KINDS[self.kind], self.what, to_do=self.to_do)
 
 
 def together(refused: Iterable[Refusal]) -> tuple[str, str]:
-    """What several refusals say, and what there is to do about them, each once."""
+    """What several refusals say, and what can be done about them, each once."""
     found = list(dict.fromkeys(refused))
     todo = dict.fromkeys(refusal.to_do for refusal in found if refusal.to_do)
     return "; ".join(dict.fromkeys(refusal.what for refusal in found)), "; ".join(todo)
@@ -133,7 +133,7 @@ def copy_known_bad(state: ClusterState, server: str) -> Refusal | None:
 def no_master(master: str, ahead: Replication | ServerFailed) -> Refusal | None:
     """Why no copy of a group can be judged now: its master does not say that it is one. None if it does.
 
-    Nobody knows then what a whole copy would have to hold.
+    Without that, nobody knows what a whole copy has to hold.
     """
     if isinstance(ahead, ServerFailed):
         what = f"{master}, the master of its group, does not answer: {ahead.what}"
@@ -151,10 +151,10 @@ def copy_refused(
     behind: Replication | ServerFailed,
     near: int | None = None,
 ) -> Refusal | None:
-    """Why a replica is no whole copy; None if it is one.
+    """Why a replica is not a whole copy; None if it is one.
 
     Args:
-        address: the replica's, which says ``behind`` of itself.
+        address: the address of the replica, which says ``behind`` of itself.
         master: the address of its master, which says ``ahead``.
         near: how many bytes it may be behind; None for any number.
     """
@@ -176,11 +176,11 @@ def copy_refused(
 
 
 def copies_refused(state: ClusterState, group: Group, said: Said, near: int | None = None) -> dict[str, Refusal | None]:
-    """Of each of a group's servers, why it does not count as a whole copy now; None if it does.
+    """For each of a group's servers: why it does not count as a whole copy now; None if it does.
 
     Args:
-        group: with a master.
-        said: by each of its servers.
+        group: a group with a master.
+        said: what each of its servers says.
         near: as for :func:`copy_refused`.
     """
     master = group.servers[0]

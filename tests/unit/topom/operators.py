@@ -1,4 +1,4 @@
-"""What an operator does in topom's unit tests, over the fakes, and what is looked at then."""
+"""What an operator does in topom's unit tests, over the fakes, and what the tests look at then."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -39,12 +39,12 @@ async def cancel(one: Bench, slots: Iterable[int] = range(16)) -> Cancelled:
 
 
 def whats(reasons: Mapping[Key, Reason]) -> dict[Key, str]:
-    """What things wait for, by key, without since when."""
+    """What things wait for, by key, without the time since when."""
     return {key: reason.what for key, reason in reasons.items()}
 
 
 def waits_of(one: Bench) -> str:
-    """What the first batch waits for; empty if it does not, or there is none."""
+    """What the first batch waits for; empty if it does not wait, or there is none."""
     reason = one.actions.reason(one.actions.batches[0]) if one.actions.batches else None
     return reason.what if reason is not None else ""
 
@@ -87,7 +87,7 @@ async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 class Gate:
-    """What a mover does meanwhile: waits until it is opened."""
+    """What a mover does meanwhile: it waits until this is opened."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A server that answers anything at all is one that cannot be used, and nothing worse."""
+"""A server that gives odd answers is a server that cannot be used, and nothing worse happens."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ replies = st.one_of(
 
 @asynccontextmanager
 async def odd_server(answers: list[bytes]) -> AsyncIterator[str]:
-    """Answers each command with the next of these, in turn, and closes where an answer has no end."""
+    """Answers each command with the next of these, in turn, and closes if an answer has no end."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         turn = 0
@@ -138,5 +138,5 @@ def test_no_answer_is_more_than_a_failure(answers: list[bytes]) -> None:
 
     with structlog.testing.capture_logs() as logs:
         asyncio.run(ask())
-    # What is understood to be odd is no surprise that had to be caught.
+    # An answer that is recognized as odd is not an unexpected error.
     assert [entry for entry in logs if entry["event"] == "server_not_understood"] == []

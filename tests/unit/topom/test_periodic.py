@@ -1,4 +1,4 @@
-"""Loops: they look, say what came of it once, are held, are woken, and try again after a failure."""
+"""Loops: they look, report the outcome once, are held, are woken, and try again after a failure."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

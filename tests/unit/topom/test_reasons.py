@@ -1,4 +1,4 @@
-"""Why something waits, as one record: since when, told how often."""
+"""Why something waits, as one record: since when, and how often it is told."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -10,7 +10,7 @@ from topom.reasons import LINE_SECONDS, NOTE_SECONDS, Kind, Reason, Reasons
 
 
 class Clock:
-    """A clock that is set."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
+"""Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies without a network."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -76,7 +76,7 @@ class MemoryStore(Store):
         return self._leader
 
     def check(self) -> None:
-        """Raise what reads and writes are to fail with."""
+        """Raise the error with which reads and writes should fail."""
 
     def book(self, name: str) -> "MemoryBook":
         return MemoryBook(self, name)
@@ -120,7 +120,7 @@ class MemoryBook(Book):
 
 
 class FakeMover:
-    """Notes what it is asked to move; what ``during`` does happens meanwhile.
+    """Notes what it is asked to move; ``during`` runs meanwhile.
 
     ``refusing`` has, by target, why its checks fail; ``checked`` and ``settled`` what was asked, in order.
     """
@@ -128,7 +128,7 @@ class FakeMover:
     def __init__(self, during: Callable[[], Awaitable[None]] | None = None) -> None:
         self.moved: list[tuple[str, str, tuple[int, ...]]] = []
         self.beginnings: list[Beginning] = []
-        """What the actions had begun with, for each move that came to its end."""
+        """The beginning of the actions, for each move that came to its end."""
         self.errors: list[Exception] = []
         self.refusing: dict[str, Exception] = {}
         self.notes: list[str] = []
@@ -136,10 +136,10 @@ class FakeMover:
         self.dropping: Callable[[], Awaitable[None]] | None = None
         """Called before it asks whether keys may be dropped at the source."""
         self.dropped = 0
-        """How often they were."""
+        """How often keys were dropped at the source."""
         self.checked: list[tuple[str | None, str, float]] = []
         self.run_ids: dict[str, str] = {}
-        """By address, of servers that were started anew."""
+        """Run ids by address, of servers that were started anew."""
         self.settled: list[tuple[str, str]] = []
         self.settle_errors: list[Exception] = []
         self.broken_off = 0
@@ -336,7 +336,7 @@ class Bench:
         return self
 
     def run(self) -> None:
-        """Let leases, repeated tables and batches go on by themselves."""
+        """Let leases, repeated tables and batches run by themselves."""
         self._tasks = [
             asyncio.create_task(loop.run())
             for loop in (Leases(self.members), RefusedTables(self.ledger, self.members), self.actions)
@@ -365,5 +365,5 @@ class Bench:
         async with asyncio.timeout(seconds):
             while not holds(self.ledger.table):
                 await asyncio.sleep(0.002)
-        # Proxies take a table in the step after the one in which it came to hold.
+        # Proxies take a table one step after it came to hold.
         await asyncio.sleep(0)

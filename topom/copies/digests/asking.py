@@ -1,7 +1,7 @@
-"""One server's answers to what the digest check asks: what is in keys, how far its replication is.
+"""What the digest check asks one server: what is in keys, and how far its replication is.
 
-**bounded**: a script looks at so many keys that the last took about the milliseconds it was given, and at no more than
-:data:`WHOLE_ELEMENTS` and :data:`WHOLE_BYTES` of content; a key with more is read in pieces of about that much. Every
+**bounded**: how many keys a script looks at depends on how long the last one took. It looks at no more than
+:data:`WHOLE_ELEMENTS` and :data:`WHOLE_BYTES` of content; a key with more is read in pieces of about that size. Every
 call has the time limit of its connection. A server that cannot run EVAL cannot be checked.
 """
 
@@ -22,7 +22,7 @@ PIECE_ELEMENTS = 512
 PIECE_BYTES = 262_144
 
 Ready = Callable[[int], Awaitable[None]]
-"""Awaited before each piece; told how many elements it is worth in keys."""
+"""Awaited before each piece, with the number of keys that the piece counts as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Position:
 
 
 async def look(connection: Connection, keys: Sequence[bytes]) -> tuple[int, list[Looked]]:
-    """The server's clock in milliseconds, and each key as it has it; content only of those that are small."""
+    """The server's clock in milliseconds, and each key as the server has it; the content only of small keys."""
     clock = 0
     looked: list[Looked] = []
     while len(looked) < len(keys):
@@ -56,7 +56,7 @@ def needs_pieces(looked: Looked) -> bool:
 
 
 def piece_size(looked: Looked) -> int:
-    """Elements, or bytes of a string, of a piece. The same has to be used at both servers."""
+    """How many elements a piece has, or how many bytes of a string. Both servers have to be read with the same size."""
     if looked.type == "string":
         return PIECE_BYTES
     mean = max(1, looked.bytes // max(1, looked.length))
@@ -69,7 +69,7 @@ async def content_in_pieces(connection: Connection, key: bytes, kind: str, size:
     Args:
         kind: its type.
         size: of a piece, see :func:`piece_size`.
-        length: of the key. Pieces of hashes and sets are met twice when they are rehashed: then their number is wrong.
+        length: of the key. If a hash or set is rehashed, elements may be met twice: then their number is wrong.
     """
     unordered = kind in ("hash", "set")
     cursor: Any = b"0-0" if kind == "stream" else b"0"

@@ -1,7 +1,7 @@
-"""Digest checks of one topom: started, shown, cancelled. That a replica differs is stored, before a check is over.
+"""Digest checks of one topom: started, shown, cancelled. It is stored that a replica differs before the check is over.
 
-**bounded**: one check a group at a time, and none while its replicas are filled anew; the last check of each group is
-kept, with bounded lists, while this topom leads; a check ends after :data:`MOST_SECONDS`, and is no verdict then.
+**bounded**: one check a group at a time, and none while its replicas are filled anew. The last check of each group is
+kept, with bounded lists, while this topom leads. A check ends after :data:`MOST_SECONDS`, and then has no verdict.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ KEYS_PER_SECOND = 20_000
 STEP_SECONDS = 0.002
 MOST_SECONDS = 86_400.0
 SHOW_SECONDS = 0.1
-"""How often it is shown how far a check is, and stored that it has found something."""
+"""Between two updates of how far a check is, and two attempts to store that it has found something."""
 STORE_SECONDS, STORE_SECONDS_MAX = 0.5, 10.0
 """Between tries to store what was found: the first wait, and the longest."""
 NAME = "slotferry.digest"
@@ -144,15 +144,15 @@ class Digests(Loop):
         return found
 
     async def resync(self, group_id: int, server: str | None) -> list[str]:
-        """Have a replica, or all that are known to differ, forget what they have and be filled anew; which ones.
+        """Have a replica, or all that are known to differ, forget what they have and be filled anew; gives which ones.
 
-        That is stored; :class:`topom.copies.joining.Joins` does it, one by one.
+        The order is stored here; :class:`topom.copies.joining.Joins` carries it out, one replica after the other.
 
         Raises:
             GroupNotFound, ServerNotFound: there is none.
             CheckRuns: they are being checked, or filled anew already.
-            NothingToCheck: no replica is known to differ; the one that is named was not checked.
-            TopomError: that could not be stored.
+            NothingToCheck: no replica is known to differ, or the one that is named was not checked.
+            TopomError: the order could not be stored.
         """
         group = topology.group_of(self._ledger.table, group_id)
         replicas = list(self._replicas(group, server))
@@ -226,7 +226,7 @@ class Digests(Loop):
         except Exception as error:
             stage, reason, broken = Stage.FAILED, Reason.now(Kind.FAULT, f"it broke off: {error!r}"), error
         check.seconds = time.monotonic() - began
-        # Stored first: whoever was told that a replica differs can rely on it that nobody promotes it.
+        # Stored first: once an operator sees that a replica differs, nobody promotes it.
         if not await self._store(check, stage):
             stage = Stage.FAILED
             reason = Reason.now(Kind.STORE, "this topom leads no more, and what was found is not stored", "check again")
@@ -267,7 +267,7 @@ class Digests(Loop):
         while True:
             check.total, check.seconds = walk.total, time.monotonic() - began
             if check.tally.differences and not stored:
-                # Long before the end, it may be: nobody is to promote it meanwhile, and topom may not last as long.
+                # The end may be far off. Nobody should promote the replica before it, and topom may end earlier.
                 with suppress(TopomError):
                     await self._ledger.change(self._outcome(check, Stage.RUNNING))
                     stored = True
@@ -291,7 +291,10 @@ class Digests(Loop):
                 return True
 
     def _outcome(self, check: Check, stage: Stage) -> Change:
-        """What is known of the replica now. Differences count even if there may be more; only a whole check clears."""
+        """Stores what is known of the replica now. Differences count even if there may be more.
+
+        Only a check of all keys clears the replica.
+        """
         now = self._clock()
 
         def change(state: ClusterState, epoch: int) -> ClusterState:

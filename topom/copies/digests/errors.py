@@ -6,11 +6,11 @@ from topom.reasons import Kind
 
 
 class CheckRuns(Conflict):
-    """The group is being checked already."""
+    """The group is being checked or filled anew already, or was changed just now."""
 
 
 class NothingToCheck(Conflict):
-    """The group has no replica, or no master."""
+    """The group has no replica, or none that is known to differ."""
 
 
 class NoCheck(NotFound):
@@ -18,7 +18,7 @@ class NoCheck(NotFound):
 
 
 class CheckFailed(Unavailable):
-    """A check could not go on: what it found until then stands, and it says nothing of the rest."""
+    """A check could not go on. What it has found counts; it says nothing about the rest."""
 
     kind = Kind.SERVER
 

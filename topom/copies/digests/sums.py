@@ -14,17 +14,17 @@ from topom.cluster.differing import SlotSum
 
 MODULUS = 1 << 128
 MOST_NAMED = 100
-"""Differences, and keys that were not compared, that are named; of others only the number is told."""
+"""How many differences are named, and how many keys that were not compared; the others are only counted."""
 CORE_TYPES = frozenset({"string", "list", "set", "zset", "hash", "stream"})
 NONE = "none"
 DEADLINE_SLACK_MS = 20
-"""How far deadlines may be apart of servers that only tell the time left (before 7.0)."""
+"""How far apart deadlines may be if a server only tells the time that is left (before 7.0)."""
 EXPIRY_SLACK_MS = 1000
-"""How long after a deadline servers may disagree whether the key is there."""
+"""How long after a deadline servers may disagree on whether the key is there."""
 
 
 class Difference(StrEnum):
-    """What differs of a key."""
+    """What differs in a key."""
 
     MISSING = "missing"  # the replica lacks it
     EXTRA = "extra"  # only the replica has it
@@ -37,9 +37,9 @@ class Difference(StrEnum):
 class Looked:
     """A key as one server has it.
 
-    ``type`` is that of TYPE, ``"none"`` where there is none; ``deadline`` in milliseconds since 1970, -1 for none;
-    ``content`` is the digest of what is in it, ``""`` if it cannot be had in one piece; ``length`` counts elements, or
-    bytes of a string; ``bytes`` of memory.
+    ``type`` is what TYPE says, ``"none"`` if there is no such key; ``deadline`` is in milliseconds since 1970, -1 for
+    none; ``content`` is the digest of what is in the key, ``""`` if that cannot be read in one piece; ``length`` counts
+    elements, or bytes of a string; ``bytes`` counts bytes of memory.
     """
 
     type: str
@@ -66,9 +66,10 @@ def key_digest(database: int, key: bytes, looked: Looked) -> int:
 
 
 def compare(master: Looked, replica: Looked, now_ms: int, exact_deadlines: bool = True) -> Difference | None:
-    """What differs of a key; None if nothing does.
+    """What differs in a key; None if nothing does.
 
-    A replica does not delete what expires, it waits for its master to; and clocks differ: what is due counts as gone.
+    A replica does not delete what expires, it waits for its master to do so. Clocks differ, too. So a key that is due
+    counts as gone.
 
     Args:
         now_ms: the later of both servers' clocks.
@@ -92,7 +93,7 @@ def compare(master: Looked, replica: Looked, now_ms: int, exact_deadlines: bool 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A key of which something is told. ``key`` is text: bytes that are no UTF-8 stand as ``\\xNN``."""
+    """A key that is named to operators. ``key`` is text: bytes that are not UTF-8 stand as ``\\xNN``."""
 
     slot: int
     database: int
@@ -101,7 +102,7 @@ class Named:
 
     @classmethod
     def of(cls, slot: int, database: int, key: bytes, what: str) -> Self:
-        """Of a key as it is at the server; of a long one, the beginning."""
+        """Name a key as it is at the server; a long one by its beginning."""
         return cls(slot, database, key[:256].decode(errors="backslashreplace"), what)
 
 
@@ -109,8 +110,8 @@ class Named:
 class Tally:
     """What a check has found so far: one :class:`SlotSum` a slot, and bounded lists of keys.
 
-    ``uncompared`` are keys of which it could not be told: written all the time, or of a module's type that only its
-    module can compare. ``extra`` of the differences are keys that only the replica has.
+    ``uncompared`` counts keys that could not be compared: they are written all the time, or only a module can compare
+    their type. ``extra`` counts those of the differences that are keys which only the replica has.
     """
 
     slots: dict[int, SlotSum] = field(default_factory=dict)
@@ -126,7 +127,7 @@ class Tally:
         return sum(slot.keys for slot in self.slots.values())
 
     def same(self, slot: int, database: int, key: bytes, master: Looked) -> None:
-        """A key that both have alike, or neither any more."""
+        """A key that both have alike, or that neither has any more."""
         digest = key_digest(database, key, master)
         self._add(slot, digest, digest)
 
@@ -139,7 +140,7 @@ class Tally:
             self.named.append(Named.of(slot, database, key, what))
 
     def skip(self, slot: int, database: int, key: bytes, why: str) -> None:
-        """A key of which it cannot be told."""
+        """A key that could not be compared."""
         self.uncompared += 1
         if len(self.uncompared_named) < MOST_NAMED:
             self.uncompared_named.append(Named.of(slot, database, key, why))

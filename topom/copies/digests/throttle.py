@@ -12,8 +12,8 @@ class Throttle:
     """Spreads steps evenly over time, and chooses how many keys a step has.
 
     Args:
-        keys_per_second: looked at, on the average; 0 for as fast as the steps go.
-        step_seconds: what a step is to take at the most. Steps get smaller when they take longer; one of
+        keys_per_second: how many keys are looked at, on average; 0 for as fast as the steps go.
+        step_seconds: how long a step should take at most. Steps get smaller when they take longer; a step of
             :data:`LEAST_STEP` keys may still take longer than that.
     """
 
@@ -30,11 +30,11 @@ class Throttle:
         wait = self._free_at - now
         if self._rate:
             self._free_at = max(self._free_at, now) + keys / self._rate
-        # At least one turn for whatever else this process does.
+        # Let the rest of this process have at least one turn.
         await asyncio.sleep(max(0.0, wait))
 
     def took(self, seconds: float) -> None:
-        """Told how long a step took."""
+        """Note how long a step took."""
         if seconds > self._step_seconds:
             self.step_keys = max(LEAST_STEP, self.step_keys // 2)
         elif seconds < self._step_seconds / 2:

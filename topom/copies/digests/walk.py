@@ -1,13 +1,13 @@
-"""Goes over the keys of a master and of one of its replicas, and finds what the replica has not alike.
+"""Goes over the keys of a master and of one of its replicas, and finds what differs at the replica.
 
-Keys are looked at in small batches, first at the master, and at the replica once that has run all that the master had
-run by then. A key that differs may have been written in between. So it is looked at again, master, replica, master: it
-counts as different if that is seen :data:`STRIKES` times, each time with the master's two looks alike. One that is
-written so often that it cannot be told is named as not compared. There is no false difference that way, unless a key
-is changed and changed back between the looks each time.
+Keys are looked at in small batches: first at the master, then at the replica, once the replica has run all that the
+master had run. A key that differs may have been written in between. So it is looked at again: at the master, at the
+replica, at the master. It counts as different if the difference is seen :data:`STRIKES` times, each time with both
+looks at the master alike. A key that is written too often for that is named as not compared. So no difference is false,
+unless a key is changed and changed back between the looks each time.
 
-A SCAN of the master meets every key that is there from beginning to end; one of the replica then finds keys that the
-master lacks. A key met twice is added twice, at both servers.
+A SCAN of the master meets every key that is there from beginning to end. A SCAN of the replica then finds keys that the
+master lacks. A key that is met twice is added twice, at both servers.
 
 **bounded**: a batch of keys is held, and the tally; each wait for the replica takes :data:`CATCH_UP_SECONDS`.
 """
@@ -28,7 +28,7 @@ from topom.copies.digests.throttle import Throttle
 SCAN_COUNT = 256
 STRIKES = 3
 LOOKS = 8
-"""Of a key that does not hold still, before it is given up."""
+"""How often a key that keeps changing is looked at before it is given up."""
 PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.2
 CATCH_UP_SECONDS = 10.0
@@ -70,7 +70,8 @@ class Walk:
         self._exact_deadlines = True
         self._now_ms = 0
         self.total = 0
-        """Keys to compare: what the master had at the beginning, 0 before it is known, less our own as they are met."""
+        """Keys to compare: as many as the master had at the beginning, without Slotferry's own keys that were met so
+        far; 0 before that is known."""
 
     async def run(self) -> None:
         """Look at everything.
@@ -88,7 +89,7 @@ class Walk:
             await self._replica.select(database)
             await self._scan(self._master, database, only_extra=False)
             await self._scan(self._replica, database, only_extra=True)
-        # That it was a replica of this master all the time: what it said in between is true of it then.
+        # See that it was a replica of this master all the time, so that what it said in between counts.
         await self._caught_up()
 
     async def _scan(self, connection: Connection, database: int, only_extra: bool) -> None:
@@ -111,7 +112,7 @@ class Walk:
                 await self._batch(database, batch, only_extra)
 
     async def _absent(self, keys: list[bytes]) -> list[bytes]:
-        """Those of the replica's keys that the master has not."""
+        """The replica's keys that the master does not have."""
         replies = await self._master.send(b"".join(pack("EXISTS", key) for key in keys), len(keys))
         for reply in replies:
             if isinstance(reply, Exception):
@@ -127,7 +128,7 @@ class Walk:
         for attempt in range(LOOKS):
             left = list(strikes)
             ahead, behind, manners = await self._look_at_both(left)
-            # On the first look most are alike, and those need no second look at the master.
+            # Most keys are alike at the first look, and need no second look at the master.
             doubtful = [key for key in left if self._compare(ahead[key], behind[key]) is not None]
             again = await self._look(self._master, doubtful, manners)
             for key in left:
@@ -136,7 +137,7 @@ class Walk:
                     if ahead[key].there and behind[key].there and not ahead[key].content:
                         self._tally.skip(slots[key], database, key, UNREADABLE)
                     elif not only_extra:
-                        # One that only the replica had, and has no more, is none that a scan of the master meets.
+                        # A key that only the replica had is not added: no scan of the master would meet it.
                         self._tally.same(slots[key], database, key, ahead[key])
                     del strikes[key]
                 elif self._still(ahead[key], again[key]):
@@ -162,11 +163,11 @@ class Walk:
     def _compare(self, ahead: Looked, behind: Looked) -> Difference | None:
         found = compare(ahead, behind, self._now_ms, self._exact_deadlines)
         if found is None and ahead.there and behind.there and asking.needs_pieces(ahead):
-            return Difference.VALUE  # neither held still for as long as it takes to read it
+            return Difference.VALUE  # both changed while they were read
         return found
 
     def _still(self, before: Looked, after: Looked) -> bool:
-        """Whether a key of the master was not changed between two looks, as far as these can tell."""
+        """Whether two looks at a key of the master show no change."""
         if asking.needs_pieces(before):
             return False
         return compare(before, after, self._now_ms, self._exact_deadlines) is None
@@ -174,7 +175,7 @@ class Walk:
     async def _look_at_both(
         self, keys: list[bytes]
     ) -> tuple[dict[bytes, Looked], dict[bytes, Looked], dict[bytes, Manner]]:
-        """Keys at the master, then at the replica, which has run by then what the master had; and in what manner."""
+        """Keys at the master, then at the replica, once it has run what the master had; and how each was read."""
         ahead = await self._look(self._master, keys, {})
         await self._caught_up()
         behind = await self._look(self._replica, keys, {})
@@ -193,7 +194,7 @@ class Walk:
     async def _look(
         self, connection: Connection, keys: list[bytes], manners: Mapping[bytes, Manner]
     ) -> dict[bytes, Looked]:
-        """Keys as one server has them; those of ``manners`` in that manner."""
+        """Keys as one server has them; each key in ``manners`` is read as that says."""
         if not keys:
             return {}
         now, looked = await asking.look(connection, keys)

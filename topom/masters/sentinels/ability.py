@@ -1,7 +1,8 @@
-"""Whether Sentinels could replace a master that fails, as far as topom can tell. Pure.
+"""Whether Sentinels could replace a master that fails, by what topom knows. Pure.
 
 A Sentinel elects no server before ``quorum`` Sentinels have found the master down, and a majority of all has voted for
-that Sentinel. Sentinels do not report that by themselves, so topom tells operators why a failed master is not replaced.
+that Sentinel. Sentinels do not report what keeps them from it, so topom tells operators why a failed master is not
+replaced.
 """
 
 from collections.abc import Collection

@@ -45,7 +45,7 @@ class Copies:
             return frozenset()
         state, following = self._ledger.state, self._strangers.following
         if not self._strangers.complete:
-            # A server in no group that was barred before may still follow a master.
+            # A server that is in no group and was barred before may still follow a master.
             grouped = {server for group in state.table.groups.values() for server in group.servers}
             following |= state.priorities.keys() - grouped
         return barred(state, self._has_failed, following)

@@ -1,6 +1,6 @@
-"""Follows the Sentinels: compares what all of them name with the slot table, again whenever one of them has answered.
+"""Follows the Sentinels: compares the masters that they name with the slot table, whenever one of them has answered.
 
-What follows for a group is decided by :mod:`topom.masters.sentinels.following`. Sentinels that are out of date are told
+:mod:`topom.masters.sentinels.following` decides what that means for a group. Sentinels that are out of date are told
 the slot table's master.
 """
 
@@ -55,7 +55,7 @@ class Deciding(Loop):
         links.listen(self.wake)
 
     def reason(self) -> Reason | None:
-        """Why the Sentinels could replace no failed master; None if they can, as far as is known."""
+        """Why the Sentinels could replace no failed master; None if no reason is known."""
         silent = [link.address for link in self._links.values() if link.silent]
         error = nobody_replaces(self._quorum, len(self._watch.sentinels), silent)
         if error is None:

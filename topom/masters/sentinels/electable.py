@@ -28,7 +28,7 @@ from topom.servers.replication import ServerReplication
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
-"""Seconds between two looks whether servers have the right priority."""
+"""Seconds between two looks at whether servers have the right priority."""
 MOST_KEPT = 256
 """How many priorities are stored; if there are more, those of servers that topom does not know now are forgotten."""
 
@@ -72,7 +72,7 @@ class Priorities(Loop):
         back."""
 
     async def bar(self, server: str) -> None:
-        """Keep Sentinels from electing a server from now on; :meth:`look` keeps it so, as long as that is wanted.
+        """Keep Sentinels from electing a server from now on; :meth:`look` keeps it so while that is wanted.
 
         Raises:
             ServerFailed: it does not answer, or does not let topom change its configuration.

@@ -1,21 +1,21 @@
-"""Whether a group has another master by now, decided by what all Sentinels and the servers themselves say.
+"""Whether a group has another master now, decided by what all Sentinels and the servers themselves say.
 
 | a majority of all known Sentinels names | the server named | what is done |
 |---|---|---|
 | the master in the slot table | | nothing |
 | no server | | nothing |
 | another server of the group | says that it is a master, and has a past | it becomes the master in the slot table |
-| another server of the group | is none, and the table's master is one | Sentinels are told the table's master |
+| another server of the group | is a replica, and the table's master is one | Sentinels are told the table's master |
 | another server of the group | anything else | nothing until the next look |
 | a server that is not in the group | is a master, or does not answer | an error for the operator |
-| a server that is not in the group | is none, and the table's master is one | Sentinels are told the table's master |
+| a server that is not in the group | is a replica; the table's master is one | Sentinels are told the table's master |
 
 If the majority names the table's master and a single Sentinel names another server for :data:`ASTRAY_SECONDS`, topom
-tells it the table's master, too: it was away, or was set up anew.
+tells that Sentinel the table's master, too: it was away, or was set up anew.
 
-**one-owner** is bounded, not kept, while a group fails over: a proxy that topom does not reach may go on sending to the
-former master, if it reaches that, until a Sentinel has made it a replica. **epochs**: a decision counts only if the
-table still has the master for which it was made.
+**one-owner** is bounded, not kept, while a group fails over: a proxy that topom does not reach may still reach the
+former master. Then it may go on sending to it until a Sentinel has made the former master a replica. **epochs**: a
+decision counts only if the table still has the master for which it was made.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Verdict(Enum):
     """What follows from a look at one group."""
 
     AGREED = "agreed"
-    """As far as is known, there is nothing to do."""
+    """There is nothing to do, by all that is known."""
     UNDECIDED = "undecided"
     """Sentinels do not agree with the slot table, and it is not clear yet which is right."""
     OUTDATED = "outdated"
@@ -52,7 +52,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What Sentinels say of one group: ``named`` has the master by Sentinel; None if one does not watch the group."""
+    """What Sentinels say of one group: ``named`` has the master that each names; None if it does not watch it."""
 
     group_id: int
     master: str

@@ -1,4 +1,4 @@
-"""Groups that Sentinels leave to topom while it gives them another master.
+"""Groups that Sentinels leave to topom while topom gives them another master.
 
 A Sentinel that saw only half of a planned promotion could make the new master a replica of the former one, or choose a
 third server. So before a group is locked, every Sentinel forgets it. While it is locked, no Sentinel is told of it.
@@ -51,7 +51,7 @@ class LeftAlone:
             self._links.begin_again()
 
     def _unheard(self, address: str) -> str:
-        """Why a Sentinel cannot be told, by its last answer; empty if it answered."""
+        """Why a Sentinel cannot be told, by what it did when it was last asked; empty if it answered."""
         link = self._links.get(address)
         if link is None:
             return f"Sentinel {address} is not known for long enough"

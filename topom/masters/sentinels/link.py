@@ -32,7 +32,7 @@ until its file is on the disk. That takes seconds if others write to that disk."
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 5.0
 FRESH_SECONDS = 5.0
-"""How long a Sentinel's answer counts. It is asked each second, so if this takes longer, one of the two was held up."""
+"""How long a Sentinel's answer counts. It is asked each second, so an older answer means that one side was held up."""
 SWITCH = "+switch-master"
 """The channel on which a Sentinel says that a group has another master."""
 NAMES_A_CALL = 64
@@ -63,7 +63,7 @@ class SentinelLink:
         self.due = True
         """Whether it may have to watch other groups than before."""
         self.step_at = 0.0
-        """When topom looks in any case whether it watches the right groups."""
+        """When topom looks again, in any case, whether it watches the right groups."""
         self._named: Mapping[str, str | None] = {}
         self._named_at = 0.0
         host, port = parse_address(address)
@@ -97,7 +97,7 @@ class SentinelLink:
     def named(self) -> Mapping[str, str | None] | None:
         """The masters that it names, ``host:port``, by the group's name; None for a group that it does not watch.
 
-        None instead of all if it does not answer, or has not answered lately.
+        None instead of the whole mapping if it does not answer, or has not answered lately.
         """
         fresh = asyncio.get_running_loop().time() - self._named_at < FRESH_SECONDS
         return self._named if self.up and fresh else None
@@ -189,8 +189,8 @@ class SentinelLink:
                         await subscription.subscribe(SWITCH)
                     backoff.reset()
                     while True:
-                        # A timeout of redis-py ends no connection here; the regular questions find switches whose
-                        # announcement got lost.
+                        # A timeout of redis-py ends no connection here. If an announcement gets lost, the regular
+                        # questions find the switch.
                         message = await subscription.get_message(timeout=ANSWER_SECONDS)
                         if message is not None:
                             with understood("SUBSCRIBE"):

@@ -1,8 +1,8 @@
 """The Sentinels that topom asks: a connection to each, and a task that asks it and keeps it in step.
 
-The task asks what the Sentinel watches each :data:`LOOK_SECONDS`, at once if any of them announces a switch, and each
-:data:`HURRY_SECONDS` while one disagrees with the slot table. It tells the Sentinel what to watch, and looks each
-:data:`STEP_SECONDS` whether it does.
+The task asks what the Sentinel watches each :data:`LOOK_SECONDS`, at once if any Sentinel announces a switch, and each
+:data:`HURRY_SECONDS` while one disagrees with the slot table. It tells the Sentinel what to watch, and checks that each
+:data:`STEP_SECONDS`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ LOOK_SECONDS = 1.0
 HURRY_SECONDS = 0.1
 """The same while Sentinels and slot table disagree: the other Sentinels follow the first within moments."""
 STEP_SECONDS = 10.0
-"""Seconds between two looks whether a Sentinel watches the right groups with the right options."""
+"""Seconds between two looks at whether a Sentinel watches the right groups with the right options."""
 END_SECONDS = 0.2
 """How long a cancelled task may take to end; then it is cancelled again."""
 
@@ -40,7 +40,7 @@ class Links(Mapping[str, SentinelLink]):
         leads: whether this topom may change anything at this instant.
 
     Attributes:
-        hurries: whether the Sentinels are asked more often than else.
+        hurries: whether the Sentinels are asked more often than usual.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Links(Mapping[str, SentinelLink]):
                     link.step_at = loop.time() + STEP_SECONDS
                     await self._telling.keep_in_step(link)
             except Exception as error:
-                # Only failures to reach it are expected; whatever the error is, this Sentinel is asked again.
+                # Only failures to reach it are expected. After any error this Sentinel is asked again.
                 if not isinstance(error, FAILURES):
                     log.exception("sentinel_not_understood", sentinel=link.address)
                 link.lost(error)

@@ -17,7 +17,7 @@ Command = tuple[str | int, ...]
 class SentinelSettings:
     """How Sentinels watch. Times are in milliseconds; a ``quorum`` of 0 is a majority.
 
-    ``login`` has the options of SENTINEL SET by which they log in at the servers; empty if no password is needed.
+    ``login`` has the options of SENTINEL SET with which they log in at the servers; empty if no password is needed.
     """
 
     quorum: int = 0

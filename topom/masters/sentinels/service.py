@@ -1,5 +1,5 @@
-"""The Sentinels as the rest of topom has them: what operators do with them, what is known of them, and the loops that
-follow them.
+"""The Sentinels for the rest of topom: what operators do with them, what is known of them, and the loops that follow
+them.
 """
 
 import asyncio
@@ -98,8 +98,8 @@ class Sentinels:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """What goes on by itself. If groups are not left to Sentinels, servers only get back the priorities that topom
-        changed while they were.
+        """The loops that run by themselves. If groups are not left to Sentinels, servers only get back the priorities
+        that topom changed while groups were.
         """
         return (self._deciding, *self.copies.loops) if self.mode == "sentinel" else self.copies.loops
 
@@ -127,13 +127,11 @@ class Sentinels:
         return self._following.reason(group_id)
 
     def reason(self) -> Reason | None:
-        """Why they could replace no failed master; None if they can, as far as is known, or if ``mode`` is not
-        ``sentinel``.
-        """
+        """Why they could replace no failed master; None if no reason is known, or if ``mode`` is not ``sentinel``."""
         return self._deciding.reason() if self.mode == "sentinel" else None
 
     def reason_failed(self, group_id: int, since: float) -> Reason | None:
-        """Why a master that has failed ``since`` then is not replaced yet; None if Sentinels do not decide that.
+        """Why a master that failed at ``since`` is not replaced yet; None if Sentinels do not decide that.
 
         ``since`` is in seconds since 1970, UTC.
         """
@@ -233,7 +231,7 @@ class Sentinels:
         """Let every Sentinel forget the groups and watch them anew; gives for each why it could not be told, or an
         empty text.
 
-        That concerns only groups whose masters answer: a Sentinel that begins with a master that is gone knows no
+        Only groups with a master that answers are concerned: a Sentinel that begins with a master that is gone knows no
         replica.
 
         Raises:

@@ -2,8 +2,8 @@
 
 A Sentinel never forgets a replica by itself. A replica that has left its group and follows nobody may still be elected.
 What is worse, after eight seconds a Sentinel makes it a replica of its former master again, and even takes it away from
-another group in which it is a replica or the master. So topom compares the replicas that every Sentinel lists for a
-group with the group, and with those that the group's master lists, for there Sentinels find replicas:
+another group in which it is a replica or the master. So topom looks at the replicas that every Sentinel lists for a
+group, and compares them with the group, and with those that its master lists, where Sentinels find replicas:
 
 - A stranger that the master lists follows it, so Sentinels would find it again at once. topom keeps them from electing
   it (:mod:`topom.masters.sentinels.electable`). A stranger in the pool that is not being filled is told to follow
@@ -14,8 +14,8 @@ group with the group, and with those that the group's master lists, for there Se
   down, is in a failover, or names another master, is left for later.
 - A server is filled for a group only once no Sentinel counts it to another group (:meth:`Strangers.require_forgotten`).
   If a Sentinel does not answer, its last answer still counts. A Sentinel that has not answered this topom yet may take
-  a replica away when it is back, until topom asks it, which is at once. It cannot take a master away so, for no planned
-  promotion makes a master while it is silent (:mod:`topom.masters.sentinels.leftalone`).
+  a replica away when it is back, until topom asks it; topom asks at once. It cannot take a master away like this: no
+  planned promotion makes a master while a Sentinel is silent (:mod:`topom.masters.sentinels.leftalone`).
 
 Nothing is stored: any leader sees the strangers at the Sentinels themselves.
 
@@ -71,7 +71,7 @@ def next_to_forget(
     """The Sentinel that begins a group anew now; None if none needs to, or the others are not settled yet.
 
     Args:
-        known: what each Sentinel knows that answers and watches the group.
+        known: for each Sentinel that answers and watches the group, what it knows.
         gone: the replicas to forget.
         own: the group's replicas that its master lists.
         patient: whether topom still waits for Sentinels that are not settled.
@@ -119,7 +119,7 @@ class Strangers(Loop):
         self._unsettled: dict[int, float] = {}
         self._by_group: dict[int, frozenset[str]] = {}
         self.following: frozenset[str] = frozenset()
-        """Strangers that follow a master, by the addresses under which topom knows them, if it does."""
+        """Strangers that follow a master; by topom's own addresses for those that topom knows."""
         self.complete = False
         """Whether these are all: each group's master has said at least once which servers follow it."""
 
@@ -209,8 +209,8 @@ class Strangers(Loop):
         await asyncio.gather(*(ask(link) for link in self._links.values() if link.up))
 
     async def _told_apart(self, group_id: int, ends: Collection[str]) -> tuple[set[str], dict[str, str]]:
-        """Of addresses as Redis gives them: those of a group's servers; and the others, each with topom's own name for
-        it.
+        """Tells addresses as Redis gives them apart: those of a group's servers; and the others, each with topom's own
+        name for it.
 
         There are no others if the group is gone.
         """
@@ -244,7 +244,7 @@ class Strangers(Loop):
         return found[0] if found else ""
 
     async def _listed_by(self, master: str) -> frozenset[str] | None:
-        """The replicas that a master says it has; None if it does not answer, or is no master."""
+        """The replicas that a master says it has; None if it does not answer, or is not a master."""
         found: list[frozenset[str]] = []
 
         async def look(client: Redis) -> None:
@@ -291,8 +291,7 @@ class Strangers(Loop):
         run = state.placement.run
         copying = {step.server for step in run.steps if not step.over} if run is not None else set()
         if idle := sorted(server for server in following if server in state.pool and server not in copying):
-            # Either a Sentinel that was not told yet has made it a replica again, or the server could not be told
-            # before.
+            # A Sentinel that was not told yet has made the server a replica again, or it could not be told before.
             await self._release(idle)
         return bool(idle)
 

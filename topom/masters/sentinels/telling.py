@@ -41,10 +41,7 @@ class Telling:
         self._watch = watch
 
     async def masters_that_are(self, wanted: Mapping[int, str]) -> dict[int, tuple[str, int]]:
-        """The places of masters, by group, without those that do not answer or do not say that they are masters.
-
-        If a Sentinel were told a replica, it would take it for a failed master.
-        """
+        """The places of masters, by group, without those that do not answer or do not say that they are masters."""
 
         async def look(master: str) -> tuple[str, int] | None:
             found = await self._servers.read(master)
@@ -143,8 +140,8 @@ class Telling:
         log.warning(
             "sentinels_corrected", group=view.group_id, master=view.master, sentinels=[link.address for link in links]
         )
-        # All forget first: a Sentinel that still knew the other master would tell it to one that has just begun with
-        # this one.
+        # All forget first: a Sentinel that still knew the other master would tell it to a Sentinel that has just begun
+        # with this one.
         for link in links:
             with suppress(*FAILURES):
                 async with link.correcting:

@@ -1,4 +1,4 @@
-"""Who watches what: the Sentinels that are known, and the groups that each of them should watch now."""
+"""The Sentinels that are known, and the groups that each of them should watch now."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from topom.masters.sentinels import monitoring
 
 
 class Watch:
-    """What is stored of both.
+    """What is stored of Sentinels and groups.
 
     Args:
         configured: the Sentinels in the settings, which count until an operator adds or removes one.
@@ -42,5 +42,5 @@ class Watch:
         return monitoring.name_of(self._ledger.state.product.name, group_id)
 
     def group_of(self, name: str) -> int | None:
-        """The group that Sentinels watch under a name; None if it is no name of this product."""
+        """The group that Sentinels watch under a name; None if it is not a name of this product."""
         return monitoring.group_id_of(self._ledger.state.product.name, name)

@@ -1,6 +1,6 @@
 """Missing copies get their nodes: the nodes with the fewest copies, never two on a node, and over datacenters.
 
-First surplus copies go, such as after the number of replicas was lowered; a leader's copy is never one of them.
+First surplus copies go, for instance after the number of replicas was lowered; a leader's copy is never one of them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _elsewhere(layout: Layout, slot: int, most: int, roomy: list[set[int]], othe
 
 
 def even_out(layout: Layout, leads: Sequence[int], leaders: Sequence[int] = (), held: Band | None = None) -> None:
-    """Move new copies from nodes with more to nodes with fewer. It costs nothing, for none of them is made yet.
+    """Move new copies from nodes with more to nodes with fewer. It costs nothing, because none of them is made yet.
 
     Copies of ``leaders``, by slot, stay where they are. If there are several datacenters, nodes keep within ``held``.
     """
@@ -195,7 +195,7 @@ def _chain(layout: Layout, sources: Sequence[int], is_end: Callable[[int], bool]
 def _relocation(
     layout: Layout, source: int, fresh: Sequence[int], order: Sequence[int], load: Sequence[int]
 ) -> tuple[int, int, int] | None:
-    """One of the new copies at the source that may be made at a node with less load: slot, source and target."""
+    """A new copy at the source that may be made at a node with less load instead: slot, source and target."""
     for target in order:
         if load[source] - load[target] < 2:
             return None

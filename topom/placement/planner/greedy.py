@@ -20,7 +20,7 @@ from topom.placement.planner.table import Rules
 from topom.placement.planner.watermarks import ceiling, floor
 
 MOST_ROUNDS = 2_000
-"""After so many rounds it is given up: now and then the scheme moves the same copies to and fro for ever."""
+"""After so many rounds the scheme is given up: sometimes it moves the same copies to and fro for ever."""
 
 
 @dataclass(frozen=True, slots=True)

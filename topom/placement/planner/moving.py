@@ -1,6 +1,6 @@
 """Moves copies from nodes that hold too many to nodes that hold too few: as few copies as possible.
 
-A node that holds more than another always has a slot that the other has not, so a copy can go directly. One copy that
+A node that holds more than another always has a slot that the other lacks, so a copy can go directly. One copy that
 relieves one node and fills another is never worse than two.
 """
 
@@ -96,7 +96,7 @@ def _datacenters_lost(layout: Layout, slot: int, source: int, target: int) -> in
 def _choose(
     layout: Layout, source: int, target: int, followed: dict[int, None], leads: list[int], to_lead: bool
 ) -> int:
-    """The slot whose copy goes: one that the source only follows, if there is any, for a leader's copy costs a
+    """The slot whose copy goes: one that the source only follows, if there is any, because a leader's copy costs a
     promotion.
     """
     best: tuple[int, int, int, int] | None = None

@@ -3,23 +3,24 @@
 This holds for every plan, and is tested on random sequences of nodes that come and leave:
 
 - A slot has ``min(replicas, nodes)`` copies on as many nodes, and one of them leads it.
-- Leaders and followers of every node are within their watermarks. A table that is so already is left as it is.
+- Leaders and followers of every node are within their watermarks. A table for which this is true is left as it is.
 - Slots are in as many datacenters as possible: for more, even if nodes passed copies on, a node would hold more than it
   may (:mod:`~topom.placement.planner.spreading`).
 - **What a node's loss costs.** If a node that held ``c`` copies leaves, ``c`` copies are made (none of a slot that all
-  nodes left hold already). They go where there are fewest. At most so many more are moved as nodes then have too many,
-  or too few, for the watermarks, whichever is more. Slots that the node led are promoted without a copy if a follower
-  is left. A *leader copy* is made only if no copy of a slot is left, or if ``replicas`` is 1.
-- **What a new node costs.** The copies that lift it to the low watermarks, the copies that slots lacked, and at most as
-  many more as its equal part of all leaders.
+  remaining nodes hold already). They go where there are fewest. Then copies are moved only while nodes have too many or
+  too few for the watermarks: at most the larger of the two numbers. Slots that the node led are promoted without a copy
+  if a follower is left. A *leader copy* is made only if no copy of a slot is left, or if ``replicas`` is 1.
+- **What a new node costs.** The copies that lift it to the low watermarks, the copies that slots lacked, and at most
+  its equal part of all leaders in addition.
 - **What datacenters cost**, in addition: a copy for each datacenter that a slot gains. If nodes are full, also one copy
   in each datacenter on the way to a node that is not full, and one in the datacenter from which the first copy comes.
   And at most as many again as are moved, so that slots lose no datacenter by that.
 
-**Which plan is best.** First the plans count that are worse than SOFARegistry's scheme from this table in the fewest
-counts: leader copies, copies, rounds, how far leaders are apart, and how far followers are
-(:mod:`~topom.placement.planner.greedy`). Of these the best has the fewest leader copies, and then the smallest sum of
-the other four. So one more copy or round is spent only if it brings leaders or followers closer together by as much.
+**Which plan is best.** Plans are compared with SOFARegistry's scheme from this table in five counts: leader copies,
+copies, rounds, how far leaders are apart, and how far followers are (:mod:`~topom.placement.planner.greedy`). Only the
+plans that are worse in the fewest counts remain. Of these the best has the fewest leader copies, and then the smallest
+sum of the other four. So one more copy or round is spent only if it brings leaders or followers closer together by as
+much.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """From one table to another in rounds, with at most so many changes in each.
 
-Slots that lack a leader or followers get all of them in the first round. If a slot lacked its leader and a copy made
-then should lead it, a follower leads it meanwhile, and the copy from the second round on, however many such slots there
-are. Changes where nothing is missing keep to the limits. A copy is made before the one that it replaces goes; a copy
-made in a round leads only in a later one; and a leader's copy goes only once another node leads.
+Slots that lack a leader or followers get all of them in the first round. If a slot lacked its leader and a copy made in
+that round should lead it, a follower leads it meanwhile. The copy leads from the second round on, no matter how many
+such slots there are. Changes of slots that lack nothing keep to the limits. A copy is made before the one that it
+replaces goes; a copy made in a round leads only in a later one; and a leader's copy goes only once another node leads.
 """
 
 from __future__ import annotations

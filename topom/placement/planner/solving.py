@@ -4,8 +4,7 @@ No copies are needed to even out leaders: if all nodes hold about equally many c
 holders so that all lead about equally many (:mod:`~topom.placement.planner.watermarks`). So copies are placed first, by
 their number alone. Then leaders are chosen, as a flow (:mod:`~topom.placement.planner.leading`). If that flow finds no
 way because copies are only just within their band, the band is narrowed and it is tried again. Before leaders are
-chosen, copies go to other datacenters (:mod:`~topom.placement.planner.spreading`), as far as such leaders remain
-possible.
+chosen, copies go to other datacenters (:mod:`~topom.placement.planner.spreading`) while such leaders remain possible.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ class Task:
         return Plan(placement, leaders, followers, layout.crowded(), way)
 
     def _even(self, layout: Layout, leading: Leading, most_rounds: int) -> None:
-        """Even out leaders and followers as far as so many rounds have room for it; no copy is made for that."""
+        """Even out leaders and followers as much as so many rounds have room for; no copy is made for that."""
         settled = list(leading.leaders)
         most_promotions = max(leading.promotions(), self._rules.most_leader_changes * most_rounds)
         for dearest in (EVERY_PATH, NOT_YET_COPIED):

@@ -1,8 +1,8 @@
-"""Moves copies of a slot that share a datacenter to datacenters without one, as far as nodes there may hold more.
+"""Moves copies of a slot that share a datacenter to datacenters without one, if nodes there may hold more.
 
 The aim is the largest sum, over all slots, of the number of datacenters in which a slot has copies. A node may get
 copies while it holds fewer than ``held.high``, and give copies while it holds more than ``held.low``. A node that is
-outside may not get further out. No table that keeps to this is spread further.
+outside may not get further out. No other table that keeps to this has its slots in more datacenters.
 
 That is a flow between nodes, in which a copy that goes from one node to another is a step. The sum is the largest when
 no path and no circle of steps is left that gains more datacenters than it loses. Nearly all gains take a single step,
@@ -132,7 +132,7 @@ class _Paths:
     """Steps one after another: each node on the way gives a copy for the one that it gets.
 
     One more vertex, :attr:`_outside`, joins the ends, so that a path is a circle, too: nodes that may hold less get
-    from it, and nodes that may hold more give to it. Another vertex for each datacenter stands for all its nodes, if
+    from it, and nodes that may hold more give to it. One vertex for each datacenter stands for all its nodes, if
     any of them may get a copy. Distances are those of Bellman and Ford.
     """
 
@@ -234,8 +234,8 @@ class _Paths:
         return sum(crowds(slot, giver) - crowds(slot, taker, giver) for slot, giver, taker in steps)
 
     def _cut(self, steps: list[Step]) -> list[Step]:
-        """The circle, or a part of it that gains, with no slot there twice: where a slot is there twice, the circle is
-        cut in two.
+        """The circle, or a part of it that gains, with no slot there twice: if a slot is there twice, the circle is cut
+        in two.
         """
         seen: dict[int, int] = {}
         for later, (slot, giver, taker) in enumerate(steps):

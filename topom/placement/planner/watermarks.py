@@ -4,10 +4,10 @@ The marks are a part (``watermark``, by default 10%) below and above the even sh
 SOFARegistry does: low is rounded down from the share rounded down, high is rounded up from the share rounded up. They
 are at least one off the share (but never below 0), so that a table within them always exists.
 
-*Strict* marks are rounded inwards, for small shares of which one more or less is much: low is rounded up from the share
+*Strict* marks are rounded inwards, for small shares where one more or less is much: low is rounded up from the share
 rounded down, high is rounded down from the share rounded up. The share itself, rounded down or up, is always within.
-Only with three copies and more may followers be further off by one, if a node with an even share of copies follows so
-many when it leads its part of them, such as a third.
+Only with three copies and more may followers be further off by one: if a node with an even share of copies follows so
+many when it leads its part of them, for instance a third.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ async def test_nodes_and_the_pool(client: httpx.AsyncClient) -> None:
     assert await shown() == ["n1", "127.0.0.1"]
     await client.patch("/groups/1/servers/127.0.0.1:3", json={"node": "n3", "datacenter": "rome"})
     assert await shown() == ["n1", "n3"]
-    # A server that cannot be asked is not registered, and one of a group neither.
+    # A server that cannot be asked is not registered, and a server of a group is not either.
     assert (await client.post("/pool", json={"address": "127.0.0.1:9"})).json()["error"] == "ServersUnreachable"
     assert (await client.post("/pool", json={"address": "127.0.0.1:3"})).json()["error"] == "ServerInUse"
     assert (await client.post("/pool", json={"address": "h:3", "node": "a b"})).json()["error"] == "InvalidNode"
@@ -208,7 +208,7 @@ async def test_placement(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPa
     refused = await client.post("/placement/apply", json={})
     assert (refused.status_code, refused.json()["error"]) == (409, "NothingToPlace")
     assert (await client.post("/placement/cancel", json={})).json()["error"] == "NothingToPlace"
-    # Nothing to do is no error, as long as nothing is missing.
+    # It is not an error that there is nothing to do, unless something is missing.
     await post(client, "/groups/2/servers", {"address": "127.0.0.1:2"}, 201)
     placed = await client.post("/placement/apply", json={})
     assert (placed.status_code, placed.json()["run"], placed.json()["plan"]["missing"]) == (202, None, [])

@@ -53,7 +53,7 @@ async def test_what_is_new_goes_at_once_and_waits_for_a_proxy_that_does_not_read
     link.wake()
     link.say({"type": "heard", "number": 7})
     assert [(how, frame["type"]) for how, frame in sent] == [("at once", "table"), ("at once", "heard")]
-    # When: it does not read, only the newest table is sent once it does.
+    # When: it does not read. Then: once it does, only the newest table is sent.
     sent.clear()
     wire.writable.clear()
     for epoch in (3, 4):

@@ -1,4 +1,4 @@
-"""Who has no token gets nothing: not even a look at what comes after the head."""
+"""A request without the token gets nothing: not even what comes after its head is looked at."""
 
 import asyncio
 from typing import Any

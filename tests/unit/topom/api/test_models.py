@@ -1,4 +1,4 @@
-"""Why something waits is shown by one record: no model of the API has a bare sentence for it."""
+"""One record shows why something waits: no model of the API has a bare sentence for it."""
 
 import pkgutil
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from topom.term.settings import TopomSettings
 
 NAMES = {"reason", "reasons", "problem", "trouble", "why", "message", "waits_for", "foreign", "halted", "notes"}
 NOT_WAITING = {
-    (Refusal, "message"),  # said to somebody who asked
+    (Refusal, "message"),  # the answer to a request
     (MissingServer, "reason"),  # sent by the sizing job: why a server is not in what it measured
 }
 NOT_WAITING_NAMED = {
     ("Pause", "why"),  # an operator's word, why topom is paused
     ("PauseWish", "why"),
     ("Leaving", "why"),  # an operator's word, why it is to leave
-    ("BatchProgress", "notes"),  # what is to be known of servers of a batch that goes on
-    ("Rebalance", "reasons"),  # why a plan that somebody asked for moves no more
+    ("BatchProgress", "notes"),  # what operators should know about the servers of a batch that goes on
+    ("Rebalance", "reasons"),  # why a plan that an operator asked for does not move more
 }
 
 

@@ -92,7 +92,7 @@ async def test_a_reader_waits_for_a_newer_table(client: httpx.AsyncClient, topom
             await asyncio.sleep(0.01)
         refused = await client.get("/slots", params={"epoch": readers[0].epoch})
         assert (refused.status_code, refused.json()["error"]) == (503, "TooManyWaiters")
-        await topom.orders.set({"paused": True})  # a change, but none of the table
+        await topom.orders.set({"paused": True})  # a change, but not of the table
         await asyncio.sleep(0)
         assert topom.waiters.waiting == 2
         await topom.edits.edit(lambda table, epoch: topology.offline(table, epoch, [5]))
@@ -116,7 +116,7 @@ async def test_a_reader_that_was_away_too_long_gets_all(client: httpx.AsyncClien
 
 async def test_a_newer_table_than_topoms_is_said(client: httpx.AsyncClient, topom: Topom) -> None:
     for wait in (0, 60):
-        # Whoever leads knows that at once, however long the client would wait.
+        # The leader knows that at once, even if the client would wait longer.
         async with asyncio.timeout(20):
             answer = await client.get("/slots", params={"epoch": 1000, "wait": wait})
         assert (answer.status_code, answer.json()["error"]) == (409, "TableNewer")

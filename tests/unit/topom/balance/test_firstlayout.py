@@ -20,7 +20,7 @@ REPLICA = Reading(Replication(False, "s", 0, ("m", 1)), "run", 0)
 
 
 class Servers:
-    """Servers that are as they are said to be; empty masters if nothing is."""
+    """Servers as the test says; empty masters if it says nothing."""
 
     def __init__(self) -> None:
         self.known: dict[str, Reading | None] = {}

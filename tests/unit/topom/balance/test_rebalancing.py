@@ -27,7 +27,7 @@ MB = 1024 * 1024
 
 @pytest.fixture
 async def topom(tmp_path: Path) -> AsyncIterator[Topom]:
-    """Slots 0 to 7 in group 1, 8 to 15 in group 2, which all stay where they are: nobody runs the actions."""
+    """Slots 0 to 7 in group 1, 8 to 15 in group 2. All stay where they are: nobody runs the actions."""
     settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2)
     one = Topom(settings, MemoryStore(), FakeMover())
     one.sizes.clock = lambda: NOW
@@ -69,7 +69,7 @@ def moves(found: dict[str, Any]) -> list[tuple[int, int, int]]:
 
 
 UNEVEN = {**dict.fromkeys(range(8), 10 * MB), **dict.fromkeys(range(8, 16), 2 * MB)}
-"""80 MB in group 1, 16 MB in group 2: three slots of the first make it even."""
+"""80 MB in group 1, 16 MB in group 2: three slots of group 1 make them even."""
 
 
 async def test_by_bytes_and_begun(client: httpx.AsyncClient, topom: Topom) -> None:
@@ -196,9 +196,9 @@ def test_moves_of_other_groups_go_side_by_side(
 def while_planning(
     monkeypatch: pytest.MonkeyPatch, topom: Topom, make: Callable[[int], Callable[[SlotTable, int], SlotTable]]
 ) -> list[int]:
-    """Have the table changed during each plan by what ``make`` gives for the plan's number; numbers of the plans made.
+    """During each plan, change the table by what ``make`` gives for the plan's number; gives the plans' numbers.
 
-    The plan runs on a thread, and the change on the event loop meanwhile: it comes through only if that is free.
+    The plan runs on a thread, and the change on the event loop meanwhile: that works only if the loop is free.
     """
     loop = asyncio.get_running_loop()
     real = planners.plan
@@ -224,7 +224,7 @@ async def test_epochs_a_plan_that_does_not_fit_any_more_is_made_anew(
     made = while_planning(monkeypatch, topom, first_time_only)
     begun = await rebalance(client)
     assert made == [0, 1]
-    # What came in between holds all eight of group 1's slots: from the table as it was before, three would have moved.
+    # The change meanwhile keeps all eight slots of group 1. From the earlier table, three would have moved.
     assert {source for _, source, _ in moves(begun)} <= {2}
 
 

@@ -1,4 +1,4 @@
-"""Sizes as documents: what a newer version stores is read."""
+"""Sizes as documents: topom reads what a newer version stores."""
 
 import json
 

@@ -66,7 +66,7 @@ def test_slots_count_for_the_group_in_which_they_come_to_rest() -> None:
     assert totals == {1: (2, 5, 1), 2: (1, 7, 3), 3: (0, 0, 0)}
 
 
-# What is to be taken with care
+# What needs care
 
 
 def warned(known: KnownSizes, moved: dict[int, float] | None = None, now: float = NOW) -> list[str]:

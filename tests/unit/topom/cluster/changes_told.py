@@ -1,4 +1,4 @@
-"""A small state, and how it looks after single changes of its slots."""
+"""A small state, and the same state after single changes of its slots."""
 
 from collections.abc import Callable
 from dataclasses import replace

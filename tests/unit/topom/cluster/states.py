@@ -1,4 +1,4 @@
-"""A state with something of everything in it, and its documents."""
+"""A state with at least one of everything, and its documents."""
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable

@@ -30,7 +30,7 @@ KINDS: list[tuple[SlotState, Course]] = [
     (MIGRATING, BACK),
     (FINISHED, BACK),
 ]
-"""Every state that there is, with every course that it may have. All are of a slot of group 1 that was sent to 2."""
+"""Every state with every course that it may have, for a slot of group 1 that was sent to group 2."""
 
 
 WHY = Reason(Kind.PAUSED, "an operator wanted it so", 1.0)
@@ -82,12 +82,12 @@ def test_skipping_in_each_state() -> None:
     assert sorted(state.skipped) == [0, 1, 2, 3, 5, 6, 7], "neither what is finished nor what is at rest"
     for number in (0, 1, 2):
         assert state.table.slots[number] == slot_in(number, PENDING, FORWARD)
-    # absent-first: of these the keys are on two servers.
+    # absent-first: the keys of these slots are on two servers.
     for number in (3, 5, 7):
         assert state.table.slots[number] == all_kinds().table.slots[number]
     assert state.table.slots[6] == slot_in(6, MIGRATING, TURNING, epoch=6)
     assert interventions.skip(state, 7, dict.fromkeys(range(16), WHY)) is state
-    # Of what is left, both are of the same groups.
+    # The slots that are left use the same groups, so one batch begins.
     assert [batch.slots for batch in next_batches(state, [], 8, begin=True)] == [(8,)]
 
 

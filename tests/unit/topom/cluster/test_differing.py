@@ -1,4 +1,4 @@
-"""What is known against replicas, as changes of the state: for how long it is known, and what it keeps them from."""
+"""What is known against replicas, as changes of the state: how long it stays known, and what it prevents."""
 
 from dataclasses import replace
 

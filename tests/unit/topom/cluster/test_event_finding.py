@@ -1,4 +1,4 @@
-"""Each change of the state tells of itself, in few and short sentences."""
+"""Each change of the state has its events, in few and short sentences."""
 
 from dataclasses import fields, replace
 from typing import Any

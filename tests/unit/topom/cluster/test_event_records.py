@@ -1,4 +1,4 @@
-"""Events as documents: the oldest are dropped, and what another version told is read."""
+"""Events as documents: the oldest are dropped, and topom reads the events of another version."""
 
 import json
 from dataclasses import replace
@@ -54,7 +54,7 @@ def test_an_event_of_something_that_waits_keeps_its_reason() -> None:
     (value,) = event_records.differences((), (told, other)).values()
     assert value is not None
     assert _decoded(json.loads(value)) == (told, other)
-    # When: another version has stored more of each, or less.
+    # When: another version has stored more or fewer fields of each.
     rows = json.loads(value)
     assert _decoded([[*row, "more"] for row in rows]) == (told, other)
     assert _decoded([row[:7] for row in rows]) == (replace(told, reason=None), other)

@@ -19,7 +19,7 @@ MOST_KEPT = 6
 
 
 class Webhook:
-    """A sink that posts each event to a URL: it keeps so many until they are sent, and drops the newest beyond."""
+    """A sink that posts each event to a URL. It keeps so many until they are sent, and drops newer ones."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.dropped = 0
@@ -102,7 +102,7 @@ async def test_a_webhook_is_sent_each_event_that_is_stored_once(webhook: Webhook
     sinks.add(webhook)
     ledger = await started(store, sinks)
     await add_group(ledger, 1)
-    # What is not stored is not told of; what is, although it did not look like it, is told of once it is known.
+    # An event that is not stored is not told. An event that turns out to be stored is told once that is known.
     store.fail_before = 1
     with pytest.raises(StoreError):
         await add_group(ledger, 2)
@@ -136,7 +136,7 @@ async def test_a_follower_tells_what_it_reads_from_when_it_began(webhook: Webhoo
     follower.show(leader.state)
     await webhook.sent()
     assert [number for number, _ in receiver.got] == [3, 4]
-    # What the leader keeps no more cannot be read.
+    # Events that the leader has dropped cannot be read.
     for group_id in (4, 5):
         await add_group(leader, group_id)
     follower.show(replace(leader.state, events=leader.state.events[-1:]))

@@ -1,4 +1,4 @@
-"""Events: in the write of their change, of a visible line each, and described to operators."""
+"""Events: in the write of their change, in one visible line each, and described to operators."""
 
 import itertools
 from collections.abc import Awaitable, Callable

@@ -13,7 +13,7 @@ from topom.store import Stored
 
 
 def test_a_thousand_fences_of_a_thousand_groups_are_small() -> None:
-    """Well within what etcd takes in one request, 1.5 MB, and ZooKeeper in one node, 1 MB."""
+    """Well below what etcd takes in one request, 1.5 MB, and what ZooKeeper takes in one node, 1 MB."""
     groups = {
         number: Group(number, (f"10.0.{number % 250}.1:{number}", f"10.1.0.1:{number}")) for number in range(1000)
     }
@@ -24,7 +24,7 @@ def test_a_thousand_fences_of_a_thousand_groups_are_small() -> None:
     }
     before = replace(FULL, table=SlotTable(5, FULL.table.slots, groups), proxies=members, fenced={}, marked={}, came={})
     fenced = fences.added(replace(before, unwatched=frozenset(servers)), members.values())
-    # At one server they are not up: so none is forgotten.
+    # They are not up at one server, so none is forgotten.
     state = fences.set_at(fenced, {server: Marked("f" * 40, fenced.last_fence) for server in servers[1:]})
     documents = {
         name: value

@@ -1,4 +1,4 @@
-"""What topom tells by itself: with the write of a change or in one of its own, bounded, once."""
+"""Events of topom itself: in the write of a change or in a write of their own, bounded, once."""
 
 import time
 
@@ -29,7 +29,7 @@ async def test_a_note_is_topoms_own_and_all_that_wait_are_one_write() -> None:
 
 
 async def test_a_note_waits_for_a_write_to_take_it_along() -> None:
-    """What is urgent is stored first, and with it what tells why; never by a write that another did."""
+    """An urgent event is stored first, together with the events that say why; never by a write that another did."""
     bench = Bench()
     await bench.start()
     ledger, version = bench.ledger, bench.ledger.state.version
@@ -49,7 +49,7 @@ async def test_a_note_waits_for_a_write_to_take_it_along() -> None:
 
 @pytest.mark.parametrize("failure", ["fail_before", "fail_after"])
 async def test_a_note_outlasts_a_store_that_fails(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the write that failed is in the store or not: it is told once, with the time when it was."""
+    """The event is told once, with its own time, no matter whether the failed write is in the store."""
     monkeypatch.setattr(ledgers, "FIRST_WAIT_SECONDS", 0.01)
     bench = Bench()
     await bench.start()
@@ -59,7 +59,7 @@ async def test_a_note_outlasts_a_store_that_fails(failure: str, monkeypatch: pyt
     await eventually(lambda: ledger.state.events[-1].what == What.SERVER_FAILED)
     assert [event.what for event in ledger.state.events].count(What.SERVER_FAILED) == 1
     assert began - 0.01 <= ledger.state.events[-1].at <= time.time()
-    # So does one that the write of a change took along.
+    # The same is true for an event that the write of a change took along.
     setattr(bench.store, failure, 1)
     ledger.note(What.SERVER_BACK, "answer again: server a:1", wait=600.0)
     with pytest.raises(StoreError):

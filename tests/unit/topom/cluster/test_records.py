@@ -1,4 +1,4 @@
-"""The state as documents: all of it, only what differs, and what a newer version stored."""
+"""The state as documents: the whole state, only what differs, and what a newer version stored."""
 
 import json
 from dataclasses import replace
@@ -48,9 +48,9 @@ def test_a_change_of_one_group_writes_few_groups() -> None:
 
 
 def of_a_newer_version(value: Any, key: str = "") -> Any:
-    """Every record with a field more."""
+    """Every record with one more field."""
     if isinstance(value, dict):
-        # Migration settings and these are no records but values by their names.
+        # Migration settings and these are not records but values by their names.
         by_name = key in (
             "skipped",
             "moved",

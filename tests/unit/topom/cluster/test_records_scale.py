@@ -1,4 +1,4 @@
-"""What is stored of a large cluster stays small, however long it runs, and newcomers beyond its limits are refused."""
+"""The stored state of a large cluster stays small for as long as it runs; newcomers beyond its limits are refused."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ def documents(state: ClusterState) -> dict[str, bytes]:
 
 
 def size(found: Mapping[str, bytes]) -> int:
-    """Of what has no bound of its own."""
+    """How many there are of things without a bound of their own."""
     return sum(len(value) for name, value in found.items() if not name.startswith("events/"))
 
 
@@ -79,7 +79,7 @@ async def test_newcomers_beyond_the_limits_are_refused(monkeypatch: pytest.Monke
     with pytest.raises(Refused, match="1 proxies already") as refused:
         await FakeProxy(bench, 2).register()
     assert refused.value.reason == "invalid"
-    # When: a place is left, and what is there already is more than may be, as after an upgrade.
+    # When: one place is left, and then there are more than allowed, as after an upgrade.
     assert one.member is not None
     await bench.members.leave(one.member)
     await FakeProxy(bench, 2).register()
@@ -115,7 +115,7 @@ def test_what_has_not_changed_is_not_built_anew() -> None:
 
 
 def test_servers_that_everybody_hears_are_not_judged() -> None:
-    """What it costs grows with what fails, and not with proxies times servers."""
+    """The cost grows with the servers that fail, and not with proxies times servers."""
     servers = [f"s{number}:1" for number in range(3000)]
     detector = Detector(DetectorSettings())
     detector.judge_only(dict.fromkeys(servers, 1))
@@ -142,5 +142,5 @@ def test_a_proxy_has_no_view_of_servers_that_its_table_has_not() -> None:
     detector.report("1", {"old:1": 9.0}, 0.0, 6)
     found, _ = detector.judge_all(0.0)
     assert (found["old:1"].condition, found["old:1"].views) == (Condition.FAILED, 2)
-    # It does not hear it, and it does not miss it.
+    # It does not hear the server, and does not miss it.
     assert (found["new:1"].condition, found["new:1"].views) == (Condition.SUSPECTED, 1)

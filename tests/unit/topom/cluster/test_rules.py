@@ -1,4 +1,4 @@
-"""What holds of every state that is stored, whoever writes it."""
+"""What is true for every state that is stored, no matter which part of topom writes it."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ async def test_every_writer_is_refused(known: dict[str, object], change: Any, re
 
 
 def test_a_slot_is_not_locked_for_a_server_that_is_swept_and_comes_to_its_end_there() -> None:
-    """One that was locked before the sweep began goes on: a sweep leaves what is on its way alone."""
+    """A slot that was locked before the sweep began goes on: a sweep leaves slots on their way alone."""
 
     def moving(state: SlotState) -> ClusterState:
         return stated(table(Slot(0, 1, Action(state, 2))), sweeping={"b:1": "token"})
@@ -83,7 +83,7 @@ def test_nothing_new_is_put_there() -> None:
         check(listed, topology.add_server(listed.table, 3, 2, "x:7", node="m"))
     check(listed, topology.add_server(listed.table, 3, 2, "m:7", node="elsewhere"))
     check(listed, topology.promote(listed.table, 3, 1, "r:1"))
-    # When: somebody says that a server that is elsewhere is there; one that is there may come to be elsewhere.
+    # When: somebody says that a server is there that is elsewhere. A server that is there may go elsewhere.
     with pytest.raises(NodeLeaving, match="r:1 would be on node m"):
         check(listed, topology.set_place(listed.table, 3, 1, "r:1", None, "m"))
     check(listed, topology.set_place(listed.table, 3, 1, "m:1", None, "r"))
@@ -109,9 +109,9 @@ def test_data_is_known_as_long_as_slots_leave_it_empty() -> None:
 
     assert after(Slot(0, 1, Action(SlotState.PENDING, 2))) == ids
     assert after(Slot(0, 2)) == ids
-    # Its keys are where they were, and who gets the slot next has others.
+    # Its keys are where they were, and the group that gets the slot next has others.
     assert after(Slot(0, OFFLINE)) == {2: "two", 3: "three"}
-    # Whoever had it may have its keys still.
+    # Its former group may still have its keys.
     assert after(Slot(5, 3)) == {3: "three"}
     assert after(removed=(3,)) == {1: "one", 2: "two"}
     assert rules.data_is_known_while_slots_leave_it_empty(before, before) is before
@@ -130,5 +130,5 @@ def test_data_is_not_known_of_a_server_that_was_in_no_group() -> None:
     assert promoted.data_ids == state.data_ids
     empty = then(promoted)
     assert empty.data_ids == state.data_ids
-    # Who knows what was written there meanwhile.
+    # Nobody knows what was written there meanwhile.
     assert then(empty, "d:1").data_ids == {1: "one"}

@@ -1,4 +1,4 @@
-"""What the state says of itself: what leaves, what was ever assigned, and which settings hold."""
+"""What the state says: what leaves, whether slots were ever assigned, and which settings hold."""
 
 from dataclasses import replace
 

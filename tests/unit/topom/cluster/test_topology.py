@@ -95,7 +95,7 @@ def action_of(table: SlotTable) -> Action:
 
 
 def test_by_action_no_two_actions_of_a_slot_have_the_same_epoch(table: SlotTable) -> None:
-    """given a slot that sets out, is turned round, and sets out again, then each time has an epoch of its own."""
+    """given a slot that sets out, is turned round and sets out again, then each time it has an epoch of its own."""
     first = begun(table, 20)
     assert action_of(first) == Action(SlotState.PREPARING, 2, epoch=20, source_run_id="s", target_run_id="t")
     locked = topology.advance(first, 21, [0, 1], SlotState.PREPARING, SlotState.PREPARED)
@@ -120,7 +120,7 @@ def test_by_action_what_has_not_moved_begins_anew_without_what_it_began_with(tab
 def test_by_action_another_master_at_either_end_is_another_action(
     table: SlotTable, group_id: int, run_ids: tuple[str, str]
 ) -> None:
-    """when a master is replaced and comes back, then nothing that was learned before counts again."""
+    """when a master is replaced and comes back, then nothing that was learned before its loss counts again."""
     table = topology.add_server(begun(table, 20), 21, 2, "d:1")
     first, second = table.groups[group_id].servers
     other = topology.promote(table, 22, group_id, second)
@@ -191,7 +191,7 @@ def test_what_is_no_name_of_a_datacenter(table: SlotTable, name: str) -> None:
 
 
 def test_a_master_with_replicas_stays(table: SlotTable) -> None:
-    """The first of them would be the master by the table, and take no writes."""
+    """By the table, the first of them would be the master, but it would take no writes."""
     new = topology.add_group(table, 9, 4, ["x:1", "y:1", "z:1"])
     with pytest.raises(errors.ServerInUse, match=r"y:1, z:1 follow it.*slotferry server drain 4 x:1"):
         topology.remove_server(new, 10, 4, "x:1")

@@ -29,7 +29,7 @@ def how_far(copy: Wanted, mine: Replication, seconds: float = 0.0, run_id: str =
     [
         (COPY, WHOLE, Verdict.WHOLE),
         (COPY, ALIAS, Verdict.WHOLE),
-        (MEMBER, ALIAS, Verdict.TELL),  # the table's name for the master may be another one's by tomorrow
+        (MEMBER, ALIAS, Verdict.TELL),  # the table's name for the master may lead to another server tomorrow
         (COPY, FILLED, Verdict.FILLED),
         (COPY, replace(WHOLE, link_up=False), Verdict.FILLED),
         (replace(COPY, near=10), WHOLE, Verdict.WHOLE),

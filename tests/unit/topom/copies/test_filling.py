@@ -1,4 +1,4 @@
-"""The engine of all copies: one at a time on a node, no matter who asks, and none that nobody said may be wiped."""
+"""The engine of all copies: one at a time on a node, no matter who asks, and nothing is wiped without permission."""
 
 import asyncio
 from dataclasses import replace
@@ -127,7 +127,7 @@ async def test_no_copy_begins_before_all_servers_were_asked(case: Case) -> None:
     await case.begin(COPY)
     await join(case, 1, "d:8")
     case.servers.of("d:8").follows = "a:1"
-    # As if the topom before had begun to fill d:8.
+    # As if an earlier topom had begun to fill d:8.
     await case.placements._look()
     assert case.states() == {"b:7": "waiting"}
     await case.look()

@@ -1,4 +1,4 @@
-"""Servers that join a group: who is told to follow its master, when it counts as whole, and what it is not before."""
+"""Servers that join a group: which are told to follow, when they count as whole, and what they may not be before."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -33,7 +33,7 @@ def test_who_joins() -> None:
     new = replace(old, table=topology.add_server(old.table, 3, 1, NEW))
     assert with_new(old, new, wipe=True).joining == {NEW: Joining(NEW, True)}
     assert with_new(old, old) is old
-    # What was in a group before, and the first server of a group, have nothing to become.
+    # A server that was in the group before does not join, and neither does the first server of a group.
     promoted = replace(old, table=topology.promote(old.table, 3, 1, "r:1"))
     assert with_new(old, promoted) is promoted
     first = replace(old, table=topology.add_group(old.table, 3, 3, ["a:1", "a:2"]))
@@ -55,7 +55,7 @@ def test_who_was_seen_whole_is_so_only_as_what_it_was_seen() -> None:
     joined = replace(state("m:1", "r:1", NEW), joining={NEW: entry})
     seen = {NEW: Seen(1, "m:1", entry)}
     assert joining.without_whole(joined, seen).joining == {}
-    # Meanwhile its group has got another master, it has come to another group, or was added again.
+    # Meanwhile its group got another master, or it came to another group, or it was added again.
     other = replace(joined, table=topology.promote(joined.table, 3, 1, "r:1"))
     assert joining.without_whole(other, seen) is other
     gone = topology.remove_server(joined.table, 3, 1, NEW)
@@ -77,7 +77,7 @@ def test_what_is_filled_keeps_nobody_off() -> None:
 
 
 class Streams(FakeServers):
-    """Servers of which each master has a stream of its own; a replica has it once it was filled."""
+    """Servers: each master has a stream of its own, and a replica has that stream once it was filled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Streams(FakeServers):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is looked at again soon."""
+    """Servers that wait are looked at again soon."""
     monkeypatch.setattr(deciding, "FOREIGN_SECONDS", 0.05)
     monkeypatch.setattr(filling, "FILLING_SECONDS", 0.05)
 
@@ -192,13 +192,13 @@ async def test_a_copy_already_is_left_as_it_is(case: Joined) -> None:
 async def test_a_replica_of_somebody_else_is_told_after_a_while(case: Joined) -> None:
     case.servers.all[NEW].follows = OTHER
     async with joins(case) as one:
-        # When: it is being filled, so that whoever it follows may be the master by another name.
+        # When: it is being filled, and the server that it follows may be the master by another name.
         case.servers.filling.add(NEW)
         await case.add(NEW)
         await until(lambda: "filled" in str(one.reasons.get(NEW)))
         await asyncio.sleep(3 * deciding.FOREIGN_SECONDS)
         assert case.servers.all[NEW].follows == OTHER
-        # When: it is whole, by somebody else's data.
+        # When: it is whole, but with another master's data.
         case.servers.filling.clear()
         await until(lambda: case.servers.all[NEW].follows == MASTER)
         case.servers.filling.clear()
@@ -311,7 +311,7 @@ async def test_nobody_is_told_while_it_is_not_decided_who_is_the_master(case: Jo
 
 
 async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: Joined) -> None:
-    """given they are among what the master's copy replaces."""
+    """given the marks are among what the master's copy replaces."""
     async with joins(case):
         bench = case.bench
         follow, fence = case.servers.follow, bench.fencer.fence
@@ -346,6 +346,6 @@ async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: 
         told.set()
         assert "told to follow" in str(await late_fences[0])
         assert not up()
-        # When: it was told before, a fence counts.
+        # When: it was told before. Then: a fence counts.
         assert await bench.barrier.fence_removed([NEW]) == {}
         assert up()

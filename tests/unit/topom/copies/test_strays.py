@@ -1,4 +1,4 @@
-"""Replicas that do not follow their master any more: when they are made so again, and when that would lose data."""
+"""Replicas that do not follow their master any more: when they are made to, and when that would lose data."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ STATE = ClusterState(2, "w", PRODUCT, SlotTable.empty(16).changed(1, groups=[GRO
         (Replication(True, "t", 5), "says that it is a master"),
         (Replication(False, "s", 5, ("m", 1), True), ""),
         (Replication(False, "s", 5, ("m", 1), False), ""),
-        # By another name, or a replica of a replica; the link may be down.
+        # It follows by another name, or is a replica of a replica; the link may be down.
         (Replication(False, "s", 5, ("alias", 1), True), ""),
         (Replication(False, "s", 5, ("alias", 1), False), ""),
         (Replication(False, "t", 5, ("alias", 1), False, filling=True), ""),
@@ -48,14 +48,14 @@ def test_what_a_server_says_of_its_former_stream() -> None:
     assert read_replication({**own, "master_replid2": "80bafc", "second_repl_offset": 685}) == Replication(
         True, "400a3a", 684, former="80bafc", former_offset=684
     )
-    # redis-py makes a number of the forty zeros.
+    # redis-py turns the forty zeros into a number.
     assert read_replication({**own, "master_replid2": 0, "second_repl_offset": -1}) == Replication(True, "400a3a", 684)
 
 
 def test_whose_business_a_server_is() -> None:
     assert candidates(STATE, GROUP) == ["r:1", "r:2"]
     assert candidates(replace(STATE, joining={"r:2": Joining("r:2")}), GROUP) == ["r:1"]
-    # A former master follows when the change of masters is over, which others see to.
+    # A former master follows when the change of masters is over: another part of topom deals with it.
     assert candidates(replace(STATE, promotions={1: Promotion("m:1", "r:1")}), GROUP) == ["r:2"]
     for locked in (replace(GROUP, locked=True), replace(GROUP, locked=True, lost=True)):
         assert candidates(STATE, locked) == []
@@ -80,7 +80,7 @@ def test_what_was_changed_meanwhile_is_left_alone() -> None:
 
 
 class Histories(Streams):
-    """Servers that say in whose stream they were before their own."""
+    """Servers that say in which stream they were before their own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Histories(Streams):
 
 
 class Case(Joined):
-    """A group of three, of which what holds how much is said."""
+    """A group of three servers; a test says how much each holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Case(Joined):
         return not self.servers.all[server].down
 
     async def looks(self, number: int = 15) -> None:
-        """Return once everybody was looked at so often."""
+        """Return once every server was looked at so often."""
         del self.looked_at[:]
         await until(lambda: self.looked_at.count(MASTER) > number)
 
@@ -195,7 +195,7 @@ async def test_what_its_master_may_have_lost_is_kept(case: Case) -> None:
 
 
 async def test_what_its_master_may_never_have_had_is_kept(case: Case) -> None:
-    """given both were restarted, and each says nothing of what was before."""
+    """given both were restarted, and neither says anything about the time before."""
     case.servers.former.clear()
     case.servers.all[FIRST].follows = None
     async with looked_after(case) as (_, joins):
@@ -242,7 +242,7 @@ async def test_nobody_is_told_to_follow_a_master_that_is_none(case: Case) -> Non
 
 
 async def test_a_master_that_was_replaced_meanwhile_is_not_followed(case: Case) -> None:
-    """given the replica is made a master by a promotion, which is looked at in each of its steps."""
+    """given a promotion makes the replica a master; each of its steps is looked at."""
     case.hang_at = "replica is master"
     async with looked_after(case):
         promoting = asyncio.create_task(case.promotions.promote(1, FIRST))

@@ -30,7 +30,7 @@ LIMIT = 20.0
 
 @asynccontextmanager
 async def started(data: Path, store: Store, mover: FakeMover) -> AsyncIterator[Topom]:
-    """A topom of which nothing goes on by itself."""
+    """A topom in which nothing goes on by itself."""
     settings = TopomSettings.load(None, data=data, number_of_slots=SLOTS, redis_timeout_seconds=0.2)
     one = Topom(settings, store, mover)
     await one.start()
@@ -191,7 +191,7 @@ async def test_two_groups_that_are_empty_go_together_and_a_locked_one_waits(topo
     await topom.edits.edit(lambda table, epoch: topology.add_group(table, epoch, 4, ["127.0.0.1:4", "127.0.0.1:14"]))
     for group_id in (3, 4):
         await topom.departures.drain(group_id, "")
-    # When: one of them is locked, then not.
+    # When: one of them is locked, and unlocked again.
     await topom.edits.edit(lambda table, epoch: topology.lock_group(table, epoch, 4))
     state = await topom.ledger.change(leaving.without_empty)
     assert sorted(state.table.groups) == [1, 2, 4]
@@ -221,7 +221,7 @@ async def test_a_node_is_listed_and_gets_nothing_new(topom: Topom, client: httpx
     assert (await client.delete("/nodes/127.0.0.1/drain")).json() == {"leaving": []}
     assert (await client.delete("/nodes/127.0.0.1/drain")).status_code == 404
     assert (await client.post("/groups/1/servers", json={"address": "127.0.0.1:21"})).status_code == 201
-    # Then: it is to be filled, though it does not answer yet.
+    # Then: it is to be filled, although it does not answer yet.
     (group, *_) = (await client.get("/groups")).json()["groups"]
     assert [server["joining"] for server in group["servers"]] == [False, True, True]
     forced = await client.post("/groups/1/promote", json={"server": "127.0.0.1:21", "force": True})

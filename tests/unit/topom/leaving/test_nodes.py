@@ -38,20 +38,20 @@ def test_all_its_servers_leave() -> None:
     assert leaving_servers(listed) == {"m:1", "m:2", "m:3"}
     assert leavingnodes.with_node(listed, "m", "", 2.0) is listed
     assert choice.staying(listed, "m:2") is not None
-    # When: fewer copies will do.
+    # When: fewer copies are enough.
     fewer = leavingnodes.with_node(listed, "m", "", 2.0, fewer_copies=True)
     (entry,) = fewer.leaving.values()
     assert (entry.why, entry.since, set(entry.copies.values())) == ("old", 1.0, {1})
-    # When: why is said anew, and that they will not do after all.
+    # When: another reason is given, and fewer copies are not enough after all.
     assert (
         leavingnodes.with_node(fewer, "m", "new", 3.0).leaving
         == leavingnodes.with_node(state(), "m", "new", 1.0).leaving
     )
-    # What was taken in for it meanwhile is not to be replaced as well.
+    # A server that was taken in for it meanwhile is not replaced as well.
     taken = leavingnodes.taken(listed, 3, 2, "m:2", "p:1")
     (entry,) = leavingnodes.with_node(taken, "m", "new", 2.0).leaving.values()
     assert (entry.why, entry.copies["2"]) == ("new", 2)
-    # When: it is to stay after all.
+    # When: the node is to stay after all.
     assert leavingnodes.without_node(listed, "m") == state()
     for change in (
         lambda: leavingnodes.with_node(state(), "x", "", 1.0),
@@ -205,7 +205,7 @@ async def test_placement_makes_the_copies_where_it_is_applied_by_itself() -> Non
 
 
 async def test_what_is_no_whole_copy_does_not_count_and_is_made_up_for() -> None:
-    """A replica elsewhere that differs, restarted as a master or is dead lets nobody go, and holds nobody up."""
+    """A replica elsewhere that differs, restarted as a master or is dead lets no server go, and holds none up."""
     case = Leave()
     async with departing(case) as departures:
         await case.bench.edit(lambda table, epoch: table.changed(epoch, groups=[Group(1, (MASTER, FIRST, "x:1"))]))
@@ -288,7 +288,7 @@ async def test_what_is_not_whole_for_a_moment_is_waited_for(monkeypatch: pytest.
         fewer = replace(next(iter(case.bench.ledger.state.leaving.values())), copies={"1": 2})
         await case.bench.ledger.change(lambda state, epoch: replace(state, leaving={fewer.key: fewer}))
         await until(lambda: "is taken in if that lasts" in str(departures.waits_for(fewer)))
-        # When: the master is away meanwhile, the time begins anew, for its replicas may have to connect again.
+        # When: the master is away meanwhile. Then: the time begins anew, as its replicas may have to connect again.
         case.servers.all[MASTER].down = True
         await until(lambda: "nobody can be spared" in str(departures.waits_for(fewer)))
         assert not departures._nodes._short_since

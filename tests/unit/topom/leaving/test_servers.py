@@ -1,4 +1,4 @@
-"""Servers on their way out: who goes at once, who takes a master's place, what it waits for, restarts in between."""
+"""Servers on their way out: which go at once, which replaces a master, what they wait for, restarts in between."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -38,7 +38,7 @@ def state(group: Group = GROUP, used: bool = True) -> ClusterState:
 
 
 def listed(*servers: str) -> ClusterState:
-    """The state in which these are on the list."""
+    """The state in which these servers are on the list."""
     entries = [Leaving("server", server, "", 1.0) for server in servers]
     return replace(state(), leaving={entry.key: entry for entry in entries})
 
@@ -59,7 +59,7 @@ def test_a_replica_goes_at_once_and_a_master_is_put_on_the_list() -> None:
     assert "r:2" in str(listed.table.groups[1].servers)
     reason = Reason(Kind.BUSY, "another server of group 1 has to take over as its master", entry.since)
     assert leavingservers.waits_for(listed, entry) == reason
-    # When: there is nobody else.
+    # When: there is no other server.
     alone = leavingservers.with_server(listed, 5, 1, SECOND, "", 2.0)
     assert alone.table.groups[1].servers == (MASTER,)
     assert "slotferry server add 1 HOST:PORT" in str(leavingservers.waits_for(alone, entry))
@@ -97,7 +97,7 @@ def test_a_former_master_goes_only_as_a_replica_of_a_group_at_rest() -> None:
         assert (after is before) is locked
     assert after.table.groups[1].servers == (FIRST, SECOND)
     assert not after.leaving
-    # Whoever removes it by hand, or its group, takes it off the list as well.
+    # If an operator removes it or its group by hand, it is off the list as well.
     gone = replace(listed, table=listed.table.changed(4, [Slot(n) for n in range(16)], removed_groups=[1]))
     assert not leavingservers.without_gone(gone).leaving
     assert leavingservers.without_gone(listed) is listed
@@ -147,7 +147,7 @@ def test_a_replica_that_differs_does_not_take_over() -> None:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is looked at again soon."""
+    """Servers that wait are looked at again soon."""
     monkeypatch.setattr(leavingservers, "LOOK_SECONDS", 0.005)
     monkeypatch.setattr(leavingservers, "LONGEST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(leavingnodes, "PATIENCE_SECONDS", 0.05)
@@ -155,7 +155,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakePool(Pool):
-    """Servers that hold nothing, but for those that do not answer."""
+    """Servers that hold nothing, except those that do not answer."""
 
     def __init__(self) -> None:
         self.down: set[str] = set()
@@ -203,7 +203,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def check(case: Leave) -> None:
-    """The master is gone, and nothing that it had acknowledged."""
+    """The master is gone, but nothing that it had acknowledged is."""
     group = case.bench.ledger.table.groups[1]
     assert MASTER not in group.servers
     assert len(group.servers) == 2

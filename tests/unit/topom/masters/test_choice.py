@@ -1,6 +1,6 @@
-"""Who may become a group's master: each rule, for each change that it holds for, and who is chosen of those that stay.
+"""Which server may become a group's master: each rule, for each change that it holds for, and which one is chosen.
 
-A rule that is taken away has to change what is decided: that is tried here, for each of them.
+If a rule is taken away, the decision has to change: the tests try that for each rule.
 """
 
 import re
@@ -32,7 +32,7 @@ Refused = Mapping[str, Refusal]
 
 
 def state(group: Group = GROUP, leaving: tuple[str, ...] = (), **stored: Any) -> ClusterState:
-    """One in which these servers leave, and with what else is stored."""
+    """A state in which these servers leave, with whatever else is stored."""
     table = SlotTable.empty(4).changed(1, groups=[group])
     entries = [Leaving("server", server, "", 1.0) for server in leaving]
     return ClusterState(2, "w", PRODUCT, table, leaving={entry.key: entry for entry in entries}, **stored)
@@ -105,7 +105,7 @@ def depart(first: Replication | ServerFailed | None = None, **stored: Any) -> Re
 
 
 class Doubt(NamedTuple):
-    """That the first replica is refused by a rule."""
+    """A case in which a rule refuses the first replica."""
 
     change: Change
     rule: str
@@ -182,7 +182,7 @@ def test_who_is_refused(doubt: Doubt, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         found = doubt.refused().get(FIRST)
     except (AssertionError, TypeError):
-        return  # what a later rule relies on is not so
+        return  # what a later rule relies on is not true
     assert found is None or found.kind is not doubt.why
 
 
@@ -195,17 +195,17 @@ def test_whom_nothing_speaks_against() -> None:
     for refused in (plan(), plan(follower(0)), plan(follower(990), near=10), force(), elect(), depart()):
         assert refused == {}
     assert fail_over().chosen == FIRST
-    # What is whole is not joining for a planned change, whatever is stored; one that joins again was whole.
+    # For a planned change a whole server is not joining, whatever is stored; a server that joins again was whole.
     assert plan(joining=joins()) == {}
     assert force(AHEAD, joining=joins(again=True)) == {}, "it was not told to follow since it was started"
-    # What a failover relies on: the link, or that this topom has asked the master itself up to its end.
+    # A failover relies on the link, or on this topom having asked the master itself up to its end.
     assert fail_over(follower(silent_seconds=5), joining=joins()).chosen == FIRST
     assert fail_over(joining=joins(), silence=None).chosen == FIRST
     assert fail_over(orphan(down_seconds=26), silence=None).chosen == FIRST
 
 
 def test_the_table_says_what_is_decided() -> None:
-    """given the one in the docstring of the module, with a note wherever a rule does not hold."""
+    """given the table in the docstring of the module, with a note wherever a rule does not hold."""
     text = choice.__doc__ or ""
     head, body = re.split(r"^=[= ]+\n", text, flags=re.MULTILINE)[1:3]
     changes = [Change(name) for name in head.split()[1:]]
@@ -231,15 +231,15 @@ def test_the_table_says_what_is_decided() -> None:
         (orphan(990), orphan(995), (), SECOND),
         (orphan(995), orphan(995), (), FIRST),
         (orphan(900), DOWN, (), FIRST),
-        # Who is on its way out is not chosen of equals, but has what nobody else has if it has more.
+        # Of equals, a server on its way out is not chosen. If it has more, it has what no other server has.
         (orphan(995), orphan(995), (FIRST,), SECOND),
         (orphan(996), orphan(995), (FIRST,), FIRST),
-        # A topom that has just come to lead goes by what was noted before, and by the link.
+        # A topom that has just begun to lead goes by what was noted before, and by the link.
         (orphan(900, down_seconds=25), DOWN, (), FIRST),
-        # A link that says nothing is no sign of life, nor is one of a server whose clock was set back by an hour.
+        # A silent link is not a sign of life, and neither is the link of a server whose clock was set back by an hour.
         (follower(999, silent_seconds=5), DOWN, (), FIRST),
         (follower(999, silent_seconds=-3595), DOWN, (), FIRST),
-        # All of it but 50 bytes, beside one that was cut off amid a full copy.
+        # It has all but 50 bytes, and the other one was cut off amid a full copy.
         (orphan(1), orphan(950), (), SECOND),
     ],
 )
@@ -283,7 +283,7 @@ def test_why_nobody_is_chosen() -> None:
     assert str(found).endswith("; promote one with --force")
     alone = Group(1, (MASTER,))
     assert "it has none" in str(choice.failover(state(alone), alone, {}, Outage(LAST, None, 5.0, 100), True).refusal)
-    # What all are refused for is said once.
+    # A reason that all share is said once.
     assert str(fail_over(second=orphan(), last=None).refusal).startswith("no topom knows how far m:1 was")
 
 

@@ -1,4 +1,4 @@
-"""Which replica takes the place of a master that failed, when, and when nothing is done by itself."""
+"""Which replica takes the place of a failed master, when, and when topom does nothing by itself."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -72,14 +72,14 @@ async def test_the_next_topom_knows_that_protection_was_lifted() -> None:
     protection = Protection(0.5, second.ledger)
     assert protection.lifted is not None
     assert (protection.lifted.lost, protection.lifted.members) == (3, 4)
-    # Nothing is known yet, which does not mean that nothing is lost.
+    # Nothing is known yet. That does not mean that nothing is lost.
     protection.look(0, 4, unsure=4)
     await protection.end_lifting()
     protection.look(3, 4, unsure=1)
     await protection.end_lifting()
     assert protection.lifted is not None
     assert not protection.active
-    # What cannot be stored now is stored later.
+    # An event that cannot be stored now is stored later.
     protection.look(1, 4, unsure=1)
     store.fail_before = 1
     await protection.end_lifting()
@@ -120,7 +120,7 @@ class FakeHealth(Health):
 
 @asynccontextmanager
 async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncIterator[tuple[Bench, Masters]]:
-    """A topom that replaces masters of itself."""
+    """A topom that replaces masters by itself."""
     async with case.topom() as bench:
         health = FakeHealth(case)
         settings = replace(SETTINGS, wait_for_lost_proxies=wait_for_lost_proxies)
@@ -162,7 +162,7 @@ async def test_a_failed_master_is_replaced_and_comes_back_as_a_replica() -> None
         locked = [table.groups[1] for table in case.proxy.seen if table.groups[1].locked]
         assert [group.lost for group in locked] == [True]
         case.servers.all[MASTER].down = False
-        # It says that it is a master, and has what nobody else has.
+        # It says that it is a master, and has what no other server has.
         case.servers.all[MASTER].data += 1
         await eventually(lambda: case.servers.all[MASTER].follows == FIRST)
         await case.settled()
@@ -253,7 +253,7 @@ async def test_of_equals_who_is_on_its_way_out_takes_over_only_if_all_are(both: 
 
 
 async def test_who_is_on_its_way_out_takes_over_if_it_has_more() -> None:
-    """given a replica that lags, what only the one that leaves has is not lost."""
+    """given a replica that lags, what only the leaving one has is not lost."""
     case = Case()
     async with watching(case) as (bench, _):
         await bench.until(lambda table: case.acknowledged > 0)
@@ -310,7 +310,7 @@ async def test_a_topom_that_has_just_come_to_lead_knows_what_a_replica_lacks(kno
 
 
 async def test_a_topom_that_was_cut_off_from_the_master_does_not_know_what_that_wrote_meanwhile() -> None:
-    """Proxies reach the master, topom and its replica do not; then it dies."""
+    """Proxies reach the master, but topom and its replica do not. Then it dies."""
     case = Case()
     async with watching(case) as (bench, masters):
         await bench.until(lambda table: case.acknowledged > 0)

@@ -1,4 +1,4 @@
-"""How far masters are: noted whatever others think of them, stored sparsely, and known to whoever leads next."""
+"""How far masters are: noted whatever other views say, stored sparsely, and known to the next leader."""
 
 import asyncio
 import math
@@ -42,7 +42,7 @@ async def test_the_next_leader_knows_how_far_a_master_was() -> None:
         group = bench.ledger.table.groups[1]
         assert offsets.of(group) == Noted(MASTER, "stream", 1000) == bench.ledger.state.offsets[1]
         version, epoch = bench.ledger.state.version, bench.ledger.table.epoch
-        # When: it goes on by less than is worth a write, and by more.
+        # When: it goes on by too little for a write, and by more.
         servers.all[MASTER].data = 1100
         await offsets.ask()
         assert offsets.of(group) == Noted(MASTER, "stream", 1100)
@@ -51,7 +51,7 @@ async def test_the_next_leader_knows_how_far_a_master_was() -> None:
         await offsets.ask()
         assert bench.ledger.state.offsets[1].offset == 1101
         assert bench.ledger.table.epoch == epoch, "no proxy is told"
-        # When: it answers topom no more.
+        # When: it does not answer topom any more.
         heard.clear()
         servers.all[MASTER].data = 9000
         await offsets.ask()
@@ -61,7 +61,7 @@ async def test_the_next_leader_knows_how_far_a_master_was() -> None:
         await offsets.ask()
         assert offsets.of(bench.ledger.table.groups[1]) == Noted(MASTER, "stream", 1101)
         assert offsets.age(bench.ledger.table.groups[1]) == math.inf
-        # What is known of one master says nothing of another, and goes with the group.
+        # What is known of one master says nothing of another, and is forgotten with the group.
         other = replace(bench.ledger.table.groups[1], servers=(FIRST, MASTER))
         assert offsets.of(other) is None
         await bench.edit(lambda table, epoch: topology.remove_server(table, epoch, 1, FIRST))
@@ -77,7 +77,7 @@ async def test_what_a_former_master_said_late_takes_nothing_from_the_new_one() -
         looking = asyncio.create_task(offsets.ask())
         await asyncio.sleep(0)
         servers.all[MASTER].data = 1000
-        # When: meanwhile it has a successor, of which it is stored how far that is.
+        # When: meanwhile it has a successor, and it is stored how far the successor is.
         promoted = {1: Noted(FIRST, "stream", 990)}
         await bench.ledger.change(
             lambda state, epoch: with_noted(
@@ -89,7 +89,7 @@ async def test_what_a_former_master_said_late_takes_nothing_from_the_new_one() -
 
 
 async def test_what_was_asked_before_takes_nothing_from_what_was_asked_since() -> None:
-    """given what the looks for failures have asked a little earlier is used."""
+    """given the answers that health checks got a little earlier are used."""
     servers, store = FakeServers(), MemoryStore()
     async with leading(store) as bench:
         offsets = Offsets(bench.ledger, servers, lambda server: True, 800)
@@ -100,7 +100,7 @@ async def test_what_was_asked_before_takes_nothing_from_what_was_asked_since() -
         await offsets.ask(1.5)
         assert offsets.of(group) == Noted(MASTER, "stream", 1000)
         assert offsets.age(group) < 1.0
-        # When: it is newer than what is known, and less, as of a master that came back with older data.
+        # When: it is newer than what is known, and lower, as for a master that came back with older data.
         offsets._asked_at[1] -= 10
         await offsets.ask(1.5)
         assert offsets.of(group) == Noted(MASTER, "stream", 500)
@@ -108,7 +108,7 @@ async def test_what_was_asked_before_takes_nothing_from_what_was_asked_since() -
 
 
 async def test_a_master_is_asked_as_soon_as_its_group_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has a new stream once its first replica is whole: should it fail right after that, that one is known."""
+    """It has a new stream once its first replica is whole. If it fails right after that, the new stream is known."""
     monkeypatch.setattr(offsets_module, "NOTE_SECONDS", 1000.0)
     monkeypatch.setattr(Offsets, "pause_seconds", 0.0)
     servers, bench = FakeServers(), await Bench(MemoryStore()).start()
@@ -134,7 +134,7 @@ def test_how_long_a_server_has_been_silent_is_said_by_the_proxy_that_heard_it_la
     detector.report(OWN, {"m:1": 3.0}, 100.0, math.inf)
     assert detector.silence("m:1", 101.0) == 4.0
     assert detector.silence("x:1", 101.0) == 0.0
-    # When: topom knows of none whether it was answered. One may have begun to ask just now, another one is cut off.
+    # When: topom knows of no proxy whether it was answered. One may have just begun to ask, another is cut off.
     for viewer, silence in (("1", 20.0), ("2", 6.0), ("3", 3600.0)):
         detector.report(viewer, {"m:1": silence}, 100.0, 1, ["m:1"])
     assert detector.silence("m:1", 101.0) == 21.0

@@ -38,12 +38,12 @@ TAKING_BACK = ["failed", "taking back", "taken back"]
 
 @dataclass
 class FakeServer:
-    """A server: a count of writes, and whom it follows."""
+    """A server: a count of writes, and the server that it follows."""
 
     data: int = 0
     follows: str | None = None
     stuck: bool = False
-    """Whether it takes nothing of its master any more."""
+    """Whether it takes nothing from its master any more."""
     down: bool = False
     down_seconds: int = 0
 
@@ -60,7 +60,7 @@ class FakeServers(ServerReplication):
         self.promoting: Callable[[], None] = lambda: None
         self.promoted: Callable[[], None] = lambda: None
         self.replaced_once_read = ""
-        """The server behind whose address there is another process, a master, after it was asked."""
+        """The server that is replaced by another process, a master, after it was asked."""
 
     async def _reach(self, address: str) -> FakeServer:
         await asyncio.sleep(0)
@@ -124,7 +124,7 @@ class FakeServers(ServerReplication):
 
 
 class Case:
-    """A bench with a group of three, a proxy that writes to whoever its table says, and the promotions."""
+    """A bench with a group of three, a proxy that writes to the master in its table, and the promotions."""
 
     def __init__(self) -> None:
         self.servers = FakeServers()
@@ -202,7 +202,7 @@ class Case:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has to be looked at again is so at once."""
+    """Everything that has to be looked at again is looked at again at once."""
     monkeypatch.setattr(endings, "FIRST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(endings, "LONGEST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(Filling, "pause_seconds", 0.001)
@@ -228,7 +228,7 @@ async def test_a_replica_becomes_the_master(case: Case) -> None:
 
 
 async def test_how_far_the_new_master_is_stands_beside_its_name(case: Case) -> None:
-    """It may fail before anybody has asked it; but nothing is noted of it where nothing is noted of masters."""
+    """It may fail before anybody has asked it. But nothing is noted of it if nothing is noted of masters."""
     async with case.topom() as bench:
         await case.promotions.promote(1, FIRST)
         assert bench.ledger.state.offsets == {}
@@ -262,7 +262,7 @@ async def test_a_restart_at_any_step_is_gone_on_from(case: Case, step: str) -> N
 
 
 async def test_run_id_another_process_at_a_replicas_address_is_not_told_to_follow(case: Case) -> None:
-    """It was told when the change was decided, and when it was looked at again: what was thought was of another one."""
+    """given it is replaced before it is told: as the change is decided, or when it is looked at again."""
     for first in (True, False):
         case.servers = FakeServers()
         case.store = MemoryStore()
@@ -351,7 +351,7 @@ async def test_what_is_found_of_a_replica_while_its_group_is_locked(
 
 
 async def test_a_replica_that_topom_has_by_another_name_is_not_promoted(case: Case) -> None:
-    """run-id: of such a server nobody knows what it is to be."""
+    """run-id: nobody knows which role such a server should have."""
     async with case.topom():
         twice = Reason.now(Kind.OPERATOR, "r:1 and x:1 are one server")
         case.servers._conflict = lambda server: twice if server == FIRST else None

@@ -39,7 +39,7 @@ async def test_a_master_that_a_late_command_made_a_replica_is_made_a_master_agai
 
 
 async def test_the_new_master_remembers_that_it_is_one_while_others_are_away(case: Case) -> None:
-    """last-copy: restarted by its configuration file of before, it would follow the former master."""
+    """last-copy: if it were restarted with its old configuration file, it would follow the former master."""
     async with case.topom() as bench:
         case.servers.all[SECOND].down = True
         await case.promotions.promote(1, FIRST)
@@ -51,7 +51,7 @@ async def test_the_new_master_remembers_that_it_is_one_while_others_are_away(cas
 
 @asynccontextmanager
 async def told_late(case: Case, *servers: str) -> AsyncIterator[None]:
-    """These servers are about to be told to follow the master, and wait for it; afterwards they were told, or not."""
+    """These servers are about to be told to follow the master, and wait for that; in the end they were told, or not."""
     bench = case.bench
     async with bench.barrier.locking():
         unfinished = {1: Promotion(MASTER, FIRST)}
@@ -90,7 +90,7 @@ async def test_a_server_that_has_left_its_group_is_not_told_to_follow(case: Case
 
 
 async def leave_locked(case: Case) -> None:
-    """Have the group wait for its master and the replica that was to be master, which are gone; the third has all."""
+    """Have the group wait for its master and the replica that was to be master. Both are gone; the third has all."""
 
     async def end(step: str) -> None:
         if step == "lock stored":
@@ -157,7 +157,7 @@ async def test_who_comes_back_while_a_locked_group_is_forced_is_preferred(case: 
 
 
 async def test_what_went_on_before_a_group_was_forced_does_not_undo_it(case: Case) -> None:
-    """Who waits for the lock when an operator forces another server decides nothing about what was before."""
+    """A task that waits for the lock while an operator forces another server does not decide the former change."""
     async with case.topom() as bench:
         await leave_locked(case)
         lock = bench.barrier._lock

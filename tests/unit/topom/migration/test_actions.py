@@ -43,7 +43,7 @@ def move(slots: range, group_id: int) -> Callable[[SlotTable, int], SlotTable]:
 
 
 def states(proxy: FakeProxy, slot: int) -> list[str]:
-    """What a proxy saw of a slot, repetitions left out."""
+    """What a proxy saw of a slot, without repetitions."""
     seen: list[str] = []
     for table in proxy.seen:
         action = table.slots[slot].action
@@ -66,7 +66,7 @@ async def test_a_slot_goes_through_its_states(bench: MakeBench) -> None:
     await one.edit(move(range(4), 2))
     table = await one.at_rest()
     assert [slot.group_id for slot in table.slots] == [2] * 4 + [1] * 12
-    # The last is noted once the table is stored.
+    # The last one is noted once the table is stored.
     async with asyncio.timeout(10):
         while len(steps) < len(STEPS):
             await asyncio.sleep(0)
@@ -173,7 +173,7 @@ async def test_drained_a_proxy_that_comes_after_the_barrier_has_to_lock_too(benc
         if step == "prepared acknowledged" and not late:
             late.append(FakeProxy(one, 2, refuses_the_lock))
             await late[0].register()
-            # It has the locking table by now, cannot drain, and is unlocked again.
+            # It has the locking table now, cannot drain, and is unlocked again.
             await asyncio.sleep(0)
 
     one = await bench(on_step=comes_late, barrier_seconds=5.0)
@@ -313,7 +313,7 @@ async def test_complete_a_scan_begins_anew_at_another_master(bench: MakeBench, g
     pair = ("r:1", "s2:6379") if group_id == 1 else ("s1:6379", "r:1")
     assert one.mover.moved == [(*pair, (0, 1, 2, 3))]
     assert one.mover.broken_off == 1
-    # by-action: of keys that came back at a new source, the target's copies count.
+    # by-action: if keys came back at a new source, the target's copies count.
     began = one.mover.beginnings[0]
     assert (began.source, began.target) == ("" if group_id == 1 else pair[0], "" if group_id == 2 else pair[1])
 
@@ -358,7 +358,7 @@ async def was_another_for_a_moment(one: Bench, group_id: int) -> None:
 async def test_nothing_is_dropped_at_the_source_once_a_master_may_be_another(
     bench: MakeBench, group_id: int, happens: Callable[[Bench, int], Awaitable[None]]
 ) -> None:
-    """Keys are placed by then, and what the target has of them may be lost with its master."""
+    """Keys are placed at that time, and what the target has of them may be lost with its master."""
     one = await bench()
     migrating = Slot(0, 1, Action(SlotState.MIGRATING, 2, epoch=1))
     await one.edit(lambda table, epoch: topology.add_server(table, epoch, group_id, "r:1"))
@@ -373,7 +373,7 @@ async def test_nothing_is_dropped_at_the_source_once_a_master_may_be_another(
         await one.actions.steps.take(batch)
     assert one.mover.dropped == 0
     assert batch.state is SlotState.MIGRATING
-    # It goes on once it is known who is master.
+    # It goes on once it is known which server is the master.
     one.mover.dropping = None
     await one.edit(lambda table, epoch: topology.unlock_group(table, epoch, group_id))
     await one.actions.steps.take(batch)
@@ -468,7 +468,7 @@ async def test_outside_its_hours_nothing_begins_and_what_moves_is_held(
     await one.at_rest()
     assert len(one.mover.moved) == 1
     assert not one.mover.pace.paused
-    # Somebody sets the clock back: the day has not gone by, its hours are over all the same.
+    # Somebody sets the clock back: the day is not over, but its hours are.
     now["seconds"] -= 8 * 3600
     one.actions.follow_clock()
     assert one.mover.pace.paused
@@ -535,7 +535,7 @@ async def test_random_interleavings_come_to_rest(bench: MakeBench) -> None:
                 for table in history
                 if all(a and a.state == SlotState.PREPARED for a in (table.slots[s].action for s in moving[:1]))
             )
-            # drained: whoever is a member now and was one at the lock has acknowledged it.
+            # drained: every proxy that is a member now and was one at the lock has acknowledged it.
             for member in one.members.all():
                 assert member.acked >= epoch, step
 

@@ -260,7 +260,7 @@ async def test_slots_that_are_sent_again_at_once_begin_from_the_beginning(bench:
     one.run()
     await send(one, range(4))
     await one.until(in_state(SlotState.PREPARING, 0, 1, 2, 3))
-    # Before the batch has seen that they were cancelled.
+    # This is before the batch has seen that they were cancelled.
     await asyncio.gather(cancel(one), send(one, range(4)))
     silent.answer = lambda table: True
     silent.wake()
@@ -345,7 +345,7 @@ async def test_cancelling_at_any_step_of_the_way_there(bench: MakeBench, step: s
     assert outcome == (Cancelled(returning=[0, 1, 2, 3]) if back else Cancelled(ended=[0, 1, 2, 3]))
     assert set(groups_of(await one.at_rest())) == {1}
     await eventually(lambda: not one.actions.batches)
-    # Nothing is left over that would hold another move up.
+    # Nothing is left that would hold up another move.
     await send(one, range(4), 3)
     assert set(groups_of(await one.at_rest())[:4]) == {3}
 
@@ -399,7 +399,7 @@ async def test_a_store_that_fails_on_the_way_back_is_overcome(bench: MakeBench, 
 
 
 async def test_random_interventions_come_to_rest(bench: MakeBench) -> None:
-    """Operators send, cancel, skip and retry; proxies are moody; at rest every slot's keys are where it is."""
+    """Operators send, cancel, skip and retry; proxies are moody. At rest every slot's keys are at its owner."""
     rng = random.Random(11)
 
     async def a_while() -> None:
@@ -411,7 +411,7 @@ async def test_random_interventions_come_to_rest(bench: MakeBench) -> None:
         for before, after in zip(old.slots, new.slots, strict=True):
             if before is after or before.action is None or before.action.state != SlotState.MIGRATING:
                 continue
-            # absent-first: out of migrating only by finishing, or by the lock of a turn.
+            # absent-first: a slot leaves `migrating` only by finishing, or by the lock of a turn.
             assert after.action is not None, (before, after)
             assert after.action.state in (SlotState.MIGRATING, SlotState.FINISHED, SlotState.PREPARED)
             if after.action.state == SlotState.PREPARED:

@@ -44,7 +44,7 @@ async def test_a_target_that_is_refused_leaves_its_slots_untouched_and_others_go
 
 @pytest.mark.parametrize("when", ["preparing stored", "prepared acknowledged"])
 async def test_by_action_what_is_another_process_at_the_lock_is_checked_anew(bench: MakeBench, when: str) -> None:
-    """given a server that restarts before a key has moved, then the action begins anew and knows it as it is now."""
+    """given a server that restarts before a key has moved, then the action begins anew and knows the new process."""
     one = await bench()
     proxy = await FakeProxy(one, 1).register()
 
@@ -75,7 +75,7 @@ async def test_a_retry_does_not_wait(bench: MakeBench) -> None:
         await eventually(lambda: len(one.mover.checked) > checks and bool(one.actions.deferred))  # noqa: B023
         checks = len(one.mover.checked)
         one.actions.retry()
-    # By waits that double from half a second to a second this would have taken seven seconds and more.
+    # With waits that double from half a second to a second this would take seven seconds and more.
     await eventually(lambda: len(one.mover.checked) > checks, 1.0)
 
 
@@ -141,7 +141,7 @@ async def test_a_skipped_slot_lets_others_of_its_groups_pass(bench: MakeBench) -
 async def test_what_is_claimed_is_given_back_once_all_slots_of_a_batch_are_skipped(
     bench: MakeBench, error: MigrationError | None
 ) -> None:
-    """given keys of which only those move that clients ask for, no claim of a mover that has gone is in the way."""
+    """given only those keys move that clients ask for, no claim of a mover that has gone is in the way."""
     gate = Gate()
     one = await bench(mover=FakeMover(gate))
     one.mover.settle_errors = [error] if error else []

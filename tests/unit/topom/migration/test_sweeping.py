@@ -1,4 +1,4 @@
-"""Which keys may be swept of a server, and that no slot comes to it meanwhile."""
+"""Which keys of a server may be swept, and that no slot comes to the server meanwhile."""
 
 import asyncio
 import json
@@ -42,10 +42,10 @@ def moving(state: SlotState, source: int, target: int, course: Course = Course.F
     ("slot", "groups"),
     [
         (Slot(0, 1), {2, 3, 4}),
-        # Whose it was is not known.
+        # It is not known which group had it.
         (Slot(0, OFFLINE), set()),
         (moving(SlotState.PREPARED, OFFLINE, 1), set()),
-        # Nobody serves it.
+        # No server has it.
         (Slot(0, 4), set()),
         (moving(SlotState.PENDING, 1, 2), {2, 3, 4}),
         (moving(SlotState.PREPARING, 1, 2), {2, 3, 4}),
@@ -135,7 +135,7 @@ class SweptBench(Bench):
         await self.edit(lambda table, epoch: topology.assign(table, epoch, range(8, 16), 2))
 
     async def known(self, group: int) -> None:
-        """It was seen without keys of others, and has them back now."""
+        """It was seen without foreign keys, and has them back now."""
         server = f"s{group}:1"
         await self.sweeps.ensure(group)
         self.sweeper.swept.discard(server)
@@ -164,7 +164,7 @@ async def test_a_target_is_swept_before_it_is_touched_and_anew_if_it_is_restarte
     restarted: list[str] = []
 
     async def restart(step: str) -> None:
-        """With the same data once more, while the slots wait."""
+        """The server has the same data again, while the slots wait."""
         if step == "preparing acknowledged" and not restarted:
             restarted.append(step)
             assert one.sweeper.keys["s3:1"] == set()
@@ -188,7 +188,7 @@ async def test_a_target_is_swept_before_it_is_touched_and_anew_if_it_is_restarte
 async def test_slots_are_not_locked_for_a_server_that_is_being_swept(one: SweptBench) -> None:
     await FakeProxy(one, 1).register()
     await one.known(3)
-    # Somebody's sweep of before, of which it is not known whether it can still delete something.
+    # An earlier sweep. It is not known whether it can still delete something.
     one.sweeper.swept.add("s3:1")
     await one.ledger.change(lambda state, epoch: replace(state, sweeping={"s3:1": "old"}))
 
@@ -201,7 +201,7 @@ async def test_slots_are_not_locked_for_a_server_that_is_being_swept(one: SweptB
     await send(one, range(4), 3)
     await eventually(lambda: "being removed there" in str(careless.reasons()))
     assert {slot.action.state for slot in one.ledger.table.slots[:4] if slot.action} == {SlotState.PREPARING}
-    # Found swept, it deletes nothing any more: a sweep that is under way is marked so.
+    # A server that is found swept deletes nothing any more: a sweep that is under way is marked.
     await one.sweeps.ensure(3)
     assert one.ledger.state.sweeping == {}
     careless.retry()
@@ -225,7 +225,7 @@ async def test_unknown_data_is_refused_until_an_operator_says_so(one: SweptBench
         await one.sweeps.allow(3, "s1:1")
     assert await one.sweeps.allow(3, "s3:1") == 2
     assert one.sweeps.reasons == {}
-    # That was for what it had then.
+    # That was only for the data that it had then.
     one.sweeper.swept.clear()
     one.sweeper.data.clear()
     one.sweeper.keys["s3:1"] = {9}
@@ -284,16 +284,16 @@ async def test_a_sweep_ends_when_its_slots_are_in_doubt(one: SweptBench) -> None
     with pytest.raises(SweepBrokenOff):
         await task
     assert one.sweeper.keys["s1:1"] == set(range(16))
-    # What an earlier one could still delete is not known, until another has come to its end.
+    # It is not known what an earlier sweep can still delete, until another one has come to its end.
     assert "s1:1" in one.ledger.state.sweeping
-    # The data is known still; keys of the slot that is offline are left.
+    # The data is still known; keys of the slot that is offline are left.
     await one.sweeps.ensure(1)
     assert one.sweeper.keys["s1:1"] == {*range(8), 9}
     assert one.ledger.state.sweeping == {}
 
 
 async def test_run_id_a_sweep_ends_when_its_server_may_be_another_one(one: SweptBench) -> None:
-    """What it does not own by one name it may own by the other."""
+    """A slot that it does not own by one name it may own by the other."""
     await one.known(1)
     one.sweeper.gate = asyncio.Event()
     task = asyncio.create_task(one.sweeps.ensure(1))
@@ -322,7 +322,7 @@ async def test_slots_are_not_given_to_a_server_that_is_being_swept(one: SweptBen
     check(state, assigned(2))
     with pytest.raises(SweepUnderWay):
         check(state, assigned(1))
-    # Nor with its server, as another group.
+    # Nor if another group has its server.
     moved = state.table.changed(99, [Slot(9, 4)], [Group(1), Group(4, ("s1:1",))])
     with pytest.raises(SweepUnderWay):
         check(state, moved)
@@ -342,7 +342,7 @@ async def test_slots_are_not_given_to_a_server_that_is_being_swept(one: SweptBen
 
 
 async def test_the_end_of_one_sweep_is_not_that_of_the_next(one: SweptBench) -> None:
-    """A server takes its time to forget a sweep, and meanwhile another begins."""
+    """A server is slow to forget a sweep, and meanwhile another begins."""
     await one.known(1)
     await one.ledger.change(lambda state, epoch: replace(state, sweeping={"s1:1": "old"}))
     begun = asyncio.Event()
@@ -373,7 +373,7 @@ async def test_what_is_swept_is_stored_and_taken_over(one: SweptBench) -> None:
     assert stored.data_ids == one.ledger.state.data_ids
     assert set(stored.data_ids) == {1, 2, 3}
     assert stored.sweeping == {"s1:1": "x"}
-    # A version that knows nothing of it may have taken slots offline.
+    # A version that does not know data ids may have taken slots offline.
     cluster = json.loads(one.store.documents["cluster"])
     del cluster["sweeping"]
     one.store.documents["cluster"] = json.dumps(cluster).encode()

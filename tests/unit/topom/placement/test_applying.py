@@ -36,7 +36,7 @@ from topom.servers.replication import ServerReplication
 
 @dataclass
 class FakeServer:
-    """A server, and whom it follows; ``whole`` once the test says so. A ``deaf`` one cannot be told."""
+    """A server, and the server that it follows; ``whole`` once the test says so. A ``deaf`` one cannot be told."""
 
     follows: str | None = None
     whole: bool = False
@@ -104,7 +104,7 @@ class Case:
         self.settle_seconds = settle_seconds
 
     async def start(self, groups: dict[int, str], pool: str) -> None:
-        """A topom, the first or the next one. Groups of servers with commas between them, likewise the pool."""
+        """A topom, the first or the next one. Groups are servers with commas between them, and so is the pool."""
         bench = self.bench = await Bench(self.store).start()
         if not bench.ledger.table.groups:
             for group_id, servers in groups.items():
@@ -152,12 +152,12 @@ class Case:
             await self.look_at_copies()
 
     async def look_at_copies(self) -> None:
-        """Let what the engine of all copies begins come to its end."""
+        """Let all that the engine of all copies begins come to its end."""
         await self.filling.look()
         await asyncio.gather(*self.filling._tasks.values())
 
     async def begin(self, *steps: Step) -> None:
-        """Have these steps done, whatever a plan would say."""
+        """Have these steps done, no matter what a plan would say."""
         await self.bench.ledger.change(lambda state, epoch: changes.begun(state, steps, "topom", 1.0))
 
     async def apply(self) -> None:
@@ -169,7 +169,7 @@ class Case:
             self.servers.of(server).whole = True
 
     def states(self) -> dict[str, str]:
-        """By server, how far its step is."""
+        """For each server, how far its step is."""
         run = self.bench.ledger.state.placement.run
         return {step.server: step.state for step in (run.steps if run is not None else ())}
 
@@ -199,7 +199,7 @@ async def test_a_node_makes_one_copy_at_a_time_and_none_joins_before_it_is_whole
     await case.begin(
         *(Step(1, group, "copy", server[0], server) for group, server in enumerate(("b:7", "b:8", "d:9"), 1))
     )
-    # One from node a to node b; node c gives to node d meanwhile.
+    # One copy goes from node a to node b; node c gives one to node d meanwhile.
     await case.look(3)
     assert sorted(case.states().values()) == ["copying", "copying", "waiting"]
     assert case.servers.told == [("b:7", "a:1"), ("d:9", "c:3")]
@@ -224,7 +224,7 @@ async def test_another_topom_goes_on_where_the_one_before_was() -> None:
     await case.start({1: "a:1", 2: "a:2"}, "b:7,b:8")
     await case.apply()
     await case.start({}, "")
-    # Nothing begins at servers that topom has not looked at. What was begun goes on.
+    # Nothing begins at servers that topom has not looked at. Steps that have begun go on.
     case.conditions = dict.fromkeys(("a:1", "a:2", "b:7", "b:8"), Condition.UNKNOWN)
     case.fill("b:7", "b:8")
     await case.look(2)
@@ -258,7 +258,7 @@ async def test_what_is_cancelled_is_let_go() -> None:
     await case.placements.cancel()
     assert case.servers.told == [("b:7", "a:1"), ("b:7", None)]
     assert case.groups() == {1: ["a:1"]}
-    # It had begun to be filled, so it need not be empty any more.
+    # Its filling had begun, so it does not have to be empty any more.
     assert case.bench.ledger.state.pool["b:7"].wipe
     await case.look(2)
     assert len(case.servers.told) == 2
@@ -302,7 +302,7 @@ async def test_an_old_copy_stays_while_there_are_not_enough_whole_ones() -> None
     assert "b:2" in case.groups()[1]
     case.fill(new)
     await case.look_at_copies()
-    # It joined, and then loses its link again.
+    # It has joined, and then loses its link again.
     case.servers.of(new).whole = False
     await case.look(2)
     assert case.states()[retire] == "waiting"
@@ -410,7 +410,7 @@ async def test_what_may_be_a_server_of_a_group_by_another_name_is_not_detached(m
 
 
 async def test_what_may_be_another_server_is_not_filled() -> None:
-    """The very process that was compared is told, and nobody before it was compared with all others."""
+    """The very process that was compared is told, and no server before it was compared with all others."""
     case = Case()
     await case.start({1: "a:1", 2: "a:2"}, "b:7,c:7")
     identities = Identities(case.bench.ledger, case.servers, case.condition)
@@ -426,12 +426,12 @@ async def test_what_may_be_another_server_is_not_filled() -> None:
     case.servers.restarts["b:7"] = 1
     await case.look()
     assert case.servers.told == []
-    # When: it leads to a server of another group by now.
+    # When: its address leads to a server of another group now.
     identities.heard("b:7", (await case.servers.read("a:2")).run_id)
     await case.look()
     assert case.servers.told == []
     assert "are one server" in next(iter(case.stepping.reasons.values())).what
-    # Then: once it is one of its own, and the others were heard since, it is filled.
+    # Then: once it is a server of its own again, and the others were heard since then, it is filled.
     for server in ("b:7", "a:1", "a:2", "c:7"):
         identities.heard(server, (await case.servers.read(server)).run_id)
     await case.look()

@@ -1,4 +1,4 @@
-"""When a placement begins by itself: never in circles, and again where nothing could be done."""
+"""When a placement begins by itself: never in circles, and again if nothing could be done."""
 
 import asyncio
 from types import SimpleNamespace

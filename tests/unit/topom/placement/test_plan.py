@@ -1,4 +1,4 @@
-"""Placement applied to servers: the picture, the steps of a plan, and what they change of what is stored."""
+"""Placement applied to servers: the picture, the steps of a plan, and how they change what is stored."""
 
 import random
 from dataclasses import replace
@@ -23,7 +23,7 @@ TWO = Rules(2)
 
 
 def state_of(groups: dict[int, str], pool: str = "", **options: object) -> ClusterState:
-    """Groups of servers named ``node:port``, written with commas between them; likewise the pool."""
+    """Groups of servers named ``node:port``, written with commas between them; the pool is written likewise."""
     made = {
         number: Group(number, tuple(f"{one}{number}" for one in servers.split(",") if one))
         for number, servers in groups.items()
@@ -70,7 +70,7 @@ def test_a_node_is_not_there_while_all_its_servers_have_failed_or_it_leaves() ->
     picture = draw(replace(state, leaving=leaving("node", "a")), failed())
     assert picture.absent == {"a": LEAVES}
     assert picture.table == {1: Copies("", ("b",)), 2: Copies("", ("c",))}
-    # One server of a node that has failed makes nobody lose the node.
+    # If one server of a node has failed, no group loses the node.
     picture = draw(state_of({1: "a:,b:", 2: "a:,b:"}), failed("b:1"))
     assert "b" in picture.nodes
     assert picture.table == {1: Copies("a"), 2: Copies("a", ("b",))}
@@ -136,7 +136,7 @@ def test_what_failed_is_replaced_and_then_goes_to_the_pool() -> None:
     assert [(step.kind, step.server) for step in found.steps] == [("copy", "b:9"), ("retire", "b:1")]
     assert found.steps[1].round > found.steps[0].round
     assert found.steps[1].keep == 2
-    # As long as there is no other one it stays: it may come back.
+    # It stays while there is no other one: it may come back.
     assert planned(replace(state, pool={}), failed("b:1")).steps == ()
 
 
@@ -212,7 +212,7 @@ def test_plans_lead_to_what_they_say_and_come_to_rest(seed: int) -> None:
     servers = {*state.pool, *(server for group in state.table.groups.values() for server in group.servers)}
     for _ in range(12):
         found = planned(state, condition_of)
-        # Each server is taken once, and whoever is to do something is there by then.
+        # Each server is taken once, and a server that has to do something is there at that time.
         taken = [(step.round, step.server) for step in found.steps if step.kind == "copy"]
         assert len(taken) == len(set(taken))
         state = done(state, found.steps)
@@ -226,7 +226,7 @@ def test_plans_lead_to_what_they_say_and_come_to_rest(seed: int) -> None:
     else:
         raise AssertionError("it does not come to rest")
     lacking = [copies for copies in picture.table.values() if len(copies.holders) < min(2, len(picture.nodes))]
-    # What still lacks a copy lacks a server for it, on every node that has none.
+    # If a group still lacks a copy, every node without a copy of it lacks a server.
     for copies in lacking:
         assert not [node for node in picture.free if node not in copies.holders]
         assert found.missing

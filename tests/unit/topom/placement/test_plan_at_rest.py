@@ -1,4 +1,4 @@
-"""Plans of a few groups end and come to rest, whatever servers there are."""
+"""Plans of a few groups end and come to rest, with any set of servers."""
 
 import random
 from collections import Counter
@@ -21,7 +21,7 @@ def failed_on(node: str) -> ConditionOf:
 
 
 def promoted(state: ClusterState, condition_of: ConditionOf) -> ClusterState:
-    """What ``ha`` makes of masters that have failed."""
+    """What ``ha`` does with masters that have failed."""
     for group in state.table.groups.values():
         alive = [server for server in group.servers if condition_of(server) is Condition.ALIVE]
         if alive and alive[0] != group.master:

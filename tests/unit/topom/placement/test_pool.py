@@ -1,4 +1,4 @@
-"""The pool: a server is in one group or in the pool, never in both, and nothing is lost that nobody gave leave for."""
+"""The pool: a server is in one group or in the pool, never in both, and nothing is lost without permission."""
 
 from dataclasses import replace
 

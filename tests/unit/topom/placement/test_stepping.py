@@ -78,7 +78,7 @@ async def test_a_former_master_leaves_though_another_server_of_its_group_is_dead
     await case.begin(replace(RETIRE, keep=1))
     case.conditions |= {"c:3": Condition.FAILED}
     await leave(case, "server", "b:2")
-    # When: it says that it is a master still, it is waited for, but not for ever.
+    # When: it still says that it is a master. Then: topom waits for it, but not for ever.
     await case.look()
     assert "b:2 does not follow a:1 yet" in str(dict(case.placements.reasons))
     assert case.states() == {"b:2": "waiting"}
@@ -97,7 +97,7 @@ async def test_a_former_master_leaves_though_another_server_of_its_group_is_dead
 
 
 async def test_what_is_on_its_way_out_is_not_in_the_pool_afterwards() -> None:
-    """An operator has said that it is to go: whoever starts it again may have data of its own there."""
+    """An operator has said that it must go: if somebody starts it again, it may have data of its own."""
     case = Case()
     await case.start({1: "a:1,b:2,c:3"}, "d:7")
     await case.begin(replace(RETIRE, keep=2))

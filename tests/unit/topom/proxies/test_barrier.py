@@ -1,4 +1,4 @@
-"""Members and barriers: who is waited for, who is fenced, and what a proxy's silence means."""
+"""Members and barriers: which proxies are waited for, which are fenced, and what a proxy's silence means."""
 
 import asyncio
 import time
@@ -217,7 +217,7 @@ async def test_a_held_up_topom_does_not_blame_its_proxies(bench: MakeBench) -> N
     proxy = await FakeProxy(one, 1).register()
     one.run()
     await asyncio.sleep(0.02)
-    time.sleep(0.5)  # noqa: ASYNC251 - the event loop is to stand still, as in a stopped process
+    time.sleep(0.5)  # noqa: ASYNC251 - the event loop has to stand still, as in a stopped process
     await asyncio.sleep(0.03)
     assert proxy.member is not None
     assert proxy.member.state == "online"
@@ -272,7 +272,7 @@ async def remove(one: Bench, *proxies: FakeProxy) -> None:
 
 
 async def test_a_fence_that_is_up_everywhere_is_forgotten(bench: MakeBench) -> None:
-    """The proxy is refused all the same: it says that it was a member."""
+    """The proxy is refused even so: it says that it was a member."""
     one = await bench()
     first, second, third = [await FakeProxy(one, number).register() for number in range(3)]
     await remove(one, first, second)
@@ -311,13 +311,13 @@ async def test_a_server_that_was_started_anew_is_fenced_anew(bench: MakeBench) -
 
 
 async def test_a_server_that_was_started_anew_unseen_has_all_fences_before_it_counts(bench: MakeBench) -> None:
-    """run-id: a fence of before is not taken for up there because a new one was put up at the new process."""
+    """run-id: an old fence does not count as up only because a new one was put up at the new process."""
     one = await bench()
     barrier = Barrier(one.ledger, one.members, one.fencer, lambda server: "first")
     first, second = [await FakeProxy(one, number).register() for number in range(2)]
     await remove(one, first)
     assert await barrier.fence_removed(["s1:6379"]) == {}
-    # When: it is started anew, which nobody has noticed yet, as the next proxy is fenced.
+    # When: it is started anew, and nobody has noticed that yet when the next proxy is fenced.
     one.fencer.fenced.clear()
     one.fencer.processes["s1:6379"] = "second"
     await remove(one, second)
@@ -346,7 +346,7 @@ async def test_a_barrier_goes_on_once_it_is_known_which_process_was_fenced(bench
 
 
 async def test_a_refusal_of_a_table_that_was_never_told_changes_nothing(bench: MakeBench) -> None:
-    """Believed, the tables up to that epoch would count as refused before there are any."""
+    """If topom believed it, the tables up to that epoch would count as refused before there are any."""
     one = await bench()
     proxy = await FakeProxy(one, 1).register()
     assert proxy.member is not None

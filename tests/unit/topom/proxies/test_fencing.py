@@ -1,4 +1,4 @@
-"""The fences of removed proxies come up everywhere by themselves."""
+"""The fences of removed proxies are put up everywhere by themselves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

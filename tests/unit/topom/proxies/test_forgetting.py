@@ -1,4 +1,4 @@
-"""Lost proxies: those whose processes have gone are fenced and forgotten, those that may serve somebody stay."""
+"""Lost proxies: if their processes have gone, they are fenced and forgotten; if they may serve clients, they stay."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -84,7 +84,7 @@ async def test_it_goes_on_by_itself_and_not_before_its_time(bench: Make, monkeyp
     servers = FakeConnections()
     servers.connected_at["s1:6379"] = {proxy.instance}
     late = asyncio.create_task(gone_of(one, servers, 3600.0).run())
-    await gone_of(one, servers, 0.0).run()  # which is never
+    await gone_of(one, servers, 0.0).run()  # 0 means never
     running = asyncio.create_task(gone_of(one, servers, 0.01).run())
     try:
         await eventually(lambda: servers.looks > 1)

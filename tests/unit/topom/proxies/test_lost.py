@@ -1,4 +1,4 @@
-"""When a failed master is replaced although a lost proxy cannot be fenced off it: once that has surely stood down."""
+"""A failed master is replaced although a lost proxy cannot be fenced off it, once the proxy has surely stood down."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ class Times:
     def __init__(self, case: Case, bench: Bench, instance: str) -> None:
         self.marked: list[float] = []
         self.forgets = 0
-        """How often the mark is gone when it is looked for."""
+        """How often the mark is gone when topom looks for it."""
         self.promoted = 0.0
         self._fence, self._unmarked = bench.fencer.fence, bench.fencer.unmarked
         self._instance = instance
@@ -144,7 +144,7 @@ async def test_a_mark_that_is_gone_is_set_and_waited_for_anew() -> None:
 
 
 async def test_the_next_leader_waits_anew() -> None:
-    """given marks that a leader has set before it ended, the next one measures by its own clock."""
+    """given marks that a leader set before it ended, the next one measures by its own clock."""
     case = Case()
     async with lost_machine(case, stands_down=60.0) as (bench, masters, times):
         case.servers.all[MASTER].down = True
@@ -182,10 +182,10 @@ async def test_who_never_said_that_it_stands_down_is_waited_for() -> None:
 
 
 async def test_a_replica_that_the_lost_proxy_may_not_know_does_not_take_over() -> None:
-    """given a proxy that has not acknowledged the table with a replica, it may serve without asking that one."""
+    """given a proxy that has not acknowledged the table with a replica, it may serve without asking that replica."""
     case = Case()
     async with lost_machine(case) as (bench, masters, times):
-        # When: the group is the same by the time of the failure, but a server of it has left and come back since.
+        # When: the group is the same when it fails, but one of its servers has left and come back meanwhile.
         await bench.edit(lambda table, epoch: topology.remove_server(table, epoch, 1, FIRST))
         await bench.edit(lambda table, epoch: topology.add_server(table, epoch, 1, FIRST))
         assert bench.ledger.state.unwatched == {FIRST}
@@ -193,7 +193,7 @@ async def test_a_replica_that_the_lost_proxy_may_not_know_does_not_take_over() -
         case.servers.all[MASTER].down = True
         await eventually(lambda: f"is not sure to know {FIRST}" in str(masters.reasons.get(1)))
         assert not times.promoted
-        # It is no member any more, so all members have the table; what the lost one watches stays as it was.
+        # It is not a member any more, so all members have the table; what the lost proxy watches stays as it was.
         await eventually(lambda: not bench.ledger.state.unwatched)
         [entry] = bench.ledger.state.fenced.values()
         watched = [server for server in (MASTER, FIRST, SECOND) if watches(bench.ledger.state, entry, server)]
@@ -280,7 +280,7 @@ async def test_only_a_member_is_answered_and_only_by_who_leads(tmp_path: Path) -
     leads = True
     assert await answered(3)
     await topom.members.fence([member.record.id], "fenced", "for the test", only_lost=False)
-    # one-owner: whatever it is answered from now on would count for it.
+    # one-owner: it would rely on any answer from now on.
     assert not await answered(4)
     [entry] = topom.ledger.state.fenced.values()
     assert entry.stand_down == 5.0

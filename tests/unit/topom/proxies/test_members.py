@@ -1,4 +1,4 @@
-"""Which process is told to drain when it comes back as a member that was told to."""
+"""Which process is told to drain when it comes back as a member that was told to drain."""
 
 from collections.abc import Awaitable, Callable
 
@@ -63,7 +63,7 @@ async def test_a_new_start_is_told_to_drain_like_any_other(bench: MakeBench) -> 
 
 
 async def test_a_proxy_that_was_a_member_and_is_none_is_refused(bench: MakeBench) -> None:
-    """final-fence: without topom having to remember it."""
+    """final-fence: topom does not have to remember it."""
     one = await bench()
     proxy = FakeProxy(one, 7)
     with pytest.raises(Refused, match="no member any more") as refused:

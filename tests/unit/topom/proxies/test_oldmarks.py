@@ -1,4 +1,4 @@
-"""Marks of old fences are forgotten by topom's own count of time, whatever clocks of day say."""
+"""Marks of old fences are forgotten by topom's own count of time, no matter what the clocks of servers say."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +12,7 @@ A, B = "a:1", "b:1"
 
 
 class Server:
-    """One with these marks, whose clock says that they are as old as may be."""
+    """A server with these marks. By its clock they are as old as they can be."""
 
     def __init__(self, *instances: str) -> None:
         self.users = {fence_user(instance).encode() for instance in instances}
@@ -49,7 +49,7 @@ class Servers(dict[str, Server]):
 
 
 async def test_final_fence_a_mark_is_as_old_as_topom_has_seen_it() -> None:
-    """A server's clock that is set ahead by weeks, or was weeks behind when the proxy was fenced, makes none older."""
+    """If a server's clock is set ahead by weeks, or was weeks behind at the fencing, no mark gets older by that."""
     bench = await Bench().start()
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, [A, B]))
     servers = Servers({A: Server("x", "y"), B: Server("x")})
@@ -58,7 +58,7 @@ async def test_final_fence_a_mark_is_as_old_as_topom_has_seen_it() -> None:
     await marks.look()
     assert servers[A].users == {b"slotferry-fenced-x", b"slotferry-fenced-y"}
     assert {*servers[A].fields} == {b"x", b"y"}
-    # One that is seen later counts from then; one that nobody asks keeps what it has.
+    # A mark that is seen later counts from then on; a server that nobody asks keeps its marks.
     servers[B] = Server("x", "z")
     now += 1.0
     await marks.look()
@@ -70,7 +70,7 @@ async def test_final_fence_a_mark_is_as_old_as_topom_has_seen_it() -> None:
     servers[B].silent = False
     await marks.look()
     assert {*servers[B].fields} == {b"z"}
-    # Another topom that leads knows nothing of that.
+    # Another leader does not know that.
     await OldMarks(bench.ledger, servers, clock=lambda: now + FORGET_SECONDS).look()
     assert {*servers[B].fields} == {b"z"}
     await bench.stop()

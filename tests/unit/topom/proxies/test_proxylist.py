@@ -1,4 +1,4 @@
-"""Whom cluster clients are told of, and when."""
+"""Which proxies cluster clients are told of, and when."""
 
 import json
 from collections.abc import Callable, Mapping

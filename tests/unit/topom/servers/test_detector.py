@@ -1,4 +1,4 @@
-"""What is thought of servers, by several views; and simulations of links that delay and of servers that die."""
+"""The condition of servers by several views; and simulations of links that delay and of servers that die."""
 
 import heapq
 import itertools
@@ -24,7 +24,7 @@ def judging(*servers: str) -> Detector:
 
 
 def judged(now: float = 0.0, **views: float) -> Condition:
-    """What is thought at ``now`` of a server that each viewer had not heard for so long at time 0."""
+    """The condition at ``now`` of a server that each viewer had not heard for so long at time 0."""
     detector = judging()
     for viewer, silence in views.items():
         detector.report(viewer, {"a:1": silence}, 0.0, EPOCH)
@@ -54,7 +54,7 @@ def test_for_how_long_a_server_has_been_silent() -> None:
         detector.report(viewer, {"a:1": silence}, 1.0, EPOCH, ["a:1"])
     detector.report("3", {"a:1": UNANSWERED_SECONDS + 4.0}, 2.0, EPOCH, ["a:1"])
     assert detector.silence("a:1", 3.0) == UNANSWERED_SECONDS + 5.0, "the one in the middle"
-    # When: two of them have heard it, of whom the one heard it later.
+    # When: two of them have heard it, one later than the other.
     detector.report("1", {"a:1": 30.0}, 40.0, EPOCH)
     detector.report("2", {"a:1": 37.0}, 40.0, EPOCH)
     assert detector.silence("a:1", 41.0) == 31.0
@@ -67,10 +67,10 @@ def test_views_that_are_not_fresh_do_not_count() -> None:
         detector.report(viewer, {"a:1": 9.0}, 0.0, EPOCH)
     detector.report(OWN, {"a:1": 0.0}, 5.1, EPOCH)
     assert detector.judge("a:1", 5.1) == Judgement(SUSPECTED, 2, 3)
-    # It may be topom that is cut off: from the server, and from the proxies.
+    # topom itself may be cut off: from the server, and from the proxies.
     detector.report(OWN, {"a:1": 9.0}, 9.0, EPOCH)
     assert detector.judge("a:1", 9.0).condition is SUSPECTED
-    # They are members no more.
+    # They are not members any more.
     detector.keep_only(())
     assert detector.judge("a:1", 9.0).condition is FAILED
     assert detector.judge("b:1", 9.0).condition is UNKNOWN, "nobody knows it"
@@ -85,11 +85,11 @@ def test_a_failed_server_stays_so_until_views_hear_it() -> None:
     assert detector.judge("a:1", 5.0) == Judgement(FAILED, 3, 4, doubted=True)
     detector.report(OWN, {"a:1": 9.0}, 5.1, EPOCH)
     assert detector.judge("a:1", 5.1).condition is FAILED, "that views are not fresh any more is no word of anybody"
-    # It answers topom again; of the two others it is not known, and the third one may have said this before.
+    # It answers topom again. Nothing is known of the two others, and the third one may have said this before.
     detector.report(OWN, {"a:1": 0.0}, 6.0, EPOCH)
     detector.report("3", {"a:1": 0.0}, 6.0, EPOCH)
     assert detector.judge("a:1", 6.0) == Judgement(FAILED, 2, 4)
-    # One of them says otherwise than before, so that it has heard it since.
+    # One of them says something else than before, so it has heard the server since then.
     detector.report("1", {"a:1": 0.0}, 6.1, EPOCH)
     assert detector.judge("a:1", 6.1) == Judgement(SUSPECTED, 1, 4)
     detector.report("2", {"a:1": 0.0}, 6.2, EPOCH)
@@ -97,7 +97,7 @@ def test_a_failed_server_stays_so_until_views_hear_it() -> None:
 
 
 def test_who_is_gone_is_held_to_nothing() -> None:
-    """Proxies that die after a server has failed do not keep it so; neither do such as are members no more."""
+    """Proxies that die after a server has failed do not keep it failed; former members do not either."""
     for leave in (False, True):
         detector = judging()
         for viewer in ("1", "2"):
@@ -122,11 +122,11 @@ def test_a_server_that_came_back_fails_again_only_by_new_words() -> None:
     for viewer in ("1", OWN):
         detector.report(viewer, {"a:1": 0.0}, 3.0, EPOCH)
     assert detector.judge("a:1", 3.0).condition is SUSPECTED
-    # What the two others say was said before it was back; nobody hears anything from the first one meanwhile.
+    # The two others said this before it was back; nothing comes from the first one meanwhile.
     for viewer, silence in (("2", 12.0), ("3", 12.0), (OWN, 0.0)):
         detector.report(viewer, {"a:1": silence}, 9.0, EPOCH)
     assert detector.judge("a:1", 9.0) == Judgement(SUSPECTED, 2, 3, doubted=True)
-    # This they have said since, but the first one heard it.
+    # They have said this since then, but the first one heard it.
     for now in (13.0, 18.1):
         for viewer, silence in (("2", now + 9.0), ("3", now + 9.0), (OWN, 0.0)):
             detector.report(viewer, {"a:1": silence}, now, EPOCH)
@@ -146,7 +146,7 @@ def test_nothing_of_a_removed_server_is_remembered() -> None:
 
 @dataclass
 class Simulation:
-    """topom and some proxies, which ask servers and report to topom; every delay is drawn by ``delay``.
+    """topom and some proxies ask servers, and the proxies report to topom; ``delay`` draws every delay.
 
     As :mod:`slots.probing` and the heartbeats do: a question every half second, given up after one; a report each
     second, which a link may keep for long, in order.
@@ -159,7 +159,7 @@ class Simulation:
     dead_from: dict[str, float] = field(default_factory=dict)
     back_from: dict[str, float] = field(default_factory=dict)
     cut: set[tuple[str, str]] = field(default_factory=set)
-    """Links, viewer and server, that nothing comes over."""
+    """Links that are cut, each as viewer and server."""
 
     def __post_init__(self) -> None:
         self.detector = judging("a:1", "b:1")
@@ -220,14 +220,14 @@ class Simulation:
 
 
 def jittery(mean: float) -> Callable[[], float]:
-    """Delays of a mean, times ten or a tenth and anything between."""
+    """Delays around a mean: from a tenth of it to ten times as much."""
     return lambda: mean * 10 ** random.uniform(-1, 1)
 
 
 @pytest.mark.parametrize("proxies", [0, 1, 2, 5, 20])
 @pytest.mark.parametrize("seed", range(4))
 def test_delays_of_ten_times_the_usual_fail_nothing(proxies: int, seed: int) -> None:
-    """Answers that usually take 50 ms take up to half a second, reports up to 10 s instead of 1."""
+    """Answers that usually take 50 ms take up to half a second, and reports take up to 10 s instead of 1 s."""
     random.seed(seed)
     simulation = Simulation(proxies, jittery(0.05), jittery(1.0))
     simulation.run(300.0)
@@ -242,7 +242,7 @@ def test_a_server_that_dies_is_found_in_time(proxies: int, seed: int) -> None:
     simulation.dead_from["a:1"] = died = random.uniform(50, 51)
     simulation.run(200.0)
     assert [(server, condition) for _, server, condition in simulation.seen] == [("a:1", SUSPECTED), ("a:1", FAILED)]
-    # After the seconds of silence: until the next report, its way, and the next look.
+    # After the seconds of silence: the time until the next report, its way, and the next look.
     assert died + 4.0 < simulation.seen[-1][0] < died + SETTINGS.fail_seconds + 1.0 + 0.1 + 0.25
 
 
@@ -259,7 +259,7 @@ def test_delays_of_ten_times_the_usual_bring_no_dead_server_back(proxies: int, s
     simulation.run(150.0)
     assert conditions_of(simulation) == [("a:1", SUSPECTED), ("a:1", FAILED)]
     simulation.run(200.0)
-    # It is suspected in between by those whose words are still on their way, where there are any.
+    # In between it is suspected by viewers whose reports are still on their way, if there are any.
     assert [found for found in conditions_of(simulation)[2:] if found != ("a:1", SUSPECTED)] == [("a:1", ALIVE)]
     assert len(simulation.seen) <= 4
 
@@ -310,7 +310,7 @@ def test_one_cut_link_fails_nothing() -> None:
 
 
 def test_a_server_is_doubted_once_a_majority_suspects_it() -> None:
-    """Before anybody has it failed, and not for one cut link."""
+    """It is doubted before any view finds it failed, and not for one cut link."""
     detector = judging()
     for viewer, silence in (("2", 0.0), (OWN, SETTINGS.suspect_seconds), ("1", SETTINGS.suspect_seconds)):
         assert not detector.judge("a:1", 0.0).doubted

@@ -1,4 +1,4 @@
-"""What is known of servers when nobody has looked at them yet, or only just."""
+"""What is known of servers that nobody has looked at yet, or only just."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from topom.servers.health import Health
 
 
 async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers every request with an error, which only a server that is there can give."""
+    """Answers every request with an error. Only a server that is there can do that."""
     while sent := await reader.read(4096):
         writer.write(b"-ERR not now\r\n" * sent.count(b"*"))
         await writer.drain()
@@ -37,11 +37,11 @@ async def test_a_server_is_unknown_until_it_was_looked_at() -> None:
         assert {health.of(one).condition for one in (there, "127.0.0.1:1")} == {Condition.UNKNOWN}
         await eventually(lambda: health.of(there).condition is Condition.ALIVE)
         assert health.of("127.0.0.1:1").condition is Condition.UNKNOWN
-        # When: a proxy does not reach it, which topom does.
+        # When: a proxy does not reach it, but topom does.
         member = (await FakeProxy(bench, 1).register()).member
         assert member is not None
         proxy, epoch = member.record.id, bench.ledger.table.epoch
-        # One that is no member has no view, nor has one with a table that this topom does not have.
+        # A proxy that is not a member has no view; a proxy with a table that this topom does not have has none either.
         health.heard(proxy + 1, epoch, {there: 9.0}, [])
         health.heard(proxy, epoch + 1, {there: 9.0}, [])
         assert health.silence(there) < 9.0
@@ -70,7 +70,7 @@ async def test_a_server_that_never_answered_has_been_silent_only_after_a_while()
 
 
 async def test_a_process_is_asked_once_who_it_is() -> None:
-    """run-id: and again over a new connection, which may lead to another one."""
+    """run-id: and it is asked again over a new connection, which may lead to another process."""
     asked: list[list[bytes]] = []
     run_id = "1" * 40
     connections: list[asyncio.StreamWriter] = []

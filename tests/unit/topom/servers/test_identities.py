@@ -1,4 +1,4 @@
-"""Who is at an address: the same server by two names, one that took another's place, and when that is known."""
+"""Which server is at an address: one server by two names, one that took another's place, and when that is known."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ ONE, TWO, THREE = "1" * 40, "2" * 40, "3" * 40
 
 
 class Addresses(ServerReplication):
-    """Who answers where: a name is an address at which a process answers."""
+    """Which process answers where: a name is an address at which a process answers."""
 
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type]  # nothing is asked of any server
@@ -60,7 +60,7 @@ class Case:
         return self
 
     def all_heard(self) -> None:
-        """Every known server that answers says who it is."""
+        """Every known server that answers says its run id."""
         for server, said in self.servers.at.items():
             self.identities.heard(server, said.run_id)
 
@@ -75,7 +75,7 @@ async def test_one_server_by_two_names_is_refused_at_the_door(case: Case) -> Non
         case.servers.at[alias] = case.servers.at["a:1"]
     with pytest.raises(SameServer, match=r"a\.example:1 is the same server as a:1, .* in group 1"):
         await case.identities.admit(["a.example:1"], ["a.example:1"], 2, wipe=True)
-    # When: the one that topom has does not answer any more, and was seen before.
+    # When: the server that topom has does not answer any more, and was seen before.
     case.all_heard()
     del case.servers.at["a:1"]
     with pytest.raises(ServerInUse, match="the same server as a:1"):
@@ -84,7 +84,7 @@ async def test_one_server_by_two_names_is_refused_at_the_door(case: Case) -> Non
     case.servers.at |= {name: master(THREE) for name in ("n:1", "n.example:1")}
     with pytest.raises(SameServer, match=r"n\.example:1 and n:1 are the same server|n:1 and n\.example:1 are"):
         await case.identities.admit(["n:1", "n.example:1"], ["n.example:1"], 3, wipe=True)
-    # Then: who does not answer comes in, and who is another one.
+    # Then: a server that does not answer comes in, and so does another server.
     assert await case.identities.admit(["x:1"], ["x:1"], 1, wipe=False) == {}
     assert await case.identities.admit(["n:1"], ["n:1"], 1, wipe=False) == {"n:1": THREE}
 
@@ -115,7 +115,7 @@ async def test_a_replica_of_one_group_is_not_taken_for_one_of_another(case: Case
             await case.identities.admit(["r:1"], [], 3, wipe=True)
         assert await case.identities.admit(["r:1"], ["r:1"], 1, wipe=False) == {"r:1": THREE}
         assert await case.identities.admit(["r:1"], ["r:1"], 2, wipe=True) == {"r:1": THREE}
-        # When: it was brought in while it did not answer, and is to be filled.
+        # When: it was brought in while it did not answer, and has to be filled.
         with pytest.raises(ReplicaOfAnother, match="group 1"):
             await case.identities.require_no_copy(2, "r:1", As.NEW)
         await case.identities.require_no_copy(1, "r:1", As.NEW)
@@ -133,17 +133,17 @@ async def test_an_address_that_leads_to_another_known_server_is_in_conflict(case
         with pytest.raises(SameServer, match=r"c:1 in the pool"):
             case.identities.require(address)
     case.identities.require("b:1")
-    # When: it is a server of its own again, newly started.
+    # When: it is a server of its own again, which was just started.
     case.identities.heard("c:1", "4" * 40)
     assert case.identities.conflict("a:1") is None
-    # When: the name that was too many is removed.
+    # When: the surplus name is removed.
     case.identities.heard("c:1", ONE)
     await case.bench.ledger.change(lambda state, epoch: replace(state, pool={}))
     assert case.identities.conflict("a:1") is None
 
 
 async def test_nothing_is_done_to_a_server_before_it_was_compared(case: Case) -> None:
-    """given the other may have been restarted at the same time, and be the same one."""
+    """given the other one may have been restarted at the same time, and may be the same server."""
     with pytest.raises(NotCompared):
         case.identities.require("a:1")
     case.servers.at["c:1"] = master(THREE)
@@ -151,7 +151,7 @@ async def test_nothing_is_done_to_a_server_before_it_was_compared(case: Case) ->
     case.identities.heard("a:1", "4" * 40)
     with pytest.raises(NotCompared, match="a:1 is being compared"):
         case.identities.require("a:1")
-    # Then: what does not answer is not waited for, and who answers is.
+    # Then: topom waits only for servers that answer.
     case.conditions["c:1"] = Condition.FAILED
     with pytest.raises(NotCompared, match="b:1"):
         case.identities.require("a:1")
@@ -174,7 +174,7 @@ async def test_who_was_seen_last_is_stored_for_whoever_leads_next(case: Case) ->
     case.servers.at["a.example:1"] = master(ONE)
     with pytest.raises(SameServer):
         await next_one.admit(["a.example:1"], [], 3, wipe=False)
-    # When: the server leaves, its name is free.
+    # When: the server leaves. Then: its name is free.
     await case.bench.edit(lambda table, epoch: topology.remove_group(table, epoch, 1))
     assert case.bench.ledger.state.run_ids == {"b:1": TWO}
     assert await next_one.admit(["a.example:1"], [], 3, wipe=False) == {"a.example:1": ONE}

@@ -1,4 +1,4 @@
-"""run-id: each step that does something to a server refuses one that may be another, whatever was looked at before."""
+"""run-id: each step that does something to a server refuses a server that may be another one, despite earlier looks."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from topom.servers.replication import ServerReplication
 
 
 class Unasked:
-    """Servers of which none is asked anything."""
+    """Servers, none of which is asked anything."""
 
     async def guarded(self, address: str, work: object) -> str | None:
         raise AssertionError(f"{address} was asked")
@@ -36,11 +36,11 @@ async def test_who_may_be_another_server_follows_nobody_and_is_followed_by_nobod
 
 
 class Doubt(Exception):
-    """A server is not to be told."""
+    """A server must not be told."""
 
 
 class Doubtful:
-    """Who says that a server may be another one, from the nth question of a kind on."""
+    """Says that a server may be another one, from the nth question of a kind on."""
 
     def __init__(self, kind: str, number: int) -> None:
         self._kind = kind
@@ -66,7 +66,7 @@ class Doubtful:
 @pytest.mark.parametrize("kind", ["require", "copy"])
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_who_may_be_another_server_is_not_filled(kind: str, number: int) -> None:
-    """As it is known, as it says right before it is told, and once nobody else tells servers anything."""
+    """By what is known, by what it says right before it is told, and once nobody else tells servers anything."""
     case = Case()
     await case.start({1: "a:1", 2: "c:2"}, "b:7")
     prepared: list[str] = []

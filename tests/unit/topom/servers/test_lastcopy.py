@@ -1,4 +1,4 @@
-"""Who may be told to follow whom, as a table: no last whole copy is wiped (last-copy)."""
+"""Which server may be told to follow which, as a table: no last whole copy is wiped (last-copy)."""
 
 import pytest
 
@@ -22,7 +22,7 @@ BOUND = 1000
 
 
 def master(keys: int, stream: str = "s", offset: int = 5000, former: str = "", at: int = -1, **more: int) -> Reading:
-    """A master in a stream of its own; ``former`` is the one that it left ``at`` so many bytes."""
+    """A master in a stream of its own; ``former`` is the stream that it left ``at`` so many bytes."""
     replicas, loading = more.get("replicas", 0), bool(more.get("loading"))
     said = Replication(True, stream, offset, former=former, former_offset=at)
     return Reading(said, f"run of {stream}", keys, replicas, loading)
@@ -35,13 +35,13 @@ def replica(keys: int, stream: str, offset: int, link_up: bool = False, host: st
 EMPTIED = master(0, "fresh", 10)
 """It was restarted without its data."""
 OLDER = master(40, "fresh", 3000, "s", 3000)
-"""It was restarted with an RDB file of before."""
+"""It was restarted with an older RDB file."""
 WITHOUT_HISTORY = master(100, "fresh", 10)
-"""It was restarted with an append-only file, which says nothing of what was before."""
+"""It was restarted with an append-only file, which says nothing of its former stream."""
 NOT_ALL = master(99, "fresh", 10)
 
 TABLE = [
-    # -- who they are, whatever an operator said
+    # -- who they are, no matter what an operator said
     ("one server under two names", master(5), master(5), As.SPARE, "", NotToFollow),
     ("what it is to follow is a replica", master(5, "t"), replica(5, "s", 9), As.SPARE, "", NotToFollow),
     ("the master loads its data", master(5, "t"), master(5, loading=1), As.SPARE, "", NotToFollow),
@@ -87,7 +87,7 @@ TABLE = [
     ("came back with all", replica(40, "s", 3000), OLDER, As.MEMBER, "run of n", None),
     ("came back with as many keys", replica(100, "s", 5000), WITHOUT_HISTORY, As.MEMBER, "run of n", None),
     ("came back with fewer keys", replica(100, "s", 5000), NOT_ALL, As.MEMBER, "run of n", MasterLacks),
-    # Emptied by clients, or by whom? An operator has to say.
+    # Was it emptied by clients, or by something else? An operator has to say.
     ("the very process, empty", WITHOUT_HISTORY, master(0, "n", 9), As.MEMBER, "run of n", MasterLacks),
 ]
 
@@ -124,7 +124,7 @@ def test_nobody_is_told_of_a_master_by_an_address_that_leads_elsewhere(told_as: 
         (replica(5000, "s", 5000), EMPTIED, MasterLacks),
         (replica(100, "s", 4001), OLDER, MasterLacks),
         (replica(100, "s", 4000), OLDER, None),
-        # It had all of it, and lost most of it since.
+        # It had all of it, and has lost most of it since then.
         (master(100, "t", 90, "s", 90), master(1), None),
         (master(5000, "t"), replica(5000, "s", 9), NotToFollow),
     ],
@@ -138,7 +138,7 @@ NEXT = Replication(True, "next", 400, former="s", former_offset=95)
 
 
 def left(stream: str, at: int, offset: int) -> Replication:
-    """A master that left a stream ``at`` so many bytes and has run ``offset`` by now."""
+    """A master that left a stream ``at`` so many bytes and has run ``offset`` bytes now."""
     return Replication(True, "own", offset, former=stream, former_offset=at)
 
 
@@ -147,7 +147,7 @@ def left(stream: str, at: int, offset: int) -> Replication:
     [
         (left("s", 100, 100), AHEAD, 0),
         (left("s", 90, 90), AHEAD, 0),
-        # It was written to since, or its master restarted with older data of the same stream.
+        # It was written to since then, or its master restarted with older data of the same stream.
         (left("s", 90, 91), AHEAD, 1),
         (left("s", 101, 101), AHEAD, 1),
         (left("s", 101, 103), AHEAD, 3),
@@ -155,12 +155,12 @@ def left(stream: str, at: int, offset: int) -> Replication:
         (left("s", 96, 96), NEXT, 1),
         (Replication(False, "s", 96), NEXT, 1),
         (Replication(False, "s", 90), AHEAD, 0),
-        # Its master was restarted without its history; or it was itself, with an append-only file.
+        # Its master was restarted without its history, or the server itself with an append-only file.
         (left("s", 90, 90), Replication(True, "t", 400), None),
         (Replication(True, "own", 0), AHEAD, None),
         (Replication(True, "own", 0), Replication(True, "t", 400), None),
         (left("x", 90, 90), AHEAD, None),
-        # Servers before Redis 4 tell of no streams.
+        # Servers before Redis 4 do not tell of streams.
         (Replication(True, "", 5), Replication(True, "", 9), None),
     ],
 )
@@ -179,7 +179,7 @@ async def test_a_master_that_lacks_data_is_told_once_a_minute_of_each_server(mon
         before = len(bench.ledger.state.events)
         for server in servers:
             alarms.raised(server, MasterLacks(f"of {server}"))
-        # What is noted goes with the next write.
+        # The noted event goes with the next write.
         await bench.edit(lambda table, epoch: topology.set_datacenter(table, epoch, 1, "m:1", f"d{epoch}"))
         return [event.text for event in bench.ledger.state.events[before:] if event.what == What.MASTER_LACKS_DATA]
 

@@ -1,4 +1,4 @@
-"""topom's own connections to the servers: what they cost their callers, and when a server counts as empty."""
+"""topom's own connections to the servers: how long they hold callers up, and when a server counts as empty."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
-    """A lost proxy is fenced at a server before that is filled: it is as empty as before."""
+    """A lost proxy is fenced at a server before the server is filled: the server still counts as empty."""
     servers, bench = RedisServers(ServerAccess(), 5.0), await Bench().start()
     pool = pool_of(bench, servers)
     host, _, port = address.rpartition(":")
@@ -77,7 +77,7 @@ async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
         assert (await pool.content(address)).keys == 1
         with pytest.raises(HoldsKeys, match="holds 1 keys"):
             await pool.add(PoolServer(address))
-        # When: nobody can say which keys are marks.
+        # When: it is not known which keys are marks.
         await client.delete("a")
         await marks.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-exists")
         limited = RedisServers(ServerAccess("secret", "some"), 5.0)
@@ -87,7 +87,7 @@ async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
 
 
 async def test_a_server_that_loads_its_data_does_not_count_as_empty(tmp_path: Path) -> None:
-    """It says how many keys it has loaded, none at first; by the time that it is told to follow it has them all."""
+    """It says how many keys it has loaded, none at first. When it is told to follow it has all of them."""
     slowly = ("--loading-process-events-interval-bytes", "1024", "--key-load-delay", "20000", "--rdbcompression", "no")
     server = await start_redis("redis", tmp_path, extra=slowly)
     servers, bench = RedisServers(ServerAccess(), 5.0), await Bench().start()
@@ -114,13 +114,13 @@ async def test_a_server_that_loads_its_data_does_not_count_as_empty(tmp_path: Pa
 
 
 async def loads(client: Redis) -> None:
-    """Raises an error with this reason for a server that does."""
+    """Raises an error with this reason if the server is loading its data."""
     if (await client.info("persistence"))["loading"]:
         raise RuntimeError("it loads")
 
 
 async def test_many_at_once_wait_for_their_turn_at_a_server(address: str) -> None:
-    """Whoever comes when all connections are in use is not refused; the marks of many take one connection."""
+    """A call that comes when all connections are in use is not refused; the marks of many take one connection."""
     servers = RedisServers(ServerAccess(), 5.0)
     instances = [f"{number:032x}" for number in range(250)]
     try:
@@ -136,7 +136,7 @@ async def test_many_at_once_wait_for_their_turn_at_a_server(address: str) -> Non
 
 
 async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_path: Path) -> None:
-    """run-id: one that was restarted between the look and the telling is left as it is."""
+    """run-id: a server that was restarted after the look and before it is told is left as it is."""
     first, second = [await start_redis(name, tmp_path) for name in ("first", "second")]
     servers = RedisServers(ServerAccess(), 5.0)
     replication = ServerReplication(servers)
@@ -157,7 +157,7 @@ async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_pa
         assert (await replication.look(second.address)).is_master
         with pytest.raises(ServerFailed, match="restarted meanwhile"):
             await replication.make_master(second.address, before)
-        # When: it is the same one.
+        # When: it is the same process.
         replication.require = require  # type: ignore[method-assign]
         with pytest.raises(ServerFailed, match="leads to another server"):
             await replication.follow(second.address, first.address, As.NEW, decided=before)
@@ -167,7 +167,7 @@ async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_pa
         assert (await replication.look(second.address)).follows(first.address)
         with pytest.raises(NotToFollow, match="one server under two names"):
             await replication.follow(first.address, first.address.replace("127.0.0.1", "localhost"), As.SPARE)
-        # Nothing of it stays in a connection that is used again.
+        # Nothing of this stays in a connection that is used again.
         assert await servers.unreachable([first.address, second.address]) == {}
         await replication.make_master(second.address, told)
         assert (await replication.look(second.address)).is_master
@@ -181,7 +181,7 @@ async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_pa
 async def test_one_way_a_new_master_accepts_nothing_by_a_permit_of_before(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """It may have been a master once, and somebody who is late may bring it keys."""
+    """It may have been a master once, and a late mover may bring it keys."""
     master = await start_redis("master", tmp_path)
     replica = await start_redis("replica", tmp_path, extra=options)
     servers = RedisServers(ServerAccess(), 5.0)
@@ -201,7 +201,7 @@ async def test_one_way_a_new_master_accepts_nothing_by_a_permit_of_before(
             await replication.make_master(replica.address)
             assert (await replication.look(replica.address)).is_master
             left = set(await direct.hkeys(STATE))  # type: ignore[misc]
-            # Where it may not write without replicas of its own, it has to have one first.
+            # If it may not take writes without replicas of its own, it has to have one first.
             assert left == ({b"permit", b"accepts", b"claim:0:key"} if "1" in options else {b"claim:0:key"})
     finally:
         await servers.close()

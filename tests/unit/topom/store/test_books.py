@@ -1,4 +1,4 @@
-"""Books over cells in memory, which fail at any point; what real stores do is in tests/integration/stores."""
+"""Books over cells in memory, which fail at any point. tests/integration/stores tests real stores."""
 
 import asyncio
 import random
@@ -36,9 +36,9 @@ class MemoryCells:
         self.fail_after: set[int] = set()
         self.late: set[int] = set()
         self.fetched: list[frozenset[str]] = []
-        """What was read of what was known already."""
+        """The cells that were read by name, for each such read."""
         self.held: list[Callable[[], None]] = []
-        """Transactions that failed, and will be done at any later time."""
+        """Transactions that failed, and may still be done at any later time."""
 
     async def look(self, book: str) -> tuple[int, bytes]:
         await asyncio.sleep(0)
@@ -72,7 +72,7 @@ class MemoryCells:
         return self.mark
 
     def come_true(self) -> None:
-        """Do what was held back."""
+        """Do the transactions that were held back."""
         for work in self.held:
             work()
         self.held.clear()
@@ -147,7 +147,7 @@ async def test_a_write_of_the_same_number_is_tried_again_over_anothers() -> None
 
 @pytest.mark.parametrize("how", ["fail_before", "fail_after", "late"])
 async def test_a_large_write_broken_off_anywhere_is_whole_or_not_there(how: str) -> None:
-    """Also what follows, which puts it in its place, may be broken off; another process goes on."""
+    """What follows puts the write in its place. That may be broken off, too, and another process goes on."""
     old = {"a": b"1", "gone": b"1", "long": LARGE}
     wanted = {"a": LARGE, "b": b"2", "c": b"3", "long": b"4"}
     point = 0
@@ -174,7 +174,7 @@ async def test_a_large_write_broken_off_anywhere_is_whole_or_not_there(how: str)
         assert documents == whole[number], (how, point)
         assert number >= max(outcomes, default=1), "nothing acknowledged is lost"
         cells.come_true()
-        # Whoever goes on finds it whole, and leaves nothing behind.
+        # The process that goes on finds it whole, and leaves nothing behind.
         found = await other.read()
         number, documents = found.version, found.documents
         assert documents == whole[number], (how, point)
@@ -231,7 +231,7 @@ async def test_who_catches_up_reads_only_what_was_changed() -> None:
     await writer.write(2, 3, {"a": b"2"})
     assert await reader.catch_up() == Stored(3, {"a": b"2", "b": b"1"})
     assert cells.fetched == [{"a,0000"}]
-    # When: several writes came, one of which deletes, and when none did.
+    # When: several writes came, one of them a deletion, and when none came.
     await writer.write(3, 4, {"a": None})
     await writer.write(4, 5, {"c": b"1"})
     for _ in range(2):
@@ -272,7 +272,7 @@ async def test_who_catches_up_reads_everything_where_it_is_not_known_what_was_ch
 async def test_who_catches_up_has_what_is_there_whatever_happened_meanwhile(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """given two writers, small and large writes that fail at any point or come true late, and restored backups."""
+    """given two writers, small and large writes that fail at any point or are done late, and restored backups."""
     monkeypatch.setattr(books, "MOST_RECENT", 4)
     monkeypatch.setattr(books, "MOST_NAMED", 8)
     chance = random.Random(seed)
@@ -299,7 +299,7 @@ async def test_who_catches_up_has_what_is_there_whatever_happened_meanwhile(
         elif what < 0.8:
             backups.append((cells.stamp, dict(cells.cells)))
         elif what < 0.82:
-            # As when all topoms are stopped, and started again: those that follow are not.
+            # As if all topoms were stopped and started again, except those that follow.
             cells.held.clear()
             stamp, kept = chance.choice(backups)
             cells.stamp, cells.cells, cells.mark = stamp, dict(kept), cells.mark + 1

@@ -11,11 +11,11 @@ from topom.store.lease import Lease, LeaseGone
 
 LEADER = Leader("1" * 32, "http://a:1", 1)
 SECONDS = 0.3
-"""Of a lease; three renewals in that time."""
+"""How long a lease lasts; there are three renewals in that time."""
 
 
 class Place:
-    """What a store would do, and the lease at it."""
+    """Does what a store would do, and has the lease there."""
 
     def __init__(self) -> None:
         self.renewals = 0
@@ -38,7 +38,7 @@ class Place:
 
 
 class Clock:
-    """Stands still, unless it is moved."""
+    """A clock that stands still unless it is moved."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -82,7 +82,7 @@ async def test_whoever_wakes_asks_and_knows_at_once(clock: Clock) -> None:
     place = Place()
     await place.renewed(1)
     clock.now += SECONDS
-    # No task has run since: this is the first thing that a process does after a pause.
+    # No task has run since then: this is the first thing that a process does after a pause.
     assert not place.lease.valid()
     assert place.lease.lost.is_set()
     clock.now -= SECONDS

@@ -1,4 +1,4 @@
-"""What stores that topoms share say of what is wrong, and how often; against servers that are played."""
+"""What shared stores report when something is wrong, and how often; the tests play the store's servers."""
 
 import asyncio
 from typing import cast
@@ -15,7 +15,7 @@ from topom.store.shared import SharedStore
 
 
 class Unwilling(SharedStore):
-    """Refuses to be stood for election in, for each of these reasons."""
+    """Lets nobody stand for election, for each of these reasons in turn."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__(cast(Cells, None))

@@ -1,4 +1,4 @@
-"""The store on disk: it keeps what it has, and a disk that hangs holds nobody up for long."""
+"""The store on disk: it keeps its documents, and a disk that hangs does not hold the process up for long."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""What a topom tells Prometheus: who leads and who follows, and what only a leader knows."""
+"""What a topom tells Prometheus: whether it leads or follows, and what only a leader knows."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Several topoms over one store in memory: who leads, what the others answer, and what a late leader can do."""
+"""Several topoms over one store in memory: which leads, what the others answer, and what a late leader can do."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class Place:
-    """A leadership that ends when the test says so. ``paused``: nobody has noticed yet that it did."""
+    """A leadership that ends when the test says so. ``paused``: nobody has noticed that end yet."""
 
     def __init__(self, leader: Leader, store: "SharedStore") -> None:
         self.leader = leader
@@ -125,7 +125,7 @@ class Topoms:
         return TopomSettings.load(None, **(common | more))
 
     async def start(self, name: str, by_itself: bool = False, **settings: Any) -> Node:
-        """``by_itself``: its terms are as the settings say, and move keys for real."""
+        """``by_itself``: its terms follow the settings, and move keys for real."""
         configured = self.settings(**settings)
 
         def make(leadership: Leadership) -> Topom:
@@ -184,7 +184,7 @@ async def two(topoms: Topoms) -> Topoms:
 
 
 async def follows(topoms: Topoms, name: str) -> None:
-    """Wait until its view is as new as the store."""
+    """Wait until its state is as new as the store."""
 
     def newest() -> bool:
         try:
@@ -240,7 +240,7 @@ async def test_a_follower_hears_a_proxy_before_it_sends_it_to_the_leader(two: To
 
 @pytest.mark.parametrize("name", ["a", "b"])
 async def test_a_body_that_is_too_large_is_refused_by_whichever_topom(two: Topoms, name: str) -> None:
-    """Also one that does not say beforehand how large it is."""
+    """This is also true for a request that does not say beforehand how large it is."""
 
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(3):
@@ -341,7 +341,7 @@ async def test_a_follower_whose_token_is_another_says_so(two: Topoms, monkeypatc
 async def test_a_topom_that_gives_anothers_url_says_so(
     two: Topoms, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it leads or follows; the one that is right says that the leader cannot be reached."""
+    """It says so as leader and as follower. In both cases the follower says why its leader does not know it."""
     monkeypatch.setattr(announcing, "SECONDS", 0.01)
     monkeypatch.setattr(Announcing, "pause_seconds", 0.01)
     monkeypatch.setattr(announcing, "LOOK_SECONDS", 0.01)
@@ -411,7 +411,7 @@ class Stream:
 
 
 async def test_events_are_streamed_by_whoever_is_asked(two: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the follower, too, which goes on with the same stream when it leads; quiet times are said."""
+    """The follower serves them, too, and goes on with the same stream when it leads; it reports quiet times."""
     monkeypatch.setattr(event_stream, "QUIET_SECONDS", 0.05)
     streams = {"a": Stream(two, "a", "since=1"), "b": Stream(two, "b", "since=7", **{"Last-Event-ID": "1"})}
     await two.ask("a", "POST", "/groups", {"id": 2})
@@ -436,7 +436,7 @@ async def test_events_are_streamed_by_whoever_is_asked(two: Topoms, monkeypatch:
 
 
 class Sink:
-    """Of a topom: ids of the events that it was told of."""
+    """A sink of a topom: the ids of the events that it was told of."""
 
     def __init__(self, node: Node) -> None:
         self.told: list[int] = []
@@ -455,7 +455,7 @@ async def test_sinks_of_every_topom_hear_of_each_event_once_whoever_leads(two: T
     await two.ask("b", "POST", "/groups", {"id": 2})
     for sink in sinks.values():
         await eventually(lambda sink=sink: sink.told == [3])
-    # Another term begins, of either.
+    # Another term begins, of one or the other.
     assert two.store.place is not None
     two.store.end(two.store.place)
     await eventually(lambda: any(one.leadership and one.leadership.leader.term == 2 for one in two.nodes.values()))
@@ -489,14 +489,14 @@ async def test_streams_are_bounded(two: Topoms, monkeypatch: pytest.MonkeyPatch)
     await eventually(lambda: len(first.told()) == 2)
     refused = await two.ask("b", "GET", "/events/stream")
     assert (refused.status_code, refused.json()["error"]) == (503, "TooManyStreams")
-    # One that takes nothing is cut off.
+    # A client that takes nothing is cut off.
     first.stuck = True
     await two.ask("a", "POST", "/groups", {"id": 2})
     async with asyncio.timeout(20):
         await asyncio.gather(first.task, return_exceptions=True)
     second = Stream(two, "b", "since=0")
     await eventually(lambda: len(second.told()) == 3)
-    # Events that were dropped are said to be missing.
+    # The stream says that events that were dropped are missing.
     topom = two.nodes["b"].view.topom
     topom.ledger._state = replace(topom.ledger.state, events=topom.ledger.state.events[2:])
     await second.end()
@@ -581,7 +581,7 @@ async def test_a_leader_that_lost_its_place_follows_and_its_term_is_over(two: To
 
 
 async def test_a_paused_leader_that_believes_in_its_lease_changes_nothing(two: Topoms) -> None:
-    """As after a sleep that its clock has not noticed: the lease seems to hold, and another has written."""
+    """As after a sleep that its clock has not noticed: the lease seems to hold, but another topom has written."""
     old, place = two.nodes["a"].leading, two.store.place
     assert old is not None
     assert place is not None
@@ -612,7 +612,7 @@ async def test_a_late_leader_takes_no_proxy_on_and_touches_no_server(two: Topoms
     await old.members.register(frame, Link())
     place.lost.set()
     with pytest.raises((NotLeading, Refused)):
-        # It is a member already, so that nothing would have to be stored.
+        # It is a member already, so nothing would have to be stored.
         await old.members.register(frame, Link())
     assert (await old.servers.fence({"127.0.0.1:1": ["a" * 32]}))["127.0.0.1:1"].refusal == (
         "this topom does not lead any more"

@@ -132,6 +132,6 @@ def test_two_tokens_are_taken_while_one_follows_the_other() -> None:
         assert authorised(f"Bearer {given}", "old", "new")
     for given in ("", "oldnew", "older", "o"):
         assert not authorised(f"Bearer {given}", "old", "new")
-    # No next one is no token, and not an empty one.
+    # Without a next token, an empty one is not taken.
     assert not authorised("Bearer ", "old", "")
     assert not authorised("Bearer", "", "")

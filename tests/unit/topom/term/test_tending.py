@@ -1,4 +1,4 @@
-"""What goes on by itself goes on, whatever fails in it."""
+"""Loops go on, no matter what fails in them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -96,7 +96,7 @@ LOOPS = [
 
 
 async def test_no_loop_of_a_term_ends_topom_or_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each fails twice, at first, with what nobody expects there; all of them go on."""
+    """Each fails twice at first, with an error that nobody expects there; all of them go on."""
     topom = Topom(TopomSettings(data=tmp_path, number_of_slots=16), MemoryStore())
     called: dict[tuple[str, str], int] = dict.fromkeys(LOOPS, 0)
     for part, name in LOOPS:

@@ -1,4 +1,4 @@
-"""Fleets to plan for, and what a plan does to them, told naively."""
+"""Fleets to plan for, and a naive account of what a plan does to them."""
 
 import math
 import random
@@ -84,7 +84,7 @@ class Fleet:
 
 
 def optimum(fleet: Fleet) -> tuple[int, int]:
-    """The least excess that any plan can have, and the fewest bytes that such a plan moves: all plans are looked at."""
+    """The least excess that any plan can have, and the fewest bytes that such a plan moves. It looks at all plans."""
     takers, bands = fleet.takers, fleet.bands()
     fixed = {slot.id for slot in fleet.slots if not fleet.may_move(slot)}
     start = fleet.loads(())
@@ -128,7 +128,7 @@ def sized(owners: Sequence[int], sizes: Sequence[int], groups: int, **wishes: ob
 
 
 def zipf(slots: int, groups: int, exponent: float, seed: int) -> Fleet:
-    """Slots in groups of their own choice, of sizes by Zipf's law, about 4 KiB to GiB."""
+    """Slots in random groups, with sizes by Zipf's law, from about 4 KiB to GiB."""
     rng = random.Random(seed)
     sizes = [round(2**30 / rank**exponent) for rank in range(1, slots + 1)]
     rng.shuffle(sizes)

@@ -1,4 +1,4 @@
-"""The policy bytes: near the best there is, and what has to hold of any of its plans."""
+"""The policy bytes: near the best plan, and what has to be true for any of its plans."""
 
 import random
 
@@ -60,7 +60,7 @@ def in_ranges(exponent: float, seed: int) -> Fleet:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("exponent", [0.3, 0.5])
 def test_ranges_of_slots_are_evened_out_near_the_bound(exponent: float, seed: int) -> None:
-    # Given: most groups are a slot or less from their bands, so that the bound is what whole slots allow.
+    # Given: most groups are a slot or less from their bands, so that whole slots set the bound.
     fleet = in_ranges(exponent, seed)
     moves = moved(fleet)
     assert fleet.excess(moves) == 0
@@ -144,7 +144,7 @@ def test_no_plan_makes_it_worse(fleet: Fleet) -> None:
 def test_groups_in_their_bands_are_left_alone(fleet: Fleet) -> None:
     even = fleet.wishing(tolerance=1.0, capacity={})
     load, bands = even.loads(), even.bands()
-    # Slots without a group need room, which may have to be made.
+    # Slots without a group need room, and other slots may have to go for that.
     if not load[0] and all(low <= load[group] <= high for group, (low, high) in bands.items()):
         assert not any(even.request.bytes.get(move.slot) for move in moved(even))
 
@@ -177,7 +177,7 @@ def test_plans_under_way_are_followed_by_none(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(
     ("slots", "groups", "exponent", "seed"),
-    # The last is one that planning once does not finish.
+    # The last fleet is one that planning once does not finish.
     [(1024, 50, 0.5, 3), (1024, 50, 0.8, 3), (1024, 50, 1.1, 3), (100, 9, 0.9, 8)],
 )
 def test_large_plans_are_followed_by_none(slots: int, groups: int, exponent: float, seed: int) -> None:

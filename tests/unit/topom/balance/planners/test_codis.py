@@ -1,4 +1,4 @@
-"""The planners: codis against its rules told naively, and what has to hold of any plan."""
+"""The planners: codis against a naive form of its rules, and what has to be true for any plan."""
 
 import random
 
@@ -13,7 +13,7 @@ from topom.cluster.topology import Move
 
 
 def naive_codis(groups: list[Group], slots: list[Slot]) -> list[Move]:
-    """The rules of the codis policy, one slot at a time, with no data structure to get wrong."""
+    """The rules of the codis policy, one slot at a time, without a data structure that could be wrong."""
     ids = sorted(group.id for group in groups if group.servers)
     lower, upper = len(slots) // len(ids), (len(slots) + len(ids) - 1) // len(ids)
     size = {group_id: sum(s.action is not None and s.action.target_id == group_id for s in slots) for group_id in ids}
@@ -66,7 +66,7 @@ def clusters(draw: st.DrawFn, actions: bool = True, empty_groups: bool = True) -
     groups[0] = Group(groups[0].id, ("s:1",))
     ids = [group.id for group in groups]
     anywhere = st.sampled_from([0, *ids])
-    # Some fleets lean to one group, as they do after a group was added or emptied.
+    # In some fleets one group has most slots, as after a group was added or emptied.
     favourite = draw(anywhere)
     slots = []
     for slot_id in range(draw(st.integers(1, 64))):
@@ -122,7 +122,7 @@ def test_codis_moves_nothing_needlessly(cluster: tuple[list[Group], list[Slot]])
             lost[move.source] += 1
     assert all(not (lost[group_id] and gained[group_id]) for group_id in before), "no group gives and takes"
     lower, upper = len(slots) // len(before), -(-len(slots) // len(before))
-    # No plan that ends within one can do with fewer: each group has to end with `lower` or `upper` slots, and
+    # No plan that ends within one slot can have fewer moves: each group ends with `lower` or `upper` slots, and
     # only len(slots) % groups of them with `upper`.
     room_above = len(slots) % len(before)
     fullest_first = sorted(before, key=lambda group_id: -before[group_id])

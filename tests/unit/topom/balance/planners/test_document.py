@@ -1,4 +1,4 @@
-"""Plans of documents with sizes; those without are in ``test_codis.py``."""
+"""Plans of documents with sizes; documents without sizes are in ``test_codis.py``."""
 
 import copy
 import json

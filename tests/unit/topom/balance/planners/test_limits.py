@@ -16,7 +16,7 @@ from topom.cluster.topology import Move
 
 @pytest.fixture(scope="module", autouse=True)
 def short_searches() -> Iterator[None]:
-    """What limits have to keep to holds of plans that are not the best, too, and a hundred examples make many plans."""
+    """Limits also have to hold for plans that are not the best, and a hundred examples make many plans."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "MOST_NODES", 2_000)
         yield
@@ -42,7 +42,7 @@ def test_every_limited_plan_helps_until_nothing_is_left(fleet: Fleet, most_slots
         if not moves:
             break
         after = limited.carried_out(moves)
-        # Slots that nobody owned have to go somewhere, and groups then hold more.
+        # Slots without an owner have to go somewhere, and groups then hold more.
         placed = limited.carried_out(move for move in moves if move.source == 0)
         assert after.excess() < placed.excess() or all(move.source == 0 for move in moves)
         limited = after

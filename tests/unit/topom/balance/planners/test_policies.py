@@ -1,4 +1,4 @@
-"""Which planner plans, and what has to be there for it."""
+"""Which planner plans, and what it needs."""
 
 import pytest
 

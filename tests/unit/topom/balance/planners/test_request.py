@@ -1,4 +1,4 @@
-"""What may be wished of a plan, at the bounds of what can be meant."""
+"""What may be asked of a plan, at the bounds of what makes sense."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is known against replicas is stored before it is told, and outlives leaders; they are filled anew by a word."""
+"""What is known against replicas is stored before it is shown, and outlives leaders; an order fills them anew."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from topom.store import STATE
 
 
 class FoundDigests(Digests):
-    """Checks that find what the test says, once it lets them."""
+    """Checks that find what the test says, once the test lets them."""
 
     wrong = 0
     extra = 0
@@ -47,7 +47,7 @@ class FoundDigests(Digests):
 
 
 class Room(Case):
-    """A topom's checks, and what fills: group 1 with replicas on nodes b and c, group 2 with one on b."""
+    """A topom's checks, and its engine of copies: group 1 with replicas on nodes b and c, group 2 with one on b."""
 
     async def begin_leading(self) -> None:
         """The first topom, or the next one."""
@@ -68,7 +68,7 @@ class Room(Case):
         return check
 
     async def fill_all(self) -> None:
-        """Look until everything that can be told now was told."""
+        """Look until every server that can be told now was told."""
         for _ in range(3):
             await self.look_at_copies()
 
@@ -165,7 +165,7 @@ async def test_a_replica_is_filled_anew_when_an_operator_says_so(room: Room) -> 
 
 
 async def test_a_replica_that_was_restarted_before_it_was_whole_is_told_again(room: Room) -> None:
-    """run-id: it has come up with the data that it was told to forget, and goes on with its master from there."""
+    """run-id: it came up again with the data that it was told to forget, and goes on with its master from there."""
     await room.check(1, "b:1", 3)
     await room.digests.resync(1, "b:1")
     await room.fill_all()
@@ -200,7 +200,7 @@ async def test_one_replica_of_a_node_is_filled_anew_at_a_time_by_whoever_leads(r
 
 
 async def test_what_only_the_replica_has_is_named(room: Room) -> None:
-    """Its master may have lost it."""
+    """Its master may have lost the key."""
     room.digests.extra = 1
     await room.check(1, "b:1", 3)
     assert (

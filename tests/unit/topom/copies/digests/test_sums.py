@@ -37,7 +37,7 @@ def test_a_keys_digest_says_all_that_is_compared() -> None:
     ]
     assert key_digest(0, b"k", key) not in others
     assert len(set(others)) == 5
-    # Memory is no content: servers encode alike things in different ways.
+    # Memory is not content: servers encode the same thing in different ways.
     assert key_digest(0, b"k", key) == key_digest(0, b"k", Looked("string", 5, "aa", 2, 99))
     assert key_digest(0, b"k", ABSENT) == 0
 
@@ -53,7 +53,7 @@ def test_a_keys_digest_says_all_that_is_compared() -> None:
         (Looked("string", -1, "a"), ABSENT, Difference.MISSING),
         (ABSENT, Looked("string", -1, "a"), Difference.EXTRA),
         (ABSENT, ABSENT, None),
-        # What is due is gone, whoever still shows it.
+        # A key that is due is gone, even if a server still shows it.
         (ABSENT, Looked("string", NOW - 5, "a"), None),
         (Looked("string", NOW - 5, "a"), ABSENT, None),
         (Looked("string", NOW + 60_000, "a"), ABSENT, Difference.MISSING),

@@ -1,4 +1,4 @@
-"""Servers that Sentinels are kept from electing, and have their priority back."""
+"""Servers that Sentinels are kept from electing, and that get their priority back."""
 
 import asyncio
 from collections.abc import Collection
@@ -107,7 +107,7 @@ async def test_a_server_has_the_priority_back_that_it_had() -> None:
     await case.start()
     case.wanted = ()
     await case.priorities.look()
-    # What somebody else has set to 0 stays.
+    # A 0 that somebody else has set stays.
     assert (case.servers.priorities, case.stored) == ({A: 30, B: 0}, {})
     assert case.servers.kept == [A]
 
@@ -173,7 +173,7 @@ async def test_priorities_of_servers_that_nobody_knows_are_forgotten_when_there_
 
 
 class FakeStrangers:
-    """Who follows a master without being in its group, and whether these are all."""
+    """The servers that follow a master without being in its group, and whether these are all."""
 
     def __init__(self) -> None:
         self.following: frozenset[str] = frozenset()
@@ -216,7 +216,7 @@ async def test_nobody_is_filled_who_might_be_elected_or_taken_elsewhere() -> Non
     servers.refusing |= {P, A}
     with pytest.raises(StillElectable, match="CONFIG GET and SET"):
         await one.prepare(P, 1)
-    # One that an operator has put into a group already joins it all the same.
+    # A server that an operator has put into a group already joins it all the same.
     await one.prepare(A, 1)
     servers.refusing.clear()
     await one.prepare(P, 1)

@@ -1,4 +1,4 @@
-"""Which master is taken over into the slot table, by what Sentinels and servers say."""
+"""Which master comes into the slot table, by what Sentinels and servers say."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -21,7 +21,7 @@ RESTARTED = Reading(Replication(True, "c" * 40, 0), "run", 7)
 async def decide(
     bench: Callable[..., Awaitable[Bench]], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Awaitable[tuple[Verdict, str | None, str]]]:
-    """Decides for group 1; the verdict, the master in the slot table then, and the problem for the operator."""
+    """Decides for group 1; gives the verdict, the master in the slot table then, and the problem for the operator."""
     one = await bench()
     await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, REPLICA))
 
@@ -55,7 +55,7 @@ async def test_a_majority_is_followed(decide: Decide, standing: Reading, third: 
         ([MASTER, MASTER, MASTER], Verdict.AGREED),
         ([MASTER, MASTER, None], Verdict.AGREED),
         ([MASTER, MASTER, REPLICA], Verdict.UNDECIDED),
-        # The third does not answer; that one of two is half of those that do is no majority.
+        # The third Sentinel does not answer. One of the two that do is not a majority.
         ([MASTER, REPLICA], Verdict.UNDECIDED),
         ([REPLICA], Verdict.UNDECIDED),
         ([], Verdict.AGREED),
@@ -72,7 +72,7 @@ async def test_less_than_a_majority_changes_nothing(decide: Decide, named: list[
         (REPLICA, {REPLICA: FOLLOWS}, Verdict.UNDECIDED, "is no master"),
         (REPLICA, {REPLICA: EMPTY}, Verdict.UNDECIDED, "it is empty"),
         (REPLICA, {REPLICA: FOLLOWS, MASTER: IS_MASTER}, Verdict.OUTDATED, ""),
-        # It may hang, and not be gone.
+        # It may only hang.
         (REPLICA, {MASTER: IS_MASTER}, Verdict.UNDECIDED, "does not answer"),
         (STRANGER, {STRANGER: IS_MASTER, MASTER: IS_MASTER}, Verdict.UNDECIDED, "slotferry server add 1 stranger:1"),
         (STRANGER, {}, Verdict.UNDECIDED, "slotferry server add 1 stranger:1"),

@@ -1,4 +1,4 @@
-"""A Sentinel's link: how long an answer is waited for."""
+"""A Sentinel's link: how long topom waits for an answer."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from slots.access import ServerAccess
 from topom.masters.sentinels.link import SentinelLink
 
 SAVING_SECONDS = 2.0
-"""For which a Sentinel has been seen to flush its file where others wrote to the same disk."""
+"""A Sentinel was seen to flush its file for so long while others wrote to the same disk."""
 
 
 async def test_a_sentinel_that_saves_its_file_is_waited_for() -> None:

@@ -1,4 +1,4 @@
-"""What Sentinels are told, whom of them is believed, and what a failover changes in the slot table."""
+"""What Sentinels are told, which of them count, and what a failover changes in the slot table."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace

@@ -37,11 +37,11 @@ def known(replicas: str, others: int = 2) -> Known:
         ({"s1": known("a"), "s2": known("a"), "s3": known("a")}, True, None),
         ({"s1": known("ax"), "s2": known("ax"), "s3": known("ax")}, True, "s1"),
         ({"s1": known("a"), "s2": known("ax"), "s3": known("ax")}, True, "s2"),
-        # The first has just begun anew, and knows not all others or not all replicas yet.
+        # The first has just begun anew, and does not know all others or all replicas yet.
         ({"s1": known("a", 1), "s2": known("ax"), "s3": known("ax")}, True, None),
         ({"s1": known(""), "s2": known("ax"), "s3": known("ax")}, True, None),
         ({"s1": known(""), "s2": known("ax"), "s3": known("ax")}, False, "s2"),
-        # Nobody is lost by one that is not settled itself.
+        # Nothing is lost if a Sentinel begins anew that is not settled itself.
         ({"s1": known("x"), "s2": known("ax"), "s3": known("ax")}, True, "s1"),
         # Two do not answer.
         ({"s1": known("ax", 2)}, True, "s1"),
@@ -79,7 +79,7 @@ class FakeLink(SentinelLink):
 
 
 class FakeLinks(dict[str, FakeLink]):
-    """Links that count how often all Sentinels were to begin again."""
+    """Links that count how often all Sentinels had to begin again."""
 
     begun_again = 0
 
@@ -88,14 +88,14 @@ class FakeLinks(dict[str, FakeLink]):
 
 
 class Case:
-    """A group of a master and two replicas, one that is not in it, and three Sentinels that know all of them."""
+    """A group of a master and two replicas, a server that is not in it, and three Sentinels that know all of them."""
 
     def __init__(self) -> None:
         self.links = {name: FakeLink(f"{name}:26379", self) for name in ("s1", "s2", "s3")}
         self.follow = {A, B, S}
         """What the master lists; None if it does not answer."""
         self.processes: dict[str, str] = {}
-        """By address, another one of the same server."""
+        """For each address, another address of the same server."""
         self.released: list[str] = []
         self.begun: list[str] = []
         self.masters = {GROUP: M}

@@ -1,6 +1,6 @@
-"""Random sequences of nodes coming and going, and what has to hold of every placement; for tests only.
+"""Random sequences of nodes that come and go, and what has to be true for every placement; for tests only.
 
-Run as a program, it tries as many sequences as its argument says, and tells how ours compares with SOFARegistry's:
+Run as a program, it tries as many sequences as its argument says, and compares our plans with SOFARegistry's:
 
     python -m tests.unit.topom.placement.planner.sequences 10000
 
@@ -26,7 +26,7 @@ Table = dict[int, tuple[str, tuple[str, ...]]]
 
 @dataclass(frozen=True)
 class Membership:
-    """A table's rules, and the nodes that are there, step by step; and where they are, as far as that is said."""
+    """A table's rules, and the nodes that are there, step by step; and where they are, if that is given."""
 
     slots: int
     rules: Rules
@@ -101,17 +101,17 @@ def over_datacenters(seed: int, sizes: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16
 
 
 def named(number: int, first: int = 0) -> list[Node]:
-    """Nodes by running numbers."""
+    """Nodes with consecutive numbers."""
     return [Node(f"n{index}") for index in range(first, first + number)]
 
 
 def empty(slots: int) -> dict[int, Copies]:
-    """A table that starts afresh."""
+    """A table without any copies."""
     return dict.fromkeys(range(slots), Copies())
 
 
 def placements(one: Membership) -> Iterator[tuple[Mapping[int, Copies], tuple[str, ...], Placement]]:
-    """For each step: the table before, the nodes, and what becomes of it."""
+    """For each step: the table before, the nodes, and the placement."""
     table: Mapping[int, Copies] = empty(one.slots)
     for nodes in one.steps:
         placed = place([Node(name, one.datacenters.get(name, "")) for name in nodes], table, one.rules)
@@ -129,7 +129,7 @@ def loads(table: Mapping[int, Copies], nodes: Sequence[str]) -> tuple[Counter[st
 
 
 def apart(counts: Counter[str]) -> int:
-    """From the node with the least to the one with the most."""
+    """The difference between the node with the least and the one with the most."""
     return max(counts.values()) - min(counts.values())
 
 
@@ -140,7 +140,7 @@ def check(
     rules: Rules,
     datacenters: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise AssertionError unless the placement keeps to all that is promised."""
+    """Raise AssertionError unless the placement keeps all promises."""
     where = {name: (datacenters or {}).get(name, "") for name in nodes}
     wanted = min(rules.replicas, len(nodes))
     for slot, copies in placed.table.items():
@@ -165,11 +165,11 @@ def check(
     most = bound(survivors, nodes, wanted, marks.copies)
     newcomers = set(nodes).difference(*survivors.values())
     if newcomers != set(nodes) and wanted > 1:
-        # Nodes that come are filled beyond the low watermarks, by no more than they are to have leaders.
+        # Nodes that come are filled beyond the low watermarks by at most as many copies as they should have leaders.
         most += len(newcomers) * -(-len(placed.table) // len(nodes))
     number = len(set(where.values()))
     if number > 1:
-        # What is moved may take one copy more, for its slot to lose no datacenter. A copy that goes to another one may
+        # A move may take one copy more, so that its slot loses no datacenter. A copy that goes to another one may
         # take one more at the node that it leaves, and in each on the way.
         most += most - sum(max(wanted - len(holders), 0) for holders in survivors.values())
         most += apart_in_vain(survivors, where, wanted) * (number + 1)
@@ -177,13 +177,13 @@ def check(
 
 
 def apart_in_vain(held: Mapping[int, Collection[str]], where: Mapping[str, str], wanted: int) -> int:
-    """In how many datacenters more slots could be with so many copies, were there no limits."""
+    """In how many datacenters more slots could be with so many copies if there were no limits."""
     number = min(wanted, len(set(where.values())))
     return sum(number - min(number, len({where[node] for node in nodes})) for nodes in held.values())
 
 
 def can_be_spread(table: Mapping[int, Copies], where: Mapping[str, str], held: Band) -> bool:
-    """Whether copies may go from node to node such that slots are in more datacenters in sum.
+    """Whether copies may go from node to node so that slots are in more datacenters in sum.
 
     No node that is within the band leaves it, and none that is not gets further out. A copy that goes from one node to
     another is an edge that costs the datacenters lost, and nodes that may hold more or less are joined by the vertex
@@ -213,7 +213,7 @@ def can_be_spread(table: Mapping[int, Copies], where: Mapping[str, str], held: B
 
 
 def bound(survivors: Mapping[int, set[str]], nodes: Sequence[str], wanted: int, held: Band) -> int:
-    """The most copies that may be made: those that are missing, and those by which nodes are too far off afterwards."""
+    """The most copies that may be made: those that are missing, and as many as nodes are too far off afterwards."""
     counts = Counter(dict.fromkeys(nodes, 0))
     for holders in survivors.values():
         counts.update(holders)
@@ -230,7 +230,7 @@ def bound(survivors: Mapping[int, set[str]], nodes: Sequence[str], wanted: int, 
 
 
 def replay(before: Mapping[int, Copies], nodes: Sequence[str], placed: Placement, rules: Rules) -> None:
-    """Do the rounds one by one: each has to be possible, within its limits, and the table comes out in the end."""
+    """Do the rounds one by one. Each has to be possible and within its limits, and they have to lead to the table."""
     leaders = {slot: copies.leader if copies.leader in nodes else "" for slot, copies in before.items()}
     whole = {slot: {name for name in copies.holders if name in nodes} for slot, copies in before.items()}
     lost_leader = {slot for slot, leader in leaders.items() if not leader}
@@ -244,7 +244,7 @@ def replay(before: Mapping[int, Copies], nodes: Sequence[str], placed: Placement
         for promotion in one.promotions:
             assert promotion.node in held_before[promotion.slot]
             assert promotion.node != leaders[promotion.slot]
-            # The second promotion of a slot whose leader was lost, to a copy made for it at once, ends the assignment.
+            # If a slot lost its leader, its second promotion, to a copy made for it at once, ends the assignment.
             assigned = number == 1 and promotion.slot in lost_leader and promotion.node not in before_nodes(promotion)
             leader_changes += bool(leaders[promotion.slot]) and not assigned
             leaders[promotion.slot] = promotion.node
@@ -292,7 +292,7 @@ def compare(one: Membership) -> tuple[Counter[str], Counter[str]]:
 
 
 def steps_from_the_same_table(one: Membership) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
-    """SOFARegistry's and our measures of each step, both from our table; where SOFARegistry's comes to rest as ours."""
+    """SOFARegistry's and our measures of each step, both from our table, if the scheme comes to rest as ours does."""
     for before, nodes, placed in placements(one):
         their = their_step(one, nodes, {slot: (held.leader, held.followers) for slot, held in before.items()})
         if their is None:
@@ -305,7 +305,7 @@ def steps_from_the_same_table(one: Membership) -> Iterator[tuple[dict[str, int],
 
 
 def their_step(one: Membership, nodes: Sequence[str], before: Table) -> tuple[dict[str, int], Table] | None:
-    """What SOFARegistry's scheme makes of a table, measured; None where it does not come to rest."""
+    """What SOFARegistry's scheme makes of a table, measured; None if it does not come to rest."""
     made = by_scheme(one.replicas, one.slots, nodes, before)
     if made is None:
         return None
@@ -317,7 +317,7 @@ def their_step(one: Membership, nodes: Sequence[str], before: Table) -> tuple[di
 def by_scheme(
     replicas: int, slots: int, nodes: Sequence[str], before: Mapping[int, tuple[str, tuple[str, ...]]]
 ) -> tuple[Outcome, Table] | None:
-    """What SOFARegistry's scheme makes of a table, and the table then; None where it does not come to rest."""
+    """What SOFARegistry's scheme makes of a table, and the table then; None if it does not come to rest."""
     names = sorted(nodes)
     number = {name: index for index, name in enumerate(names)}
     held = [before.get(slot, ("", ())) for slot in range(slots)]
@@ -357,7 +357,7 @@ def _add(sums: Counter[str], step: Mapping[str, int]) -> None:
 
 
 def check_sequence(seed: int) -> Counter[str]:
-    """Raise AssertionError unless every invariant holds in a sequence over datacenters; what it was."""
+    """Raise AssertionError unless every invariant holds in a sequence over datacenters; gives counts of what it was."""
     one = over_datacenters(seed)
     found = Counter({"sequences": 1, "of several datacenters": len(set(one.datacenters.values())) > 1})
     found["by strict watermarks"] = one.rules.strict
@@ -375,7 +375,7 @@ def check_sequence(seed: int) -> Counter[str]:
 
 
 def main() -> None:
-    """Try sequences, and print the sums of both and how often ours did worse."""
+    """Try sequences, and print the sums of both and how often our plans were worse."""
     number = int(sys.argv[1])
     if sys.argv[2:] == ["invariants"]:
         found = sum((check_sequence(seed) for seed in range(number)), Counter[str]())

@@ -1,4 +1,4 @@
-"""Documents to place: what they may leave out, and what is said of those that cannot be meant."""
+"""Documents to place: what they may leave out, and what is said of those that make no sense."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is missing goes where it evens nodes out."""
+"""Missing copies go where they even nodes out."""
 
 import random
 

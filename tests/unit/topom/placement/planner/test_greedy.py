@@ -1,4 +1,4 @@
-"""SOFARegistry's scheme, and how ours compares with it."""
+"""SOFARegistry's scheme, and how our plans compare with it."""
 
 from collections import Counter
 
@@ -52,6 +52,6 @@ def test_sofaregistry_takes_more_rounds_and_copies_for_a_node_that_comes() -> No
     second = by_scheme(2, 64, ["n0", "n1", "n2", "n3"], first[1])
     assert second is not None
     outcome, after = second
-    # Each promotion loses it the old leader's copy, and assigning makes another.
+    # With each promotion it loses the old leader's copy, and assigning makes another one.
     assert outcome.copies - outcome.leader_copies > 2 * watermarks(64, 2, 4, 10).leaders.low
     assert {len(followers) for _, followers in after.values()} == {1}

@@ -1,4 +1,4 @@
-"""Copies by slot and by node are one and the same, whatever is added and removed."""
+"""Copies by slot and copies by node stay the same, whatever is added and removed."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""New copies lead only where it has to be."""
+"""New copies lead only if they have to."""
 
 from topom.placement.planner.layout import Layout
 from topom.placement.planner.leading import Leading

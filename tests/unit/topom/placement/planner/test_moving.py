@@ -1,4 +1,4 @@
-"""Copies go from nodes with too many to nodes with too few, and no more of them than there have to be."""
+"""Copies go from nodes with too many to nodes with too few, and no more of them than necessary."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def moved(layout: Layout) -> int:
     [
         ([3, 3, 3], Band(2, 4), 0),
         ([6, 0], Band(2, 4), 2),
-        ([5, 4, 0], Band(2, 4), 2),  # one relieves and fills at once
+        ([5, 4, 0], Band(2, 4), 2),  # one copy relieves a node and fills another
         ([6, 5, 1], Band(1, 4), 3),
     ],
 )

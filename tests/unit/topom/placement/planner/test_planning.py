@@ -1,4 +1,4 @@
-"""What any placement promises, whatever nodes come and go."""
+"""What any placement promises, no matter which nodes come and go."""
 
 import random
 from collections import Counter
@@ -73,7 +73,7 @@ def test_the_loss_of_a_node_costs_what_it_held_and_no_more(replicas: int) -> Non
         led = sum(node.name == copies.leader for copies in table.values())
         assert (placed.leader_copies, placed.follower_copies) == (0, held)
         assert len(placed.rounds) == 1
-        # A round may even leaders out besides.
+        # A round may also even out leaders.
         assert led <= placed.promotions <= led + 6
         assert all(copies.leader in table[slot].holders for slot, copies in placed.table.items())
         check(table, [other.name for other in rest], placed, Rules(replicas))
@@ -88,7 +88,7 @@ def test_a_node_that_comes_alone_gets_its_even_share(replicas: int) -> None:
     assert set(leads.values()) == {12}
     assert set(follows.values()) == {12 * (replicas - 1)}
     assert (placed.leader_copies, placed.follower_copies) == (0, 12 * replicas)
-    # All copies at ten a round; those promoted last were made the round before.
+    # All copies at ten a round; the copies that are promoted last were made in the round before.
     assert len(placed.rounds) <= -(-placed.follower_copies // 10) + 1
     made = by_scheme(replicas, 96, names, {slot: (copies.leader, copies.followers) for slot, copies in table.items()})
     assert made is not None

@@ -17,7 +17,7 @@ def test_slots_that_lost_their_leaders_are_led_by_copies_made_for_them_from_the_
     assert (placed.leader_copies, placed.follower_copies, len(placed.rounds)) == (0, 64, 2)
     leads, follows = loads(placed.table, ["n1", "n2"])
     assert set(leads.values()) == set(follows.values()) == {32}
-    # The leaders that are there still are replaced six a round.
+    # The leaders that are still there are replaced, six a round.
     there = {slot for slot, copies in table.items() if copies.leader == "n1"}
     assert sum(promotion.slot in there for one in placed.rounds for promotion in one.promotions) <= 12
     check(table, ["n1", "n2"], placed, Rules(2))

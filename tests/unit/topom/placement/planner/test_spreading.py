@@ -1,4 +1,4 @@
-"""Copies are in as many datacenters as nodes may hold them in, also of a table at rest, and what that may cost."""
+"""Copies are in as many datacenters as nodes allow, even in a table at rest, and what that may cost."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ FOUR = [Node("a", "x"), Node("b", "x"), Node("c", "y"), Node("d", "y")]
 
 
 def in_one(table: Mapping[int, Copies], nodes: list[Node]) -> int:
-    """Slots of which all copies are in one datacenter."""
+    """Slots that have all copies in one datacenter."""
     where = {node.name: node.datacenter for node in nodes}
     return sum(len({where[name] for name in copies.holders}) == 1 for copies in table.values())
 
@@ -64,7 +64,7 @@ def test_even_counts_are_no_rest_while_slots_are_in_one_datacenter(strict: bool)
 
 
 def test_a_copy_goes_by_way_of_a_third_datacenter_where_none_may_go_directly() -> None:
-    # Slot 0 is twice in x and not in y, whose only node is full but may give a copy to the one of z.
+    # Slot 0 is twice in x and not in y. The only node of y is full but may give a copy to the node of z.
     layout = Layout([[0, 1, 3], [2, 0], [2, 0]], [0, 2, 2], [0, 0, 1, 2])
     spread(layout, Band(0, 2))
     assert {2, 3} < layout.holders[0]

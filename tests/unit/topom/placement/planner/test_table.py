@@ -1,4 +1,4 @@
-"""The words of the planner: who holds a slot, what a placement costs, and nodes and rules that cannot be meant."""
+"""The planner's objects: which nodes hold a slot, what a placement costs, nodes and rules that make no sense."""
 
 import pytest
 

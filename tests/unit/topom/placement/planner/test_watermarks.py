@@ -25,7 +25,7 @@ def test_strict_watermarks_hold_the_share_rounded_down_and_up() -> None:
                 share = slots * copies // nodes
                 assert marks.copies.holds(share)
                 assert marks.copies.holds(-(-slots * copies // nodes))
-                # Whoever leads its part of what it holds, rounded down or up, is within.
+                # A node that leads its part of what it holds, rounded down or up, is within.
                 for held in (marks.copies.low, marks.copies.high):
                     for led in (held // copies, -(-held // copies)):
                         assert marks.leaders.holds(led)

@@ -1,4 +1,4 @@
-"""What lies nowhere gets a bin: giants first, then boulders, then what fills them up."""
+"""Items that are in no bin get one: giants first, then boulders, then what fills the bins up."""
 
 from tests.unit.topom.balance.planners.packing.bins import bins, contents
 from topom.balance.planners.packing.exchange import mend
@@ -27,7 +27,7 @@ def test_giants_get_bins_of_their_own() -> None:
 
 
 def test_boulders_take_room_before_smaller_items_do() -> None:
-    # Given: one of 90 and 80 has to leave, and nothing but the emptiest bin has room once it gave up what it has.
+    # Given: 90 or 80 has to leave, and only the emptiest bin has room, once it has given up what it has.
     layout = bins([90, 80, 10, 10, 10], [15, 15], [60], [60], lower=85, upper=105)
     fill(layout)
     mend(layout)

@@ -19,7 +19,7 @@ def test_a_smaller_item_goes_in_place_of_a_larger_one() -> None:
 
 
 def test_an_item_that_moves_anyway_goes_where_it_is_needed() -> None:
-    # Given: bin 0 gave 10 to bin 1, which did not need them, and bin 2 got its 10 from bin 3, which has room for them.
+    # Given: bin 0 gave 10 to bin 1, which did not need them. Bin 2 got its 10 from bin 3, which has room for them.
     layout = bins([100, 10], [95], [90], [85, 10], lower=95, upper=105)
     layout.move(1, 1)
     layout.move(5, 2)
