@@ -77,7 +77,10 @@ class Followers(Asker):
         return True
 
     async def _leads(self, group: Group, promotion: Promotion) -> bool:
-        """Whether a group's master is one; it is made one again if it is not."""
+        """Whether a group's master is one; it is made one again if it is not.
+
+        A master that the change of masters does not concern is not asked.
+        """
         master = group.servers[0]
         if master not in promotion.concerned:
             return True

@@ -271,7 +271,9 @@ class Identities(Loop):
         return {address: one for address, one in zip(addresses, readings, strict=True) if one is not None}
 
     def _not_compared_with(self, address: str) -> str:
-        """A server that answers and was not heard since topom knows the run id at this address; empty if none."""
+        """A server that may be another name of this address: it may answer, and was not heard since topom knows the run
+        id here. It is the address itself while that has no known run id; empty if there is no such server.
+        """
         mine = self._seen.get(address)
         if mine is None:
             return address
