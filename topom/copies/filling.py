@@ -156,6 +156,9 @@ class Filling(Loop):
         return dict(zip(servers, answers, strict=True))
 
     async def _read(self, server: str) -> Answer:
+        # bounded: the questions to many servers that are gone would hold up all others.
+        if self._replication.has_failed(server):
+            return ServerFailed(f"{server} does not answer")
         try:
             return await self._replication.read(server)
         except ServerFailed as error:

@@ -185,9 +185,16 @@ def _is_told_again(case: Case, server: str) -> Refusal | None:
 
 
 def _hears_the_master(case: Case, server: str) -> Refusal | None:
-    """Any server that hears the master is a witness, even one that is refused itself."""
+    """Any server that hears the master is a witness, even one that is refused itself.
+
+    A server that follows another master hears that one. If it follows in the master's stream of writes, it may know the
+    master by another name, or follow through another replica.
+    """
+    master, last = case.group.servers[0], _outage(case).last
     for one, said in case.said.items():
         if isinstance(said, ServerFailed) or not said.link_up:
+            continue
+        if not said.follows(master) and last is not None and said.stream != last.stream:
             continue
         # If a server's clock was set back and it has heard nothing since, it says a number below 0.
         if 0 <= said.silent_seconds < _outage(case).fail_seconds:

@@ -153,21 +153,36 @@ class Endings(Loop):
             return None
 
     async def _go_on(self) -> list[str]:
-        """Take each promotion further that no other task works on. Gives a sentence for each that is not over yet."""
-        waiting: list[str] = []
-        for group_id, promotion in list(self._ledger.state.promotions.items()):
-            if group_id in self._locks.busy:
-                continue
-            group = self._ledger.table.groups.get(group_id)
-            if group is not None and group.locked:
-                await self._end_lock(group_id, promotion)
-                waiting.append(f"group {group_id} is locked until it is known which server is its master")
-            elif await self.followers.all_follow(group_id, promotion):
-                await self._ledger.change(lambda state, epoch, over=group_id: _without(state, over))  # type: ignore[misc]
-                log.info("promotion_over", group=group_id)
-            else:
-                waiting.append(f"not all servers of group {group_id} follow {promotion.server} yet")
+        """Take each promotion further that no other task works on. Gives a sentence for each that is not over yet.
+
+        Locked groups come first, because clients wait for them. The others are looked at together: a server that does
+        not answer holds up no other group.
+        """
+        free = [one for one in self._ledger.state.promotions.items() if one[0] not in self._locks.busy]
+        locked = [one for one in free if self._is_locked(one[0])]
+        for group_id, promotion in locked:
+            await self._end_lock(group_id, promotion)
+        rest = [one for one in free if one not in locked]
+        said = await asyncio.gather(*(self._end(*one) for one in rest), return_exceptions=True)
+        waiting = [f"group {group_id} is locked until it is known which server is its master" for group_id, _ in locked]
+        for one in said:
+            if isinstance(one, BaseException):
+                raise one
+            waiting += [one] if one else []
         return waiting
+
+    def _is_locked(self, group_id: int) -> bool:
+        group = self._ledger.table.groups.get(group_id)
+        return group is not None and group.locked
+
+    async def _end(self, group_id: int, promotion: Promotion) -> str:
+        """End a promotion whose servers follow the new master; else the sentence that says what it waits for."""
+        if not await self.followers.all_follow(group_id, promotion):
+            return f"not all servers of group {group_id} follow {promotion.server} yet"
+        state = await self._ledger.change(lambda state, epoch: _without(state, group_id, promotion))
+        if group_id not in state.promotions:
+            log.info("promotion_over", group=group_id)
+        return ""
 
     async def _end_lock(self, group_id: int, promotion: Promotion) -> None:
         """Give a locked group that no other task works on its master, whichever server that is."""
@@ -184,10 +199,13 @@ class Endings(Loop):
                 log.error("group_stays_locked", group=group_id, reason=str(error))
 
 
-def _without(state: ClusterState, group_id: int) -> ClusterState:
-    """The state in which this group's promotion is over, unless another one has begun."""
+def _without(state: ClusterState, group_id: int, promotion: Promotion) -> ClusterState:
+    """The state in which this promotion of a group is over, unless another one has begun.
+
+    That all servers follow says nothing of a promotion that was made since, even if it is over already.
+    """
     group = state.table.groups.get(group_id)
-    if group_id not in state.promotions or (group is not None and group.locked):
+    if state.promotions.get(group_id) is not promotion or (group is not None and group.locked):
         return state
     return replace(
         state, promotions={number: entry for number, entry in state.promotions.items() if number != group_id}

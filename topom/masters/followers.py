@@ -39,12 +39,16 @@ class Followers(Asker):
         self._barrier = barrier
 
     def wanted(self, state: ClusterState) -> Sequence[Wanted]:
-        """A copy on each replica of the groups whose change of masters is decided and not over."""
+        """A copy on each replica of the groups whose change of masters is decided and not over.
+
+        **last-copy**: a server that was never whole in its group may hold what nobody else has. It is left to
+        :mod:`topom.copies.joining`, whose rules are stricter.
+        """
         found: list[Wanted] = []
         for group_id, promotion in sorted(state.promotions.items()):
             group = state.table.groups.get(group_id)
             if group is not None and group.master is not None and not group.locked:
-                found += [_wanted(group, server, promotion) for server in group.replicas]
+                found += [_wanted(group, server, promotion) for server in _members(state, group)]
         return found
 
     def waits(self, copy: Wanted, why: Reason | TopomError) -> None:
@@ -60,13 +64,16 @@ class Followers(Asker):
         """Whether a group's servers follow its master, and the master follows nobody; else it is made a master again.
 
         A replica that says that it is a master counts as one that follows, unless the promotion was about it:
-        :mod:`topom.copies.strays` deals with strays.
+        :mod:`topom.copies.strays` deals with strays. Servers that were never whole do not count.
         """
         group = self._ledger.table.groups.get(group_id)
         if group is None or group.master is None:
             return True
+        members = _members(self._ledger.state, group)
         leads = await self._leads(group, promotion)
-        said = await look_at_all(self._replication, list(group.replicas))
+        if any(self._replication.has_failed(server) for server in members):
+            return False
+        said = await look_at_all(self._replication, members)
         if not leads or not all(_follows(said[server], group.servers[0], server, promotion) for server in said):
             return False
         try:
@@ -102,6 +109,12 @@ class Followers(Asker):
         """
         now = self._ledger.table.groups.get(group.id)
         return now is not None and not now.locked and now.master == group.master and server in now.servers
+
+
+def _members(state: ClusterState, group: Group) -> list[str]:
+    """The replicas of a group that were whole once."""
+    joining = state.joining
+    return [server for server in group.replicas if server not in joining or joining[server].again]
 
 
 def _wanted(group: Group, server: str, promotion: Promotion) -> Wanted:

@@ -31,6 +31,16 @@ class Servers(Protocol):
         """Run ``work`` with the server's client; None when it was done in time, else the reason. Does not raise."""
 
 
+class Seen(Protocol):
+    """What is known of servers without asking them now; see :class:`topom.servers.health.Health`."""
+
+    def replication(self, server: str, seconds: float) -> Replication | None:
+        """A server's answer about its replication, if it was asked at most so many seconds ago; else None."""
+
+    def has_failed(self, server: str) -> bool:
+        """Whether a server does not answer by the majority of views."""
+
+
 class ServerReplication:
     """Asks for and changes the servers' replication, one server at a time.
 
@@ -42,7 +52,7 @@ class ServerReplication:
         bound: how many bytes of writes a failover may lose.
         alarm: is called with each server that is not told to follow because its master lacks what it has.
         conflict: why nothing may be done to a server; None if anything may be done (:mod:`topom.servers.identities`).
-        lately: gives a server's answer, if it was asked at most so many seconds ago (:mod:`topom.servers.health`).
+        seen: what is known of servers without asking them; None if nothing is.
     """
 
     def __init__(
@@ -52,9 +62,9 @@ class ServerReplication:
         bound: int = 0,
         alarm: Callable[[str, MasterLacks], None] = lambda server, error: None,
         conflict: Callable[[str], Reason | None] = lambda server: None,
-        lately: Callable[[str, float], Replication | None] = lambda server, seconds: None,
+        seen: Seen | None = None,
     ) -> None:
-        self.lately = lately
+        self._seen = seen
         self._conflict = conflict
         self._servers = servers
         self._leads = leads
@@ -64,6 +74,14 @@ class ServerReplication:
     def conflict(self, address: str) -> Reason | None:
         """Why nothing may be done to a server; None if anything may be done."""
         return self._conflict(address)
+
+    def lately(self, address: str, seconds: float) -> Replication | None:
+        """What the server said, if it was asked at most so many seconds ago; else None."""
+        return self._seen.replication(address, seconds) if self._seen is not None else None
+
+    def has_failed(self, address: str) -> bool:
+        """Whether the server counts as failed, so that a question to it takes the whole time limit (**bounded**)."""
+        return self._seen is not None and self._seen.has_failed(address)
 
     def may_change(self) -> bool:
         """Whether anything may be changed at a server at this instant."""

@@ -126,7 +126,7 @@ class Topom:
             settings.ha_lag_bytes_max,
             Alarms(self.ledger).raised,
             self.identities.conflict,
-            self.health.replication,
+            self.health,
         )
         self.edits = Edits(self.ledger, self.identities)
 
@@ -209,7 +209,7 @@ class Topom:
             self.identities,
         )
         self.filling = Filling(self.ledger, replication, telling)
-        self.joins = Joins(self.ledger, replication)
+        self.joins = Joins(self.ledger, replication, self.hands_off.paused)
         self.strays = Strays(self.ledger, replication, self.health.is_alive, self.hands_off, settings.ha == "sentinel")
         self.digests = Digests(self.ledger, access)
 
@@ -250,6 +250,7 @@ class Topom:
             replication,
             self.node_departures,
             self.health.has_failed,
+            self.hands_off.paused,
         )
         self._own_loops: tuple[Loop, ...] = (
             Leases(self.members),

@@ -11,6 +11,7 @@ from topom.cluster.joins import with_new
 from topom.cluster.placement_run import Step
 from topom.cluster.state import ClusterState
 from topom.placement import changes
+from topom.servers.detector import Condition
 from topom.servers.readings import Reading
 
 COPY = Step(1, 1, "copy", "b", "b:7")
@@ -175,3 +176,23 @@ async def test_copies_that_come_to_share_a_node_do_not_wait_for_each_other() -> 
         await case._promote(2, "a:2")
     await case.look()
     assert sorted(case.servers.told) == [("b:7", "a:1"), ("d:7", "a:2")]
+
+
+async def test_bounded_a_server_that_has_failed_is_not_asked(case: Case) -> None:
+    """Each question to it would take the whole time limit, and one of the places of which all have few."""
+    await join(case, 1, "b:8")
+    case.conditions["b:8"] = Condition.FAILED
+    asked: list[str] = []
+    read = case.servers.read
+
+    async def note(address: str) -> Reading:
+        asked.append(address)
+        return await read(address)
+
+    case.servers.read = note  # type: ignore[method-assign]
+    await case.look_at_copies()
+    assert asked == ["a:1"]
+    assert "does not answer" in str(case.joins.reasons["b:8"])
+    case.conditions["b:8"] = Condition.ALIVE
+    await case.look_at_copies()
+    assert case.servers.told == [("b:8", "a:1")]

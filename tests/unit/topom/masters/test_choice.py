@@ -275,6 +275,15 @@ def test_a_replica_that_differs_is_not_chosen_whatever_it_has_and_is_a_witness()
         fail_over(orphan(), differing=differs()).require()
 
 
+def test_a_server_that_hears_another_master_is_no_witness() -> None:
+    """It may be new in its group, and wait to be told to follow."""
+    foreign = follower(77, stream="foreign", following=("x", 1))
+    assert fail_over(orphan(990), foreign).chosen == FIRST
+    by_another_name = follower(990, following=("x", 1))
+    assert fail_over(orphan(990), by_another_name).refusal.kind is Why.MASTER_HEARD
+    assert fail_over(orphan(990), foreign, last=None).refusal.kind is Why.MASTER_HEARD, "its stream is not known"
+
+
 def test_why_nobody_is_chosen() -> None:
     found = fail_over(DOWN, orphan(5, stream="other")).refusal
     assert (found.kind, found.server) == (Why.NOBODY, MASTER)

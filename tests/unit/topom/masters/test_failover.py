@@ -287,7 +287,10 @@ async def test_who_was_never_whole_does_not_take_over() -> None:
         await bench.ledger.change(lambda state, epoch: replace(state, joining={FIRST: Joining(FIRST)}))
         await bench.until(lambda table: table.groups[1].master == SECOND)
         case.servers.all[MASTER].down = False
-        await case.settled()
+        await bench.until(lambda table: not bench.ledger.state.promotions)
+        assert case.servers.all[MASTER].follows == SECOND
+        assert case.servers.all[FIRST].follows == MASTER, "it is told as one that joins (topom.copies.joining)"
+        assert case.servers.all[SECOND].data == case.acknowledged > 0
 
 
 @pytest.mark.parametrize("known", [True, False])

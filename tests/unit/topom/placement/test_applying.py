@@ -31,7 +31,7 @@ from topom.servers.health import Health
 from topom.servers.identities import Identities
 from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.readings import Reading, Replication
-from topom.servers.replication import ServerReplication
+from topom.servers.replication import Seen, ServerReplication
 
 
 @dataclass
@@ -54,6 +54,9 @@ class FakeServers(ServerReplication):
         self.restarts: dict[str, int] = {}
         self.all: dict[str, FakeServer] = {}
         self.told: list[tuple[str, str | None]] = []
+
+    def know(self, has_failed: Callable[[str], bool]) -> None:
+        self._seen = cast(Seen, SimpleNamespace(replication=lambda server, seconds: None, has_failed=has_failed))
 
     def of(self, address: str) -> FakeServer:
         return self.all.setdefault(address, FakeServer())
@@ -114,6 +117,7 @@ class Case:
                     lambda state, epoch, address=address: with_server(state, PoolServer(address))  # type: ignore[misc]
                 )
         health = cast(Health, SimpleNamespace(of=lambda one: Judgement(self.condition(one), 0, 0)))
+        self.servers.know(lambda one: self.condition(one) is Condition.FAILED)
         content: Callable[[str], Awaitable[Reading]] = self._content
         hands_off = FakeHandsOff(lambda: self.held)
         self.telling = Telling(bench.ledger, bench.barrier, self.servers, 0.05)

@@ -145,8 +145,9 @@ def with_group(state: ClusterState, epoch: int) -> ClusterState:
 @pytest.mark.parametrize(
     ("document", "value"),
     [
-        ("cluster", b"7"), ("cluster", b"null"), ("cluster", b"\xff"), ("cluster", b"[" * 100_000), ("groups", b"{}1"),
-        ("groups", b'{"1": 2}'), ("groups", b"[[]]"), ("slots/0000", b'"x"'), ("migration", b"[1]"),
+        ("cluster", b"7"), ("cluster", b"null"), ("cluster", b"\xff"), ("cluster", b"[" * 100_000),
+        ("groups/0000", b"{}1"), ("groups/0000", b'{"1": 2}'), ("groups/0000", b"[[]]"),
+        ("slots/0000", b'"x"'), ("migration", b"[1]"),
         ("skipped", b"[3]"), ("moved", b'{"1e400": "0-3"}'), ("moved", b'{"1": 7}'), ("promotions", b"[]"),
         ("proxies/00000001", b"[]"), ("proxies/00000001", b'{"id": {}}'), ("fenced/a", b"1"),
         ("proxies/00000001", b'{"id": 1, "instance": 2}'),
