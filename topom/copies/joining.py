@@ -14,7 +14,7 @@ told to forget what it has, and is whole once the very process that was told has
 stored once they are told, or whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -26,6 +26,8 @@ from topom.cluster.joins import homes, without
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Joining
 from topom.copies.wanted import Asker, Wanted
+from topom.periodic import never_held
+from topom.reasons import Reason
 from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.replication import ServerReplication
 
@@ -72,10 +74,17 @@ def _is_still(state: ClusterState, groups: Mapping[str, Group], server: str, see
 
 
 class Joins(Asker):
-    """The servers that join groups of one topom."""
+    """The servers that join groups of one topom.
 
-    def __init__(self, ledger: Ledger, replication: ServerReplication) -> None:
+    Args:
+        paused: why nothing is done for them now; None if it is done.
+    """
+
+    def __init__(
+        self, ledger: Ledger, replication: ServerReplication, paused: Callable[[], Reason | None] = never_held
+    ) -> None:
         super().__init__("server_not_whole", level="info")
+        self._paused = paused
         self._ledger = ledger
         self._replication = replication
 
@@ -85,6 +94,10 @@ class Joins(Asker):
             return ()
         groups = homes(state.table)
         return [_wanted(groups[server], state.joining[server]) for server in sorted(state.joining) if server in groups]
+
+    def held(self) -> Reason | None:
+        """A server that joins waits while an operator has paused topom."""
+        return self._paused()
 
     async def told(self, copy: Wanted, run_id: str) -> None:
         """Store which process was told: a later process of a server that is filled anew may have the old data."""

@@ -34,7 +34,7 @@ from topom.leaving.groups import off_the_list
 from topom.leaving.nodes import NodeDepartures, ShortOfCopies
 from topom.masters.choice import departure, error_of, planned
 from topom.masters.promotions import Promotions
-from topom.periodic import Look, Loop
+from topom.periodic import Look, Loop, never_held
 from topom.reasons import Kind, Reason, Reasons
 from topom.servers.lastcopy import ServerFailed
 from topom.servers.replication import ServerReplication, look_at_all
@@ -197,6 +197,7 @@ class ServerDepartures(Loop):
     Args:
         nodes: replaces the servers of leaving nodes.
         has_failed: whether a server counts as failed (:mod:`topom.servers.detector`).
+        paused: why nothing is done now, though it was ordered; None if it is done.
     """
 
     name = "leaving servers"
@@ -208,8 +209,9 @@ class ServerDepartures(Loop):
         replication: ServerReplication,
         nodes: NodeDepartures,
         has_failed: Callable[[str], bool],
+        paused: Callable[[], Reason | None] = never_held,
     ) -> None:
-        super().__init__()
+        super().__init__(paused)
         self._ledger = ledger
         self._promotions = promotions
         self._replication = replication
@@ -228,7 +230,9 @@ class ServerDepartures(Loop):
         now = time.time()
         state = self._ledger.state
         group = _require(state.table, group_id, address)
-        if address in group.replicas and address not in state.joining and _slots_of(state.table, group_id):
+        entry = state.joining.get(address)
+        was_whole = entry is None or entry.again
+        if address in group.replicas and was_whole and _slots_of(state.table, group_id):
             said = await look_at_all(self._replication, list(group.servers))
             if (refusal := departure(state, group, address, said)) is not None:
                 raise error_of(refusal)

@@ -6,7 +6,7 @@ replacement in, or later, and never while it is the master.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from slots.table import Group, SlotTable
@@ -86,10 +86,15 @@ def _dropped(one: Step, step: Step, refusal: Reason, after: Reason) -> Step:
     return one
 
 
-def joined(state: ClusterState, epoch: int, step: Step, master: str) -> ClusterState:
+def joined(
+    state: ClusterState, epoch: int, step: Step, master: str, may_hold_more: Collection[str] = ()
+) -> ClusterState:
     """The state in which a whole copy is taken into its group, and what it replaces is in the pool, or gone for good.
 
     The master stays, even if the copy is to replace it; a copy that is to lead is ``joined`` until it does.
+
+    Args:
+        may_hold_more: servers that may hold what the group's master lacks; nobody may wipe them.
 
     Raises:
         StepOvertaken: the step, the group's master or the pool has changed, or the server is leaving.
@@ -105,21 +110,28 @@ def joined(state: ClusterState, epoch: int, step: Step, master: str) -> ClusterS
     kept = _without(state.table, epoch, group.id, leaving)
     table = topology.add_server(kept, epoch, group.id, step.server, entry.datacenter, entry.node)
     pool = {address: one for address, one in state.pool.items() if address != step.server}
-    new = replace(with_table(state, table), pool={**pool, **_pooled(state, group, leaving)})
+    new = replace(with_table(state, table), pool={**pool, **_pooled(state, group, leaving, may_hold_more)})
     return advanced(new, step, "joined" if step.leads else "done")
 
 
-def left(state: ClusterState, epoch: int, step: Step, servers: Iterable[str], master: str) -> ClusterState:
+def left(
+    state: ClusterState,
+    epoch: int,
+    step: Step,
+    servers: Iterable[str],
+    master: str,
+    may_hold_more: Collection[str] = (),
+) -> ClusterState:
     """The state in which replicas of the step's group are in the pool, or gone for good, and the step is over.
 
-    Raises as :func:`joined`.
+    Args and errors are those of :func:`joined`.
     """
     group = _group(state, step, master)
     leaving = [server for server in servers if server in group.replicas]
     if not leaving:
         return advanced(state, step, "done")
     table = _without(state.table, epoch, group.id, leaving)
-    new = replace(with_table(state, table), pool={**state.pool, **_pooled(state, group, leaving)})
+    new = replace(with_table(state, table), pool={**state.pool, **_pooled(state, group, leaving, may_hold_more)})
     return advanced(new, step, "done")
 
 
@@ -178,15 +190,22 @@ def _without(table: SlotTable, epoch: int, group_id: int, servers: Iterable[str]
     return table
 
 
-def _pooled(state: ClusterState, group: Group, servers: Sequence[str]) -> dict[str, PoolServer]:
+def _pooled(
+    state: ClusterState, group: Group, servers: Sequence[str], may_hold_more: Collection[str]
+) -> dict[str, PoolServer]:
     """The entries of the pool for servers that leave their group, with permission to wipe their old copies.
 
-    An old copy may be wiped while all that it holds is in the group (**last-copy**). A server that is leaving gets no
-    entry: it is wanted nowhere, and may hold anything once somebody starts it again.
+    **last-copy**: an old copy may be wiped while all that it holds is in the group. If it may hold more, an operator
+    has to say so. A server that is leaving gets no entry: it is wanted nowhere, and may hold anything once somebody
+    starts it again.
     """
     out = leaving_servers(state)
-    return {
-        server: PoolServer(server, group.nodes.get(server, ""), group.datacenter_of(server), True, group.id)
-        for server in servers
-        if server not in out
-    }
+    found = {}
+    for server in servers:
+        if server in out:
+            continue
+        old_copy = server not in may_hold_more
+        found[server] = PoolServer(
+            server, group.nodes.get(server, ""), group.datacenter_of(server), old_copy, group.id if old_copy else None
+        )
+    return found

@@ -8,7 +8,7 @@ nobody reads from it. What it replaces goes to the pool in the same write, and i
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import structlog
@@ -24,7 +24,8 @@ from topom.placement import changes
 from topom.placement.detaching import Detaching
 from topom.reasons import Reason
 from topom.servers.lastcopy import As, ServerFailed
-from topom.servers.replication import ServerReplication
+from topom.servers.readings import Replication
+from topom.servers.replication import ServerReplication, look_at_all
 from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
@@ -117,10 +118,14 @@ class PlacedCopies(Asker):
 
     async def _join(self, copy: Wanted) -> None:
         joined: list[Step] = []
+        group = self._ledger.table.groups.get(copy.group)
+        if group is None:
+            return
+        held_back = await may_hold_more(self._replication, copy.master, group.replicas)
 
         def join(state: ClusterState, epoch: int) -> ClusterState:
             joined[:] = [changes.step_of(state, copy.server, copy.group)]
-            return changes.joined(state, epoch, joined[0], copy.master)
+            return changes.joined(state, epoch, joined[0], copy.master, held_back)
 
         try:
             await self._ledger.change(join)
@@ -133,6 +138,25 @@ class PlacedCopies(Asker):
             await self._replication.keep(copy.server)
         log.info("placement_copy_whole", server=copy.server, group=copy.group)
         await self._detach([one for one in joined[0].instead_of if one in self._ledger.state.pool])
+
+
+async def may_hold_more(replication: ServerReplication, master: str, servers: Collection[str]) -> set[str]:
+    """Which of these servers of a group may hold what its master lacks.
+
+    A server that follows the master with its link up holds nothing else. Neither does one that has failed: a failover
+    has counted what it may have had (**last-copy**).
+    """
+    asked = [server for server in servers if not replication.has_failed(server)]
+    said = await look_at_all(replication, [master, *asked])
+    ahead = said[master]
+
+    def follows(mine: Replication | ServerFailed) -> bool:
+        if isinstance(mine, ServerFailed) or mine.is_master or not mine.link_up:
+            return False
+        # It may know the master by another name, or follow through another replica.
+        return mine.follows(master) or (isinstance(ahead, Replication) and mine.stream == ahead.stream)
+
+    return {server for server in asked if not follows(said[server])}
 
 
 def nodes_of(group: Group, step: Step) -> frozenset[str]:

@@ -24,7 +24,7 @@ from topom.errors import NotLeading, NotReady, ServersUnreachable, TopomError
 from topom.masters.promotions import Promotions
 from topom.placement import changes
 from topom.placement.changes import StepOvertaken
-from topom.placement.copying import PlacedCopies
+from topom.placement.copying import PlacedCopies, may_hold_more
 from topom.placement.detaching import Detaching
 from topom.placement.picture import draw
 from topom.reasons import Kind, Reason, Reasons
@@ -111,6 +111,9 @@ class Stepping:
         for step in sorted(current, key=lambda step: (order[step.kind], step.state == "waiting")):
             if step.kind == "copy" and step.state == "waiting" and self._is_promoting(step.group):
                 continue
+            if self._placed.held() is not None:
+                # An operator may have paused topom since the look began, or many members may have been lost.
+                return
             await self._try(step)
 
     def forget(self) -> None:
@@ -258,9 +261,10 @@ class Stepping:
             for server in servers:
                 if server in group.replicas and self._health.of(server).condition is not Condition.FAILED:
                     said = await self._replication.look(server)
-                    if said.is_master or not said.follows(master):
+                    if said.is_master or not said.follows(master) or not said.link_up:
                         raise NotReady(f"{server} does not follow {master} yet, the master of group {group.id} now")
-        await self._ledger.change(lambda state, epoch: changes.left(state, epoch, step, servers, master))
+        held_back = await may_hold_more(self._replication, master, servers)
+        await self._ledger.change(lambda state, epoch: changes.left(state, epoch, step, servers, master, held_back))
         await self._detach([one for one in servers if one in self._ledger.state.pool])
 
     async def _whole_nodes(self, group: Group, without: str) -> set[str]:

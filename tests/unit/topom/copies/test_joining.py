@@ -15,6 +15,7 @@ from topom.cluster.joins import with_new, without
 from topom.cluster.state import ClusterState, Fenced, Joining, Marked
 from topom.copies import deciding, filling, joining
 from topom.copies.joining import Joins, Seen
+from topom.reasons import Kind, Reason
 from topom.servers.lastcopy import As
 from topom.servers.readings import Replication
 from topom.servers.redis_servers import Fencing
@@ -124,6 +125,7 @@ class Joined(Case):
     def __init__(self) -> None:
         super().__init__()
         self.servers: Streams = Streams()
+        self.paused: Reason | None = None
 
     async def add(self, *servers: str, wipe: bool = False) -> None:
         def add(state: ClusterState, epoch: int) -> ClusterState:
@@ -143,7 +145,7 @@ class Joined(Case):
 async def joins(case: Joined) -> AsyncIterator[Joins]:
     """A topom that makes servers whole."""
     async with case.topom() as bench:
-        one = Joins(bench.ledger, case.servers)
+        one = Joins(bench.ledger, case.servers, lambda: case.paused)
         case.filling.serve(one)
         case.filling.wake()
         yield one
@@ -349,3 +351,13 @@ async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: 
         # When: it was told before. Then: a fence counts.
         assert await bench.barrier.fence_removed([NEW]) == {}
         assert up()
+
+
+async def test_nobody_is_filled_while_topom_is_paused(case: Joined) -> None:
+    case.paused = Reason(Kind.PAUSED, "switches are changed")
+    async with joins(case):
+        await case.add(NEW)
+        await asyncio.sleep(0.1)
+        assert (case.waiting, case.servers.all[NEW].follows) == ({NEW}, None)
+        case.paused = None
+        await until(lambda: case.servers.all[NEW].follows == MASTER)

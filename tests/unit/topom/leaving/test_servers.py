@@ -10,7 +10,8 @@ import pytest
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, SECOND, STEPS, Case, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom.cluster.state import ClusterState, Differs, Leaving, leaving_servers
+from topom import periodic
+from topom.cluster.state import ClusterState, Differs, Joining, Leaving, leaving_servers
 from topom.errors import GroupLocked, GroupNotFound, NodeLeaving, NotReady, ServerNotFound, ServersUnreachable
 from topom.leaving import groups as leaving
 from topom.leaving import nodes as leavingnodes
@@ -174,6 +175,7 @@ class Leave(Case):
         self.pool = FakePool()
         self.failed: set[str] = set()
         """Servers that count as failed."""
+        self.paused: Reason | None = None
 
 
 @asynccontextmanager
@@ -187,6 +189,7 @@ async def departing(case: Leave) -> AsyncIterator[ServerDepartures]:
             case.servers,
             nodes,
             lambda server: server in case.failed,
+            lambda: case.paused,
         )
         task = asyncio.create_task(departures.run())
         try:
@@ -216,6 +219,29 @@ def check(case: Leave) -> None:
 @pytest.fixture
 async def case() -> Leave:
     return Leave()
+
+
+async def test_nothing_leaves_by_itself_while_topom_is_paused(case: Leave, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(periodic, "HELD_SECONDS", 0.01)
+    case.paused = Reason(Kind.PAUSED, "switches are changed")
+    async with departing(case) as departures:
+        await departures.drain(1, MASTER, "old")
+        await until(lambda: departures.says == "switches are changed")
+        await asyncio.sleep(0.05)
+        assert case.bench.ledger.table.groups[1].master == MASTER
+        case.paused = None
+        await until(lambda: not case.bench.ledger.state.leaving)
+        check(case)
+
+
+async def test_last_copy_a_replica_that_joins_again_was_whole_and_may_be_the_last(case: Leave) -> None:
+    async with departing(case) as departures:
+        joining = {SECOND: Joining(SECOND, again=True)}
+        await case.bench.ledger.change(lambda state, epoch: replace(state, joining=joining))
+        case.servers.all[MASTER].down = case.servers.all[FIRST].down = True
+        with pytest.raises(LastCopy):
+            await departures.drain(1, SECOND, "old")
+        assert SECOND in case.bench.ledger.table.groups[1].servers
 
 
 async def test_a_master_is_replaced_and_removed(case: Leave) -> None:

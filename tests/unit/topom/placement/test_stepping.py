@@ -84,6 +84,9 @@ async def test_a_former_master_leaves_though_another_server_of_its_group_is_dead
     assert case.states() == {"b:2": "waiting"}
     case.servers.of("b:2").follows = "a:1"
     await case.look()
+    assert case.states() == {"b:2": "waiting"}, "its link is not up yet"
+    case.fill("b:2")
+    await case.look()
     assert case.states() == {"b:2": "done"}
     assert case.groups()[1] == ["a:1", "c:3"]
     # Likewise.
@@ -145,3 +148,40 @@ async def test_nobody_who_leaves_is_made_a_master() -> None:
     await case.look()
     assert case.states() in ({"b:2": "dropped"}, {})
     assert case.groups()[1] == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize("held_back", [True, False])
+async def test_last_copy_what_may_hold_more_than_its_master_comes_to_the_pool_with_it(held_back: bool) -> None:
+    """A former master that has what the new one lacks, say, because that was restarted with older data."""
+    case = Case()
+    await case.start({1: "a:1,b:2"}, "d:7")
+    if held_back:
+        case.servers.of("b:2").follows = None
+        case.servers.of("b:2").stream = "of its own"
+        case.servers.keys["b:2"] = 1_000_000
+    await case.begin(Step(1, 1, "copy", "d", "d:7", instead_of=("b:2",)))
+    await case.look()
+    case.fill("d:7")
+    await case.look()
+    assert case.groups()[1] == ["a:1", "d:7"]
+    entry = case.bench.ledger.state.pool["b:2"]
+    assert (entry.wipe, entry.copy_of) == ((False, None) if held_back else (True, 1))
+
+
+async def test_no_step_is_done_once_topom_is_paused() -> None:
+    """An operator pauses it after the first promotion of a round."""
+    case = Case()
+    await case.start({1: "a:1,b:2", 2: "c:3,b:4"}, "d:7")
+    promote = case._promote
+
+    async def promote_and_pause(group_id: int, address: str) -> object:
+        case.held = "paused"
+        return await promote(group_id, address)
+
+    case.stepping._promotions.promote = promote_and_pause  # type: ignore[method-assign]
+    await case.begin(Step(1, 1, "promote", "b", "b:2"), Step(1, 2, "promote", "b", "b:4"))
+    await case.look()
+    assert case.groups() == {1: ["b:2", "a:1"], 2: ["c:3", "b:4"]}
+    case.held = ""
+    await case.look()
+    assert case.groups()[2] == ["b:4", "c:3"]
