@@ -16,6 +16,7 @@ parts:
   remove it by a script alone. A FLUSHALL sent to the server itself also removes it.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,8 +30,8 @@ PREFIX = "slotferry"
 FENCED = b"__slotferry:fenced"
 """Hash in database 0 of a server: a fenced proxy's instance is the field, the time of the fence the value, in seconds
 since 1970."""
-MOST_FENCED = 1000
-"""The most fields that :data:`FENCED` has; the oldest goes first."""
+MOST_FENCED = 4096
+"""The most fields that :data:`FENCED` has; the oldest goes first. There are at most half as many proxies."""
 FENCE_USERS = f"{PREFIX}-fenced-"
 AT_A_TIME = 100
 """How many proxies are fenced with one round trip."""
@@ -87,6 +88,18 @@ async def list_connections(client: RedisClient) -> list[dict[str, str]]:
     if isinstance(text, list):  # redis-py parses the reply
         return text
     return parse_client_list(text.decode(errors="replace") if isinstance(text, bytes) else text)
+
+
+_OF_A_PROXY = re.compile(re.escape(f" name={PREFIX}.proxy.").encode() + rb"([0-9a-f]{32})\.")
+
+
+async def connected_proxies(client: "Redis") -> set[str]:
+    """The proxies that have connections to the server of ``client``, by instance. Errors are those of ``client``.
+
+    Thousands of connections may be listed, so the list is searched and not parsed.
+    """
+    said = await client.execute_command("CLIENT", "LIST", NEVER_DECODE=True)
+    return {name.decode() for name in _OF_A_PROXY.findall(said)}
 
 
 async def end_connections(client: RedisClient, *prefixes: str, keep: Callable[[str], bool] = lambda name: False) -> int:

@@ -87,3 +87,30 @@ async def test_more_connections_than_there_may_be_make_room_for_each_other(tmp_p
         finally:
             for connection in connections:
                 connection.close()
+
+
+HEADS = {
+    "one that is good": b"",
+    "one with a body": b"Content-Length: 5\r\n",
+    "one with too many lines": b"".join(b"X-%d: x\r\n" % number for number in range(150)),
+    "one with too long a line": b"X-Long: " + b"x" * 10_000 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+async def test_a_websocket_without_the_token_is_closed_at_once(tmp_path: Path, head: str) -> None:
+    """Whatever its head is: two parsers look at it, and they do not take the same ones."""
+    upgrade = (
+        b"GET /api/v1/control HTTP/1.1\r\nHost: topom\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    )
+    async with topom_process(tmp_path / "data") as topom:
+        host, _, port = topom.url.removeprefix("http://").rpartition(":")
+        for token, answers in ((b"", b"HTTP/1.1 403"), (f"Authorization: Bearer {topom.token}\r\n".encode(), b"")):
+            if token and head == "one that is good":
+                continue
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(upgrade + token + HEADS[head] + b"\r\n")
+            async with asyncio.timeout(5):
+                assert (await reader.read()).startswith(answers)
+            writer.close()

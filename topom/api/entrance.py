@@ -85,13 +85,14 @@ class _Heeding(h11.Connection):
     def __init__(self, heeds: Callable[[h11.Request], bool]) -> None:
         super().__init__(h11.SERVER)
         self._heeds = heeds
-        self._heeded = False
+        self.heeded = False
+        """Whether the latest request shows the token."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
         if isinstance(event, h11.Request):
-            self._heeded = self._heeds(event)
-        elif isinstance(event, h11.Data) and not self._heeded:
+            self.heeded = self._heeds(event)
+        elif isinstance(event, h11.Data) and not self.heeded:
             return h11.Data(data=b"")
         return event
 
@@ -108,7 +109,7 @@ class Connection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn = _Heeding(lambda request: entrance.heeds(self, request))
+        self.conn: _Heeding = _Heeding(lambda request: entrance.heeds(self, request))
         self._entrance = entrance
         self._timer: asyncio.TimerHandle | None = None
 
@@ -127,13 +128,22 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        # Its head is whole, and the token decides at once whether it goes on.
+        if not self.conn.heeded:
+            # It stays in the books. The parser of WebSockets may refuse a head that h11 takes, and answer nothing.
+            self._forbid()
+            return
         self._leave()
         super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
         self._wait()
         super().on_response_complete()
+
+    def _forbid(self) -> None:
+        headers = [(b"content-length", b"0"), (b"connection", b"close")]
+        for part in (h11.Response(status_code=403, headers=headers, reason=b"Forbidden"), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(part))
+        self.transport.close()
 
     def _wait(self) -> None:
         if self._timer is not None:

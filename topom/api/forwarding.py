@@ -132,13 +132,17 @@ class Forwarding:
                 FORWARDED: self._node.instance,
             },
         )
+        started = asyncio.Event()
         gone = asyncio.create_task(_gone(receive))
-        passing = asyncio.create_task(self._relay(request, leader, scope["method"] in ("GET", "HEAD"), send))
+        passing = asyncio.create_task(self._relay(request, leader, scope["method"] in ("GET", "HEAD"), send, started))
         other = asyncio.create_task(self._other_leader(leader))
         try:
             await asyncio.wait((gone, passing, other), return_when=asyncio.FIRST_COMPLETED)
             if not passing.done() and other.done():
-                raise self._silent(leader, scope["method"] in ("GET", "HEAD"), "another leads now")
+                if not started.is_set():
+                    raise self._silent(leader, scope["method"] in ("GET", "HEAD"), "another leads now")
+                # A client gets one answer: the rest of this one, or the end of its connection.
+                await asyncio.wait((gone, passing), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (gone, passing, other):
                 if not task.done():
@@ -147,8 +151,9 @@ class Forwarding:
         if not passing.cancelled():
             passing.result()
 
-    async def _relay(self, request: httpx.Request, leader: Leader, reads: bool, send: Send) -> None:
-        started = False
+    async def _relay(
+        self, request: httpx.Request, leader: Leader, reads: bool, send: Send, started: asyncio.Event
+    ) -> None:
         try:
             response = await self._node.http.send(request, stream=True)
             try:
@@ -159,6 +164,7 @@ class Forwarding:
                     )
                 parts = _parts(response)
                 given = [(name.lower(), value) for name, value in response.headers.raw]
+                started.set()
                 await send(
                     {
                         "type": "http.response.start",
@@ -166,7 +172,6 @@ class Forwarding:
                         "headers": [entry for entry in given if entry[0] in _GIVEN_BACK],
                     }
                 )
-                started = True
                 async for part in parts:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -178,7 +183,7 @@ class Forwarding:
                 "nothing was changed. Try again in a while"
             ) from error
         except httpx.HTTPError as error:
-            if started:
+            if started.is_set():
                 raise  # the connection to the client ends with it
             raise self._silent(leader, reads, str(error) or type(error).__name__) from error
 

@@ -51,6 +51,12 @@ class Wire(WebSocketsSansIOProtocol):
         """Wait until there is room in the buffer again, or the connection is gone."""
         await self.writable.wait()
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.handshake_initiated and self.conn.handshake_exc is not None:
+            # bounded: nobody answers a head that is refused here, and nothing else would end the connection.
+            self.transport.close()
+
     async def run_asgi(self) -> None:
         extensions: dict[str, Any] = self.scope["extensions"]
         extensions[EXTENSION] = self

@@ -41,6 +41,8 @@ def lacking(state: ClusterState, server: str, process: str | None = None) -> lis
     marked = state.marked.get(server)
     if marked is None or (process and marked.process != process):
         return list(state.fenced.values())
+    if marked.number >= state.last_fence:
+        return []
     return [entry for entry in state.fenced.values() if entry.number > marked.number]
 
 

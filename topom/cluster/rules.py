@@ -137,18 +137,22 @@ def assigned_once(old: ClusterState, new: ClusterState) -> ClusterState:
 
 
 def unwatched_since_they_came(old: ClusterState, new: ClusterState) -> ClusterState:
-    """Servers that were in no group, or in another one, are ``unwatched``."""
+    """Servers that were in no group, or in another one, are ``unwatched``; those that are in none any more are not."""
     if new.table.groups is old.table.groups:
         return new
     came: set[str] = set()
-    for group_id, group in new.table.groups.items():
-        before = old.table.groups.get(group_id)
-        if before is not group:
-            came |= set(group.servers) - set(before.servers if before is not None else ())
-    if not came:
+    left: set[str] = set()
+    for group_id in old.table.groups.keys() | new.table.groups.keys():
+        before, after = old.table.groups.get(group_id), new.table.groups.get(group_id)
+        if before is not after:
+            were, are = (set(one.servers) if one is not None else set() for one in (before, after))
+            came |= are - were
+            left |= were - are
+    if not came | left:
         return new
     fences = {**new.came, **dict.fromkeys(came, new.last_fence)} if new.fenced else new.came
-    return replace(new, unwatched=new.unwatched | came, came=fences)
+    # A server that went from one group to another came.
+    return replace(new, unwatched=(new.unwatched - left) | came, came=fences)
 
 
 def data_is_known_while_slots_leave_it_empty(old: ClusterState, new: ClusterState) -> ClusterState:

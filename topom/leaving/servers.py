@@ -266,6 +266,8 @@ class ServerDepartures(Loop):
                 del known[address]
         self._nodes.keep_only(listed)
         for address in sorted(listed):
+            if self.held:
+                break
             await self._see_to(address)
         await self._ledger.change(lambda state, epoch: without_gone(state))
         if not any(entry.kind != "group" for entry in self._ledger.state.leaving.values()):

@@ -31,7 +31,6 @@ from topom.masters.choicerules import Outage
 from topom.masters.offsets import Offsets
 from topom.masters.promotions import Promotions
 from topom.periodic import Look, Loop
-from topom.proxies.barrier import Barrier
 from topom.proxies.lost import LostProxies, StandingDown
 from topom.proxies.members import Members
 from topom.reasons import Reason, Reasons
@@ -42,7 +41,7 @@ from topom.servers.replication import ServerReplication, look_at_all
 log = structlog.get_logger(__name__)
 
 NOTE_SECONDS = 1.0
-"""Seconds between two attempts to fence removed proxies. Events of this module also wait so long for another write."""
+"""Seconds between two notes of which servers are watched. Events of this module also wait so long for another write."""
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
 MOST_WAIT_SECONDS = 0.5
@@ -83,7 +82,6 @@ class Masters(Loop):
         self,
         ledger: Ledger,
         members: Members,
-        barrier: Barrier,
         health: Health,
         promotions: Promotions,
         replication: ServerReplication,
@@ -96,7 +94,6 @@ class Masters(Loop):
         self._lost_proxies = lost_proxies
         self._ledger = ledger
         self._members = members
-        self._barrier = barrier
         self._health = health
         self._promotions = promotions
         self._replication = replication
@@ -113,8 +110,8 @@ class Masters(Loop):
         """Wait until the servers are judged; keep protection mode up to date, and replace masters that have failed."""
         await self._health.looked.wait()
         self._health.looked.clear()
-        if self._settings.active:
-            await self._fence_gone()
+        if self._settings.active and self._lost_proxies is not None:
+            await self._note_watched(self._lost_proxies)
         self._protect()
         await self._hands_off.protection.end_lifting()
         if self._settings.active:
@@ -155,20 +152,16 @@ class Masters(Loop):
         now = asyncio.get_running_loop().time()
         self._hands_off.protection.look(len(lost) + len(missed), len(servers) + len(proxies), unsure, now)
 
-    async def _fence_gone(self) -> None:
-        """Fence removed proxies at the servers that are alive; at most once in ``NOTE_SECONDS``."""
+    async def _note_watched(self, lost_proxies: LostProxies) -> None:
+        """Remember which servers all proxies watch; at most once in ``NOTE_SECONDS``."""
         now = asyncio.get_running_loop().time()
         if now < self._noted_at + NOTE_SECONDS:
             return
         self._noted_at = now
-        servers = all_servers(self._ledger.table)
-        alive = [server for server in servers if self._health.of(server).condition is Condition.ALIVE]
         try:
-            if self._lost_proxies is not None:
-                await self._lost_proxies.note_watched()
-            await self._barrier.fence_removed(alive)
+            await lost_proxies.note_watched()
         except TopomError as error:
-            log.debug("proxies_fenced_later", reason=str(error))
+            log.debug("watched_servers_noted_later", reason=str(error))
 
     async def _replace(self, group: Group) -> None:
         if group.locked or not group.replicas:

@@ -267,7 +267,9 @@ class Actions(Loop):
                 reason = self._wait(batch, error)
                 if reason.kind is Kind.FAULT:
                     log.error("batch_failed", exc_info=error, **_described(batch))
-                await self._rest(batch, backoff.next())
+                seconds = backoff.next()
+                # bounded: proxies hold requests for locked slots, so these are unlocked as soon as that is possible.
+                await self._rest(batch, FIRST_WAIT_SECONDS if batch.state is SlotState.PREPARED else seconds)
             else:
                 if not going_on:
                     self.last_batch_seconds = loop.time() - began

@@ -215,6 +215,8 @@ class Sweeps(Loop):
         chosen = [*alive, *alive][first : first + min(LOOKS, len(alive))]
         standings = await asyncio.gather(*(self._standing(server) for _, server in chosen))
         for (group_id, server), standing in zip(chosen, standings, strict=True):
+            if self.held:
+                break
             if standing is None:
                 continue
             data = self._ledger.state.data_ids.get(group_id, "")

@@ -11,11 +11,12 @@ server has a connection serves nobody. It is fenced off every server while all o
 and no slot or group gets another master before the fence is up (:mod:`topom.proxies.barrier`). If the process lived all
 the same, it would find itself fenced, and come back under a new identity.
 
-**bounded**: one look at each server at a time. While there is nothing to forget, the looks come further and further
-apart.
+**bounded**: one look at each server at a time, at :data:`MOST_LOOKED_AT` servers at most. While there is nothing to
+forget, the looks come further and further apart.
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
@@ -35,6 +36,9 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks whether there are lost members."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
 """Seconds between two looks at the servers for the same lost members."""
+MOST_LOOKED_AT = 64
+"""In how many servers' lists of connections lost members are looked for. Such a list may have thousands of lines, and a
+living process has connections to all masters."""
 MESSAGE = "the proxy was lost and had no connection to any server, so it was fenced off them and forgotten"
 
 
@@ -106,9 +110,13 @@ class Gone(Loop):
         """
         servers = all_servers(self._ledger.table)
         by_instance = {member.record.instance: member.record.id for member in lost}
-        found = await self._servers.connected(by_instance, servers)
+        asked = servers
+        if len(servers) > MOST_LOOKED_AT:
+            masters = [group.servers[0] for group in self._ledger.table.groups.values() if group.servers]
+            asked = random.sample(masters, min(MOST_LOOKED_AT, len(masters)))
+        found = await self._servers.connected(by_instance, asked)
         # A server that does not answer may have connections of a lost member, and could not be given its fence.
-        if self._held() is not None or set(servers) - found.keys():
+        if self._held() is not None or set(asked) - found.keys():
             return []
         alive = {instance for there in found.values() for instance in there}
         gone = [proxy_id for instance, proxy_id in by_instance.items() if instance not in alive]

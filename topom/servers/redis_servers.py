@@ -118,15 +118,12 @@ class RedisServers:
 
         Does not raise.
         """
-        prefixes = {instance: connections.proxy_prefix(instance) for instance in instances}
+        wanted = frozenset(instances)
         found: dict[str, frozenset[str]] = {}
 
         async def look(address: str) -> None:
             async def listed(client: Redis) -> None:
-                names = [str(entry.get("name", "")) for entry in await connections.list_connections(client)]
-                found[address] = frozenset(
-                    instance for instance, prefix in prefixes.items() if any(name.startswith(prefix) for name in names)
-                )
+                found[address] = wanted & await connections.connected_proxies(client)
 
             await self.guarded(address, listed)
 
@@ -156,21 +153,28 @@ class RedisServers:
 
         if not self._leads():
             return Fencing("", "this topom does not lead any more")
-        refusal = await self.guarded(address, fence)
+        # Each round trip has the usual limit, so a server that is silent costs no more.
+        batches = -(-len(instances) // connections.AT_A_TIME)
+        refusal = await self.guarded(address, fence, max(1, batches) * self._timeout)
         return Fencing(process, refusal)
 
     async def _ping(self, client: Redis) -> None:
         await client.execute_command("PING")
 
-    async def guarded(self, address: str, work: Any) -> str | None:
-        """Run ``work`` with the server's client, in time; the reason when that fails."""
+    async def guarded(self, address: str, work: Any, seconds: float = 0.0) -> str | None:
+        """Run ``work`` with the server's client, in time; the reason when that fails.
+
+        Args:
+            seconds: how long the work may take; 0 for the time of one question.
+        """
+        limit = seconds or self._timeout
         # bounded: a call waits while all connections to a server are in use; the pool would refuse it.
         async with self._turns.setdefault(address, asyncio.Semaphore(MOST_CONNECTIONS)), self._places:
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(limit):
                     await work(self._client(address))
             except TimeoutError:
-                return f"no answer within {self._timeout:g} s"
+                return f"no answer within {limit:g} s"
             except FAILURES as error:
                 return str(error) or type(error).__name__
             except TopomError:

@@ -188,7 +188,6 @@ class Topom:
         self.masters = Masters(
             self.ledger,
             self.members,
-            self.barrier,
             self.health,
             self.promotions,
             replication,
@@ -255,7 +254,7 @@ class Topom:
         self._own_loops: tuple[Loop, ...] = (
             Leases(self.members),
             RefusedTables(self.ledger, self.members),
-            Fences(self.ledger, self.barrier),
+            Fences(self.ledger, self.barrier, self.health.is_alive),
             self.proxies,
             self.gone,
             self.old_marks,

@@ -209,3 +209,23 @@ async def test_marks_are_forgotten(redis: Redis) -> None:
     finally:
         await redis.delete(connections.FENCED)
         await redis.execute_command("ACL", "DELUSER", *users)
+
+
+async def test_which_proxies_are_connected(redis: Redis, connect: Connect) -> None:
+    """Their number costs nothing: the server's list is searched once."""
+    for name in (
+        connections.worker_prefix("a" * 32, 1) + "7",
+        connections.worker_prefix("a" * 32, 2) + "8",
+        "slotferry.topom",
+    ):
+        await connect(name)
+    other = await connect(connections.worker_prefix("b" * 32, 1) + "9")
+    assert await connections.connected_proxies(redis) == {"a" * 32, "b" * 32}
+    await other.aclose()
+    async with asyncio.timeout(10):
+        while await connections.connected_proxies(redis) != {"a" * 32}:
+            await asyncio.sleep(0.01)
+    at = redis.connection_pool.connection_kwargs
+    three = Redis(host=at["host"], port=at["port"], protocol=3)
+    assert await connections.connected_proxies(three) == {"a" * 32}
+    await three.aclose()

@@ -132,3 +132,21 @@ def test_data_is_not_known_of_a_server_that_was_in_no_group() -> None:
     assert empty.data_ids == state.data_ids
     # Nobody knows what was written there meanwhile.
     assert then(empty, "d:1").data_ids == {1: "one"}
+
+
+async def test_bounded_servers_that_left_are_not_remembered_as_unwatched() -> None:
+    one = await Bench().start()
+    try:
+        for number in range(3):
+            at = f"a:{number + 1}"
+            await one.edit(lambda table, epoch, at=at: topology.add_group(table, epoch, 1, [at]))  # type: ignore[misc]
+            assert one.ledger.state.unwatched == {at}
+            await one.edit(lambda table, epoch: topology.remove_group(table, epoch, 1))
+        assert one.ledger.state.unwatched == frozenset()
+        # When: a server goes from one group to another in one write. Then: it came.
+        await one.edit(lambda table, epoch: table.changed(epoch, groups=[Group(1, ("a:1",)), Group(2, ("b:1",))]))
+        await one.ledger.change(lambda state, epoch: replace(state, unwatched=frozenset()))
+        await one.edit(lambda table, epoch: table.changed(epoch, groups=[Group(1), Group(2, ("b:1", "a:1"))]))
+        assert one.ledger.state.unwatched == {"a:1"}
+    finally:
+        await one.stop()

@@ -128,7 +128,6 @@ async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncItera
         masters = Masters(
             bench.ledger,
             bench.members,
-            bench.barrier,
             health,
             case.promotions,
             case.servers,

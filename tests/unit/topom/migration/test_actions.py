@@ -18,6 +18,8 @@ from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStor
 from topom.cluster import topology
 from topom.cluster.topology import Move
 from topom.errors import SlotsInAction
+from topom.migration import actions
+from topom.migration.actions import Actions
 from topom.migration.batches import Batch
 from topom.migration.steps import MasterChanged
 from topom.reasons import Kind
@@ -573,3 +575,32 @@ async def test_random_interleavings_come_to_rest(bench: MakeBench) -> None:
         proxy.wake()
     await one.at_rest(30)
     assert one.actions.slots_moved > 0
+
+
+async def test_bounded_slots_whose_unlocking_failed_are_unlocked_soon(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt would come late, because many locks were refused; then the store fails once, during a lock."""
+    monkeypatch.setattr(actions, "LONGEST_WAIT_SECONDS", 1000.0)
+    one = await bench(barrier_seconds=5.0, lease=1000.0)
+    rests: list[tuple[SlotState, float]] = []
+
+    async def rest(self: Actions, batch: Batch, seconds: float) -> None:
+        rests.append((batch.state, seconds))
+
+    monkeypatch.setattr(Actions, "_rest", rest)
+
+    def answer(table: SlotTable) -> bool:
+        action = table.slots[0].action
+        if action is None or action.state is not SlotState.PREPARED or len(rests) > 12:
+            return True
+        if len(rests) == 12:
+            one.store.fail_before = 1
+        return False
+
+    await FakeProxy(one, 1, answer).register()
+    one.run()
+    await one.edit(move(range(4), 2))
+    await one.until(lambda table: table.slots[0].action is None)
+    locked = [seconds for state, seconds in rests if state is SlotState.PREPARED]
+    assert locked == [actions.FIRST_WAIT_SECONDS]

@@ -1,7 +1,6 @@
 """Which keys of a server may be swept, and that no slot comes to the server meanwhile."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -373,10 +372,3 @@ async def test_what_is_swept_is_stored_and_taken_over(one: SweptBench) -> None:
     assert stored.data_ids == one.ledger.state.data_ids
     assert set(stored.data_ids) == {1, 2, 3}
     assert stored.sweeping == {"s1:1": "x"}
-    # A version that does not know data ids may have taken slots offline.
-    cluster = json.loads(one.store.documents["cluster"])
-    del cluster["sweeping"]
-    one.store.documents["cluster"] = json.dumps(cluster).encode()
-    stored = records.decode(await one.store.book(STATE).read())
-    assert stored is not None
-    assert (stored.data_ids, stored.sweeping) == ({}, {})

@@ -95,3 +95,25 @@ async def test_it_goes_on_by_itself_and_not_before_its_time(bench: Make, monkeyp
         for task in (late, running):
             task.cancel()
         await asyncio.gather(late, running, return_exceptions=True)
+
+
+async def test_bounded_few_of_many_servers_are_asked_for_their_connections(
+    bench: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gone, "MOST_LOOKED_AT", 2)
+    one = await bench()
+    dead = await FakeProxy(one, 1).register()
+    assert dead.member is not None
+    dead.member.lost = True
+    asked: list[str] = []
+
+    class Counted(FakeConnections):
+        async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
+            asked.extend(addresses)
+            return await super().connected(instances, asked)
+
+    assert await gone_of(one, Counted()).forget([dead.member]) == [1]
+    masters = {group.master for group in one.ledger.table.groups.values()}
+    assert len(asked) == 2 < len(all_servers(one.ledger.table))
+    assert masters.issuperset(asked)
+    assert one.fencer.fenced == {dead.instance: set(all_servers(one.ledger.table))}

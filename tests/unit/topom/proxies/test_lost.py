@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from topom.errors import NotReady
 from topom.masters.failover import Masters
 from topom.masters.offsets import Offsets
 from topom.proxies import standdown
+from topom.proxies.fencing import Fences
 from topom.proxies.lost import LostProxies, StandingDown
 from topom.proxies.standdown import registered, seconds_of
 from topom.servers.redis_servers import Fencing
@@ -87,7 +87,6 @@ async def lost_machine(
         masters = Masters(
             bench.ledger,
             bench.members,
-            bench.barrier,
             health,
             case.promotions,
             case.servers,
@@ -96,7 +95,8 @@ async def lost_machine(
             SETTINGS,
             lost_proxies=LostProxies(bench.ledger, bench.members, bench.fencer, 60.0),
         )
-        tasks = [asyncio.create_task(masters.run()), asyncio.create_task(keep_looking(health))]
+        fences = Fences(bench.ledger, bench.barrier, lambda server: server not in bench.fencer.down)
+        tasks = [asyncio.create_task(work) for work in (masters.run(), keep_looking(health), fences.run())]
         try:
             await bench.until(lambda table: case.acknowledged > 0 and not bench.ledger.state.unwatched)
             case.servers.replicate()
@@ -228,20 +228,6 @@ async def test_a_proxy_that_says_that_it_stands_down_is_stored_as_such() -> None
     state = records.decode(await bench.store.book(STATE).read())
     assert state is not None
     assert [record.stand_down for record in state.proxies.values()] == [5.0]
-
-
-async def test_a_store_that_an_older_version_wrote_last_has_everybody_unwatched() -> None:
-    store = MemoryStore()
-    bench = await Bench(store).start()
-    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, [MASTER, FIRST]))
-    await bench.ledger.change(lambda state, epoch: replace(state, unwatched=frozenset()))
-    state = records.decode(await store.book(STATE).read())
-    assert state is not None
-    assert state.unwatched == frozenset()
-    store.documents["cluster"] = store.documents["cluster"].replace(b'"unwatched"', b'"older"')
-    state = records.decode(await store.book(STATE).read())
-    assert state is not None
-    assert state.unwatched == {MASTER, FIRST}
 
 
 class Stream:

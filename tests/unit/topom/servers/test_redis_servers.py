@@ -1,7 +1,7 @@
 """topom's own connections to the servers: how long they hold callers up, and when a server counts as empty."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,11 @@ import pytest
 from redis.asyncio import Redis
 
 from slotferry.redis_server import start_redis
+from slots import connections
 from slots.access import ServerAccess
 from slots.moving import LEADER, STATE
 from tests.unit.topom.topom_fakes import Bench
+from topom.cluster.rules import MOST_PROXIES
 from topom.cluster.state import PoolServer
 from topom.errors import ServersUnreachable
 from topom.placement.pool import Pool
@@ -207,3 +209,29 @@ async def test_one_way_a_new_master_accepts_nothing_by_a_permit_of_before(
         await servers.close()
         await master.stop()
         await replica.stop()
+
+
+async def test_as_many_proxies_as_there_may_be_are_fenced_at_once(address: str) -> None:
+    """Even at a server without users, which has only the hash."""
+    instances = [f"{number:032x}" for number in range(MOST_PROXIES)]
+    servers = RedisServers(ServerAccess(), 10.0)
+    outcome = (await servers.fence({address: instances}))[address]
+    assert (outcome.refusal, bool(outcome.process)) == (None, True)
+    assert connections.MOST_FENCED >= 2 * MOST_PROXIES, "the oldest marks go, but not those of the same call"
+    assert await servers.unmarked(instances, address) == {}
+    await servers.close()
+
+
+@pytest.mark.parametrize(("fences", "comes_up"), [(10 * connections.AT_A_TIME, True), (connections.AT_A_TIME, False)])
+async def test_each_batch_of_fences_has_the_time_of_one_question(
+    address: str, monkeypatch: pytest.MonkeyPatch, fences: int, comes_up: bool
+) -> None:
+    async def fence(client: Redis, instances: Collection[str]) -> str:
+        await asyncio.sleep(0.3)
+        return "process"
+
+    monkeypatch.setattr(connections, "fence", fence)
+    servers = RedisServers(ServerAccess(), 0.1)
+    outcome = (await servers.fence({address: [f"{number:032x}" for number in range(fences)]}))[address]
+    assert outcome == (Fencing("process") if comes_up else Fencing("", "no answer within 0.1 s"))
+    await servers.close()

@@ -372,8 +372,11 @@ async def test_a_topom_that_gives_anothers_url_says_so(
 class Stream:
     """Follows the events of one topom by server-sent events; ``sent`` is what came of the body."""
 
+    path = "/api/v1/events/stream"
+
     def __init__(self, topoms: Topoms, name: str, query: str = "", **headers: str) -> None:
         self.status = 0
+        self.answers = 0
         self.sent = ""
         self.stuck = False
         self._gone = asyncio.Event()
@@ -383,7 +386,7 @@ class Stream:
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
             "method": "GET",
-            "path": "/api/v1/events/stream",
+            "path": self.path,
             "query_string": query.encode(),
             "headers": [(key.lower().encode(), value.encode()) for key, value in given.items()],
         }
@@ -398,6 +401,7 @@ class Stream:
         while self.stuck:
             await asyncio.sleep(0.01)
         self.status = message.get("status", self.status)
+        self.answers += message["type"] == "http.response.start"
         self.sent += message.get("body", b"").decode()
 
     async def end(self) -> None:
@@ -727,3 +731,48 @@ async def test_news_are_waited_for_at_any_topom(two: Topoms) -> None:
     events = (await two.ask("b", "GET", "/events")).json()["events"]
     assert events[-1]["what"] == "topom_leads"
     assert events[-1]["text"].endswith(f"leads in term {two.store.terms}")
+
+
+class Halfway(httpx.AsyncBaseTransport):
+    """A leader that has sent the first half of an answer, and sends the rest once ``go_on`` is set."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=self._halves())
+
+    async def _halves(self) -> AsyncIterator[bytes]:
+        yield b"one half, "
+        await self.go_on.wait()
+        yield b"and the other"
+
+
+class Sizes(Stream):
+    """Asks for what only a leader knows."""
+
+    path = "/api/v1/sizes"
+    asked = False
+
+    async def _receive(self) -> dict[str, Any]:
+        if not self.asked:
+            self.asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return await super()._receive()
+
+
+async def test_a_client_gets_one_answer_though_another_topom_comes_to_lead_amid_it(two: Topoms) -> None:
+    await two.start("c")
+    leader = Halfway()
+    two.network.transports["a"] = leader  # type: ignore[assignment]
+    asked = Sizes(two, "b")
+    await eventually(lambda: asked.sent == "one half, ")
+    await stop(two, "a")
+    await eventually(lambda: any(two.nodes[name].leading is not None for name in "bc"))
+    await eventually(lambda: (now := two.nodes["b"].leader) is not None and now.url != "http://a")
+    two.nodes["b"].view.changed.set()
+    await asyncio.sleep(0.1)
+    leader.go_on.set()
+    async with asyncio.timeout(20):
+        await asked.task
+    assert (asked.answers, asked.sent) == (1, "one half, and the other")
