@@ -54,12 +54,19 @@ def pytest_configure(config: pytest.Config) -> None:
     servers is started again at is not taken meanwhile by a server of another one's test."""
     worker = getattr(config, "workerinput", None)
     if worker is None:
-        # Workers get the options, and all arguments as if somebody had named them.
         named = config.args_source is pytest.Config.ArgsSource.ARGS
         config.option.ignore = [*(config.option.ignore or ()), *left_out(config.getoption("long"), named)]
     else:
+        # A worker gets all arguments as if somebody had named them.
+        config.option.ignore = worker["ignore"]
         number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
         processes._PORTS = processes._PORTS[number % count :: count]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A process that tests are spread over leaves out the same."""
+    node.workerinput["ignore"] = node.config.option.ignore
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

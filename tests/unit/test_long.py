@@ -1,5 +1,8 @@
 """What a run of the tests leaves out."""
 
+import subprocess
+import sys
+
 from tests.conftest import LONG, TESTS, left_out
 
 
@@ -10,3 +13,16 @@ def test_what_searches_for_long_runs_if_it_is_asked_for_or_named() -> None:
 
 def test_what_is_left_out_is_there() -> None:
     assert all((TESTS / name).exists() for name in LONG)
+
+
+def test_processes_that_tests_are_spread_over_leave_out_the_same() -> None:
+    """Of the tests that are chosen here, two search for long; ``--setup-plan`` runs none."""
+    chosen = ("-k", "test_what_is_left_out_is_there or test_fuzz", "--setup-plan", "--numprocesses", "1")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "--dist", "loadfile", *chosen],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 worker [1 item]" in run.stdout, run.stdout + run.stderr
