@@ -46,7 +46,7 @@ async def test_servers_need_not_reach_each_other(start_cluster: StartCluster) ->
     )
     await cluster.load_ballast()
     async with Counting(cluster.proxy_addresses[0]) as counting:
-        await cluster.api.set_migration(keys_per_second=1000)
+        await cluster.api.set_migration(keys_per_second=SLOW)
         await cluster.api.move_slots("0-511", 2)
         # What is cancelled goes back the same way.
         await cluster.moving(10)
