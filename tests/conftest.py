@@ -22,7 +22,14 @@ from tests.forking import fork, imports_more
 MOST_SECONDS = 1200
 """For one test with its fixtures: more than any test's own limit."""
 TESTS = Path(__file__).parent
-LONG = ("fuzz", "integration/faults", "integration/histories", "integration/test_model.py")
+LONG = (
+    "fuzz",
+    "integration/faults",
+    "integration/histories",
+    "integration/sizing/test_runs.py",
+    "integration/test_model.py",
+    "unit/topom/test_odd_servers.py",
+)
 """What searches for long. It is left out of a run that names no tests, unless ``--long`` is given."""
 
 
