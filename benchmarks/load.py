@@ -77,7 +77,10 @@ def fill(address: str, keys: int, value_bytes: int, prefix: str = KEY_PREFIX) ->
 
 @dataclass(frozen=True)
 class Load:
-    """One run of redis-benchmark, or of two at once. ``keys`` is the size of the range of random keys."""
+    """One run of redis-benchmark, or of two at once.
+
+    ``keys`` is the size of the range of random keys. ``words`` is what is sent; empty for one of :data:`COMMANDS`.
+    """
 
     command: str
     pipeline: int
@@ -85,6 +88,7 @@ class Load:
     clients: int
     keys: int
     value_bytes: int
+    words: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -108,6 +112,8 @@ def streams(load: Load) -> list[Stream]:
     redis-benchmark repeats one command. A mix is two of them at once; as both have clients in proportion to their
     requests, they end at about the same time.
     """
+    if load.words:
+        return [Stream(load.words, load.requests, load.clients)]
     name = f"{prefix_of(load.value_bytes)}__rand_int__"
     words = {
         "get": ("GET", name),

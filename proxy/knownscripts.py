@@ -61,6 +61,10 @@ class KnownScripts:
             from_seen = len(self._seen) > (not newest_is_loaded) or not self._loaded
             _, body = (self._seen if from_seen else self._loaded).popitem(last=False)
             self._bytes -= len(body)
+            self.dropped()
+
+    def dropped(self) -> None:
+        """A script had to go."""
 
     def body(self, name: bytes) -> bytes | None:
         """The script with a SHA1, if it is known; it counts as used now."""

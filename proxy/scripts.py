@@ -1,13 +1,17 @@
 """The scripts that a worker has seen (:mod:`proxy.knownscripts`), and which servers are known to have them.
 
-The knowledge about a server holds as long as the connection by which it was learned (:mod:`proxy.standing`).
+The knowledge about a server holds as long as the connection by which it was learned (:mod:`proxy.standing`). What a
+request surely finds is told to the engine (:mod:`proxy.engine.loaded`), which then does not ask here any more. When a
+script has to go for want of room, the engine forgets all of them. So each that is still used comes here once more, and
+counts as used.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import islice
 
 from proxy.engine.backend import Backend
+from proxy.engine.loaded import LoadedCode
 from proxy.knownscripts import KnownScripts
 from proxy.standing import Standing
 
@@ -18,10 +22,14 @@ class Scripts(KnownScripts):
     Args:
         most: how many scripts.
         most_bytes: their bytes together.
+        loaded: the engine's knowledge.
+        index_of: gives the engine's number of a server.
     """
 
-    def __init__(self, most: int, most_bytes: int) -> None:
+    def __init__(self, most: int, most_bytes: int, loaded: LoadedCode, index_of: Callable[[str], int]) -> None:
         super().__init__(most, most_bytes)
+        self._engine = loaded
+        self._index_of = index_of
         self._at: dict[str, OrderedDict[bytes, Standing]] = {}
         self.flushes = 0
         """Grows when scripts are forgotten; an answer to an earlier question to a server then says nothing."""
@@ -31,11 +39,22 @@ class Scripts(KnownScripts):
         super().forget()
         self.forget_servers()
 
+    def dropped(self) -> None:
+        """The engine forgets all scripts."""
+        self._engine.forget_all_scripts()
+
     def is_at(self, name: bytes, address: str) -> bool:
-        """Whether a server is known to have a script loaded."""
+        """Whether a server is known to have a script loaded; if it is, requests for it need not come here any more."""
         there = self._at.get(address)
         standing = there.get(name) if there is not None else None
-        return standing is not None and standing.holds
+        if standing is None or not standing.holds:
+            return False
+        self._engine.note_script(self._index_of(address), name)
+        return True
+
+    def is_remembered(self, body: bytes) -> None:
+        """A script that a client runs is remembered; requests with this text need not come here any more."""
+        self._engine.note_text(body)
 
     def note_at(self, name: bytes, backend: Backend) -> None:
         """A server has a script: it has just said so over ``backend``."""
@@ -65,13 +84,15 @@ class Scripts(KnownScripts):
     def keep_servers(self, addresses: Collection[str]) -> None:
         """Forget the scripts of every server that is not in ``addresses``."""
         for address in self._at.keys() - set(addresses):
-            del self._at[address]
+            self.forget_server(address)
 
     def forget_server(self, address: str) -> None:
         """A server has lost its scripts."""
         self._at.pop(address, None)
+        self._engine.forget_scripts(self._index_of(address))
 
     def forget_servers(self) -> None:
         """Any server may have lost its scripts."""
         self.flushes += 1
         self._at.clear()
+        self._engine.forget_all_scripts()

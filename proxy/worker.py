@@ -276,6 +276,8 @@ class Worker:
             session.close()
 
     def _disconnected(self, address: str) -> None:
+        # The server may have been restarted, and have lost scripts and libraries.
+        self._router.loaded.forget_server(self._router.server_index(address))
         self._replicas.server_lost(address)
         self._slow_path.server_lost(address)
 

@@ -8,12 +8,27 @@ cdef enum:
 ctypedef enum command_path:
     # Keys at fixed places; all of them have to share a slot.
     PATH_KEYED
+    # A number says how many keys follow it; they have to share a slot, too.
+    PATH_COUNTED
+    # The keys follow the word STREAMS.
+    PATH_STREAMS
+    # The second word names the row that counts.
+    PATH_CONTAINER
     # Split over slots; the replies are put together again.
     PATH_SPLIT
     # Answered on the spot.
     PATH_PING
     # Everything else: plain Python decides.
     PATH_SLOW
+
+ctypedef enum code_kind:
+    CODE_NONE
+    # The request brings a script.
+    CODE_TEXT
+    # The request names a script that the server has to have.
+    CODE_DIGEST
+    # The request calls a function of a library that the server has to have.
+    CODE_FUNCTION
 
 ctypedef struct command_t:
     char name[LONGEST_NAME]
@@ -31,6 +46,18 @@ ctypedef struct command_t:
     int16_t first
     int16_t last
     int16_t step
+    # Of PATH_COUNTED: the place of the number, and the least number of arguments behind the keys. ``first`` is the place
+    # of another key then, or 0.
+    int16_t count_at
+    int16_t following
+    # Of PATH_STREAMS: the command reads as a member of a group.
+    uint8_t grouped
+    # A code_kind: what else the server has to have.
+    uint8_t code
+
+
+cdef inline char upper(char letter) noexcept nogil:
+    return letter - 32 if c'a' <= letter <= c'z' else letter
 
 
 cdef class CommandLookup:
@@ -41,3 +68,4 @@ cdef class CommandLookup:
         size_t mask
 
     cdef const command_t* find(self, const char* name, size_t size) noexcept
+    cdef const command_t* find_within(self, const command_t* container, const char* name, size_t size) noexcept

@@ -3,6 +3,8 @@
 It is a hash table of upper-cased names with open addressing. It is built once, from :mod:`slots.commands`.
 """
 
+import re
+
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -11,6 +13,7 @@ from proxy.engine.records cimport SPLIT_ELEMENTS, SPLIT_STATUS, SPLIT_SUM
 from proxy.engine.statistics cimport Statistics
 
 from slots.commands import Route
+from slots.keys import KINDS
 
 SPLIT_KINDS = {
     "MGET": SPLIT_ELEMENTS,
@@ -20,10 +23,16 @@ SPLIT_KINDS = {
     "EXISTS": SPLIT_SUM,
     "TOUCH": SPLIT_SUM,
 }
-
-
-cdef inline char upper(char letter) noexcept nogil:
-    return letter - 32 if c'a' <= letter <= c'z' else letter
+CODE_KINDS = {
+    "EVAL": CODE_TEXT,
+    "EVAL_RO": CODE_TEXT,
+    "EVALSHA": CODE_DIGEST,
+    "EVALSHA_RO": CODE_DIGEST,
+    "FCALL": CODE_FUNCTION,
+    "FCALL_RO": CODE_FUNCTION,
+}
+COUNTED = re.compile(r"(?:at:(?P<target>\d+)\+)?count:(?P<place>\d+):(?P<kind>\w+)")
+"""The rule of :mod:`slots.keys` for keys behind their number."""
 
 
 cdef inline uint32_t hash_name(const char* name, size_t size) noexcept nogil:
@@ -49,8 +58,8 @@ cdef class CommandLookup:
     """A hash table of :data:`command_t`, filled from :mod:`slots.commands`.
 
     Args:
-        commands: name to :class:`slots.commands.Command`; subcommands (``OBJECT|ENCODING``) are left to the
-            slow path.
+        commands: name to :class:`slots.commands.Command`. A subcommand (``OBJECT|ENCODING``) has a row if it has keys
+            at fixed places; all others are left to the slow path.
         statistics: gives each command its number.
     """
 
@@ -67,9 +76,15 @@ cdef class CommandLookup:
         cdef command_t row
         cdef size_t place
         cdef bytes name
+        within = {
+            command.name
+            for command in commands.values()
+            if "|" in command.name and command.route is Route.KEYED and command.first and not command.learned
+        }
+        containers = {one.partition("|")[0] for one in within}
         for command in commands.values():
             name = command.name.encode()
-            if "|" in command.name or len(name) > LONGEST_NAME:
+            if len(name) > LONGEST_NAME or ("|" in command.name and command.name not in within):
                 continue
             memcpy(row.name, <const char*> name, len(name))
             row.length = len(name)
@@ -84,6 +99,8 @@ cdef class CommandLookup:
             row.reads = command.from_replica
             row.takes_away = command.takes_away
             row.split = 0
+            row.count_at = row.following = row.grouped = 0
+            row.code = CODE_KINDS.get(command.name, CODE_NONE)
             row.path = PATH_SLOW
             # For an administrator's command, the user has to be checked.
             if command.route is Route.KEYED and row.first > 0 and row.step > 0 and "admin" not in command.flags:
@@ -93,6 +110,18 @@ cdef class CommandLookup:
                 row.split = SPLIT_KINDS[command.name]
             elif command.name == "PING":
                 row.path = PATH_PING
+            elif command.name in containers:
+                row.path = PATH_CONTAINER
+            elif command.route is Route.MOVABLE and "admin" not in command.flags and not command.learned:
+                counted = COUNTED.fullmatch(command.keys)
+                if counted is not None:
+                    row.path = PATH_COUNTED
+                    row.first = int(counted["target"] or 0)
+                    row.count_at = int(counted["place"])
+                    row.following = KINDS[counted["kind"]].following
+                elif command.keys == "streams":
+                    row.path = PATH_STREAMS
+                    row.grouped = command.name == "XREADGROUP"
             place = hash_name(name, len(name)) & self.mask
             while self.rows[place].length:
                 place = (place + 1) & self.mask
@@ -112,3 +141,13 @@ cdef class CommandLookup:
                 return &self.rows[place]
             place = (place + 1) & self.mask
         return NULL
+
+    cdef const command_t* find_within(self, const command_t* container, const char* name, size_t size) noexcept:
+        """The row of a container's subcommand in any case; NULL where there is none."""
+        cdef char whole[LONGEST_NAME]
+        if container.length + 1 + size > LONGEST_NAME:
+            return NULL
+        memcpy(whole, container.name, container.length)
+        whole[container.length] = c'|'
+        memcpy(whole + container.length + 1, name, size)
+        return self.find(whole, container.length + 1 + size)

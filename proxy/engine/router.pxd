@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from proxy.engine.absent cimport AbsentKeys
 from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport CommandLookup
+from proxy.engine.loaded cimport LoadedCode
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t, request_parse_t
 from slots.functions cimport slot_function
@@ -53,6 +54,7 @@ cdef class Router:
         route_t* routes
         slot_function hash_key
         readonly AbsentKeys absent
+        readonly LoadedCode loaded
         CommandLookup commands
         request_parse_t parse
         argument_t* keys

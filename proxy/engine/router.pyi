@@ -3,6 +3,7 @@ from collections.abc import Collection, Mapping
 from proxy.backends import BackendOptions
 from proxy.engine.absent import AbsentKeys
 from proxy.engine.backend import Backend
+from proxy.engine.loaded import LoadedCode
 from proxy.engine.requests import Loop
 from proxy.engine.session import Session
 from proxy.holding import Holding
@@ -35,6 +36,8 @@ class Router:
     def loop(self) -> Loop: ...
     @property
     def absent(self) -> AbsentKeys: ...
+    @property
+    def loaded(self) -> LoadedCode: ...
     @property
     def options(self) -> BackendOptions: ...
     @property

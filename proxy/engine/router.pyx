@@ -12,6 +12,7 @@ from libc.string cimport memset
 from proxy.engine.absent cimport AbsentKeys
 from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport CommandLookup
+from proxy.engine.loaded cimport LoadedCode
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t, free_parse
 from proxy.engine.serverconnection cimport BACKEND_READY
@@ -55,6 +56,7 @@ cdef class Router:
         self.settings = settings
         self.commands = CommandLookup(commands, self.loop.statistics)
         self.absent = AbsentKeys(settings.migrating_known_keys)
+        self.loaded = LoadedCode(settings.scripts_remembered)
         self.addresses = []
         self.server_indices = {}
         self.backend_objects = []

@@ -72,6 +72,7 @@ cdef class Session(ClientConnection):
     cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED
     cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED
     cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED
+    cdef bint finds_code(self, const command_t* row, const argument_t* arguments, const argument_t* key) noexcept
     cdef bint has_no_room(self, size_t size)
     cdef bint has_to_wait(self, Backend backend, size_t size)
     cdef verdict refuse(self, const char* text) noexcept

@@ -17,9 +17,21 @@ from libc.string cimport strlen
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_consume, buffer_length
 from proxy.engine.clearing cimport Clearing
-from proxy.engine.commandlookup cimport PATH_KEYED, PATH_PING, PATH_SPLIT, command_t
+from proxy.engine.commandlookup cimport (
+    CODE_DIGEST,
+    CODE_NONE,
+    CODE_TEXT,
+    PATH_CONTAINER,
+    PATH_COUNTED,
+    PATH_KEYED,
+    PATH_PING,
+    PATH_SPLIT,
+    PATH_STREAMS,
+    command_t,
+)
 from proxy.engine.connection cimport ClientConnection
 from proxy.engine.decisions cimport decide
+from proxy.engine.keyplaces cimport find_keys
 from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport (
@@ -354,10 +366,14 @@ cdef class Session(ClientConnection):
     cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size) except VERDICT_FAILED:
         """Decide on one request, whose bytes are ``data`` and whose arguments point into them."""
         cdef const command_t* row = self.router.commands.find(arguments[0].data, arguments[0].size)
+        cdef const command_t* within
         cdef argument_t* keys
         cdef int last
         cdef int index
         cdef int found = 0
+        if row != NULL and row.path == PATH_CONTAINER and count > 1:
+            within = self.router.commands.find_within(row, arguments[1].data, arguments[1].size)
+            row = within if within != NULL else row
         self.loop.command = self.last_number = row.number if row != NULL else 0
         self.asks = row == NULL or row.takes_away
         if row == NULL or self.attention or (self.read_only and row.writes):
@@ -388,11 +404,34 @@ cdef class Session(ClientConnection):
             if count == 1 + row.step:
                 return self.route(arguments + 1, 1, data, size, row.reads)
             return self.split(row, arguments, count, data, size)
+        if row.path == PATH_COUNTED or row.path == PATH_STREAMS:
+            keys = self.router.key_room(count)
+            if keys == NULL:
+                return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
+            if count >= -row.arity:
+                found = find_keys(row, arguments, count, keys)
+            if found and (row.code == CODE_NONE or self.finds_code(row, arguments, keys)):
+                return self.route(keys, found, data, size, False)
         self.loop.requests += 1
         if row.path == PATH_PING and count == 1:
             self.reply(b"+PONG\r\n", 7)
             return VERDICT_TAKEN
         return decide(self, arguments, count, data, size)
+
+    cdef bint finds_code(self, const command_t* row, const argument_t* arguments, const argument_t* key) noexcept:
+        """Whether a script or a function surely finds at its server what it needs.
+
+        absent-first: it may touch keys that it does not name. So plain Python looks at it unless its slot is at rest.
+        """
+        cdef Router router = self.router
+        cdef const route_t* route = &router.routes[router.slot_of(key.data, key.size)]
+        if route.state != ROUTE_OPEN or route.server < 0:
+            return False
+        if row.code == CODE_TEXT:
+            return router.loaded.has_text(&arguments[1])
+        if row.code == CODE_DIGEST:
+            return router.loaded.has_script(route.server, &arguments[1])
+        return router.loaded.has_libraries(route.server)
 
     cdef verdict refuse(self, const char* text) noexcept:
         self.loop.errors += 1

@@ -13,6 +13,7 @@ server past the proxy is spread, or comes back; use the proxy for both.
 """
 
 import asyncio
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -74,6 +75,7 @@ class FunctionCommands(Family):
         """A server that comes back as a master may be another one."""
         for address in self._level.keys() - set(self._services.every_master()):
             del self._level[address]
+            self._router.loaded.forget_libraries()
 
     # -- running -------------------------------------------------------------------------------------------
 
@@ -110,7 +112,12 @@ class FunctionCommands(Family):
     def is_level(self, address: str) -> bool:
         """Whether a server is known to have every library."""
         known = self._level.get(address)
-        return known is not None and known[0].holds and asyncio.get_running_loop().time() < known[1]
+        if known is None or not known[0].holds or asyncio.get_running_loop().time() >= known[1]:
+            return False
+        if known[1] == math.inf:
+            # The engine need not ask any more.
+            self._router.loaded.note_libraries(self._router.server_index(address))
+        return True
 
     async def _levelled(self, address: str) -> Any:
         return await self.level(address) or AGAIN
@@ -146,7 +153,7 @@ class FunctionCommands(Family):
         backend = self._router.shared_backend(address)
         here = await _libraries(backend)
         standing = Standing(backend)
-        until = float("inf")
+        until = math.inf
         if isinstance(here, bytes):
             if unheard(address, here):
                 return here

@@ -44,7 +44,12 @@ class ScriptCommands(Family):
         self._services = services
         self._router = services.router
         settings = services.settings
-        self.scripts = Scripts(settings.scripts_remembered, settings.scripts_remembered_bytes)
+        self.scripts = Scripts(
+            settings.scripts_remembered,
+            settings.scripts_remembered_bytes,
+            services.router.loaded,
+            services.router.server_index,
+        )
         # Loads under way: a request that follows on the same connection finds the script.
         self._loading: set[tuple[Backend, bytes, int]] = set()
         self._keeping = ScriptKeeping(self.scripts, services.router, services.every_master)
@@ -96,6 +101,8 @@ class ScriptCommands(Family):
             return keys
         name = self._remember(argv[1])
         refused = self._keeping_to_keys.refusal(name, argv[1]) if unnamed.moves(self._router, keys) else None
+        if name in self.scripts:
+            self.scripts.is_remembered(argv[1])
         return refused or keys or ANY_SERVER
 
     def _remember(self, body: bytes) -> bytes:

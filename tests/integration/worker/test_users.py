@@ -132,6 +132,9 @@ async def test_what_a_reader_may_not_do(start_worker: StartWorker, tmp_path: Pat
         *("BITFIELD_RO a GET u8 0", "COPY a b", "RENAME a b", "EXPIRE a 1", "PERSIST a", "TTL a", "TYPE a"),
         *("XADD x * a b", "XREAD COUNT 1 STREAMS x 0", "OBJECT ENCODING a", "FLUSHDB", "FLUSHALL", "PFCOUNT a"),
         *("SINTERSTORE {x}a {x}b", "ZRANGESTORE {x}a {x}b 0 1", "ZADD z 1 a", "FUNCTION FLUSH", "GEOADD g 1 1 a"),
+        *("XGROUP CREATE x g 0", "XGROUP DESTROY x g", "XINFO STREAM x NO", "MEMORY USAGE nothing", "OBJECT FREQ b"),
+        *("ZUNIONSTORE z 1 y", "ZUNION 1 z", "LMPOP 1 l LEFT", "XREADGROUP GROUP g c STREAMS x >", "SINTERCARD 1 a"),
+        *("EVALSHA_RO 0 1 a", "EVAL_RO return(1) 1 a", "FCALL_RO f 1 a", "GEORADIUS g 1 1 1 m"),
         *("BLPOP l 1", "BLMOVE l m LEFT RIGHT 1", "SWAPDB 0 1", "PING", f"HELLO {protocol} AUTH writer w"),
         *("SET a 2", "GET a"),
     ]

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from proxy.engine.backend import Backend
+from proxy.engine.loaded import LoadedCode, knows
 from proxy.scripts import Scripts
 
 
@@ -15,12 +16,23 @@ class Connection:
         self.is_ready = True
 
 
+class Servers(dict[str, int]):
+    """Numbers of servers, as the engine gives them."""
+
+    def number(self, address: str) -> int:
+        return self.setdefault(address, len(self))
+
+
+def scripts_of(servers: Servers, most: int = 10) -> Scripts:
+    return Scripts(most, 1000, LoadedCode(16), servers.number)
+
+
 def connection(address: str = "a:1") -> Any:
     return cast(Backend, Connection(address))
 
 
 def test_what_a_server_has_counts_while_the_connection_stands() -> None:
-    scripts = Scripts(10, 1000)
+    scripts = scripts_of(Servers())
     name = scripts.remember(b"return 1")
     first = connection()
     scripts.note_at(name, first)
@@ -37,7 +49,7 @@ def test_what_a_server_has_counts_while_the_connection_stands() -> None:
 
 
 def test_servers_are_checked_some_scripts_at_a_time() -> None:
-    scripts = Scripts(10, 1000)
+    scripts = scripts_of(Servers())
     backend = connection()
     names = [scripts.remember(b"%d" % number) for number in range(5)]
     for name in names:
@@ -48,7 +60,7 @@ def test_servers_are_checked_some_scripts_at_a_time() -> None:
 
 
 def test_forgetting() -> None:
-    scripts = Scripts(10, 1000)
+    scripts = scripts_of(Servers())
     name = scripts.remember(b"return 1", loaded=True)
     backends = [connection("a:1"), connection("a:2")]
     for backend in backends:
@@ -63,3 +75,28 @@ def test_forgetting() -> None:
     scripts.forget()
     assert name not in scripts
     assert len(scripts) == 0
+
+
+def test_the_engine_knows_what_a_server_surely_has() -> None:
+    engine, servers = LoadedCode(16), Servers()
+    scripts = Scripts(2, 1000, engine, servers.number)
+    name, backend = scripts.remember(b"return 1"), connection()
+    scripts.note_at(name, backend)
+    scripts.is_remembered(b"return 1")
+    assert not knows(engine, 0, name), "not before a request has looked"
+    assert scripts.is_at(name, "a:1")
+    assert knows(engine, 0, name)
+    assert knows(engine, -1, b"return 1")
+    scripts.forget_server("a:1")
+    assert not knows(engine, 0, name)
+    # When: another script makes one of them go. Then: those that are used are looked at here again, and stay.
+    scripts.note_at(name, backend)
+    assert scripts.is_at(name, "a:1")
+    scripts.remember(b"return 2")
+    assert knows(engine, 0, name)
+    scripts.remember(b"return 3")
+    assert not knows(engine, 0, name)
+    assert not knows(engine, -1, b"return 1")
+    backend.is_ready = False
+    assert not scripts.is_at(name, "a:1")
+    assert not knows(engine, 0, name)
