@@ -1,0 +1,21 @@
+"""The compiled part of a worker: a request goes from socket to socket without a Python object.
+
+May import ``slots``. Plain Python is called for what is rare: :mod:`proxy.slowpath` decides on a request, and
+:mod:`~proxy.engine.decisions` carries the decision out.
+
+To change
+
+- how requests and replies are read: :mod:`~proxy.engine.resp`, :mod:`~proxy.engine.inline`;
+- what is known of a command: :mod:`~proxy.engine.commandlookup`; where its keys are, if its arguments say so:
+  :mod:`~proxy.engine.keyplaces`;
+- what becomes of one request: :mod:`~proxy.engine.session`; of one with keys of several servers:
+  :mod:`~proxy.engine.splitting`; of a long one while slots move: :mod:`~proxy.engine.clearing`;
+- which server has a slot: :mod:`~proxy.engine.router`; which keys have left a source: :mod:`~proxy.engine.absent`;
+  which scripts and libraries a server has: :mod:`~proxy.engine.loaded`;
+- the order of replies: :mod:`~proxy.engine.requests`; what is under way for a slot: :mod:`~proxy.engine.underway`;
+- a client's connection: :mod:`~proxy.engine.connection`, and over TLS :mod:`~proxy.engine.stream`;
+- a server's: :mod:`~proxy.engine.serverconnection` (up to its greeting), :mod:`~proxy.engine.backend` (its queue),
+  :mod:`~proxy.engine.allowance` (until when it may be used);
+- when bytes are sent: :mod:`~proxy.engine.sending`, :mod:`~proxy.engine.poller`;
+- what is counted: :mod:`~proxy.engine.statistics`.
+"""
