@@ -99,7 +99,9 @@ class Filling(Loop):
             if decision.verdict is not Verdict.WHOLE and self._is_filled(copy, said[copy.server])
         }
         self._asked = True
-        free = [one for one in decided if one[1].server not in at_work and one[0].held() is None]
+        free = [one for one in decided if one[1].server not in at_work]
+        self._begin_whole([one for one in free if one[0].held_whole() is None])
+        free = [one for one in free if one[0].held() is None]
         for asker, copy, decision in free:
             if decision.verdict is Verdict.FILLED and decision.why is not None:
                 await asker.being_filled(copy, decision.why)
@@ -107,7 +109,6 @@ class Filling(Loop):
                 asker.waits(copy, decision.why)
             elif decision.verdict is Verdict.OTHERS:
                 asker.reasons.over(copy.server)
-        self._begin_whole(free)
         await self._begin_telling([(asker, copy) for asker, copy, one in free if one.verdict is Verdict.TELL], said)
         return self._say_what(decided)
 

@@ -93,11 +93,19 @@ class Joins(Asker):
         if not state.joining:
             return ()
         groups = homes(state.table)
-        return [_wanted(groups[server], state.joining[server]) for server in sorted(state.joining) if server in groups]
+        return [
+            _wanted(group, state.joining[server], group.id in state.promotions)
+            for server in sorted(state.joining)
+            if (group := groups.get(server)) is not None
+        ]
 
     def held(self) -> Reason | None:
         """A server that joins waits while an operator has paused topom."""
         return self._paused()
+
+    def held_whole(self) -> Reason | None:
+        """That a copy is whole is only noted."""
+        return None
 
     async def told(self, copy: Wanted, run_id: str) -> None:
         """Store which process was told: a later process of a server that is filled anew may have the old data."""
@@ -132,7 +140,12 @@ def as_what(entry: Joining) -> As:
     return As.AGAIN if entry.again else As.NEW
 
 
-def _wanted(group: Group, entry: Joining) -> Wanted:
+def _wanted(group: Group, entry: Joining, has_new_master: bool) -> Wanted:
+    """The copy on a server that joins.
+
+    **last-copy**: after a change of masters a copy from the former master does not count. That may leave the group, and
+    would fill the server no more.
+    """
     server, master = entry.address, group.servers[0]
     return Wanted(
         server=server,
@@ -143,6 +156,7 @@ def _wanted(group: Group, entry: Joining) -> Wanted:
         anew=entry.anew,
         told=entry.told,
         copy_of=entry.copy_of,
+        directly=has_new_master,
         patient=True,
         entry=entry,
     )

@@ -40,6 +40,8 @@ LOOK_SECONDS = 1.0
 """Between two looks at all replicas."""
 LATELY_SECONDS = 1.5
 """How old a server's answer may be: servers are asked as often in any case (:mod:`topom.servers.health`)."""
+LOST_SECONDS = 60
+"""How long a replica may be without a link to a server that is not its master by the table."""
 STRAY_SECONDS = 3.0
 """How long a replica has to be astray before anything is done: a change of masters may just be under way."""
 
@@ -47,14 +49,17 @@ STRAY_SECONDS = 3.0
 def astray(said: Replication, master: str, ahead: Replication) -> str:
     """How a replica does not follow its master; empty if it does, also by another name or through another replica.
 
-    A replica without a link may know its master by another name, and is given time to find it.
+    A replica without a link may know its master by another name, and is given :data:`LOST_SECONDS` to find it.
     """
     if said.is_master:
         return "says that it is a master"
-    if said.following is None or said.follows(master) or not said.link_up or said.stream == ahead.stream:
+    if said.following is None or said.follows(master):
         return ""
     host, port = said.following
-    return f"follows {host}:{port}, not {master}"
+    if not said.link_up:
+        has_lost_it = not said.filling and said.down_seconds >= LOST_SECONDS
+        return f"has no link to {host}:{port}, and that is not {master}" if has_lost_it else ""
+    return "" if said.stream == ahead.stream else f"follows {host}:{port}, not {master}"
 
 
 def rejoining(state: ClusterState, server: str, group: Group) -> ClusterState:

@@ -79,6 +79,10 @@ class Asker(ABC):
         """Why nothing is done for these copies now; None if something is done."""
         return None
 
+    def held_whole(self) -> Reason | None:
+        """Why nothing is done now for copies that are whole; None if something is done."""
+        return self.held()
+
     def waits(self, copy: Wanted, why: Reason | TopomError) -> None:
         """Note why a copy is not whole yet."""
         self.reasons.waits(copy.server, why, server=copy.server, group=copy.group)

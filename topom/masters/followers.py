@@ -64,7 +64,8 @@ class Followers(Asker):
         """Whether a group's servers follow its master, and the master follows nobody; else it is made a master again.
 
         A replica that says that it is a master counts as one that follows, unless the promotion was about it:
-        :mod:`topom.copies.strays` deals with strays. Servers that were never whole do not count.
+        :mod:`topom.copies.strays` deals with strays. Servers that were never whole count only if they follow a server
+        that the promotion is about: that may leave the group, and nobody else tells them then.
         """
         group = self._ledger.table.groups.get(group_id)
         if group is None or group.master is None:
@@ -73,8 +74,11 @@ class Followers(Asker):
         leads = await self._leads(group, promotion)
         if any(self._replication.has_failed(server) for server in members):
             return False
-        said = await look_at_all(self._replication, members)
-        if not leads or not all(_follows(said[server], group.servers[0], server, promotion) for server in said):
+        said = await look_at_all(self._replication, list(group.replicas))
+        if not leads or not all(_follows(said[server], group.servers[0], server, promotion) for server in members):
+            return False
+        others = [said[server] for server in said if server not in members]
+        if any(isinstance(one, Replication) and _is_behind(one, group.servers[0], promotion) for one in others):
             return False
         try:
             for server in group.servers:
@@ -130,6 +134,11 @@ def _wanted(group: Group, server: str, promotion: Promotion) -> Wanted:
         sure=promotion.run_id if promotion.server == master else "",
         entry=promotion,
     )
+
+
+def _is_behind(said: Replication, master: str, promotion: Promotion) -> bool:
+    """Whether a server follows one that the promotion is about, and that is not the master."""
+    return any(said.follows(server) for server in promotion.concerned if server != master)
 
 
 def _follows(said: Replication | ServerFailed, master: str, server: str, promotion: Promotion) -> bool:

@@ -14,17 +14,17 @@ from contextlib import suppress
 import structlog
 
 from slots.table import Group
+from topom.cluster import topology
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger, LostPlace
 from topom.cluster.placement_run import Step
 from topom.cluster.state import ClusterState
 from topom.copies.wanted import Asker, Wanted
-from topom.errors import NotLeading, TopomError
+from topom.errors import NotLeading, NotReady, TopomError
 from topom.placement import changes
 from topom.placement.detaching import Detaching
-from topom.reasons import Reason
+from topom.reasons import Kind, Reason
 from topom.servers.lastcopy import As, ServerFailed
-from topom.servers.readings import Replication
 from topom.servers.replication import ServerReplication, look_at_all
 from topom.store import StoreError
 
@@ -118,16 +118,16 @@ class PlacedCopies(Asker):
 
     async def _join(self, copy: Wanted) -> None:
         joined: list[Step] = []
-        group = self._ledger.table.groups.get(copy.group)
-        if group is None:
-            return
-        held_back = await may_hold_more(self._replication, copy.master, group.replicas)
 
         def join(state: ClusterState, epoch: int) -> ClusterState:
             joined[:] = [changes.step_of(state, copy.server, copy.group)]
             return changes.joined(state, epoch, joined[0], copy.master, held_back)
 
         try:
+            step = changes.step_of(self._ledger.state, copy.server, copy.group)
+            group = topology.group_of(self._ledger.table, copy.group)
+            leaving = [server for server in step.instead_of if server in group.replicas]
+            held_back = await may_hold_more(self._replication, copy.master, leaving)
             await self._ledger.change(join)
         except (StoreError, LostPlace, NotLeading):
             raise
@@ -140,23 +140,37 @@ class PlacedCopies(Asker):
         await self._detach([one for one in joined[0].instead_of if one in self._ledger.state.pool])
 
 
+class CannotBeJudged(NotReady):
+    """It is not known now whether a server that is to leave its group holds what the group's master lacks."""
+
+    kind = Kind.BUSY
+
+
 async def may_hold_more(replication: ServerReplication, master: str, servers: Collection[str]) -> set[str]:
-    """Which of these servers of a group may hold what its master lacks.
+    """Which of these servers of a group may hold what its master lacks: masters, and replicas in another stream.
 
     A server that follows the master with its link up holds nothing else. Neither does one that has failed: a failover
     has counted what it may have had (**last-copy**).
+
+    Raises:
+        CannotBeJudged: one of them is being filled, has no link just now, or does not answer.
     """
     asked = [server for server in servers if not replication.has_failed(server)]
     said = await look_at_all(replication, [master, *asked])
     ahead = said[master]
-
-    def follows(mine: Replication | ServerFailed) -> bool:
-        if isinstance(mine, ServerFailed) or mine.is_master or not mine.link_up:
-            return False
+    if isinstance(ahead, ServerFailed):
+        raise CannotBeJudged(ahead.what)
+    found = set()
+    for server in asked:
+        mine = said[server]
+        if isinstance(mine, ServerFailed):
+            raise CannotBeJudged(mine.what)
+        if not mine.is_master and not mine.link_up:
+            raise CannotBeJudged(f"{server} is being filled, or has no link to its master just now")
         # It may know the master by another name, or follow through another replica.
-        return mine.follows(master) or (isinstance(ahead, Replication) and mine.stream == ahead.stream)
-
-    return {server for server in asked if not follows(said[server])}
+        if mine.is_master or not (mine.follows(master) or mine.stream == ahead.stream):
+            found.add(server)
+    return found
 
 
 def nodes_of(group: Group, step: Step) -> frozenset[str]:

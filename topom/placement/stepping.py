@@ -24,7 +24,7 @@ from topom.errors import NotLeading, NotReady, ServersUnreachable, TopomError
 from topom.masters.promotions import Promotions
 from topom.placement import changes
 from topom.placement.changes import StepOvertaken
-from topom.placement.copying import PlacedCopies, may_hold_more
+from topom.placement.copying import CannotBeJudged, PlacedCopies, may_hold_more
 from topom.placement.detaching import Detaching
 from topom.placement.picture import draw
 from topom.reasons import Kind, Reason, Reasons
@@ -137,7 +137,6 @@ class Stepping:
 
     async def _try(self, step: Step) -> None:
         key = key_of(step)
-        now = asyncio.get_running_loop().time()
         try:
             if unknown := self._unknown(step):
                 # This is so right after topom's start, and nothing is decided by it.
@@ -158,12 +157,20 @@ class Stepping:
             raise
         except HoldsKeys as error:
             await self._drop(step, error)
+        except CannotBeJudged as error:
+            # It may be filled just now, which takes as long as a copy.
+            await self._wait(step, error, self._settings.copy_seconds)
         except TopomError as error:
-            self.reasons.waits(key, error, step=step.text)
-            if now - self._since.setdefault(key, now) > PATIENCE_SECONDS:
-                await self._drop(step, error)
+            await self._wait(step, error, PATIENCE_SECONDS)
         else:
             self._since.pop(key, None)
+
+    async def _wait(self, step: Step, error: TopomError, most_seconds: float) -> None:
+        """Note what a step waits for; drop it once it has waited for so long."""
+        key, now = key_of(step), asyncio.get_running_loop().time()
+        self.reasons.waits(key, error, step=step.text)
+        if now - self._since.setdefault(key, now) > most_seconds:
+            await self._drop(step, error)
 
     def _unknown(self, step: Step) -> str:
         group = self._ledger.table.groups.get(step.group)
@@ -261,9 +268,10 @@ class Stepping:
             for server in servers:
                 if server in group.replicas and self._health.of(server).condition is not Condition.FAILED:
                     said = await self._replication.look(server)
-                    if said.is_master or not said.follows(master) or not said.link_up:
+                    if said.is_master or not said.follows(master):
                         raise NotReady(f"{server} does not follow {master} yet, the master of group {group.id} now")
-        held_back = await may_hold_more(self._replication, master, servers)
+        leaving = [server for server in servers if server in group.replicas]
+        held_back = await may_hold_more(self._replication, master, leaving)
         await self._ledger.change(lambda state, epoch: changes.left(state, epoch, step, servers, master, held_back))
         await self._detach([one for one in servers if one in self._ledger.state.pool])
 

@@ -116,7 +116,7 @@ def refusal(
     if _loses_nothing(mine, ahead, told_as):
         return None
     if told_as in (As.POOL, As.NEW):
-        return _of_a_stranger(server, mine, master, told_as)
+        return _of_a_stranger(server, mine, master, ahead, told_as, bound)
     if told_as is As.AGAIN:
         return _of_a_stray(server, mine, master, ahead)
     return _of_a_member(server, mine, master, ahead, bound, sure)
@@ -181,10 +181,17 @@ def _of_one_to_fill(server: str, mine: Reading, master: str, ahead: Reading) -> 
     return None
 
 
-def _of_a_stranger(server: str, mine: Reading, master: str, told_as: As) -> NotToFollow | None:
+def _of_a_stranger(
+    server: str, mine: Reading, master: str, ahead: Reading, told_as: As, bound: int
+) -> NotToFollow | None:
     said = mine.replication
     if told_as is As.NEW and said.follows(master):
         return None
+    if told_as is As.NEW and not said.is_master and mine.keys <= MOST_TIMES_THE_KEYS * ahead.keys:
+        # A former master of the group has filled it: foreign data is in another stream.
+        missing = lacking(said, ahead.replication)
+        if missing is not None and missing <= bound:
+            return None
     if mine.keys:
         what = f"{server} holds {mine.keys} keys, which becoming a replica would delete"
     elif said.following is not None:

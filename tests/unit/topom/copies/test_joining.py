@@ -361,3 +361,7 @@ async def test_nobody_is_filled_while_topom_is_paused(case: Joined) -> None:
         assert (case.waiting, case.servers.all[NEW].follows) == ({NEW}, None)
         case.paused = None
         await until(lambda: case.servers.all[NEW].follows == MASTER)
+        # When: it is paused again. Then: that the server is whole is noted all the same.
+        case.paused = Reason(Kind.PAUSED, "switches are changed")
+        case.servers.filling.clear()
+        await until(lambda: not case.waiting)

@@ -35,6 +35,10 @@ STATE = ClusterState(2, "w", PRODUCT, SlotTable.empty(16).changed(1, groups=[GRO
         (Replication(False, "s", 5, ("alias", 1), True), ""),
         (Replication(False, "s", 5, ("alias", 1), False), ""),
         (Replication(False, "t", 5, ("alias", 1), False, filling=True), ""),
+        (Replication(False, "s", 5, ("alias", 1), False, down_seconds=59), ""),
+        (Replication(False, "s", 5, ("m", 1), False, down_seconds=999), ""),
+        (Replication(False, "s", 5, ("x", 1), False, filling=True, down_seconds=60), ""),
+        (Replication(False, "s", 5, ("x", 1), False, down_seconds=60), "has no link to x:1, and that is not m:1"),
         (Replication(False, "t", 5, ("x", 1), True), "follows x:1, not m:1"),
     ],
 )

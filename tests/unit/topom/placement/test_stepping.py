@@ -85,6 +85,7 @@ async def test_a_former_master_leaves_though_another_server_of_its_group_is_dead
     case.servers.of("b:2").follows = "a:1"
     await case.look()
     assert case.states() == {"b:2": "waiting"}, "its link is not up yet"
+    assert "has no link to its master just now" in str(dict(case.placements.reasons))
     case.fill("b:2")
     await case.look()
     assert case.states() == {"b:2": "done"}
@@ -185,3 +186,23 @@ async def test_no_step_is_done_once_topom_is_paused() -> None:
     case.held = ""
     await case.look()
     assert case.groups()[2] == ["b:4", "c:3"]
+
+
+@pytest.mark.parametrize("trouble", ["it does not answer", "it is being filled"])
+async def test_a_server_that_cannot_be_judged_now_is_waited_for(trouble: str) -> None:
+    """It would come to the pool without permission to wipe it, and nobody could take it."""
+    case = Case()
+    await case.start({1: "a:1,b:2"}, "d:7")
+    await case.begin(Step(1, 1, "copy", "d", "d:7", instead_of=("b:2",)))
+    await case.look()
+    case.fill("d:7")
+    server = case.servers.of("b:2")
+    server.down, server.whole = trouble == "it does not answer", False
+    await case.look()
+    assert case.groups()[1] == ["a:1", "b:2"]
+    assert "b:2" in str(dict(case.placements.reasons))
+    server.down, server.whole = False, True
+    await case.look()
+    assert case.groups()[1] == ["a:1", "d:7"]
+    entry = case.bench.ledger.state.pool["b:2"]
+    assert (entry.wipe, entry.copy_of) == (True, 1)

@@ -63,6 +63,10 @@ TABLE = [
     ("keys of its own", master(5, "t"), master(50), As.NEW, "", HoldsKeys),
     ("its data are at somebody else's", replica(5, "t", 5, link_up=True, host="x"), master(50), As.NEW, "", None),
     ("a replica that lost its master", replica(5, "t", 5, host="x"), master(50), As.NEW, "", HoldsKeys),
+    ("its former master filled it", replica(5, "t", 900, host="x"), master(50, "s", 5000, "t", 900), As.NEW, "", None),
+    ("and it has more", replica(5, "t", 2000, host="x"), master(50, "s", 5000, "t", 900), As.NEW, "", HoldsKeys),
+    ("many more keys", replica(500, "t", 900, host="x"), master(50, "s", 5000, "t", 900), As.NEW, "", HoldsKeys),
+    ("a master that has left it", master(5, "s2", 900, "t", 900), master(50, "s", 5, "t", 900), As.NEW, "", HoldsKeys),
     ("its master's already, whose link is down", replica(5, "t", 5), master(50), As.NEW, "", None),
     # -- astray
     ("all that it has is its master's", master(5, "t", 90, "s", 90), master(5), As.AGAIN, "", None),
