@@ -16,7 +16,7 @@ import pytest
 
 from slotferry import processes
 from slotferry.processes import ManagedProcess
-from tests import scheduling
+from tests import scheduling, searching
 from tests.forking import fork, imports_more
 
 MOST_SECONDS = 1200
@@ -43,6 +43,11 @@ def left_out(long: bool, named: bool) -> list[str]:
     return [] if long or named else [str(TESTS / name) for name in LONG]
 
 
+def leaves_out(config: pytest.Config) -> bool:
+    """Whether a run leaves out what searches for long."""
+    return str(TESTS / LONG[0]) in (config.option.ignore or ())
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.Scheduling | None:
     """With ``--dist loadfile``, what more files share is started once, too."""
@@ -57,15 +62,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What searches for long is left out. Each process that tests are spread over has ports of its own: what one of its
-    servers is started again at is not taken meanwhile by a server of another one's test."""
+    """What searches for long is left out, and other searches look at fewer examples.
+
+    Each process that tests are spread over has ports of its own: where one of its servers is started again, no other
+    process starts one meanwhile.
+    """
     worker = getattr(config, "workerinput", None)
     if worker is None:
         named = config.args_source is pytest.Config.ArgsSource.ARGS
         config.option.ignore = [*(config.option.ignore or ()), *left_out(config.getoption("long"), named)]
+        searching.choose(not leaves_out(config))
     else:
         # A worker gets all arguments as if somebody had named them.
         config.option.ignore = worker["ignore"]
+        searching.choose(not leaves_out(config))
         number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
         processes._PORTS = processes._PORTS[number % count :: count]
 
@@ -78,7 +88,7 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say how the rest is run."""
-    if str(TESTS / LONG[0]) in (config.option.ignore or ()):
+    if leaves_out(config):
         terminalreporter.write_line(f"left out: {', '.join(LONG)}; ./scripts/test --long runs them, too")
 
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from tests import searching
 from tests.differential.crossslot import COMMANDS, CROSSSLOT
 from tests.differential.examples import Example, examples
 from tests.differential.regressions import EXAMPLES
 from tests.differential.runner import Runner
 from tests.differential.sides import Control
 
-RANDOM = 70
+RANDOM = searching.examples(70)
 """Examples of thirty commands or so, in each topology."""
 
 

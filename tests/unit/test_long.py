@@ -2,7 +2,11 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import pytest
+
+from tests import searching
 from tests.conftest import LONG, TESTS, left_out
 
 
@@ -26,3 +30,15 @@ def test_processes_that_tests_are_spread_over_leave_out_the_same() -> None:
         check=False,
     )
     assert "1 worker [1 item]" in run.stdout, run.stdout + run.stderr
+
+
+def test_tests_by_chance_look_at_fewer_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(searching, "_whole", True)
+    profiles = SimpleNamespace(
+        register_profile=lambda name, max_examples: chosen.append(max_examples), load_profile=lambda name: None
+    )
+    monkeypatch.setattr(searching, "settings", profiles)
+    assert searching.examples(150) == 150
+    searching.choose(whole=False)
+    assert (searching.examples(150), searching.examples(3), chosen) == (30, 1, [20])

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 
 from slots import commands, keys, learned
 from slots.commands import Command, Route
+from tests.searching import examples
 from tests.unit.slots.test_commands import reported
 
 WORDS = st.sampled_from(
@@ -46,7 +47,7 @@ def specified(entries: dict[str, Any]) -> list[Command]:
     return [row for row in rows if row.keys.startswith("spec") or row.first]
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 @given(st.integers(0, 10_000), st.lists(WORDS, min_size=8, max_size=8), st.integers(0, 6))
 def test_the_server_finds_the_same_keys(
     specified: list[Command], asked: Connection, number: int, words: list[bytes], more: int

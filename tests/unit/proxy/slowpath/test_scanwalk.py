@@ -20,6 +20,7 @@ from proxy.slowpath.scancursor import EPOCHS, Cursor, CursorError
 from proxy.slowpath.scanwalk import FIRST, OLDEST, Walk
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
+from tests.searching import examples
 
 SLOTS = 4
 GROUPS = (1, 2, 3, 7)
@@ -282,7 +283,7 @@ class Servers(RuleBasedStateMachine):
 
 def test_no_key_is_missed() -> None:
     thorough = settings(
-        max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples(200), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
     )
     run_state_machine_as_test(Servers, settings=thorough)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.planning import bound
 from slots.states import Course, SlotState
 from slots.table import Action, Slot
+from tests.searching import examples
 from tests.unit.topom.balance.planners.fleets import Fleet, fleets, optimum, sized, zipf
 from topom.balance.planners import Plan
 from topom.cluster.topology import Move
@@ -18,7 +19,7 @@ def moved(fleet: Fleet) -> list[Move]:
     return list(fleet.plan().moves)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(fleets(most_slots=9, most_groups=3))
 def test_small_fleets_get_the_best_plan_there_is(fleet: Fleet) -> None:
     moves = moved(fleet)
