@@ -213,6 +213,8 @@ async def _wait(Session session, coroutine):
     session.waiting = None
     session.leaving_watched = False
     if reply is AGAIN:
+        # It counts when it is looked at again.
+        session.loop.requests -= 1
         session.wake()
     else:
         session.complete(reply)

@@ -386,6 +386,7 @@ cdef class Session(ClientConnection):
             last = row.last if row.last >= 0 else count + row.last
             if last <= row.first:
                 if row.first >= count:
+                    self.loop.requests += 1
                     return decide(self, arguments, count, data, size)
                 return self.route(arguments + row.first, 1, data, size, row.reads)
             if last >= count:
@@ -584,6 +585,7 @@ cdef class Session(ClientConnection):
             same_slot = same_slot and slot == first_slot
             if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
                 if router.routes[slot].state != ROUTE_LOCKED:
+                    loop.requests -= 1
                     return self._refuse_offline(slot)
             if router.routes[slot].state != ROUTE_OPEN:
                 all_open = False

@@ -1,0 +1,55 @@
+"""A request is counted once, however often it is looked at."""
+
+from typing import Any
+
+import pytest
+
+from proxy.engine.outcomes import AFTER_OWED, AGAIN, Cleared, Unit, Waiting
+from proxy.engine.router import OFFLINE
+from tests.unit.proxy.engine.inprocess import Engine, Server, engine, nothing_stored, until
+
+
+async def again() -> Any:
+    return AGAIN
+
+
+def outcomes(proxy: Engine, *given: Any) -> None:
+    """Have the slow path decide so about ECHO, one after the other."""
+    left = list(given)
+    proxy.slow_path.handlers[b"ECHO"] = lambda: left.pop(0)() if len(left) > 1 else left[0]()
+
+
+PING = b"*1\r\n$4\r\nPING\r\n"
+WAYS = {
+    "a reply": [lambda: b"+PONG\r\n"],
+    "keys": [lambda: [b"key"]],
+    "waited for, then a reply": [lambda: Waiting(again()), lambda: b"+PONG\r\n"],
+    "waited for twice, then keys": [lambda: Waiting(again()), lambda: Waiting(again()), lambda: [b"key"]],
+    "cleared, then a unit": [lambda: Cleared([b"key"], lambda session, slot, address: Unit(PING, 0))],
+    "after what is owed": [lambda: AFTER_OWED, lambda: b"+PONG\r\n"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_of_the_slow_path(way: str) -> None:
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            outcomes(proxy, *WAYS[way])
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            assert await client.read(5) in (b"+PONG", b"+OK\r\n")
+            assert proxy.loop.requests == 1
+
+
+@pytest.mark.parametrize(
+    "request_", [("GET", "a"), ("MGET", "a", "b"), ("MSET", "a", 1, "b", 2), ("DEL", "a", "b"), ("DEL", "a")]
+)
+async def test_of_slots_that_nobody_owns(request_: tuple[str | int, ...]) -> None:
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            for slot in range(16):
+                proxy.router.set_route(slot, OFFLINE, None, 0)
+            client = proxy.connect()
+            await client.send(request_)
+            assert (await client.read(10)).startswith(b"-ERR slot ")
+            await until(lambda: proxy.loop.requests == 1)
