@@ -25,7 +25,7 @@ class BackendOptions:
         incarnation: number of this worker process.
         on_lost: called with (address, connection name) when a connection ends with replies outstanding.
         on_fenced: called with the address of a server that has fenced this proxy off.
-        on_disconnected: called with the address when a connection that was ready ends.
+        on_disconnected: called with (address, whether all sessions share it) when a connection that was ready ends.
         on_unknown: called with a server's address and run id, if that process has to become known before it is used.
     """
 
@@ -36,7 +36,7 @@ class BackendOptions:
         incarnation: int,
         on_lost: Callable[[str, str], None],
         on_fenced: Callable[[str], None],
-        on_disconnected: Callable[[str], None],
+        on_disconnected: Callable[[str, bool], None],
         on_unknown: Callable[[str, str], None] = lambda address, process: None,
     ) -> None:
         self._access = settings.redis_access

@@ -12,6 +12,8 @@ from collections import OrderedDict
 LONGEST_BODY = 4 * 1024 * 1024
 """A longer script is not remembered: it would have to fit into one message between processes."""
 
+AGES = 4
+"""A script that is used is asked for at least so often while as many new ones come as there is room for."""
 RUN = 1
 """The level of a script that only ran; 0 is the level of an unknown one."""
 LOADED = 2
@@ -35,6 +37,8 @@ class KnownScripts:
         self._most = most
         self._most_bytes = most_bytes
         self._bytes = 0
+        # What came since it aged last.
+        self._new = self._new_bytes = 0
         # The least recently used first.
         self._loaded: OrderedDict[bytes, bytes] = OrderedDict()
         self._seen: OrderedDict[bytes, bytes] = OrderedDict()
@@ -51,9 +55,21 @@ class KnownScripts:
         else:
             if self._seen.pop(name, None) is None:
                 self._bytes += len(body)
+                self._age(len(body))
             (self._loaded if loaded else self._seen)[name] = body
             self._make_room(loaded)
         return name
+
+    def _age(self, added: int) -> None:
+        """One script more is known, of so many bytes."""
+        self._new += 1
+        self._new_bytes += added
+        if self._new * AGES >= self._most or self._new_bytes * AGES >= self._most_bytes:
+            self._new = self._new_bytes = 0
+            self.aged()
+
+    def aged(self) -> None:
+        """Many scripts are new. Those that are used have to be asked for again, to count as used."""
 
     def _make_room(self, newest_is_loaded: bool) -> None:
         while self._bytes > self._most_bytes or len(self) > self._most:

@@ -1,9 +1,9 @@
 """The scripts that a worker has seen (:mod:`proxy.knownscripts`), and which servers are known to have them.
 
 The knowledge about a server holds as long as the connection by which it was learned (:mod:`proxy.standing`). What a
-request surely finds is told to the engine (:mod:`proxy.engine.loaded`), which then does not ask here any more. When a
-script has to go for want of room, the engine forgets all of them. So each that is still used comes here once more, and
-counts as used.
+request surely finds is told to the engine (:mod:`proxy.engine.loaded`), which then does not ask here any more. Each
+time that a quarter of the room has been filled, the engine forgets all of it. So each script that is still used comes
+here once more, counts as used, and does not go before others do.
 """
 
 from collections import OrderedDict
@@ -39,9 +39,13 @@ class Scripts(KnownScripts):
         super().forget()
         self.forget_servers()
 
-    def dropped(self) -> None:
+    def aged(self) -> None:
         """The engine forgets all scripts."""
         self._engine.forget_all_scripts()
+
+    def dropped(self) -> None:
+        """The engine forgets the texts. What servers have stays there."""
+        self._engine.forget_texts()
 
     def is_at(self, name: bytes, address: str) -> bool:
         """Whether a server is known to have a script loaded; if it is, requests for it need not come here any more."""

@@ -275,9 +275,10 @@ class Worker:
             log.warning("session_closed", reason="sessions_limit_bytes", client=session.peer, kept=session.kept)
             session.close()
 
-    def _disconnected(self, address: str) -> None:
-        # The server may have been restarted, and have lost scripts and libraries.
-        self._router.loaded.forget_server(self._router.server_index(address))
+    def _disconnected(self, address: str, shared: bool) -> None:
+        if shared:
+            # The server may have been restarted, and have lost scripts and libraries.
+            self._router.loaded.forget_server(self._router.server_index(address))
         self._replicas.server_lost(address)
         self._slow_path.server_lost(address)
 

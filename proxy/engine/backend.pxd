@@ -45,6 +45,8 @@ cdef class Backend(ServerConnection):
         object paused_sessions
         # How long the oldest request may wait for its reply.
         public double reply_seconds
+        # Whether all sessions share it.
+        public bint shared
         # Called with a RESP3 push, when the connection is ready, and with the reason when the connection is lost.
         public object on_push
         public object on_ready

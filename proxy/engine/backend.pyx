@@ -286,7 +286,7 @@ cdef class Backend(ServerConnection):
                 # drained: this comes before the replies are given up, so that no lock is acknowledged in between.
                 options.on_lost(self.address, self.name)
             if was_ready:
-                options.on_disconnected(self.address)
+                options.on_disconnected(self.address, self.shared)
         except Exception as error:
             # The queue has to be given up in any case: what comes over the next connection is not its reply.
             event_loop.call_exception_handler({"message": "telling of a lost connection", "exception": error})

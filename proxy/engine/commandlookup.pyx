@@ -96,7 +96,8 @@ cdef class CommandLookup:
             row.last = 1 if channel else command.last
             row.step = 1 if channel else command.step
             row.writes = command.writes
-            row.reads = command.from_replica
+            # What a subcommand such as OBJECT IDLETIME says may be the server's own.
+            row.reads = command.from_replica and "|" not in command.name
             row.takes_away = command.takes_away
             row.split = 0
             row.count_at = row.following = row.grouped = 0

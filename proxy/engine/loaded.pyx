@@ -99,13 +99,17 @@ cdef class LoadedCode:
         if server < self.servers:
             self.complete[server] = False
 
+    def forget_texts(self):
+        """The worker may not remember some texts any more."""
+        self.newest += 1
+        self.texts = self.newest
+
     def forget_all_scripts(self):
         """Any server may have lost its scripts, and the worker some texts."""
         cdef int server
         for server in range(self.servers):
             self.forget_scripts(server)
-        self.newest += 1
-        self.texts = self.newest
+        self.forget_texts()
 
     def forget_libraries(self):
         """Any server may lack a library."""

@@ -38,6 +38,8 @@ cdef class Session(ClientConnection):
         public int attention
         # Writes go to the slow path, which refuses them.
         public bint read_only
+        # Scripts and functions go to the slow path, which refuses them: its user may use some databases only.
+        public bint runs_no_code
         public bint replica_reads
         # MUTED or MUTED_ONCE of proxy.engine.outcomes.
         public int muted

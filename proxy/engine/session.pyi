@@ -23,6 +23,7 @@ from proxy.slowpath.state import SessionState
 class Session(ClientConnection):
     attention: int
     read_only: bool
+    runs_no_code: bool
     replica_reads: bool
     muted: int
     database: int

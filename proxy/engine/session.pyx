@@ -426,7 +426,7 @@ cdef class Session(ClientConnection):
         """
         cdef Router router = self.router
         cdef const route_t* route = &router.routes[router.slot_of(key.data, key.size)]
-        if route.state != ROUTE_OPEN or route.server < 0:
+        if self.runs_no_code or route.state != ROUTE_OPEN or route.server < 0:
             return False
         if row.code == CODE_TEXT:
             return router.loaded.has_text(&arguments[1])

@@ -80,6 +80,7 @@ class Authentication(Family):
         if session.state is not None or user.name != DEFAULT or not user.unlimited:
             state_of(session).user = user
         session.read_only = user.read_only
+        session.runs_no_code = user.databases is not None
         session.attention &= ~GATED
         self._look_at_database(session, user)
 

@@ -500,3 +500,21 @@ async def test_a_fenced_proxy_reads_from_no_replica(start: StartReplicated) -> N
         await replicated.reading(1024)
         await eventually(lambda: is_read_from(client, replica), "reads from the replica")
         await direct.execute_command("ACL", "DELUSER", fence_user(INSTANCE))
+
+
+async def test_what_a_server_says_of_itself_is_asked_of_the_master(start: StartReplicated) -> None:
+    """Each server has idle times and sizes of its own."""
+    cluster = await start()
+    (replica,) = cluster.replicas[1]
+    await cluster.reading(1024)
+    requests = (("OBJECT", "IDLETIME", KEY), ("MEMORY", "USAGE", KEY), ("XINFO", "STREAM", f"{KEY}:stream"))
+    async with cluster.worker.client() as client:
+        await client.set(KEY, "value")
+        await client.xadd(f"{KEY}:stream", {"a": 1})
+        await get_all(client)
+        for request in requests * 5:
+            assert await client.execute_command(*request) is not None
+    async with redis.asyncio.Redis(port=replica.port) as direct:
+        asked = {name.removeprefix("cmdstat_").partition("|")[0] for name in await direct.info("commandstats")}
+    assert "get" in asked
+    assert not asked & {"object", "memory", "xinfo"}

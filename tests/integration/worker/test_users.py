@@ -361,3 +361,32 @@ async def test_no_client_is_told_the_servers_password(start_worker: StartWorker,
     assert [reply == b"-ERR unknown command 'HELLO'\r\n" for reply in hellos] == [False, renamed == "HELLO"]
     assert b"inner" not in b"".join(hellos + said)
     assert "inner" not in (worker.directory / "worker.log").read_text()
+
+
+ELSEWHERE = "redis.call('SELECT', 5) redis.call('SET', KEYS[1], 'x') return redis.call('GET', KEYS[1])"
+LIBRARY = f"#!lua name=lib\nredis.register_function('f', function(KEYS) {ELSEWHERE} end)"
+
+
+async def test_a_user_of_some_databases_runs_no_code_that_others_have_run(start_worker: StartWorker) -> None:
+    """The worker knows then that it is at the server. But a script may SELECT any database."""
+    worker = await start_worker(servers=1, users=USERS)
+    digest = hashlib.sha1(ELSEWHERE.encode()).hexdigest()
+    code: list[list[str | bytes]] = [
+        ["EVAL", ELSEWHERE, "1", "k"],
+        ["EVALSHA", digest, "1", "k"],
+        ["FCALL", "f", "1", "k"],
+    ]
+    async with connected(worker.settings.listen) as tenant, connected(worker.settings.listen) as writer:
+        assert await tenant("AUTH tenant t") == await tenant("SELECT 1") == b"+OK\r\n"
+        assert await writer("AUTH writer w") == b"+OK\r\n"
+        assert (await writer(["FUNCTION", "LOAD", LIBRARY])).startswith(b"$")
+        for request in code:
+            for _ in range(3):
+                assert await writer(request) == b"$1\r\nx\r\n"
+            assert (await tenant(request)).startswith(b"-NOPERM ")
+        # When: the same connection is another user's. Then: that user's rights count.
+        assert await tenant("AUTH writer w") == b"+OK\r\n"
+        assert [await tenant(request) for request in code] == [b"$1\r\nx\r\n"] * 3
+        assert await tenant("AUTH tenant t") == b"+OK\r\n"
+        for request in code:
+            assert (await tenant(request)).startswith(b"-NOPERM ")

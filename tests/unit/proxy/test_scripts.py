@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+import pytest
+
 from proxy.engine.backend import Backend
 from proxy.engine.loaded import LoadedCode, knows
 from proxy.scripts import Scripts
@@ -79,7 +81,7 @@ def test_forgetting() -> None:
 
 def test_the_engine_knows_what_a_server_surely_has() -> None:
     engine, servers = LoadedCode(16), Servers()
-    scripts = Scripts(2, 1000, engine, servers.number)
+    scripts = Scripts(10, 1000, engine, servers.number)
     name, backend = scripts.remember(b"return 1"), connection()
     scripts.note_at(name, backend)
     scripts.is_remembered(b"return 1")
@@ -89,14 +91,28 @@ def test_the_engine_knows_what_a_server_surely_has() -> None:
     assert knows(engine, -1, b"return 1")
     scripts.forget_server("a:1")
     assert not knows(engine, 0, name)
-    # When: another script makes one of them go. Then: those that are used are looked at here again, and stay.
+    # When: a script has to go. Then: its text is not known any more, and what servers have stays there.
     scripts.note_at(name, backend)
     assert scripts.is_at(name, "a:1")
-    scripts.remember(b"return 2")
-    assert knows(engine, 0, name)
-    scripts.remember(b"return 3")
-    assert not knows(engine, 0, name)
-    assert not knows(engine, -1, b"return 1")
-    backend.is_ready = False
-    assert not scripts.is_at(name, "a:1")
-    assert not knows(engine, 0, name)
+    scripts.is_remembered(b"return 1")
+    scripts.dropped()
+    assert (knows(engine, 0, name), knows(engine, -1, b"return 1")) == (True, False)
+
+
+@pytest.mark.parametrize("size", [10, 60])
+def test_a_script_that_the_engine_sends_by_itself_counts_as_used(size: int) -> None:
+    """Whether the number of scripts or their bytes are what there is no room for."""
+    engine, servers = LoadedCode(64), Servers()
+    scripts = Scripts(40, 1000, engine, servers.number)
+    backend = connection()
+    used, unused = scripts.remember(b"used"), scripts.remember(b"unused")
+    for name in (used, unused):
+        scripts.note_at(name, backend)
+    for number in range(200):
+        scripts.remember(b"%0*d" % (size, number))
+        if not knows(engine, 0, used):
+            # It comes here, as proxy.slowpath.scripts has it.
+            assert scripts.body(used) is not None
+            assert scripts.is_at(used, "a:1")
+    assert used in scripts
+    assert unused not in scripts

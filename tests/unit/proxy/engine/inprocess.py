@@ -151,7 +151,7 @@ def options(**changes: Any) -> Any:
             "retry_seconds_min": 1.0,
             "retry_seconds_max": 1.0,
             "on_lost": lambda address, name: None,
-            "on_disconnected": lambda address: None,
+            "on_disconnected": lambda address, shared: None,
             "on_fenced": lambda address: None,
             "on_unknown": lambda address, process: None,
             **changes,

@@ -7,7 +7,7 @@ from typing import Any
 from proxy.engine.backend import Backend, command
 from proxy.engine.requests import Loop
 from slotferry.processes import free_ports
-from tests.unit.proxy.engine.inprocess import Server, Visit, options, until
+from tests.unit.proxy.engine.inprocess import Server, Visit, engine, nothing_stored, options, until
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -140,3 +140,18 @@ async def test_nobody_is_told_the_password_by_a_server_that_knows_no_hello() -> 
     assert b"inner" not in reply
     backend.close()
     server.close()
+
+
+async def test_the_end_of_a_connection_is_told_with_whether_all_sessions_share_it() -> None:
+    """What is known of a server rests on shared ones alone; others end with their clients."""
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            told: list[tuple[str, bool]] = []
+            proxy.options.on_disconnected = lambda address, shared: told.append((address, shared))
+            own = Backend(proxy.loop, server.address, 0, 2, proxy.options, 5.0)
+            for backend in (proxy.router.shared_backend(server.address), own):
+                assert backend.open()
+                await until(lambda backend=backend: backend.is_ready)  # type: ignore[misc]
+                backend.reset("was left")
+            own.close()
+            assert told == [(server.address, True), (server.address, False)]
