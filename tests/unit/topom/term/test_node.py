@@ -282,6 +282,7 @@ async def test_a_follower_waits_for_the_table_that_a_client_has_already(
     await eventually(lambda: two.nodes["b"].view.topom.waiters.waiting == 1)
     for span in ("0-3", "4-7"):
         await two.ask("a", "POST", "/slots/assign", {"slots": span, "group_id": 1})
+        await follows(two, "b")  # one that reads two changes at once answers with the whole table
     news = (await waiting).json()
     assert (news["since"], [slot["id"] for slot in news["slots"]]) == (epoch + 1, [4, 5, 6, 7])
 
