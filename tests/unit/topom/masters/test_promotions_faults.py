@@ -74,9 +74,11 @@ async def test_nobody_is_told_to_follow_a_master_of_before(case: Case) -> None:
 async def test_nobody_is_told_to_follow_while_it_is_not_decided_who_is_the_master(case: Case) -> None:
     async with case.topom() as bench:
         case.servers.all[FIRST].follows = None
-        async with told_late(case, FIRST):
-            await bench.edit(lambda table, epoch: topology.lock_group(table, epoch, 1))
-        assert case.servers.all[FIRST].follows is None
+        # Nobody decides meanwhile.
+        with case.promotions._locks.held_by_this(1):
+            async with told_late(case, FIRST):
+                await bench.edit(lambda table, epoch: topology.lock_group(table, epoch, 1))
+            assert case.servers.all[FIRST].follows is None
 
 
 async def test_a_server_that_has_left_its_group_is_not_told_to_follow(case: Case) -> None:
