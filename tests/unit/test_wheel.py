@@ -27,8 +27,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Paths in a wheel that is built from a source distribution, which is built from a copy of the tree."""
     directory = tmp_path_factory.mktemp("wheel")
     tree = directory / "tree"
-    # The .c files come along: what does not differ from its .pyx is not translated again.
     shutil.copytree(ROOT, tree, ignore=NOT_COPIED)
+    # The .c files came along. They are newer than all that they are made of, so they are not made again.
+    for translated in tree.rglob("*.c"):
+        translated.touch()
     # This test only asks which files there are. Every setup of Slotferry shows that they compile.
     compiler = directory / "cc"
     compiler.write_text(COMPILER)

@@ -19,13 +19,14 @@ To change
 - the stream of tables to proxies: :mod:`~topom.api.control`; its frames: :mod:`topom.proxies.frames`.
 """
 
-from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi import FastAPI
 
 from topom.api import (
     control,
     digests,
     events,
     groups,
+    health,
     metrics,
     migration,
     nodes,
@@ -39,20 +40,22 @@ from topom.api import (
     status,
     topoms,
 )
-from topom.api.access import require_token
 from topom.api.door import Door
 from topom.api.errors import add_handlers
 from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
-from topom.api.models import Refusal
-from topom.api.topom_models import Health
+from topom.api.routers import PREFIX
 from topom.cluster.event_sinks import EventSinks
-from topom.reasons import Kind, Reason
-from topom.term.announcing import INSTANCE, program_version
+from topom.term.announcing import program_version
 from topom.term.node import Node
 from topom.term.service import Topom
 
-PREFIX = "/api/v1"
+RESOURCES = (
+    *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes),
+    *(rebalance, migration, sentinels, events, topoms),
+    *(metrics, control, health),
+)
+"""The files that serve requests, in the order of the documents."""
 SIZES_BODY_BYTES = 64 * 1024 * 1024
 """The largest body of a measurement: ten keys of 256 characters for each of 16384 slots fit."""
 
@@ -66,7 +69,9 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
         summary="The control plane of Slotferry: groups, servers, proxies, slots, and moving slots live.",
         version=program_version(),
         redoc_url=None,
+        routes=[route for resource in RESOURCES for route in resource.router.routes],
     )
+    app.state.metrics = metrics.registry(topom)
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: alone)
     app.state.event_streams = EventStreams(app.state.serving)
@@ -78,43 +83,4 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
         app.add_middleware(Forwarding, node=node)
     app.add_middleware(Door, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
     add_handlers(app)
-    api = APIRouter(
-        prefix=PREFIX,
-        dependencies=[Depends(require_token)],
-        responses={
-            code: {"model": Refusal, "description": description}
-            for code, description in (
-                (401, "The bearer token is missing or wrong."),
-                (404, "What the request names is not there."),
-                (409, "It cannot be done as things stand; the message says why."),
-                (422, "The request does not say something that can be done."),
-                (503, "The store fails, or no topom leads, so nothing was changed; or too many requests wait."),
-                (504, "The topom that leads fell silent; whether it was done is not known."),
-            )
-        },
-    )
-    for resource in (
-        *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes),
-        *(rebalance, migration, sentinels, events, topoms),
-    ):
-        api.include_router(resource.router)
-    app.include_router(api)
-    app.include_router(metrics.router(topom))
-    app.include_router(control.router)
-
-    @app.get("/healthz", tags=["status"], response_model_exclude_none=True)
-    async def healthz(response: Response) -> Health:
-        """Whether changes are possible through this topom; the status is 503 if not. Needs no token."""
-        if node is None:
-            lost = alone is not None and alone.ledger.lost.is_set()
-            reason = Reason.now(Kind.STORE, "another topom has written to the store") if lost else None
-        else:
-            reason = node.reason
-        if reason is not None:
-            response.status_code = 503
-        if node is not None:
-            response.headers[INSTANCE] = node.instance
-        leads = node.leading is not None if node is not None and node.shared else None
-        return Health(ok=reason is None, reason=reason, leads=leads)
-
     return app

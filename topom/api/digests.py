@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from topom.api import digest_models as models
 from topom.api.access import ServedTopom
+from topom.api.routers import resource
 from topom.copies.digests.checks import Check
 from topom.copies.digests.sums import summary
 from topom.term.service import Topom
 
-router = APIRouter(prefix="/groups/{group_id}/digest", tags=["groups"])
+router = resource("/groups/{group_id}/digest", "groups")
 
 
 def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool) -> models.Digests:

@@ -3,16 +3,17 @@
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from topom.api import event_models
 from topom.api.access import ServedTopom
 from topom.api.event_stream import EventStream, EventStreams
+from topom.api.routers import resource
 
 MOST_EVENTS = 1000
 
-router = APIRouter(prefix="/events", tags=["events"])
+router = resource("/events", "events")
 
 
 @router.get("")

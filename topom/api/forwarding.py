@@ -21,6 +21,7 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from topom.api.routers import PREFIX
 from topom.errors import LeaderSilent, NotLeading, TokensDiffer, TopomError
 from topom.reasons import Kind, Reason
 from topom.store import Leader
@@ -28,7 +29,6 @@ from topom.term.node import Node
 
 log = structlog.get_logger(__name__)
 
-PREFIX = "/api/v1"
 FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events", f"{PREFIX}/events/stream"})
 """Reads for which the store's state is enough."""
 WITHOUT_LEADER = FROM_STORE | {

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 
 from slots.table import Group, SlotTable
 from topom.api import group_models as models
 from topom.api import leaving_models
 from topom.api.access import ServedTopom, refuse_body
+from topom.api.routers import resource
 from topom.cluster import topology
 from topom.cluster.state import known_servers
 from topom.errors import SentinelsDecide, ServersUnreachable, TakesNoWrites
@@ -22,7 +23,7 @@ from topom.term.service import Topom
 
 log = structlog.get_logger(__name__)
 
-router = APIRouter(prefix="/groups", tags=["groups"])
+router = resource("/groups", "groups")
 
 Why = Annotated[str, Query(max_length=200, description="Shown with it.")]
 

@@ -1,6 +1,6 @@
 """``/metrics``: what this topom tells Prometheus, whether it leads or not (:mod:`topom.term.metrics`)."""
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -10,6 +10,8 @@ from topom.errors import NotLeading
 from topom.term.metrics import TopomCollector
 from topom.term.node import Node
 from topom.term.service import Topom
+
+router = APIRouter(tags=["status"], dependencies=[Depends(require_token)])
 
 
 def collector(topom: Topom | Node) -> Collector:
@@ -34,15 +36,14 @@ def collector(topom: Topom | Node) -> Collector:
     return TopomCollector(served, term, node.store_times.collect, node.tending.failures)
 
 
-def router(topom: Topom | Node) -> APIRouter:
-    """The endpoint; it needs the token, and is not passed on to the leader."""
-    registry = CollectorRegistry()
-    registry.register(collector(topom))
-    made = APIRouter(tags=["status"], dependencies=[Depends(require_token)])
-
-    @made.get("/metrics", response_class=Response)
-    async def metrics() -> Response:
-        """The metrics of this topom, in the format of Prometheus; each topom answers for itself."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
+def registry(topom: Topom | Node) -> CollectorRegistry:
+    """The metrics of one topom."""
+    made = CollectorRegistry()
+    made.register(collector(topom))
     return made
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """The metrics of this topom, in the format of Prometheus; each topom answers for itself."""
+    return Response(generate_latest(request.app.state.metrics), media_type=CONTENT_TYPE_LATEST)

@@ -2,19 +2,18 @@
 
 from collections.abc import Collection, Mapping
 
-from fastapi import APIRouter
-
 from migrator import progress
 from slots import ranges
 from slots.states import SlotState
 from topom.api import migration_models as models
 from topom.api import slot_models
 from topom.api.access import ServedTopom
+from topom.api.routers import resource
 from topom.migration.batches import Batch, Pair
 from topom.reasons import Kind, Reason
 from topom.term.service import Topom
 
-router = APIRouter(prefix="/migration", tags=["migration"])
+router = resource("/migration", "migration")
 
 
 def describe(topom: Topom) -> models.Migration:

@@ -2,13 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 
 from topom.api import leaving_models as models
 from topom.api.access import ServedTopom, refuse_body
 from topom.api.groups import Why, describe_leaving
+from topom.api.routers import resource
 
-router = APIRouter(prefix="/nodes", tags=["placement"])
+router = resource("/nodes", "placement")
 
 
 @router.post("/{node}/drain", dependencies=[Depends(refuse_body)])

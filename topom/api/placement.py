@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from fastapi import APIRouter
-
 from topom.api import placement_models as models
 from topom.api.access import ServedTopom
+from topom.api.routers import resource
 from topom.cluster.placement_run import Step
 from topom.placement.applying import Shown
 from topom.placement.changes import AllInPlace
@@ -13,7 +12,7 @@ from topom.placement.stepping import Key, key_of
 from topom.reasons import Reason
 from topom.term.service import Topom
 
-router = APIRouter(prefix="/placement", tags=["placement"])
+router = resource("/placement", "placement")
 
 
 @router.get("")

@@ -1,13 +1,12 @@
 """The pool: servers that are in no group."""
 
-from fastapi import APIRouter
-
 from topom.api import pool_models as models
 from topom.api.access import ServedTopom
+from topom.api.routers import resource
 from topom.cluster.state import PoolServer, known_servers
 from topom.term.service import Topom
 
-router = APIRouter(prefix="/pool", tags=["placement"])
+router = resource("/pool", "placement")
 
 
 async def describe(topom: Topom) -> models.Pool:

@@ -2,14 +2,15 @@
 
 from typing import Annotated, Literal, cast
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 
 from topom.api import proxy_models as models
 from topom.api.access import ServedTopom, refuse_body
+from topom.api.routers import resource
 from topom.proxies.members import Member
 from topom.term.service import Topom
 
-router = APIRouter(prefix="/proxies", tags=["proxies"])
+router = resource("/proxies", "proxies")
 
 
 def describe(topom: Topom) -> list[models.Proxy]:

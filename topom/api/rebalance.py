@@ -2,18 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from topom.api import rebalance_models as models
 from topom.api.access import ServedTopom
 from topom.api.cost_models import Cost
+from topom.api.routers import resource
 from topom.balance.planners.request import DEFAULT_TOLERANCE
 from topom.balance.rebalancing import Wish
 from topom.errors import Invalid
 
 MOST_GROUPS = 10_000
 
-router = APIRouter(tags=["slots"])
+router = resource("", "slots")
 
 
 class InvalidCapacity(Invalid):

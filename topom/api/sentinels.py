@@ -1,16 +1,16 @@
 """The Sentinels that watch groups for topom, and what they say."""
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from topom.api.access import ServedTopom
 from topom.api.models import Address, In
+from topom.api.routers import resource
 from topom.masters.sentinels.service import HighAvailability
 from topom.masters.sentinels.votes import majority_of
 from topom.reasons import Reason
 from topom.term.service import Topom
 
-router = APIRouter(prefix="/sentinels", tags=["sentinels"])
+router = resource("/sentinels", "sentinels")
 
 
 class NewSentinel(In):

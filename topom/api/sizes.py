@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
@@ -19,6 +19,7 @@ from slots.table import MAXIMUM_SLOTS
 from topom.api import large_json
 from topom.api import size_models as models
 from topom.api.access import ServedTopom
+from topom.api.routers import resource
 from topom.balance import sizes
 from topom.balance.sizes import BigKey, InvalidSizes, SlotSize, Taking
 from topom.term.service import Topom
@@ -46,7 +47,7 @@ class _Route(APIRoute):
         return handle
 
 
-router = APIRouter(prefix="/sizes", tags=["sizes"], route_class=_Route)
+router = resource("/sizes", "sizes", route_class=_Route)
 
 
 def describe(topom: Topom) -> models.Sizes:

@@ -5,11 +5,12 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from slots.table import Slot
 from topom.api import slot_models as models
 from topom.api.access import ServedTopom
+from topom.api.routers import resource
 from topom.balance.sizes import MOST_BIGGEST, SlotSize
 from topom.cluster import topology
 from topom.cluster.waiters import LONGEST_SECONDS
@@ -23,7 +24,7 @@ DEFAULT_WAIT_SECONDS = 20.0
 CATCH_UP_SECONDS = 5.0
 """How long a follower may take to read the table that a client has already."""
 
-router = APIRouter(prefix="/slots", tags=["slots"])
+router = resource("/slots", "slots")
 
 
 class TableNewer(Conflict):

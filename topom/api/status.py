@@ -1,15 +1,16 @@
 """Everything at a glance."""
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from slots.table import OFFLINE
 from topom.api import groups, migration, proxies, topoms
 from topom.api import status_models as models
 from topom.api.access import ServedTopom
+from topom.api.routers import resource
 from topom.term.node import Node
 from topom.term.service import Topom
 
-router = APIRouter(tags=["status"])
+router = resource("", "status")
 
 
 @router.get("/status")

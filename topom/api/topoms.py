@@ -1,14 +1,15 @@
 """The topoms over one store: the leader and the followers."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from topom.api import topom_models as models
+from topom.api.routers import resource
 from topom.errors import NotLeading
 from topom.term.announcing import program_version
 from topom.term.node import Node
 from topom.term.roster import Follower
 
-router = APIRouter(prefix="/topoms", tags=["topoms"])
+router = resource("/topoms", "topoms")
 
 
 def describe(node: Node | None) -> list[models.TopomShown]:
