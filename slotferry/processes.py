@@ -7,6 +7,7 @@ parent dies unexpectedly (PDEATHSIG). macOS has no such signal: if a parent is k
 
 import asyncio
 import ctypes
+import itertools
 import os
 import random
 import signal
@@ -62,7 +63,8 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """
     found: list[int] = []
     # The system's random numbers: a test may have seeded those of its process.
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    start = random.SystemRandom().randrange(len(_PORTS))
+    for port in itertools.chain(_PORTS[start:], _PORTS[:start]):
         if len(found) == count:
             return found
         if port not in _GIVEN and port_is_free(port, host):

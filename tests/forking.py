@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import fcntl
 import functools
+import gc
 import importlib
 import json
 import os
@@ -156,6 +157,9 @@ def _server(module: str) -> socket.socket:
 def serve(module: str, control: socket.socket) -> None:
     """Fork a process for each request, until the other end closes."""
     importlib.import_module(module)
+    # Each process collects its garbage once at its start; it need not look at what was here before.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # A test may have lowered its own, which is what its processes get.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

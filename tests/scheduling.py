@@ -2,7 +2,8 @@
 
 A file's tests stay together. So do those of several files for which the same is started: Spark, a cluster for clients,
 etcd and ZooKeeper; it is started once then, and not once a process. What takes longest begins, so that no process is
-left with it in the end.
+left with it in the end. After that, tests that compute come between tests that wait, so that neither keeps all
+processes at once.
 """
 
 import pytest
@@ -24,10 +25,15 @@ LONGEST = (
     "tests/integration/sizing/test_runs.py",
     "tests/integration/sizing/test_cluster.py",
     "tests/integration/test_model.py",
-    "tests/unit/test_wheel.py",
     CLIENTS,
 )
-"""What begins, in this order; everything else comes after in its own."""
+"""What begins, in this order."""
+COMPUTING = (
+    "tests/unit/",
+    "tests/integration/migrator/test_pieces",
+    "tests/integration/sizing/",
+)
+"""What computes; the rest mostly waits."""
 
 
 def group(test: str) -> str:
@@ -51,5 +57,22 @@ class Scheduling(LoadFileScheduling):
 
 
 def sort(items: list[pytest.Item]) -> None:
-    """Put those that begin before the others, whose order stays."""
-    items.sort(key=lambda item: rank(item.nodeid))
+    """Put those that begin before the others. Of these, files that compute are spread evenly among files that wait.
+
+    In each of the two kinds the order stays, and a file's tests stay together.
+    """
+    files = list(dict.fromkeys(map(_file, items)))
+    places: dict[str, float] = {}
+    for kind in (True, False):
+        of_kind = [file for file in files if computes(file) is kind]
+        places |= {file: at / len(of_kind) for at, file in enumerate(of_kind)}
+    items.sort(key=lambda item: (rank(item.nodeid), places[_file(item)], _file(item)))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def computes(file: str) -> bool:
+    """Whether the tests of a file keep a core busy for most of their time."""
+    return file.startswith(COMPUTING)

@@ -1,6 +1,8 @@
 """Tests that share something slow to start run in one process, and the longest tests begin first."""
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +47,19 @@ def test_these_may_run_in_two(one: str, other: str) -> None:
 def test_what_is_named_is_there() -> None:
     for place in (*scheduling.SHARED, *scheduling.LONGEST):
         assert (ROOT / place).exists(), place
+    for start in scheduling.COMPUTING:
+        assert any(str(file.relative_to(ROOT)).startswith(start) for file in ROOT.glob("tests/**/*.py")), start
+
+
+def test_files_that_compute_come_between_those_that_wait() -> None:
+    waiting = [f"tests/integration/worker/test_{name}.py::test_{n}" for name in "abcd" for n in (1, 2)]
+    computing = [f"tests/unit/test_{name}.py::test_{n}" for name in "ef" for n in (1, 2)]
+    longest = [f"{scheduling.LONGEST[0]}::test_1"]
+    items = [SimpleNamespace(nodeid=name) for name in waiting + computing + longest]
+    scheduling.sort(items)  # type: ignore[arg-type]
+    names = [item.nodeid for item in items]
+    assert names[0] == longest[0]
+    assert "".join(re.findall(r"/test_([a-f])\.py", " ".join(names))) == "aaeebbffccdd"
 
 
 def test_the_longest_begin() -> None:

@@ -10,7 +10,9 @@ With a store that is not shared (SQLite) the process leads at once and for good;
 """
 
 import asyncio
+import functools
 import secrets
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -48,6 +50,12 @@ Make = Callable[[Leadership], Topom]
 """Makes the topom of a term."""
 
 
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """What other topoms' certificates are checked with, read once."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class StuckTerm(Exception):
     """The tasks of a term that is over do not end. So the process must end."""
 
@@ -80,7 +88,10 @@ class Node:
         self.shared = store.shared
         """Whether there may be other topoms."""
         self.http = httpx.AsyncClient(
-            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS), trust_env=False, follow_redirects=False
+            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            trust_env=False,
+            follow_redirects=False,
+            verify=_certificates(),
         )
         """The client for requests to the other topoms."""
         self._store = store

@@ -462,7 +462,8 @@ async def test_a_busy_script_is_killed(start_worker: StartWorker) -> None:
             return False
 
         await until(unkillable)
-        await worker.servers[1].stop()
+        # It ends by nothing else.
+        await worker.servers[1].kill()
         with pytest.raises(ResponseError, match=worker.servers[1].address):
             await writing
 
