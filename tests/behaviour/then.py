@@ -15,6 +15,7 @@ from tests.behaviour.unusual import Amid
 from tests.behaviour.whole import GROUPS, WholeCluster
 from tests.integration.cluster.harness import LIMIT, Counting, eventually, log_of, plain_client
 from tests.integration.cluster.held import goes_on, wakes_in_vain
+from tests.integration.cluster.several import UNENCRYPTED
 
 
 async def clients_go_on_without_an_error(clients: Clients) -> None:
@@ -49,7 +50,7 @@ async def the_proxy_says_that_it_serves(cluster: WholeCluster, number: int) -> N
     """At ``/healthz``; and topom knows two proxies, both online."""
 
     async def status() -> int:
-        async with httpx.AsyncClient(timeout=5, trust_env=False, verify=False) as client:
+        async with httpx.AsyncClient(timeout=5, trust_env=False, verify=UNENCRYPTED) as client:
             try:
                 return (await client.get(f"http://{cluster.health_addresses[number]}/healthz")).status_code
             except httpx.HTTPError:
