@@ -214,7 +214,7 @@ async def measure(scenario: Scenario) -> Crowd:
             LocalCluster(groups=SERVERS, proxies=1, workers=1, proxy_settings=settings)
         )
         address = cluster.proxy_addresses[0]
-        worker = processes.running(cluster.proxies[0].pid, "proxy.worker")[0]
+        worker = processes.running(cluster.proxies[0].pid, "proxy.worker.worker")[0]
         await asyncio.to_thread(fill, address, PROBE_KEYS, PROBE_BYTES)
         await asyncio.to_thread(put_large, address)
         clients = await Clients.start(stack, address)

@@ -84,10 +84,10 @@ async def measure(depths: list[int], clients: int, requests: int, turns: int, on
         proxy = cluster.proxies[-1]
 
         async def complete() -> bool:
-            return len(processes.running(proxy.pid, "proxy.worker")) == 1
+            return len(processes.running(proxy.pid, "proxy.worker.worker")) == 1
 
         await until(complete, "the worker", START_SECONDS, [proxy])
-        worker = {"worker": processes.running(proxy.pid, "proxy.worker")}
+        worker = {"worker": processes.running(proxy.pid, "proxy.worker.worker")}
         words = requests_of(await prepare(address, [group[0] for group in cluster.groups.values()]))
         chosen = {name: sent for name, sent in words.items() if not only or name in only or name == GET}
         for turn in range(turns + 1):

@@ -258,7 +258,7 @@ async def measure(scenario: Scenario, goal: float, console: Console) -> Run:
         roles: Mapping[str, Sequence[int]] = {
             "source": [cluster.servers[SOURCE][0].pid],
             "target": [cluster.servers[TARGET][0].pid],
-            PROXY: processes.running(supervisor, "proxy.worker"),
+            PROXY: processes.running(supervisor, "proxy.worker.worker"),
             "supervisor": [supervisor],
             "topom": [cluster.topom.pid, *processes.descendants(cluster.topom.pid)],
             "probe": [probe.pid],

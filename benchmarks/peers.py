@@ -136,12 +136,12 @@ async def start_slotferry(stack: AsyncExitStack, names: Sequence[str]) -> list[T
         proxy = cluster.proxies[-1]
 
         async def complete(supervisor: int = proxy.pid, workers: int = settings["workers"]) -> bool:
-            return len(running(supervisor, "proxy.worker")) == workers
+            return len(running(supervisor, "proxy.worker.worker")) == workers
 
         await until(complete, f"all workers of {name}", START_SECONDS, [proxy])
         supervisor = proxy.pid
         roles = {
-            PROXY: running(supervisor, "proxy.worker"),
+            PROXY: running(supervisor, "proxy.worker.worker"),
             "supervisor": [supervisor],
             "topom": [cluster.topom.pid],
         }

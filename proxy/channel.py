@@ -11,7 +11,7 @@ supervisor -> worker
   among them. Where SO_REUSEPORT spreads connections (Linux) ``listen`` and ``tls_listen`` are not among them, and the
   worker binds those itself with SO_REUSEPORT and SO_REUSEADDR. A worker listens once it has its first table.
 - ``table``: a whole slot table, or the changes since one (``since``), as :mod:`slots.table` writes them.
-- ``allowance``: ``instance``, ``all``, ``groups``: until when servers may be used (:mod:`proxy.allowances`).
+- ``allowance``: ``instance``, ``all``, ``groups``: until when servers may be used (:mod:`proxy.servers.allowances`).
 - ``identity``: ``instance``, ``incarnation``, ``allowance`` and ``table`` (whole). The proxy was fenced, or removed:
   every backend is closed, and opened again under the new name **by the table that comes along**. Both happen in one
   step: by the old table, the new name could send a slot's commands where they no longer belong (**one-owner**).

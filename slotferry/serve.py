@@ -37,8 +37,8 @@ def run_proxy(context: typer.Context, config: Config = None) -> None:
     if context.invoked_subcommand is not None:
         return
     # Imported here, as in topom below: no other command needs the compiled engine or the web server.
-    from proxy import supervisor
     from proxy.settings import ProxySettings
+    from proxy.supervisor import supervisor
     from slots.settings import SettingsError
 
     try:

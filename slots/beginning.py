@@ -21,7 +21,7 @@ copies. A server whose group has had another master since then has an unknown ru
 One case stays open. A key is deleted at T, and later S comes back with data from before the key had left. Then the key
 is alive again, as at any server that is started from older data. A key that is deleted after S came back stays deleted:
 a process that deletes a key at T has checked, since it was told to, that S does not have the key (**absent-first**,
-:mod:`proxy.migrating`). An expired key at T counts as a deleted one.
+:mod:`proxy.moving.migrating`). An expired key at T counts as a deleted one.
 """
 
 from dataclasses import dataclass

@@ -58,7 +58,7 @@ class Forked:
 
 
 class Awaited(Forked):
-    """The same as far as :class:`proxy.processes.Worker` looks at it."""
+    """The same as far as :class:`proxy.supervisor.processes.Worker` looks at it."""
 
     @property
     def returncode(self) -> int | None:

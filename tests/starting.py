@@ -4,11 +4,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-import proxy.supervisor
-import proxy.worker  # noqa: F401
+import proxy.supervisor.supervisor
+import proxy.worker.worker  # noqa: F401
 import slotferry.main
 import topom.server  # noqa: F401
-from proxy import processes
+from proxy.supervisor import processes
 from tests.forking import Awaited, ask, own_server
 
 
@@ -21,7 +21,7 @@ def main() -> None:
 
 def _fork_workers() -> None:
     spawn = processes.spawn
-    server = own_server("proxy.worker")
+    server = own_server("proxy.worker.worker")
 
     async def forked(arguments: Sequence[str], descriptors: Sequence[int]) -> object:
         command = len(processes.WORKER_COMMAND)

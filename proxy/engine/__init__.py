@@ -1,6 +1,8 @@
 """The compiled part of a worker: a request goes from socket to socket without a Python object.
 
-May import ``slots``. Plain Python is called for what is rare: :mod:`proxy.slowpath` decides on a request, and
+May import: nothing of the proxy.
+
+Plain Python is called for what is rare: :mod:`proxy.commands` decides on a request, and
 :mod:`~proxy.engine.decisions` carries the decision out.
 
 To change

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
-from proxy.backends import BackendOptions
 from proxy.engine.requests import Loop
+from proxy.servers.backends import BackendOptions
 
 def command(arguments: tuple[bytes | str | int, ...]) -> bytes: ...
 

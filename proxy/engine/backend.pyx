@@ -97,7 +97,7 @@ cdef class Backend(ServerConnection):
         address: ``host:port`` of the server.
         database: index of the database it works in.
         protocol: 2 or 3.
-        options: a :class:`proxy.backends.BackendOptions`.
+        options: a :class:`proxy.servers.backends.BackendOptions`.
         reply_seconds: how long the oldest request may wait for its reply before the connection is given up.
     """
 

@@ -38,7 +38,7 @@ cdef double now() noexcept:
 cdef class Clearing:
     """The keys of the request at the front of one session, with the number of those known to be absent by now.
 
-    It waits for its keys as a session does: see :class:`proxy.move.Sleeper`.
+    It waits for its keys as a session does: see :class:`proxy.moving.move.Sleeper`.
     """
 
     def __init__(self, Session session):

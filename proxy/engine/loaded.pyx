@@ -1,6 +1,6 @@
 """Code of clients at the servers: which scripts and libraries a request surely finds, so that it may be sent at once.
 
-Plain Python (:mod:`proxy.slowpath.scripts`, :mod:`proxy.slowpath.functions`) loads code where it lacks, and notes here
+Plain Python (:mod:`proxy.commands.scripting.scripts`, :mod:`proxy.commands.scripting.functions`) loads code where it lacks, and notes here
 what it has found to be there. What is not noted here is looked at by plain Python. So this memory may forget anything
 at any time, and has to forget whatever may not hold any more: the scripts of a server that may have been restarted, and
 the texts of scripts that the worker does not remember.

@@ -67,7 +67,7 @@ cdef class Router:
         list backend_objects
         readonly object options
         readonly object settings
-        # proxy.slowpath.dispatch.SlowPath, proxy.migrating.KeyMover, proxy.holding.Holding
+        # proxy.commands.dispatch.SlowPath, proxy.moving.migrating.KeyMover, proxy.worker.holding.Holding
         public object slow_path
         public object mover
         public object holding

@@ -1,15 +1,15 @@
 from collections.abc import Collection, Mapping
 
-from proxy.backends import BackendOptions
+from proxy.commands.dispatch import SlowPath
 from proxy.engine.absent import AbsentKeys
 from proxy.engine.backend import Backend
 from proxy.engine.loaded import LoadedCode
 from proxy.engine.requests import Loop
 from proxy.engine.session import Session
-from proxy.holding import Holding
-from proxy.migrating import KeyMover
+from proxy.moving.migrating import KeyMover
+from proxy.servers.backends import BackendOptions
 from proxy.settings import ProxySettings
-from proxy.slowpath.dispatch import SlowPath
+from proxy.worker.holding import Holding
 from slots.commands import Command
 
 OFFLINE: int

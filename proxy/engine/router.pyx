@@ -1,8 +1,8 @@
 """The array of slots, the backends, and the reasons that keep a request from being sent.
 
 The array has one small C record a slot. The decision on a request is to hash its key, to look at the record, and to
-append its bytes to a backend. If the record's state is not "open", plain Python decides: :mod:`proxy.holding` for a
-locked slot, :mod:`proxy.migrating` for a moving one.
+append its bytes to a backend. If the record's state is not "open", plain Python decides: :mod:`proxy.worker.holding` for a
+locked slot, :mod:`proxy.moving.migrating` for a moving one.
 """
 
 from libc.stdint cimport int32_t, uint32_t
@@ -31,7 +31,7 @@ cdef class Router:
         loop: the worker's loop.
         slot_function: name of the product's slot function.
         databases: number of databases that clients may select.
-        options: :class:`proxy.backends.BackendOptions` for shared backends.
+        options: :class:`proxy.servers.backends.BackendOptions` for shared backends.
         settings: :class:`proxy.settings.ProxySettings`.
         commands: :func:`slots.commands.table`.
     """

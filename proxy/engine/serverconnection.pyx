@@ -4,7 +4,7 @@ The greeting is HELLO or AUTH, CLIENT SETNAME, SELECT, a look for the fence, and
 name goes first and the look for the fence after it (:mod:`slots.connections`). So if a process fences this proxy off,
 it either ends the connection by its name, or the connection sees the fence (**one-owner**). A restarted server may have
 forgotten a fence. So the absence of a fence is believed only for a process that the proxy knew before any fence
-(**final-fence**; :mod:`proxy.knownservers`). A connection to another process waits, greeted, until that is known.
+(**final-fence**; :mod:`proxy.servers.knownservers`). A connection to another process waits, greeted, until that is known.
 """
 
 import errno as errors
@@ -42,7 +42,7 @@ cdef class ServerConnection:
         address: ``host:port`` of the server.
         database: index of the database it works in.
         protocol: 2 or 3.
-        options: a :class:`proxy.backends.BackendOptions`.
+        options: a :class:`proxy.servers.backends.BackendOptions`.
     """
 
     def __cinit__(self, Loop loop, *rest):

@@ -46,7 +46,7 @@ cdef class Session(ClientConnection):
         public int database
         public int protocol
         readonly object id
-        # proxy.slowpath.state.SessionState, made when first needed.
+        # proxy.commands.state.SessionState, made when first needed.
         public object state
         # Number of the last command in proxy.engine.statistics; the slow path's name for it, and its time.
         int16_t last_number

@@ -1,6 +1,7 @@
 import socket
 from collections.abc import Callable
 
+from proxy.commands.state import SessionState
 from proxy.engine.connection import ClientConnection
 from proxy.engine.outcomes import AFTER_OWED as AFTER_OWED
 from proxy.engine.outcomes import AGAIN as AGAIN
@@ -17,8 +18,7 @@ from proxy.engine.outcomes import Cleared as Cleared
 from proxy.engine.outcomes import Unit as Unit
 from proxy.engine.outcomes import Waiting as Waiting
 from proxy.engine.router import Router
-from proxy.move import Origin
-from proxy.slowpath.state import SessionState
+from proxy.moving.move import Origin
 
 class Session(ClientConnection):
     attention: int

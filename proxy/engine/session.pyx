@@ -295,7 +295,7 @@ cdef class Session(ClientConnection):
 
     @property
     def session(self):
-        """See :class:`proxy.move.Sleeper`."""
+        """See :class:`proxy.moving.move.Sleeper`."""
         return self
 
     def front(self):

@@ -6,7 +6,7 @@ Commands that no proxy of several servers can do, or that this one documents as 
 from collections import deque
 from dataclasses import dataclass, field
 
-from proxy.luakeys import keeps_to_keys
+from proxy.commands.scripting.luakeys import keeps_to_keys
 from slots import commands
 from slots.commands import CommandError, KeysError, Route
 from slots.functions import slot

@@ -23,14 +23,14 @@ def main(arguments: Sequence[str]) -> int:
 
         return server.run(TopomSettings.load())
     if process.endswith("proxy"):
-        from proxy import supervisor
         from proxy.settings import ProxySettings
+        from proxy.supervisor import supervisor
 
         worker = process.replace("proxy", "worker")
         return supervisor.run(ProxySettings.load(), (sys.executable, "-m", "tests.histories.launcher", fault, worker))
-    from proxy import worker as worker_process
+    from proxy.worker import worker as worker_process
 
-    sys.argv = ["proxy.worker", *rest]
+    sys.argv = ["proxy.worker.worker", *rest]
     worker_process.main()
     return 0
 

@@ -30,7 +30,7 @@ def drained() -> None:
 
 def absent_first() -> None:
     """Workers take every key for absent from the source."""
-    from proxy.migrating import KeyMover
+    from proxy.moving.migrating import KeyMover
 
     def need(
         self: KeyMover,
@@ -50,8 +50,8 @@ def absent_first() -> None:
 
 def one_way() -> None:
     """The first proxy goes on sending to the source while slots migrate."""
-    from proxy import routing
     from proxy.engine.router import OPEN
+    from proxy.worker import routing
 
     def route_of(table: Any, slot: Any, *others: Any) -> routing.Route:
         if slot.action is not None and slot.action.state is SlotState.MIGRATING:
@@ -84,7 +84,7 @@ def complete() -> None:
 
 def known_servers() -> None:
     """Workers believe every process that has no mark of a fence, even one that was started after the fence."""
-    from proxy.knownservers import KnownServers
+    from proxy.servers.knownservers import KnownServers
 
     def knows(self: KnownServers, server: str, process: str) -> bool:
         return True
@@ -94,7 +94,7 @@ def known_servers() -> None:
 
 def final_fence() -> None:
     """Workers that saw a fence connect again, whatever they are granted, and believe every process that has no mark."""
-    from proxy.allowances import Allowances
+    from proxy.servers.allowances import Allowances
 
     known_servers()
     Allowances.ended = property(lambda self: False, lambda self, ended: None)  # type: ignore[assignment,method-assign]
@@ -105,7 +105,7 @@ def by_action() -> None:
 
     A worker that stands down would forget it, too. So **final-fence** is switched off as well.
     """
-    from proxy import routing
+    from proxy.worker import routing
 
     final_fence()
 
@@ -171,8 +171,8 @@ def renewed_late() -> None:
 
 def given_back() -> None:
     """Workers give claims back where they do not know whether the keys were placed, and go on by the same permit."""
-    from proxy.lane import Lane, _Refused
-    from proxy.permits import Permits
+    from proxy.moving.lane import Lane, _Refused
+    from proxy.moving.permits import Permits
 
     async def place(self: Lane, permit: str, taken: Any) -> tuple[int, bytes]:
         try:
@@ -201,7 +201,7 @@ def not_withdrawn() -> None:
 
 def withheld() -> None:
     """A flush leaves the permit, and keys move on."""
-    from proxy.slowpath import flushing
+    from proxy.commands.keyspace import flushing
 
     assert KEEP_FLUSHES in flushing.WITHHOLD
     flushing.WITHHOLD = flushing.WITHHOLD.replace(KEEP_FLUSHES, "")
@@ -209,7 +209,7 @@ def withheld() -> None:
 
 def undeclared() -> None:
     """Every script counts as one that uses only its declared keys, so all scripts run while their slot moves."""
-    from proxy.slowpath import unnamed
+    from proxy.commands.scripting import unnamed
 
     def keeps_to_keys(script: bytes) -> bool:
         return True
@@ -231,8 +231,8 @@ def owned() -> None:
 
 def shown() -> None:
     """Workers show all keys that a server lists."""
+    from proxy.commands.keyspace.listedkeys import ShownSlots
     from proxy.engine.keylist import HERE
-    from proxy.slowpath.listedkeys import ShownSlots
 
     def at(self: ShownSlots, address: str) -> bytes:
         return bytes([HERE]) * (len(self._table.slots) if self._table is not None else 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_imports import ALLOWED, ROOMS
+from tests.unit.test_imports import ALLOWED, ROOMS, may_import
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -44,9 +44,11 @@ def test_the_table_sends_nobody_to_what_is_not_there(wish: str, cell: str) -> No
     assert [link for link in LINK.findall(cell) if not (ROOT / "docs" / link).exists()] == []
 
 
-def test_the_picture_has_every_room() -> None:
-    [picture] = re.findall(r"## The rooms of topom\n.*?```text\n(.*?)```", PAGE, re.DOTALL)
-    drawn = [name for line in picture.splitlines() for name in line[:60].split()]
-    assert sorted(drawn) == sorted(ROOMS)
-    higher = [room for room in drawn if room not in ("store", "periodic", "migration", "copies")]
-    assert higher == [room for room in reversed(ROOMS) if room in higher]
+@pytest.mark.parametrize(("package", "called"), [("topom", "topom"), ("proxy", "the proxy")])
+def test_the_picture_has_every_room(package: str, called: str) -> None:
+    [picture] = re.findall(rf"## The rooms of {called}\n.*?```text\n(.*?)```", PAGE, re.DOTALL)
+    floors = [line[:60].split() for line in picture.splitlines()]
+    assert sorted(room for floor in floors for room in floor) == sorted(ROOMS[package])
+    for number, floor in enumerate(floors):
+        below = {room for lower in floors[number + 1 :] for room in lower}
+        assert {room: may_import(package, room) - below for room in floor} == {room: set() for room in floor}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from proxy import control, supervisor, workforce
 from proxy.settings import ProxySettings
+from proxy.supervisor import control, supervisor, workforce
 from slotferry.main import app
 from topom import server
 from topom.term.settings import TopomSettings

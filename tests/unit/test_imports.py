@@ -1,4 +1,4 @@
-"""Which of the project's folders may import which other, and which rooms of topom which other rooms."""
+"""Which of the project's folders may import which other, and which rooms of topom and the proxy which other rooms."""
 
 import ast
 import re
@@ -17,18 +17,32 @@ ALLOWED: dict[str, set[str]] = {
     "slotferry": {"slots", "proxy", "migrator", "topom", "sizing"},
 }
 
-ROOMS = (
-    *("reasons", "errors", "periodic", "store", "cluster", "servers", "proxies", "migration", "copies", "masters"),
-    *("placement", "balance", "leaving", "term", "api", "server"),
-)
-"""Of topom, from the ground up: folders and single modules. Each may import only rooms that stand before it."""
-MODULES: dict[str, set[str]] = {
-    "reasons": set(),
-    "errors": set(),
-    "periodic": {"errors", "reasons"},
-    "server": {"errors", "term", "api"},
+ROOMS = {
+    "topom": (
+        *("reasons", "errors", "periodic", "store", "cluster", "servers", "proxies", "migration", "copies", "masters"),
+        *("placement", "balance", "leaving", "term", "api", "server"),
+    ),
+    "proxy": (
+        *("users", "clusterview", "settings", "channel", "listening", "engine", "commandmetrics"),
+        *("servers", "moving", "commands", "worker", "supervisor"),
+    ),
 }
-"""What a room that is a single module may import; a folder says it in its own text."""
+"""Of a package, from the ground up: folders and single modules. Each may import only rooms that stand before it."""
+ALL_ROOMS = [(package, room) for package, rooms in ROOMS.items() for room in rooms]
+MODULES: dict[tuple[str, str], set[str]] = {
+    ("topom", "reasons"): set(),
+    ("topom", "errors"): set(),
+    ("topom", "periodic"): {"errors", "reasons"},
+    ("topom", "server"): {"errors", "term", "api"},
+    ("proxy", "users"): set(),
+    ("proxy", "clusterview"): set(),
+    ("proxy", "settings"): {"users", "clusterview"},
+    ("proxy", "channel"): set(),
+    ("proxy", "listening"): {"settings"},
+    ("proxy", "engine"): set(),
+    ("proxy", "commandmetrics"): {"engine"},
+}
+"""What a room that is a single module may import; a folder says it in its own text, unless it may import none."""
 MAY_IMPORT = re.compile(r"^May import: ([a-z,\s]+?)\.$", re.MULTILINE)
 
 # Module ast cannot read the source of compiled modules; their imports are one line each.
@@ -86,7 +100,7 @@ def test_nothing_installed_imports_tests_or_benchmarks() -> None:
     [
         (".py", "import topom.store, os as o\nfrom slots import table", {"topom.store", "os", "slots"}),
         (".py", "from . import table\nfrom .table import x", set()),
-        (".py", "def f():\n    from proxy.worker import run", {"proxy.worker"}),
+        (".py", "def f():\n    from proxy.worker.worker import run", {"proxy.worker.worker"}),
         (".pyx", "from slots.functions cimport find, slot_function\nimport os", {"slots.functions", "os"}),
         (".pyx", "cimport cython\nfrom libc.stdint cimport uint8_t", {"cython", "libc.stdint"}),
         (".pyx", "    import topom.api as api, sys", {"topom.api", "sys"}),
@@ -103,9 +117,11 @@ def path_of(module: str) -> Path | None:
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
 
-def modules_of_topom(source: str) -> set[str]:
-    """Modules of topom that a source file imports. A name that is taken from a folder may be a module of it."""
+def modules_of(package: str, source: str, suffix: str = ".py") -> set[str]:
+    """Modules of a package that a source file imports. A name that is taken from a folder may be a module of it."""
     found: set[str] = set()
+    if suffix != ".py":
+        return {module for module in imported(source, suffix) if module.startswith(f"{package}.")}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
@@ -113,24 +129,24 @@ def modules_of_topom(source: str) -> set[str]:
             assert not node.level, "imports name their module in full"
             whole = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
             found.update(name if path_of(name) else str(node.module) for name in whole.values())
-    return {module for module in found if module.startswith("topom.")}
+    return {module for module in found if module.startswith(f"{package}.")}
 
 
-def rooms_of(source: str) -> set[str]:
-    return {module.split(".")[1] for module in modules_of_topom(source)}
+def rooms_of(package: str, source: str, suffix: str = ".py") -> set[str]:
+    return {module.split(".")[1] for module in modules_of(package, source, suffix)}
 
 
-def files_of(room: str) -> list[Path]:
-    folder = ROOT / "topom" / room
-    return sources(f"topom/{room}") if folder.is_dir() else [folder.with_suffix(".py")]
+def files_of(package: str, room: str) -> list[Path]:
+    folder = ROOT / package / room
+    return sources(f"{package}/{room}") if folder.is_dir() else [folder.with_suffix(".py")]
 
 
-def may_import(room: str) -> set[str]:
-    if room in MODULES:
-        return MODULES[room]
-    text = ast.get_docstring(ast.parse((ROOT / "topom" / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+def may_import(package: str, room: str) -> set[str]:
+    if (package, room) in MODULES:
+        return MODULES[package, room]
+    text = ast.get_docstring(ast.parse((ROOT / package / room / "__init__.py").read_text(encoding="utf-8"))) or ""
     said = MAY_IMPORT.search(text)
-    assert said, f"topom/{room}/__init__.py has no line 'May import: ...'"
+    assert said, f"{package}/{room}/__init__.py has no line 'May import: ...'"
     return {room.strip() for room in said[1].split(",")}
 
 
@@ -145,33 +161,56 @@ def circles(arrows: dict[str, set[str]]) -> set[str]:
         arrows = left
 
 
-def test_everything_in_topom_is_in_a_room() -> None:
-    places = (path for path in (ROOT / "topom").iterdir() if path.suffix == ".py" or path.is_dir())
+@pytest.mark.parametrize("package", ROOMS)
+def test_everything_is_in_a_room(package: str) -> None:
+    places = (path for path in (ROOT / package).iterdir() if path.suffix == ".py" or path.is_dir())
     found = {path.name.removesuffix(".py") for path in places}
-    assert found - {"__init__", "__pycache__"} == set(ROOMS)
+    assert found - {"__init__", "__pycache__"} == set(ROOMS[package])
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_room_may_import_only_rooms_below_it(room: str) -> None:
-    assert may_import(room) <= set(ROOMS[: ROOMS.index(room)])
+@pytest.mark.parametrize(("package", "room"), ALL_ROOMS)
+def test_room_may_import_only_rooms_below_it(package: str, room: str) -> None:
+    rooms = ROOMS[package]
+    assert may_import(package, room) <= set(rooms[: rooms.index(room)])
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_room_imports_only_what_it_may(room: str) -> None:
+@pytest.mark.parametrize(("package", "room"), ALL_ROOMS)
+def test_room_imports_only_what_it_may(package: str, room: str) -> None:
+    allowed = {room} | may_import(package, room)
     wrong = [
         f"{path.relative_to(ROOT)} imports {other}"
-        for path in files_of(room)
-        for other in sorted(rooms_of(path.read_text(encoding="utf-8")) - {room} - may_import(room))
+        for path in files_of(package, room)
+        for other in sorted(rooms_of(package, path.read_text(encoding="utf-8"), path.suffix) - allowed)
     ]
     assert wrong == []
 
 
-def test_no_files_of_topom_import_each_other_in_a_circle() -> None:
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_files_import_each_other_in_a_circle(package: str) -> None:
+    """Those that are compiled aside: what is one class to Python is several files there."""
     arrows = {
-        str(path): {str(path_of(module)) for module in modules_of_topom(path.read_text(encoding="utf-8"))}
-        for path in sources("topom")
+        str(path): {str(path_of(module)) for module in modules_of(package, path.read_text(encoding="utf-8"))}
+        for path in sources(package)
         if path.suffix == ".py"
     }
+    assert circles(arrows) == set()
+
+
+def test_no_families_of_commands_import_each_other_in_a_circle() -> None:
+    """``families`` and ``dispatch``, which know all of them, stand above; what all of them use stands below."""
+    folder = ROOT / "proxy" / "commands"
+    arrows = {
+        family.name: {
+            module.split(".")[2]
+            for path in family.glob("*.py")
+            for module in modules_of("proxy", path.read_text(encoding="utf-8"))
+            if module.startswith("proxy.commands.")
+        }
+        - {family.name}
+        for family in folder.iterdir()
+        if (family / "__init__.py").exists()
+    }
+    assert "pubsub" in arrows
     assert circles(arrows) == set()
 
 
@@ -183,11 +222,11 @@ def test_no_files_of_topom_import_each_other_in_a_circle() -> None:
         ("from topom.cluster import ledger, topology", {"cluster"}),
         ("import topom.api.slots as slots, os", {"api"}),
         ("def late():\n    from topom.store import Store", {"store"}),
-        ("from slots import table\nimport proxy.control", set()),
+        ("from slots import table\nimport proxy.supervisor.control", set()),
     ],
 )
 def test_how_rooms_are_found(source: str, rooms: set[str]) -> None:
-    assert rooms_of(source) == rooms
+    assert rooms_of("topom", source) == rooms
 
 
 @pytest.mark.parametrize(

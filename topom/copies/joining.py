@@ -4,7 +4,7 @@ A server that is added to a group as a replica is *joining* until it was once se
 data: in the same stream of writes, its link up. That is stored. Until then topom has it follow the master, which
 replaces what it held. topom does not choose it as the successor of a failed master: it may hold nothing, or something
 else. (Proxies look for themselves. They read from a replica only if it follows the group's master with its link up, in
-the master's stream: :mod:`proxy.replicagroup`.)
+the master's stream: :mod:`proxy.worker.replicas.replicagroup`.)
 
 A server that may have what nobody else has is told nothing, unless an operator has said that it may be wiped
 (**last-copy**, :mod:`topom.servers.lastcopy`). A replica that an operator wants to be filled *anew* joins, too: it is

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError
 
-from proxy import alone
-from proxy.control import Product
-from proxy.tablefile import Kept, TableFile
+from proxy.supervisor.control import Product
+from proxy.supervisor.kept_table import alone
+from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.connections import FENCED, fence_user, proxy_prefix

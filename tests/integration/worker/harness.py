@@ -49,15 +49,15 @@ class WorkerProcess(ManagedProcess):
     """The worker, started with one end of its channel and the sockets it inherits."""
 
     def __init__(self, log: Path, descriptor: int, inherited: Iterable[int] = ()) -> None:
-        super().__init__("worker", [sys.executable, "-m", "proxy.worker", "--channel", str(descriptor)], log)
+        super().__init__("worker", [sys.executable, "-m", "proxy.worker.worker", "--channel", str(descriptor)], log)
         self._channel = descriptor
         self._descriptors = [descriptor, *inherited]
 
     def _spawn(self, output: Any, parent: int) -> Any:
-        if self.arguments[1:3] == ["-m", "proxy.worker"] and sys.platform == "linux":
+        if self.arguments[1:3] == ["-m", "proxy.worker.worker"] and sys.platform == "linux":
             shared = {1: output.fileno(), 2: output.fileno()}
             own = {descriptor: descriptor for descriptor in self._descriptors}
-            return fork("proxy.worker", ["--channel", str(self._channel)], {**shared, **own}, os.environ)
+            return fork("proxy.worker.worker", ["--channel", str(self._channel)], {**shared, **own}, os.environ)
         return subprocess.Popen(bound(self.arguments), stdout=output, stderr=output, pass_fds=self._descriptors)
 
 

@@ -21,7 +21,7 @@ import pytest
 import uvloop
 
 from proxy.channel import Channel
-from proxy.worker import Worker
+from proxy.worker.worker import Worker
 from slots.table import Slot
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 

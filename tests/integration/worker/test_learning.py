@@ -33,7 +33,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[str]], None]:
     def without(names: Iterable[str]) -> None:
         program = (
             f"from slots import commands\nfor name in {list(names)!r}: del commands.table()[name]\n"
-            "from proxy.worker import main\nmain()"
+            "from proxy.worker.worker import main\nmain()"
         )
 
         def start(self: harness.WorkerProcess, *arguments: Any) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from proxy.backends import BackendOptions
 from proxy.engine.backend import command
 from proxy.engine.requests import Loop
-from proxy.ownconnections import OwnConnectionError, OwnConnections
+from proxy.servers.backends import BackendOptions
+from proxy.servers.ownconnections import OwnConnectionError, OwnConnections
 from proxy.settings import ProxySettings
 from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer, ask, start_redis

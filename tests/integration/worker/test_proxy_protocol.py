@@ -10,7 +10,7 @@ import pytest
 import redis.asyncio
 
 from proxy.engine.backend import command
-from proxy.proxyprotocol import SIGNATURE
+from proxy.worker.clients.proxyprotocol import SIGNATURE
 from slotferry.processes import ManagedProcess, free_ports
 from tests.certificates import Authority
 from tests.integration.worker.harness import LIMIT, WorkerHarness

@@ -14,7 +14,7 @@ from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.settle import settle
-from proxy.slowpath.scancursor import Cursor
+from proxy.commands.keyspace.scancursor import Cursor
 from slots.access import ServerAccess
 from slots.connections import fence
 from slots.states import SlotState

@@ -19,7 +19,7 @@ from migrator.errors import SourceUnavailable
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
-from proxy.leftovers import Leftovers
+from proxy.supervisor.leftovers import Leftovers
 from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer, find_binary, start_redis
 from slots.access import ServerAccess, ServerTls

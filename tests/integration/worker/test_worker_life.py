@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from proxy.openfiles import OTHERS
+from proxy.worker.openfiles import OTHERS
 from tests.integration.worker import harness
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import LIMIT, WorkerHarness, WorkerProcess
@@ -56,7 +56,8 @@ class LimitedWorker(ScriptedWorker):
     """A worker that the system allows 300 open files, and no more."""
 
     script = (
-        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300));from proxy.worker import main; main()"
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)); "
+        "from proxy.worker.worker import main; main()"
     )
 
 
@@ -81,7 +82,7 @@ class FailingWorker(ScriptedWorker):
     """A worker that cannot do what it has to do each second, once it has had three requests."""
 
     script = (
-        "from proxy import worker; count = worker.Worker._counters\n"
+        "from proxy.worker import worker; count = worker.Worker._counters\n"
         "worker.Worker._counters = lambda self: 1 // (self._loop.requests < 3) and count(self)\n"
         "worker.main()"
     )

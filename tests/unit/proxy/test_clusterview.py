@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.announcing import Announcements
 from proxy.clusterview import SLOTS, ClusterView, Node
 from proxy.settings import ProxySettings
+from proxy.supervisor.announcing import Announcements
 from slots.settings import SettingsError
 
 

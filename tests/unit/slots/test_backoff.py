@@ -32,4 +32,4 @@ def test_nobody_makes_a_backoff_by_hand() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if by_hand.search(path.read_text())
     ]
-    assert found == ["proxy/replicas.py"], "which looks at regular times, a little spread"
+    assert found == ["proxy/worker/replicas/replicas.py"], "which looks at regular times, a little spread"

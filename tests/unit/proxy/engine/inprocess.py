@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Self
 
-from proxy.allowances import Allowances
 from proxy.engine.backend import command
 from proxy.engine.requests import Loop
 from proxy.engine.router import OPEN, Router
 from proxy.engine.session import Session
-from proxy.holding import Holding
-from proxy.knownservers import KnownServers
+from proxy.servers.allowances import Allowances
+from proxy.servers.knownservers import KnownServers
 from proxy.settings import ProxySettings
+from proxy.worker.holding import Holding
 from slots import commands
 
 LIMIT = 10.0

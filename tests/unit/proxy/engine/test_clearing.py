@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proxy.engine.router import LOCKED, MIGRATING, OPEN
-from proxy.move import Sleeper
+from proxy.moving.move import Sleeper
 from tests.unit.proxy.engine.inprocess import Client, Engine, Server, Visit, engine, nothing_stored
 
 COUNT = 2000

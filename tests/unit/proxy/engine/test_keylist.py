@@ -5,8 +5,8 @@ import random
 import hiredis
 import pytest
 
+from proxy.commands import replies
 from proxy.engine.keylist import HERE, HERE_OR_THERE, HIDDEN, KeyList
-from proxy.slowpath import replies
 from tests.unit.proxy.engine.inprocess import SLOTS, engine
 
 RESERVED = b"own:"

@@ -1,0 +1,26 @@
+"""What many families say and read alike: numbers and names in arguments, usual errors, the version that is told."""
+
+from proxy.settings import ProxySettings
+from slots.keys import INTEGER
+
+SERVER_VERSION = "7.0.15"
+"""The Redis version that clients are told, and by which they choose commands: the version of the command table."""
+
+NOT_AN_INTEGER = b"-ERR value is not an integer or out of range\r\n"
+SYNTAX_ERROR = b"-ERR syntax error\r\n"
+
+
+def mode(settings: ProxySettings) -> str:
+    """The mode of the proxy in HELLO and INFO."""
+    return "cluster" if settings.cluster_mode else "standalone"
+
+
+def integer(text: bytes) -> int | None:
+    """A number as Redis reads it; None if it is not one."""
+    value = int(text) if INTEGER.fullmatch(text) else None
+    return value if value is not None and -(2**63) <= value < 2**63 else None
+
+
+def printable(text: bytes) -> bool:
+    """Whether a client may have this name."""
+    return all(33 <= byte <= 126 for byte in text)

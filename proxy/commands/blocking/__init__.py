@@ -1,0 +1,1 @@
+"""Commands that wait at a server: BLPOP and its like, XREAD with BLOCK, WAIT, CLIENT UNBLOCK."""

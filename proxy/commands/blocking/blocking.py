@@ -1,0 +1,373 @@
+"""Commands that wait at a server: BLPOP and similar, XREAD and XREADGROUP with BLOCK, WAIT, and CLIENT UNBLOCK.
+
+Each waits on a connection of its session's own. **drained**: waiting commands of a slot hold up its lock, so they are
+unblocked when the slot leaves its server. The command then waits in the proxy until the slot is served again, and goes
+to the new server with the rest of its timeout. **in-order**: a command is looked at once everything before it has been
+answered, and later requests wait for its reply. **bounded**: ``own_connections`` of
+:mod:`proxy.servers.ownconnections`.
+"""
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from functools import partial
+from typing import Any
+
+from proxy.channel import Message
+from proxy.commands import replies
+from proxy.commands.blocking import acknowledged, streamreads
+from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, StoppedError
+from proxy.commands.blocking.blockingrequest import BlockingRequest
+from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.services import Services
+from proxy.commands.state import state_of
+from proxy.engine.router import LOCKED
+from proxy.engine.session import AFTER_OWED, AGAIN, Cleared, Session, Waiting
+from proxy.servers.everywhere import NO_SERVER
+from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
+from slots import commands
+from slots.keys import INTEGER, NOT_AN_INTEGER
+from slots.table import SlotTable
+
+TIMEOUT_PLACES = {
+    "BLMOVE": 5,
+    "BLMPOP": 1,
+    "BLPOP": -1,
+    "BRPOP": -1,
+    "BRPOPLPUSH": 3,
+    "BZMPOP": 1,
+    "BZPOPMAX": -1,
+    "BZPOPMIN": -1,
+}
+UNBLOCKED = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
+NO_SLOT = -1
+
+
+class Waiter:
+    """A session whose request at the front waits at one or more servers."""
+
+    __slots__ = (
+        "asked",
+        "changed",
+        "closing",
+        "commands",
+        "leaving",
+        "newest",
+        "outcome",
+        "parked",
+        "request",
+        "session",
+        "slot",
+    )
+
+    def __init__(self, session: Session, request: BlockingRequest, slot: int) -> None:
+        self.session = session
+        self.request = request
+        self.slot = slot
+        self.commands: list[BlockedCommand] = []
+        self.newest: dict[int, bytes] = {}
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.leaving = False
+        """Whether its slot is leaving the server."""
+        self.asked: bytes | None = None
+        """The reason that another client gave with CLIENT UNBLOCK: TIMEOUT or ERROR."""
+        self.closing = False
+        """Whether its session is closed instead of getting the reply that nothing came."""
+        self.parked = False
+        """Whether it waits in the proxy for its slot to be unlocked."""
+        self.changed = asyncio.Event()
+
+    def stop(self, reason: bytes) -> None:
+        """Have it come back from the servers."""
+        self.changed.set()
+        for command in self.commands:
+            command.stop(reason)
+
+
+class BlockingCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._router = services.router
+        self._reply_seconds = services.settings.backend_reply_seconds
+        self._waiters: dict[int, Waiter] = {}
+        # The order in which they began to wait, in which they also go on.
+        self._at_slot: dict[int, dict[Waiter, None]] = {}
+        self._parked: dict[Waiter, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {
+            **{name: partial(self.pop, commands.table()[name]) for name in TIMEOUT_PLACES},
+            "XREAD": self.read,
+            "XREADGROUP": self.read,
+            "WAIT": self.wait,
+            "WAITAOF": self.wait,
+            "CLIENT|UNBLOCK": self.client_unblock,
+        }
+
+    def answers(self) -> dict[str, Answer]:
+        """Answers to other workers' questions."""
+        return {"unblock": self._answer_unblock}
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    def pop(self, command: commands.Command, session: Session, argv: list[bytes]) -> Outcome:
+        """BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, BZPOPMIN, BZPOPMAX, BZMPOP."""
+        if session.owed:
+            return AFTER_OWED
+        keys = commands.keys_of(command, argv)
+        request = self._request(session, argv, TIMEOUT_PLACES[command.name] % len(argv), False)
+        return Cleared(keys, partial(self._begin, request, {}))
+
+    def read(self, session: Session, argv: list[bytes]) -> Outcome:
+        """XREAD and XREADGROUP. Those without BLOCK are routed like any other command."""
+        how = streamreads.parse(argv)
+        keys = [argv[place] for place in how.keys]
+        if how.block is None:
+            return keys
+        if session.owed:
+            return AFTER_OWED
+        request = self._request(session, argv, how.block, True)
+        return Cleared(keys, partial(self._begin, request, how.newest(argv)))
+
+    def wait(self, session: Session, argv: list[bytes]) -> Outcome:
+        """WAIT replicas timeout, WAITAOF local replicas timeout."""
+        if session.owed:
+            return AFTER_OWED
+        return Cleared([], partial(self._begin_wait, self._request(session, argv, len(argv) - 1, True)))
+
+    def _request(self, session: Session, argv: list[bytes], timeout: int, milliseconds: bool) -> BlockingRequest:
+        """The request with its deadline, which it keeps when it is looked at again."""
+        state = state_of(session)
+        known = state.blocking_seen
+        # While nothing more was taken from the session's input, it is the same request, looked at again.
+        if known is None or state.blocking_seen_at != session.taken:
+            now = asyncio.get_running_loop().time()
+            known = state.blocking_seen = BlockingRequest(argv, timeout, milliseconds, now)
+            state.blocking_seen_at = session.taken
+        return known
+
+    def _begin(
+        self, request: BlockingRequest, newest: dict[int, bytes], session: Session, slot: int, address: str
+    ) -> Outcome:
+        waiter = Waiter(session, request, slot)
+        waiter.newest = newest
+        waiter.commands.append(self._command())
+        # drained: the slot is held until the server has nothing left to run of it.
+        self._router.loop.hold_slot(slot)
+        self._at_slot.setdefault(slot, {})[waiter] = None
+        return self._wait_for(waiter, self._run(waiter, address))
+
+    def _begin_wait(self, request: BlockingRequest, session: Session, slot: int, address: str) -> Outcome:
+        masters = self._services.masters()
+        if not masters:
+            return NO_SERVER
+        waiter = Waiter(session, request, NO_SLOT)
+        waiter.commands.extend(self._command() for _ in masters)
+        return self._wait_for(waiter, self._run_everywhere(waiter, masters))
+
+    def _command(self) -> BlockedCommand:
+        return BlockedCommand(self._services.own, self._router, self._reply_seconds, self._start)
+
+    def _wait_for(self, waiter: Waiter, running: Coroutine[Any, Any, Any]) -> Waiting:
+        self._waiters[waiter.session.id] = waiter
+        state_of(waiter.session).blocking = waiter.request
+        # A task of its own: once a command is sent, it is followed to its end, even if the client leaves.
+        self._start(self._finish(waiter, running))
+        return Waiting(self._outcome(waiter))
+
+    async def _finish(self, waiter: Waiter, running: Coroutine[Any, Any, Any]) -> None:
+        try:
+            outcome = await running
+        except Exception as error:
+            if not waiter.outcome.done():
+                waiter.outcome.set_exception(error)
+            return
+        # Its client may have gone.
+        if not waiter.outcome.done():
+            waiter.outcome.set_result(outcome)
+
+    async def _outcome(self, waiter: Waiter) -> Any:
+        state = state_of(waiter.session)
+        try:
+            outcome = await waiter.outcome
+        finally:
+            self._forget(waiter)
+            state.blocking = None
+        if outcome is not AGAIN:
+            state.blocking_seen = None
+        return outcome
+
+    def _forget(self, waiter: Waiter) -> None:
+        if self._waiters.get(waiter.session.id) is waiter:
+            del self._waiters[waiter.session.id]
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- at the servers ------------------------------------------------------------------------------------
+
+    async def _run(self, waiter: Waiter, address: str) -> Any:
+        """Wait at the server of the slot; give the reply, or AGAIN."""
+        session = waiter.session
+        command = waiter.commands[0]
+        try:
+            reply = await command.run(address, session.database, session.protocol, partial(self._talk, waiter, command))
+        except OwnConnectionError as error:
+            reply = error.reply
+        except StoppedError:
+            reply = UNBLOCKED
+        finally:
+            del self._at_slot[waiter.slot][waiter]
+            if not self._at_slot[waiter.slot]:
+                del self._at_slot[waiter.slot]
+            self._router.loop.release_slot(waiter.slot)
+        return await self._after_unblocking(waiter, reply) if reply.startswith(b"-UNBLOCKED ") else reply
+
+    async def _talk(self, waiter: Waiter, command: BlockedCommand, connection: OwnConnection) -> bytes:
+        request = waiter.request
+        loop = asyncio.get_running_loop()
+        newest = {place: key for place, key in waiter.newest.items() if place not in request.ids}
+        found = await streamreads.ask_newest(connection, newest) if newest else {}
+        if command.stopped:
+            raise StoppedError
+        now = loop.time()
+        reply = await connection.ask(request.payload(now), request.left(now) + self._reply_seconds)
+        if reply.startswith(b"-UNBLOCKED "):
+            request.ids.update(found)
+        return reply
+
+    async def _after_unblocking(self, waiter: Waiter, reply: bytes) -> Any:
+        """What to do with a request that came back from its server, where it has run nothing."""
+        request = waiter.request
+        if waiter.leaving and not waiter.closing:
+            waiter.parked = True
+            self._parked[waiter] = None
+            try:
+                async with asyncio.timeout_at(request.deadline):
+                    while self._locked(waiter.slot) and not self._given_up(waiter):
+                        waiter.changed.clear()
+                        await waiter.changed.wait()
+            except TimeoutError:
+                return request.nothing(waiter.session.protocol)
+            finally:
+                waiter.parked = False
+                del self._parked[waiter]
+        if waiter.asked == TIMEOUT:
+            return request.nothing(waiter.session.protocol)
+        if waiter.asked is None and waiter.closing:
+            waiter.session.close()
+        return AGAIN if waiter.leaving and waiter.asked is None else reply
+
+    def _given_up(self, waiter: Waiter) -> bool:
+        return waiter.session.closed or waiter.closing or waiter.asked is not None
+
+    def _locked(self, slot: int) -> bool:
+        return self._router.route(slot)[0] == LOCKED
+
+    async def _run_everywhere(self, waiter: Waiter, masters: list[str]) -> bytes:
+        """Wait at all masters at once; give the smallest count, or the first error."""
+        said = await asyncio.gather(
+            *(self._run_at(waiter, command, address) for command, address in zip(waiter.commands, masters, strict=True))
+        )
+        errors = [reply for reply in said if reply.startswith(b"-")]
+        if not errors:
+            return acknowledged.smallest(said)
+        if waiter.asked is None and waiter.closing:
+            waiter.session.close()
+        # A wait that was ended because of another's error has no word of its own.
+        return next((error for error in errors if not error.startswith(b"-UNBLOCKED ")), errors[0])
+
+    async def _run_at(self, waiter: Waiter, command: BlockedCommand, address: str) -> bytes:
+        request = waiter.request
+
+        async def talk(connection: OwnConnection) -> bytes:
+            now = asyncio.get_running_loop().time()
+            return await acknowledged.ask(connection, request.payload(now), request.left(now) + self._reply_seconds)
+
+        try:
+            reply = await command.run(address, 0, 2, talk)
+        except OwnConnectionError as error:
+            reply = error.reply
+        except StoppedError:
+            reply = request.nothing(2) if waiter.asked == TIMEOUT else UNBLOCKED
+        if reply.startswith(b"-"):
+            waiter.stop(ERROR)
+        return reply
+
+    # -- ending the wait -----------------------------------------------------------------------------------
+
+    def slots_leaving(self, slots: Collection[int]) -> None:
+        """drained: commands that wait at the slots' servers are unblocked, and run again elsewhere."""
+        for slot in [slot for slot in self._at_slot if slot in slots]:
+            for waiter in list(self._at_slot[slot]):
+                waiter.leaving = True
+                waiter.stop(ERROR)
+
+    def session_closed(self, session: Session) -> None:
+        """When a client leaves, its command at the server is ended."""
+        waiter = self._waiters.pop(session.id, None)
+        if waiter is not None:
+            waiter.stop(ERROR)
+
+    def retiring(self, session: Session) -> None:
+        """Close a waiting session that has received nothing. If its reply came just then, the session gets it first."""
+        waiter = self._waiters.get(session.id)
+        if waiter is not None:
+            waiter.closing = True
+            waiter.stop(ERROR)
+
+    def table_applied(self, table: SlotTable) -> None:
+        """Slots may have been unlocked."""
+        self.tick()
+
+    def tick(self) -> None:
+        """Let commands go on whose slot is served again."""
+        for waiter in self._parked:
+            if not self._locked(waiter.slot):
+                waiter.changed.set()
+
+    async def close(self) -> None:
+        """The worker ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- CLIENT UNBLOCK ------------------------------------------------------------------------------------
+
+    def client_unblock(self, session: Session, argv: list[bytes]) -> Outcome:
+        """CLIENT UNBLOCK id [TIMEOUT | ERROR]."""
+        if len(argv) > 4:
+            name = replies.shown(argv[1])
+            return replies.error(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLIENT HELP.")
+        reason = argv[3].upper() if len(argv) == 4 else TIMEOUT
+        if reason not in (TIMEOUT, ERROR):
+            return replies.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+        if not INTEGER.fullmatch(argv[2]) or not -(2**63) <= int(argv[2]) < 2**63:
+            return replies.error(NOT_AN_INTEGER)
+        return self._ask_unblock(int(argv[2]), reason.decode())
+
+    async def _ask_unblock(self, number: int, reason: str) -> bytes:
+        answers = await self._services.ask_all("unblock", number=number, reason=reason)
+        return replies.integer(max(answers, default=0))
+
+    def _answer_unblock(self, message: Message) -> Any:
+        waiter = self._waiters.get(message["number"])
+        return None if waiter is None else self._unblock(waiter, message["reason"].encode())
+
+    async def _unblock(self, waiter: Waiter, reason: bytes) -> int:
+        """1 if this ended the session's wait, else 0."""
+        running = [command for command in waiter.commands if not command.over]
+        if waiter.outcome.done() or waiter.asked is not None or not (running or waiter.parked):
+            return 0
+        waiter.asked = reason
+        waiter.stop(reason)
+        return int(waiter.parked or any([await command.unblocked() for command in running]))

@@ -1,0 +1,1 @@
+"""Commands about the session and other clients: AUTH, HELLO, SELECT, PING, CLIENT."""

@@ -1,0 +1,225 @@
+"""AUTH, HELLO and SELECT: which user a session has, and what it may do.
+
+A user's limits hold because the engine checks before anything is sent. ``read_only`` keeps writes off its fast path.
+The bit LIMITED of ``attention`` keeps every request off it while the session's database is not one of its user's.
+Between MULTI and EXEC, the database that the transaction has reached by its SELECTs counts.
+"""
+
+from proxy.commands import replies
+from proxy.commands.arguments import SERVER_VERSION, SYNTAX_ERROR, integer, mode, printable
+from proxy.commands.databases import databases
+from proxy.commands.databases.databases import DatabaseError
+from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.oldservers import OldServers
+from proxy.commands.services import Services
+from proxy.commands.state import SessionState, state_of
+from proxy.engine.session import GATED, IN_TRANSACTION, LIMITED, Session, Waiting
+from proxy.users import DEFAULT, User, Users
+from slots.commands import Command
+
+WRONG_PASSWORD = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+NOT_ASKED_FOR = (
+    b"-ERR AUTH <password> called without any password configured for the default user. "
+    b"Are you sure your configuration is correct?\r\n"
+)
+HELLO_NOT_AUTHENTICATED = (
+    b"-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> "
+    b"option can be used to authenticate the client and select the RESP protocol version at the same time\r\n"
+)
+
+HELLO_UNKNOWN = b"-ERR unknown command 'HELLO'\r\n"
+"""The reply of a server before Redis 6. Clients that can do so go on with RESP2."""
+
+OF_ONE_DATABASE = frozenset(
+    {"CLUSTER|COUNTKEYSINSLOT", "CLUSTER|GETKEYSINSLOT", "DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"}
+)
+"""Commands without keys that concern the keys of the session's database."""
+OF_ALL_DATABASES = frozenset(
+    {"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FLUSHALL", "FUNCTION", "SCRIPT", "SWAPDB"}
+)
+"""Not for users limited to some databases: a script may SELECT another one, and scripts and functions are shared by
+all."""
+OF_EVERYBODY = frozenset({"FUNCTION|KILL", "SCRIPT|KILL"})
+"""Only for administrators, as Redis's ``@admin`` commands: they end what other clients run."""
+
+
+class Authentication(Family):
+    """The family's handlers, and the check whether a session may use a command, which :mod:`proxy.commands.dispatch`
+    makes.
+
+    Args:
+        services: the worker's parts.
+        old_servers: knows whether HELLO 3 has to be refused.
+    """
+
+    def __init__(self, services: Services, old_servers: OldServers) -> None:
+        self._old_servers = old_servers
+        self._users = Users(services.settings.users, services.settings.password)
+        self._databases = services.databases
+        self._mode = mode(services.settings)
+        services.router.gated = self._users.anonymous is None
+        self.failures = 0
+        """Wrong user names and passwords."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {"AUTH": self.auth, "HELLO": self.hello, "SELECT": self.select}
+
+    # -- what a session may do -----------------------------------------------------------------------------
+
+    def begin(self, session: Session) -> None:
+        """Put a new session, or one that was reset, into the state before a login. Its database is 0."""
+        user = self._users.anonymous
+        if user is None:
+            session.read_only = False
+            session.attention = (session.attention | GATED) & ~LIMITED
+        else:
+            self._enter(session, user)
+
+    def _enter(self, session: Session, user: User) -> None:
+        # A client that never logs in and may do everything needs no state for that.
+        if session.state is not None or user.name != DEFAULT or not user.unlimited:
+            state_of(session).user = user
+        session.read_only = user.read_only
+        session.runs_no_code = user.databases is not None
+        session.attention &= ~GATED
+        self._look_at_database(session, user)
+
+    def _look_at_database(self, session: Session, user: User | None) -> None:
+        if user is None or user.may_use(session.database):
+            session.attention &= ~LIMITED
+        else:
+            session.attention |= LIMITED
+
+    def refusal(self, session: Session, command: Command) -> bytes | None:
+        """The error for a command that the session's user may not use; None if it may."""
+        if session.read_only and command.writes:
+            return _no_permission(command)
+        user = user_of(session)
+        if user is None:
+            return None
+        if not user.admin and ("admin" in command.flags or command.name in OF_EVERYBODY):
+            return _no_permission(command)
+        if user.databases is None:
+            return None
+        if command.name.partition("|")[0] in OF_ALL_DATABASES:
+            return _no_permission(command)
+        if session.attention & LIMITED and _uses_database(command):
+            return self.select_refusal(session, database_of(session))
+        return None
+
+    def select_refusal(self, session: Session, database: int) -> bytes | None:
+        """The error for a database that the session's user may not use; None if it may."""
+        user = user_of(session)
+        return None if user is None or user.may_use(database) else _no_database(database)
+
+    def enter(self, session: Session, database: int) -> None:
+        """Have a session use another database, which its user may use."""
+        session.database = database
+        self._look_at_database(session, user_of(session))
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def _log_in(self, session: Session, name: bytes, password: bytes) -> bytes | None:
+        """None for the right credentials, else the error."""
+        user = self._users.authenticate(name, password)
+        if user is None:
+            self.failures += 1
+            return WRONG_PASSWORD
+        self._enter(session, user)
+        return None
+
+    def auth(self, session: Session, argv: list[bytes]) -> Outcome:
+        """AUTH [user] password."""
+        if len(argv) > 3:
+            return SYNTAX_ERROR
+        if len(argv) == 2 and not self._users.wants_default_password:
+            return NOT_ASKED_FOR
+        name, password = (argv[1], argv[2]) if len(argv) == 3 else (DEFAULT.encode(), argv[1])
+        return self._log_in(session, name, password) or replies.OK
+
+    def hello(self, session: Session, argv: list[bytes]) -> Outcome:
+        """HELLO [version [AUTH user password] [SETNAME name]]. As in Redis, the parts before an error take effect."""
+        protocol = session.protocol
+        if len(argv) > 1:
+            wanted = integer(argv[1])
+            if wanted is None:
+                return b"-ERR Protocol version is not an integer or out of range\r\n"
+            if wanted not in (2, 3):
+                return b"-NOPROTO unsupported protocol version\r\n"
+            if wanted == 3 and self._old_servers.unsure:
+                return Waiting(self._old_servers.sure())
+            if wanted == 3 and self._old_servers.found:
+                return HELLO_UNKNOWN
+            protocol = wanted
+        position = 2
+        while position < len(argv):
+            option = argv[position].upper()
+            if option == b"AUTH" and position + 2 < len(argv):
+                problem = self._log_in(session, argv[position + 1], argv[position + 2])
+                if problem is not None:
+                    return problem
+                position += 3
+            elif option == b"SETNAME" and position + 1 < len(argv):
+                if not printable(argv[position + 1]):
+                    return b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
+                state_of(session).name = argv[position + 1]
+                position += 2
+            else:
+                return replies.error(f"ERR Syntax error in HELLO option '{replies.shown(argv[position])}'")
+        if session.attention & GATED:
+            return HELLO_NOT_AUTHENTICATED
+        session.protocol = protocol
+        return replies.mapping(
+            {
+                "server": replies.bulk("redis"),
+                "version": replies.bulk(SERVER_VERSION),
+                "proto": replies.integer(protocol),
+                "id": replies.integer(session.id),
+                "mode": replies.bulk(self._mode),
+                "role": replies.bulk("master"),
+                "modules": replies.array([]),
+            },
+            protocol,
+        )
+
+    def select(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SELECT index."""
+        try:
+            database = databases.index(argv[1], self._databases)
+        except DatabaseError as error:
+            return replies.error(str(error))
+        refused = self.select_refusal(session, database)
+        if refused is not None:
+            return refused
+        self.enter(session, database)
+        return replies.OK
+
+
+def user_of(session: Session) -> User | None:
+    """The session's user; None for ``default`` where that user may do everything."""
+    state: SessionState | None = session.state
+    return state.user if state is not None else None
+
+
+def database_of(session: Session) -> int:
+    """The database of the session's next command: between MULTI and EXEC the transaction's."""
+    state: SessionState | None = session.state
+    if session.attention & IN_TRANSACTION and state is not None and not state.transaction.executing:
+        database: int = state.transaction.database
+        return database
+    return session.database
+
+
+def _uses_database(command: Command) -> bool:
+    if "pubsub" in command.flags:
+        return False  # channels are not in a database
+    return bool(command.first or command.keys) or command.name in OF_ONE_DATABASE
+
+
+def _no_permission(command: Command) -> bytes:
+    return replies.error(f"NOPERM this user has no permissions to run the '{command.name.lower()}' command")
+
+
+def _no_database(database: int) -> bytes:
+    return replies.error(f"NOPERM this user has no permissions to access database {database}; SELECT another one")

@@ -1,0 +1,296 @@
+"""CLIENT LIST, INFO and KILL, for all clients of the proxy at all of its workers."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from proxy.channel import Message
+from proxy.commands import replies
+from proxy.commands.arguments import SYNTAX_ERROR, integer
+from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.pubsub.messages import Kind
+from proxy.commands.pubsub.pubsub import subscription_of
+from proxy.commands.services import Services
+from proxy.commands.state import SessionState
+from proxy.engine.session import AGAIN, NO_REPLY, Session, Waiting
+from proxy.users import DEFAULT
+
+NOT_A_NUMBER = b"-ERR client-id should be greater than 0\r\n"
+NOT_AN_AGE = b"-ERR maxage is not an integer or out of range\r\n"
+NO_SUCH_CLIENT = b"-ERR No such client\r\n"
+COUNTS_SECONDS = 0.1
+"""How long a count of the clients is reused. When thousands of clients reconnect, some libraries ask for INFO on each
+connection, and every count looks at all clients.
+"""
+TYPES = {b"normal": "normal", b"pubsub": "pubsub", b"master": "master", b"replica": "replica", b"slave": "replica"}
+
+
+class FilterError(ValueError):
+    """The filter of a request cannot be read."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(reply)
+        self.reply = reply
+
+
+@dataclass(slots=True)
+class Filter:
+    """Selects clients: those for which every condition holds."""
+
+    ids: list[int] | None = None
+    kind: str | None = None
+    address: str | None = None
+    local_address: str | None = None
+    user: str | None = None
+    least_age: int | None = None
+    but: int | None = None
+    """The number of a client that is never selected."""
+
+    def means(self, session: Session, now: float) -> bool:
+        """Whether this client is selected."""
+        return (
+            (self.ids is None or session.id in self.ids)
+            and (self.kind is None or kind_of(session) == self.kind)
+            and (self.address is None or session.peer == self.address)
+            and (self.local_address is None or session.local_address() == self.local_address)
+            and (self.user is None or user_name(session) == self.user)
+            and (self.least_age is None or now - session.created >= self.least_age)
+            and session.id != self.but
+        )
+
+
+class ClientList(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._router = services.router
+        self._ask_all = services.ask_all
+        self._now = services.now
+        self._users = {DEFAULT, *(user.name for user in services.settings.users)}
+        # The result of CLIENT KILL for sessions that it closes themselves, until their reply is given.
+        self._killed: dict[int, int] = {}
+        self._counted: dict[str, int] = {}
+        self._counted_at = -math.inf
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {"CLIENT|LIST": self.all, "CLIENT|INFO": self.info, "CLIENT|KILL": self.kill}
+
+    def answers(self) -> dict[str, Answer]:
+        """``clients``: number and line of each selected client. ``kill_clients``: how many were killed.
+        ``client_counts``: how many there are of each kind."""
+        return {"clients": self._lines, "kill_clients": self._close, "client_counts": self._counts}
+
+    def session_closed(self, session: Session) -> None:
+        """A session that has a state was closed."""
+        self._killed.pop(session.id, None)
+
+    def _meant(self, message: Message) -> Iterator[Session]:
+        wanted = Filter(**message["filter"])
+        now = self._now()
+        for session in self._router.sessions:
+            if wanted.means(session, now):
+                yield session
+
+    def _lines(self, message: Message) -> list[tuple[int, str]]:
+        now = self._now()
+        return [(session.id, describe(session, now)) for session in self._meant(message)]
+
+    def _close(self, message: Message) -> int:
+        meant = list(self._meant(message))
+        for session in meant:
+            # The asking session has to get its reply first.
+            if session.id != message["asker"]:
+                session.close()
+        return len(meant)
+
+    def _counts(self, message: Message) -> dict[str, int]:
+        now = self._now()
+        if now - self._counted_at >= COUNTS_SECONDS:
+            states = [session.state for session in self._router.sessions if session.state is not None]
+            self._counted_at = now
+            self._counted = {
+                "blocked": sum(state.blocking is not None for state in states),
+                "subscribed": sum(bool(state.subscription) for state in states),
+            }
+        return self._counted
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def info(self, session: Session, argv: list[bytes]) -> Outcome:
+        """CLIENT INFO."""
+        return replies.verbatim(describe(session, self._now()) + "\n", session.protocol)
+
+    def all(self, session: Session, argv: list[bytes]) -> Outcome:
+        """CLIENT LIST [ID id ...] [TYPE type]."""
+        wanted = Filter()
+        if len(argv) > 2:
+            option = argv[2].upper()
+            if option == b"ID" and len(argv) > 3:
+                numbers = [integer(text) for text in argv[3:]]
+                if None in numbers:
+                    return b"-ERR Invalid client ID\r\n"
+                wanted.ids = [number for number in numbers if number is not None]
+            elif option == b"TYPE" and len(argv) == 4:
+                try:
+                    wanted.kind = _kind(argv[3])
+                except FilterError as error:
+                    return error.reply
+            else:
+                return SYNTAX_ERROR
+        return self._list(session.protocol, wanted)
+
+    async def _list(self, protocol: int, wanted: Filter) -> bytes:
+        answers = await self._ask_all("clients", filter=asdict(wanted))
+        lines = {number: line for answer in answers for number, line in answer}
+        # As in Redis: clients that were asked for by number come in that order.
+        order = sorted(lines) if wanted.ids is None else [number for number in wanted.ids if number in lines]
+        return replies.verbatim("".join(lines[number] + "\n" for number in order), protocol)
+
+    def kill(self, session: Session, argv: list[bytes]) -> Outcome:
+        """CLIENT KILL address | [ID id] [TYPE type] [USER name] [ADDR address] [LADDR address] [SKIPME yes|no] ..."""
+        by_address = len(argv) == 3
+        try:
+            wanted = Filter(address=_text(argv[2])) if by_address else self._read(session, argv)
+        except FilterError as error:
+            return error.reply
+        killed = self._killed.pop(session.id, None)
+        if killed is not None:
+            session.answer(_said(killed, by_address))
+            # Later requests of this session are not looked at.
+            session.drain()
+            return NO_REPLY
+        if wanted.means(session, self._now()):
+            return Waiting(self._kill_with_itself(session, wanted))
+        return self._kill(session, wanted, by_address)
+
+    async def _kill(self, session: Session, wanted: Filter, by_address: bool) -> bytes:
+        return _said(await self._count_killed(session, wanted), by_address)
+
+    async def _kill_with_itself(self, session: Session, wanted: Filter) -> Any:
+        self._killed[session.id] = await self._count_killed(session, wanted)
+        return AGAIN
+
+    async def _count_killed(self, session: Session, wanted: Filter) -> int:
+        return sum(await self._ask_all("kill_clients", filter=asdict(wanted), asker=session.id))
+
+    def _read(self, session: Session, argv: list[bytes]) -> Filter:
+        """The clients that the names and values of CLIENT KILL select. Raises :class:`FilterError`."""
+        wanted = Filter(but=session.id)
+        for position in range(2, len(argv), 2):
+            name, value = argv[position].upper(), argv[position + 1] if position + 1 < len(argv) else None
+            if value is None:
+                raise FilterError(SYNTAX_ERROR)
+            match name:
+                case b"ID":
+                    wanted.ids = [_positive(value, NOT_A_NUMBER, NOT_A_NUMBER)]
+                case b"TYPE":
+                    wanted.kind = _kind(value)
+                case b"ADDR":
+                    wanted.address = _text(value)
+                case b"LADDR":
+                    wanted.local_address = _text(value)
+                case b"USER":
+                    wanted.user = _text(value)
+                    if wanted.user not in self._users:
+                        raise FilterError(replies.error(f"ERR No such user '{replies.shown(value)}'"))
+                case b"MAXAGE":
+                    too_small = b"-ERR maxage should be greater than 0\r\n"
+                    wanted.least_age = _positive(value, NOT_AN_AGE, too_small)
+                case b"SKIPME":
+                    if value.upper() not in (b"YES", b"NO"):
+                        raise FilterError(SYNTAX_ERROR)
+                    wanted.but = session.id if value.upper() == b"YES" else None
+                case _:
+                    raise FilterError(SYNTAX_ERROR)
+        return wanted
+
+
+def _said(killed: int, by_address: bool) -> bytes:
+    if by_address:
+        return replies.OK if killed else NO_SUCH_CLIENT
+    return replies.integer(killed)
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="surrogateescape")
+
+
+def _kind(value: bytes) -> str:
+    kind = TYPES.get(value.lower())
+    if kind is None:
+        raise FilterError(replies.error(f"ERR Unknown client type '{replies.shown(value)}'"))
+    return kind
+
+
+def _positive(value: bytes, not_a_number: bytes, too_small: bytes) -> int:
+    number = integer(value)
+    if number is None:
+        raise FilterError(not_a_number)
+    if number < 1:
+        raise FilterError(too_small)
+    return number
+
+
+def kind_of(session: Session) -> str:
+    """``pubsub`` for a client with a subscription, else ``normal``."""
+    return "pubsub" if subscription_of(session) else "normal"
+
+
+def user_name(session: Session) -> str:
+    """The user of a client."""
+    state: SessionState | None = session.state
+    return state.user.name if state is not None and state.user is not None else DEFAULT
+
+
+def describe(session: Session, now: float) -> str:
+    """One line of CLIENT LIST: first the fields of Redis in their order, with 0 or -1 where they mean nothing here,
+    then ours."""
+    state: SessionState | None = session.state
+    subscription = subscription_of(session)
+    transaction = state.transaction if state is not None else None
+    flags = [
+        "P" if subscription else "",
+        "x" if transaction is not None else "",
+        "b" if state is not None and state.blocking is not None else "",
+        "U" if session.peer.startswith("/") else "",
+    ]
+    fields = {
+        "id": session.id,
+        "addr": session.peer,
+        "laddr": session.local_address(),
+        "fd": -1,
+        "name": _text(state.name) if state is not None else "",
+        "age": int(now - session.created),
+        "idle": int(now - session.last_active),
+        "flags": "".join(flags) or "N",
+        "db": session.database,
+        "sub": len(subscription.names[Kind.CHANNEL]),
+        "psub": len(subscription.names[Kind.PATTERN]),
+        "ssub": len(subscription.names[Kind.SHARD]),
+        "multi": transaction.count if transaction is not None else -1,
+        "qbuf": session.unparsed,
+        "qbuf-free": 0,
+        "argv-mem": 0,
+        "multi-mem": 0,
+        "rbs": 0,
+        "rbp": 0,
+        "obl": session.unsent,
+        "oll": 0,
+        "omem": session.unsent,
+        "tot-mem": session.kept,
+        "events": "rw" if session.unsent else "r",
+        "cmd": session.last_command or "NULL",
+        "user": user_name(session),
+        "redir": -1,
+        "resp": session.protocol,
+        "lib-name": _text(state.library) if state is not None else "",
+        "lib-ver": _text(state.library_version) if state is not None else "",
+        "owed": session.owed,
+    }
+    return " ".join(f"{name}={value}" for name, value in fields.items())

@@ -1,0 +1,57 @@
+"""COPY with the option DB, and MOVE: a key goes to another database of its slot, which is at the same server.
+
+A user limited to some databases may only use those as destinations.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from proxy.commands import replies
+from proxy.commands.databases import databases, elsewhere
+from proxy.commands.databases.databases import DatabaseError
+from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.services import Services
+from proxy.engine.backend import command
+from proxy.engine.session import AFTER_OWED, Cleared, Session
+from slots import commands
+
+
+class CrossingCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+        refusal: the error for a database that the session's user may not use; None if it may.
+    """
+
+    def __init__(self, services: Services, refusal: Callable[[Session, int], bytes | None]) -> None:
+        self._router = services.router
+        self._databases = services.databases
+        self._refusal = refusal
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {"COPY": self.cross, "MOVE": self.cross}
+
+    def cross(self, session: Session, argv: list[bytes]) -> Outcome:
+        """COPY source destination [DB index] [REPLACE], MOVE key index."""
+        keys = commands.keys_of(commands.find(argv), argv)
+        try:
+            database = databases.target(argv, self._databases)
+        except DatabaseError as error:
+            return replies.error(str(error))
+        if database is None or database == session.database:
+            return keys
+        refused = self._refusal(session, database)
+        if refused is not None:
+            return refused
+        if session.owed:
+            return AFTER_OWED
+        return Cleared(keys, partial(self._send, command(tuple(argv)), (database, keys[-1])))
+
+    def _send(self, payload: bytes, there: tuple[int, bytes], session: Session, slot: int, address: str) -> Outcome:
+        waiting = elsewhere.cleared(self._router, session, slot, [there])
+        if waiting is not None:
+            return waiting
+        backend = self._router.shared(session, address)
+        return elsewhere.send(self._router, slot, backend, payload, 0, elsewhere.as_it_came)

@@ -1,0 +1,174 @@
+"""The slow path's front door: decides which family answers a command, or by which keys it is routed."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from proxy.channel import Message
+from proxy.commands import replies
+from proxy.commands.families import Families
+from proxy.commands.family import Answer, Handler, Outcome
+from proxy.commands.pubsub.pubsub import CONFIRMED, CONFIRMING, mark, ping, subscription_of
+from proxy.engine.session import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Session
+from slots import commands
+from slots.commands import Command, CommandError, KeysError, Route, UnknownCommandError
+from slots.table import SlotTable
+
+BEFORE_AUTHENTICATION = frozenset({"AUTH", "HELLO", "QUIT", "RESET"})
+WITH_SUBSCRIPTIONS = frozenset(
+    {"SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "PING", "QUIT", "RESET"}
+)
+"""Commands that a RESP2 session may still use once it has a subscription."""
+NOT_QUEUED = frozenset({"MULTI", "EXEC", "DISCARD", "WATCH", "QUIT", "RESET"})
+"""Commands that run at once within a transaction."""
+
+HTTP = frozenset({b"post", b"host:"})
+"""Words at the start of the lines of an HTTP request. As Redis does, the proxy closes the connection: a browser may
+have been tricked into sending commands to it.
+"""
+
+
+class SlowPath:
+    """Decides on every request that the engine does not decide on by itself.
+
+    Args:
+        families: the families of commands.
+    """
+
+    def __init__(self, families: Families) -> None:
+        self._families = families
+        self._handlers: dict[str, Handler] = {}
+        self._answers: dict[str, Answer] = {}
+        for family in families.all:
+            self._handlers.update(family.handlers())
+            self._answers.update(family.answers())
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._going_on: tuple[Session, int] | None = None
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    def handle(self, session: Session, argv: list[bytes]) -> Outcome:
+        """Decide on a request. The engine calls this in the order of the session's requests."""
+        transactions = self._families.transactions
+        if argv[0].lower() in HTTP:
+            session.close()
+            return NO_REPLY
+        if session.attention & CONFIRMING and argv[0].upper() not in CONFIRMED:
+            return AFTER_OWED
+        try:
+            command = self._families.learned.find(argv)
+            session.last_command = command.name.lower()
+            if session.attention & GATED and command.name not in BEFORE_AUTHENTICATION:
+                return b"-NOAUTH Authentication required.\r\n"
+            refused = self._refusal(session, command)
+            if refused is None:
+                if command.name not in NOT_QUEUED and transactions.is_open(session):
+                    return transactions.queue(session, command, argv)
+                return self._run(session, command, argv)
+        except UnknownCommandError as error:
+            # A client that has not logged in starts nothing at the servers.
+            waiting = None if session.attention & GATED else self._families.learned.unknown(session, argv)
+            if waiting is not None:
+                return waiting
+            refused = replies.error(str(error))
+        except (CommandError, KeysError) as error:
+            refused = replies.error(str(error))
+        return transactions.refused(session, argv, refused)
+
+    def _refusal(self, session: Session, command: Command) -> bytes | None:
+        """Why this session may not use this command now; None if it may."""
+        refused = self._families.permissions.refusal(session, command)
+        if refused is None and session.attention & SUBSCRIBED and command.name not in WITH_SUBSCRIPTIONS:
+            return replies.error(
+                f"ERR Can't execute '{command.name.lower()}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT /"
+                " RESET are allowed in this context"
+            )
+        return refused
+
+    def _run(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:
+        handler = self._handlers.get(command.name)
+        if command.name == "RESET" and session.state is not None:
+            # All state that families have for this session goes, as if it were closed.
+            self.session_closed(session)
+        if handler is not None and subscription_of(session):
+            return self._subscribed(session, command, argv, handler)
+        if handler is not None:
+            return handler(session, argv)
+        if command.learned and command.route in (Route.KEYED, Route.MOVABLE, Route.BLOCKING):
+            return self._families.learned.run(session, command, argv)
+        if command.route in (Route.KEYED, Route.MOVABLE, Route.SPLIT):
+            keys = commands.keys_of(command, argv)
+            # A script without keys may run anywhere: it has promised not to touch any.
+            return keys if keys else ANY_SERVER
+        if command.route is Route.ANY:
+            return ANY_SERVER
+        return replies.error(commands.refusal(command))
+
+    def _subscribed(self, session: Session, command: Command, argv: list[bytes], handler: Handler) -> Outcome:
+        """A handler's answer to a session that has a subscription."""
+        if command.name == "PING" and session.protocol == 2 and len(argv) <= 2:
+            return ping(argv)
+        if command.name == "HELLO" and session.owed:
+            # in-order: the form of messages changes with the protocol at once, so no message of the other protocol may
+            # come in between.
+            return AFTER_OWED
+        outcome = handler(session, argv)
+        mark(session)
+        return outcome
+
+    def keep(self, task: "asyncio.Task[None]") -> None:
+        """Keep a reference to the task of a later reply until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._going_on is not None:
+            session, muted = self._going_on
+            self._going_on = None
+            session.muted = muted
+            session.wake()
+
+    def go_on(self, session: Session) -> None:
+        """Let a session go on behind the present request, whose reply comes later and is not muted."""
+        self._going_on = session, session.muted
+        session.muted = 0
+
+    # -- what the families are told ----------------------------------------------------------------------
+
+    def answer(self, message: Message) -> Any:
+        """The answer to another worker's question; None for an unknown question."""
+        answer = self._answers.get(message["what"])
+        return answer(message) if answer is not None else None
+
+    def session_closed(self, session: Session) -> None:
+        """A session that has a state was closed."""
+        for family in self._families.all:
+            family.session_closed(session)
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A table was put in force."""
+        for family in self._families.all:
+            family.table_applied(table)
+
+    def slots_leaving(self, slots: Collection[int]) -> None:
+        """Slots were locked, or go to another server (**drained**)."""
+        for family in self._families.all:
+            family.slots_leaving(slots)
+
+    def server_lost(self, address: str) -> None:
+        """A shared connection to a server was lost."""
+        for family in self._families.all:
+            family.server_lost(address)
+
+    def retiring(self, session: Session) -> None:
+        """A waiting session has to end."""
+        for family in self._families.all:
+            family.retiring(session)
+
+    def tick(self) -> None:
+        """Called ten times a second."""
+        for family in self._families.all:
+            family.tick()
+
+    async def close(self) -> None:
+        """The worker ends."""
+        for family in self._families.all:
+            await family.close()

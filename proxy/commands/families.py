@@ -1,0 +1,78 @@
+"""All families of slow commands, made for one worker."""
+
+from dataclasses import dataclass
+
+from proxy.commands.blocking.blocking import BlockingCommands
+from proxy.commands.clients.authentication import Authentication
+from proxy.commands.clients.clientlist import ClientList
+from proxy.commands.clients.clients import ClientCommands
+from proxy.commands.clients.connection import ConnectionCommands
+from proxy.commands.databases.crossing import CrossingCommands
+from proxy.commands.family import Family
+from proxy.commands.keyspace.flushing import FlushCommands
+from proxy.commands.keyspace.keyspace import KeyspaceCommands
+from proxy.commands.keyspace.moves import follow
+from proxy.commands.keyspace.scanning import Scanning
+from proxy.commands.keyspace.sorting import SortCommands
+from proxy.commands.learned.learned import LearnedCommands
+from proxy.commands.oldservers import OldServers
+from proxy.commands.pubsub.pubsub import PubSubCommands
+from proxy.commands.scripting.functions import FunctionCommands
+from proxy.commands.scripting.preparing import Preparation
+from proxy.commands.scripting.scripts import ScriptCommands
+from proxy.commands.server.cluster import ClusterCommands
+from proxy.commands.server.configuration import ConfigurationCommands
+from proxy.commands.server.debugging import DebugCommand
+from proxy.commands.server.information import Information
+from proxy.commands.server.measured import MeasuredCommands
+from proxy.commands.server.server import ServerCommands
+from proxy.commands.services import Services
+from proxy.commands.transactions.transactions import TransactionCommands
+
+
+@dataclass(frozen=True)
+class Families:
+    """The families; those that the front door knows by name come first."""
+
+    transactions: TransactionCommands
+    permissions: Authentication
+    learned: LearnedCommands
+    all: tuple[Family, ...]
+
+
+def make(services: Services) -> Families:
+    """The families of a worker."""
+    old_servers = OldServers(services)
+    authentication = Authentication(services, old_servers)
+    connection = ConnectionCommands(services, authentication.begin)
+    server: list[Family] = [
+        ClientCommands(),
+        ClientList(services),
+        ServerCommands(),
+        ConfigurationCommands(services),
+        Information(services),
+        MeasuredCommands(services),
+        DebugCommand(services),
+    ]
+    moves = follow(services)
+    keyspace = KeyspaceCommands(services, moves)
+    flushing = FlushCommands(services, moves)
+    scanning = Scanning(services, moves)
+    cluster = ClusterCommands(services, scanning.scan)
+    scripts = ScriptCommands(services)
+    functions = FunctionCommands(services)
+    pubsub = PubSubCommands(services, old_servers)
+    blocking = BlockingCommands(services)
+    learned = LearnedCommands(services)
+    crossing = CrossingCommands(services, authentication.select_refusal)
+    sorting = SortCommands(services)
+    transactions = TransactionCommands(services, authentication, Preparation(scripts, functions))
+    return Families(
+        transactions,
+        authentication,
+        learned,
+        (
+            *(authentication, connection, *server, keyspace, flushing, scanning, scripts, functions, pubsub),
+            *(blocking, crossing, sorting, transactions, learned, cluster, old_servers),
+        ),
+    )

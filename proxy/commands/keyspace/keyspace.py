@@ -1,0 +1,114 @@
+"""DBSIZE, KEYS, RANDOMKEY and LASTSAVE: every master is asked, see :mod:`proxy.commands.keyspace.fanout`."""
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from proxy.commands import replies
+from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.keyspace.fanout import FanOut, FanOutError
+from proxy.commands.keyspace.listedkeys import joined, only_key
+from proxy.commands.keyspace.moves import Moves
+from proxy.commands.services import Services
+from proxy.engine.backend import command
+from proxy.engine.session import Session
+from slots.moving import RESERVED_KEYS
+
+RANDOM_ATTEMPTS = 3
+"""How many times RANDOMKEY counts the keys again after servers with keys gave none: keys expire, and move."""
+MOST_LOOKS = 100
+"""How many times RANDOMKEY asks again after it got a key that the server does not own (**owned**)."""
+DBSIZE = command(("DBSIZE",))
+DBSIZE_OF_CLIENTS = command(
+    ("EVAL", "return redis.call('DBSIZE') - redis.call('EXISTS', unpack(KEYS))", len(RESERVED_KEYS), *RESERVED_KEYS)
+)
+"""One step, for Slotferry's own keys come and go."""
+LASTSAVE = command(("LASTSAVE",))
+RANDOMKEY = command(("RANDOMKEY",))
+NULLS = (b"$-1\r\n", b"_\r\n")
+
+
+class KeyspaceCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+        moves: brings the worker's view of moves up to date, and gives it.
+    """
+
+    def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
+        self._router = services.router
+        self._moves = moves
+        self._fan_out = FanOut(services, moves)
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {
+            "DBSIZE": self.dbsize,
+            "KEYS": self.keys,
+            "RANDOMKEY": self.randomkey,
+            "LASTSAVE": self.lastsave,
+        }
+
+    def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
+        """DBSIZE: the sum. While slots move, a key that has just moved may count twice; none is left out."""
+        return _or_error(self._dbsize(session))
+
+    async def _dbsize(self, session: Session) -> bytes:
+        return replies.integer(sum((await self._sizes(session)).values()))
+
+    async def _sizes(self, session: Session) -> dict[str, int]:
+        try:
+            said = await self._fan_out.ask(session, DBSIZE if session.database else DBSIZE_OF_CLIENTS)
+        except FanOutError as error:
+            if not error.reply.startswith(b"-NOPERM"):
+                raise
+            # Without scripts nothing moves.
+            said = await self._fan_out.ask(session, DBSIZE)
+        return {address: int(reply[1:]) for address, reply in said.latest.items()}
+
+    def keys(self, session: Session, argv: list[bytes]) -> Outcome:
+        """KEYS pattern: one array made of all arrays, with each key once."""
+        return _or_error(self._keys(session, command(tuple(argv))))
+
+    async def _keys(self, session: Session, request: bytes) -> bytes:
+        said = await self._fan_out.ask(session, request)
+        return await joined(self._router, [(array, said.shown.at(address)) for address, array in said.all])
+
+    def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
+        """RANDOMKEY: every key with about the same chance; nil only if there is none."""
+        return _or_error(self._randomkey(session))
+
+    async def _randomkey(self, session: Session) -> bytes:
+        for _ in range(RANDOM_ATTEMPTS):
+            sizes = {address: size for address, size in (await self._sizes(session)).items() if size}
+            looks = 0
+            while sizes:
+                [address] = random.choices(list(sizes), list(sizes.values()))
+                reply = await self._fan_out.ask_one(session, address, RANDOMKEY)
+                if reply in NULLS:
+                    del sizes[address]
+                    continue
+                key = only_key(reply)
+                if key is not None and self._moves().shown.has(address, self._router.slot_of_key(key)):
+                    return reply
+                looks += 1
+                if looks == MOST_LOOKS:
+                    del sizes[address]
+                    looks = 0
+        return replies.null(session.protocol)
+
+    def lastsave(self, session: Session, argv: list[bytes]) -> Outcome:
+        """LASTSAVE: the oldest one, so that everything written before it is saved everywhere."""
+        return _or_error(self._lastsave(session))
+
+    async def _lastsave(self, session: Session) -> bytes:
+        said = await self._fan_out.ask(session, LASTSAVE)
+        return replies.integer(min(int(reply[1:]) for _, reply in said.all))
+
+
+async def _or_error(answer: Coroutine[Any, Any, bytes]) -> bytes:
+    try:
+        return await answer
+    except FanOutError as error:
+        return error.reply

@@ -1,0 +1,36 @@
+"""SORT and SORT_RO. Their BY and GET patterns may name keys (:mod:`slots.sorting`,
+:mod:`proxy.commands.scripting.unnamed`).
+"""
+
+from proxy.commands import replies
+from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.scripting import unnamed
+from proxy.commands.services import Services
+from proxy.engine.session import Session
+from slots import commands, sorting
+
+
+class SortCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._router = services.router
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {"SORT": self.sort, "SORT_RO": self.sort}
+
+    def sort(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SORT key [BY pattern] [GET pattern ...] [STORE destination] ..., and SORT_RO."""
+        keys = commands.keys_of(commands.find(argv), argv)
+        patterns = sorting.patterns(argv)
+        slot = self._router.slot_of_key(argv[1])
+        for option, pattern in patterns:
+            if self._router.slot_of_key(pattern) != slot:
+                return replies.error(sorting.denial(option))
+        # absent-first: only the list tells which keys the patterns name.
+        return unnamed.SORT_REFUSED if patterns and unnamed.moves(self._router, keys) else keys

@@ -1,0 +1,1 @@
+"""Commands that the table lacks, of modules and of newer servers: they are learned from the servers."""

@@ -1,0 +1,348 @@
+"""Pub/sub: the subscriptions of each session, and their confirmations in Redis's form.
+
+PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot, as if the channel were a key.
+
+A subscription is confirmed when the servers have it (see :mod:`proxy.commands.pubsub.subscriptions`). Meanwhile the
+session may subscribe and unsubscribe more. So all subscriptions that a client sends at once are at the servers after
+one round trip. Any other request waits for the confirmation, so a message that the session then publishes also reaches
+itself. **in-order**: subscribing and unsubscribing wait until everything else owed to the session has been answered. A
+name that is being joined or left is not left or joined again before that is confirmed. **bounded**:
+``session_max_subscriptions`` and ``max_subscriptions``.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import partial
+
+from proxy.channel import Message, MessageTooLong
+from proxy.commands import replies
+from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.oldservers import OldServers
+from proxy.commands.pubsub.messages import Kind
+from proxy.commands.pubsub.subscriptions import Subscriptions, cost, push_in_turn
+from proxy.commands.services import Services
+from proxy.commands.state import state_of
+from proxy.engine.backend import command
+from proxy.engine.session import AFTER_OWED, ANY_SERVER, NO_REPLY, SUBSCRIBED, Session
+from slots.table import SlotTable
+
+CONFIRMING = 16
+"""Bit of a session's ``attention``: it waits for confirmations, and goes on only with more requests of that kind."""
+CONFIRMED = frozenset(word.upper().encode() for kind in Kind for word in (kind.joining, kind.leaving))
+"""The commands that have confirmations."""
+
+
+class Subscription:
+    """The subscriptions of one session, in the order in which it made them."""
+
+    __slots__ = ("cost", "names", "unconfirmed")
+
+    def __init__(self) -> None:
+        self.names: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
+        """These include unconfirmed subscriptions, and exclude those whose end is not yet confirmed."""
+        self.cost = 0
+        self.unconfirmed = 0
+        """Requests whose confirmations are owed."""
+
+    def count(self, kind: Kind) -> int:
+        """The count in a confirmation: channels and patterns together, or shard channels."""
+        if kind is Kind.SHARD:
+            return len(self.names[kind])
+        return len(self.names[Kind.CHANNEL]) + len(self.names[Kind.PATTERN])
+
+    def __bool__(self) -> bool:
+        return any(self.names.values())
+
+
+NOTHING = Subscription()
+
+
+def subscription_of(session: Session) -> Subscription:
+    """The subscriptions of a session; do not change the result."""
+    subscription: Subscription | None = session.state.subscription if session.state is not None else None
+    return NOTHING if subscription is None else subscription
+
+
+def mark(session: Session) -> None:
+    """Limit a RESP2 session with subscriptions to the commands that it may still use. Call it when the protocol
+    changes, too."""
+    if session.protocol == 2 and subscription_of(session):
+        session.attention |= SUBSCRIBED
+    else:
+        session.attention &= ~SUBSCRIBED
+
+
+def ping(argv: list[bytes]) -> bytes:
+    """PING of a RESP2 session with subscriptions."""
+    return replies.array([replies.bulk(b"pong"), replies.bulk(argv[1] if len(argv) > 1 else b"")])
+
+
+def confirmation(protocol: int, word: str, name: bytes | None, count: int) -> bytes:
+    """The confirmation for one channel or pattern; for none, if a session leaves all and has none."""
+    shown = replies.null(protocol) if name is None else replies.bulk(name)
+    return (b">3\r\n" if protocol == 3 else b"*3\r\n") + replies.bulk(word) + shown + replies.integer(count)
+
+
+class PubSubCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+        old_servers: knows servers whose messages would not arrive.
+    """
+
+    def __init__(self, services: Services, old_servers: OldServers) -> None:
+        self._services = services
+        self._old_servers = old_servers
+        self._settings = services.settings
+        self._router = services.router
+        self._hub = Subscriptions(services)
+        self._cost = 0
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        found: dict[str, Handler] = {
+            # A server has the channels of all workers of all proxies, and of its own clients.
+            "PUBSUB|CHANNELS": self.any_server,
+            "PUBSUB|SHARDCHANNELS": self.any_server,
+            "PUBSUB|NUMPAT": self.any_server,
+            "PUBSUB|NUMSUB": partial(self.numbers, Kind.CHANNEL),
+            "PUBSUB|SHARDNUMSUB": partial(self.numbers, Kind.SHARD),
+        }
+        for kind in Kind:
+            found[kind.joining.upper()] = partial(self.subscribe, kind)
+            found[kind.leaving.upper()] = partial(self.unsubscribe, kind)
+        return found
+
+    def answers(self) -> dict[str, Answer]:
+        """``subscribers``: for each name, how many sessions are subscribed here, and 1 if the worker is."""
+        return {"subscribers": self._count}
+
+    # -- subscribing ---------------------------------------------------------------------------------------
+
+    def subscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
+        """SUBSCRIBE, PSUBSCRIBE or SSUBSCRIBE name [name ...]."""
+        if self._old_servers.found:
+            return replies.error(
+                f"ERR {kind.joining.upper()} needs Redis 6 or newer at every server, for messages published at "
+                f"{self._old_servers.found[0]} would not arrive"
+            )
+        if _owes_else(session) or self._any(self._hub.is_leaving, session, kind, argv[1:]):
+            return AFTER_OWED
+        state = state_of(session)
+        if state.subscription is None:
+            state.subscription = Subscription()
+        subscription: Subscription = state.subscription
+        mine = subscription.names[kind]
+        new = {name: cost(name) for name in argv[1:] if name not in mine}
+        price = sum(new.values())
+        problem = self._too_many(subscription, price)
+        if problem is not None:
+            return problem
+        confirmed = []
+        for name in argv[1:]:
+            mine[name] = None
+            confirmed.append(confirmation(session.protocol, kind.joining, name, subscription.count(kind)))
+        if not new:
+            return _give(session, b"".join(confirmed))
+        self._charge(subscription, price)
+        mark(session)
+        settled = self._hub.join(session, kind, new)
+        done = partial(self._hub.joined, session, kind, new)
+        return self._later(session, subscription, b"".join(confirmed), settled, done)
+
+    def _too_many(self, subscription: Subscription, price: int) -> bytes | None:
+        settings = self._settings
+        if price and subscription.cost + price > settings.session_max_subscriptions:
+            limit, name, whose = settings.session_max_subscriptions, "session_max_subscriptions", "a session"
+        elif price and self._cost + price > settings.max_subscriptions:
+            limit, name, whose = settings.max_subscriptions, "max_subscriptions", "a worker of the proxy"
+        else:
+            return None
+        return replies.error(f"ERR max number of subscriptions reached: {limit} for {whose} (setting {name})")
+
+    def _charge(self, subscription: Subscription, price: int) -> None:
+        subscription.cost += price
+        self._cost += price
+
+    # -- unsubscribing -------------------------------------------------------------------------------------
+
+    def unsubscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
+        """UNSUBSCRIBE, PUNSUBSCRIBE or SUNSUBSCRIBE [name ...]; without names, leave all."""
+        subscription = subscription_of(session)
+        mine = subscription.names[kind]
+        names: list[bytes | None] = list(argv[1:] or mine) or [None]
+        if _owes_else(session) or self._any(self._hub.is_joining, session, kind, argv[1:] or mine):
+            return AFTER_OWED
+        leaving: list[bytes] = []
+        count = subscription.count(kind)
+        confirmed = []
+        for name in names:
+            if name is not None and name in mine:
+                del mine[name]
+                leaving.append(name)
+                count -= 1
+            confirmed.append(confirmation(session.protocol, kind.leaving, name, count))
+        if not leaving:
+            return _give(session, b"".join(confirmed))
+        self._charge(subscription, -sum(map(cost, leaving)))
+        mark(session)
+        # Messages published before are delivered before the confirmation.
+        settled = self._hub.leave(session, kind, leaving)
+        done = partial(self._hub.remove, session, kind, leaving)
+        return self._later(session, subscription, b"".join(confirmed), settled, done)
+
+    # -- confirming ----------------------------------------------------------------------------------------
+
+    def _any(
+        self,
+        is_so: Callable[[Session, Kind, bytes], bool],
+        session: Session,
+        kind: Kind,
+        names: Collection[bytes],
+    ) -> bool:
+        """Whether a condition holds for one of the names, for a session that waits for confirmations."""
+        return bool(session.attention & CONFIRMING) and any(is_so(session, kind, name) for name in names)
+
+    def _later(
+        self,
+        session: Session,
+        subscription: Subscription,
+        confirmed: bytes,
+        settled: "asyncio.Future[None]",
+        done: Callable[[], None],
+    ) -> Outcome:
+        """Confirm once the servers are done, and let the session go on with more requests of that kind."""
+        subscription.unconfirmed += 1
+        session.attention |= CONFIRMING
+        self._router.slow_path.go_on(session)
+        return self._confirm(session, subscription, confirmed, settled, done)
+
+    async def _confirm(
+        self,
+        session: Session,
+        subscription: Subscription,
+        confirmed: bytes,
+        settled: "asyncio.Future[None]",
+        done: Callable[[], None],
+    ) -> bytes:
+        try:
+            # Other sessions wait for the same.
+            await asyncio.shield(settled)
+        finally:
+            done()
+            subscription.unconfirmed -= 1
+            if not subscription.unconfirmed:
+                session.attention &= ~CONFIRMING
+                self._hub.confirmed(session)
+        return confirmed
+
+    def session_closed(self, session: Session) -> None:
+        """The session is gone, or RESET makes it a new one."""
+        state = session.state
+        if state is None or state.subscription is None:
+            return
+        subscription: Subscription = state.subscription
+        state.subscription = None
+        for kind, names in subscription.names.items():
+            if names:
+                self._charge(subscription, -sum(map(cost, names)))
+                self._hub.forget(session, kind, names)
+        session.attention &= ~SUBSCRIBED
+
+    # -- PUBSUB --------------------------------------------------------------------------------------------
+
+    def any_server(self, session: Session, argv: list[bytes]) -> Outcome:
+        """A question that any server can answer, because every worker is subscribed at all of them."""
+        return ANY_SERVER
+
+    def numbers(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
+        """PUBSUB NUMSUB or SHARDNUMSUB [channel ...]."""
+        return self._numbers(kind, argv[:2], argv[2:])
+
+    async def _numbers(self, kind: Kind, request: list[bytes], names: list[bytes]) -> bytes:
+        at_server = await self._ask_server(command((*request, *names))) if names else []
+        sessions = [0] * len(names)
+        workers = [0] * len(names)
+        try:
+            answers = await self._services.ask_all(
+                "subscribers", kind=kind.name, names=[name.decode("latin-1") for name in names]
+            )
+        except MessageTooLong:
+            answers = []
+        for answer in answers:
+            for place, (number, subscribed) in enumerate(answer):
+                sessions[place] += number
+                workers[place] += subscribed
+        items = []
+        for place, name in enumerate(names):
+            # A worker counts once at a server, for any number of sessions. Another proxy's workers are left counted
+            # that way.
+            others = at_server[place] - workers[place] if place < len(at_server) else 0
+            items += [replies.bulk(name), replies.integer(sessions[place] + max(0, others))]
+        return replies.array(items)
+
+    async def _ask_server(self, request: bytes) -> list[int]:
+        """The numbers in a server's answer to NUMSUB; none if there is no answer."""
+        address = self._router.any_address()
+        if address is None:
+            return []
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._router.shared_backend(address).call(request, partial(_settle, answered))
+        return _numbers_in(await answered)
+
+    def _count(self, message: Message) -> list[tuple[int, int]]:
+        kind = Kind[message["kind"]]
+        return [self._hub.count(kind, name.encode("latin-1")) for name in message["names"]]
+
+    # -- what the family is told ---------------------------------------------------------------------------
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A table was put in force."""
+        self._hub.table_applied(table)
+
+    def slots_leaving(self, slots: Collection[int]) -> None:
+        """Slots were locked, or go to another server."""
+        self._hub.slots_leaving(slots)
+
+    def tick(self) -> None:
+        """Called ten times a second."""
+        self._hub.tick()
+
+    async def close(self) -> None:
+        """The worker ends."""
+        self._hub.close()
+
+
+def _owes_else(session: Session) -> bool:
+    """Whether a session is owed anything other than confirmations."""
+    return bool(session.owed) and not session.attention & CONFIRMING
+
+
+def _give(session: Session, confirmed: bytes) -> Outcome:
+    if not session.muted:
+        return confirmed
+    # CLIENT REPLY OFF and SKIP do not suppress a confirmation, which is a push.
+    push_in_turn(session, confirmed)
+    return NO_REPLY
+
+
+def _settle(waiting: "asyncio.Future[bytes]", reply: bytes) -> None:
+    if not waiting.done():
+        waiting.set_result(reply)
+
+
+def _numbers_in(reply: bytes) -> list[int]:
+    """The numbers in an array that has names and numbers in turn."""
+    found = []
+    position = reply.index(b"\r\n") + 2
+    while position < len(reply):
+        end = reply.index(b"\r\n", position)
+        if reply[position : position + 1] == b"$":
+            position = end + 2 + int(reply[position + 1 : end]) + 2
+        elif reply[position : position + 1] == b":":
+            found.append(int(reply[position + 1 : end]))
+            position = end + 2
+        else:
+            return []
+    return found

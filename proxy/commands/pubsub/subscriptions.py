@@ -1,0 +1,331 @@
+"""A worker's subscriptions at the servers: each name that a client is subscribed to is subscribed at every master.
+
+PUBLISH and SPUBLISH go to the owner of the channel's slot, a script or a transaction publishes where it runs, and a
+keyspace notification comes from the key's server. So a message is published at exactly one server, but it may be any. A
+worker has one connection to every master in the slot table. It is subscribed there, once, to each name that any of its
+sessions is subscribed to. So each message reaches it once.
+
+When a client gets the confirmation of a subscription, every master that is up has confirmed it to the worker: no
+message that is published later is missed. The same holds for its end: all messages published before have been
+delivered.
+
+Many clients do not wait for the confirmation. So a subscription counts from the moment it is taken:
+
+- It is written to the servers in that step, before all else that the worker sends in the same turn. A PUBLISH that this
+  worker takes later reaches the server later. The system does not promise the order of two connections at the server,
+  but they come in that order, as for a client of Redis with two connections.
+- Messages that arrive before the confirmation are kept behind it, in the session's own output, and count there
+  (**bounded**). A session with more than ``session_output_limit_bytes`` of them is closed, like one that does not read.
+- If another session already has the channel, the worker also gets earlier messages. A *mark*, which is a request
+  written behind all changes, separates them: a session hears what comes from a server behind the reply to its mark. For
+  that, and for messages on their way from elsewhere, such a session also waits for the servers.
+
+Other workers and other proxies do not know of this: a message that they publish before this worker has read the
+SUBSCRIBE is not heard.
+
+A master gets a connection when it first appears in the table, before it can own a slot. It may be slow to come up. So a
+worker does not acknowledge a lock before it is subscribed at the target (**drained** waits for it, in
+:meth:`Subscriptions.slots_leaving`): nothing is published at a slot's new master before every worker listens there.
+Three cases stay open:
+
+- A server that is down is not waited for. It is subscribed at when it is back; messages published there before are
+  lost.
+- The master of a group may be replaced without a lock. A message published at the new one before a worker is subscribed
+  there is lost, as with Redis alone. None comes twice, whichever of the two masters replicates it to the other: see
+  :mod:`proxy.commands.pubsub.subscribers`.
+- Offline slots are given to a group without a lock; until then nobody can publish to their channels.
+
+**bounded**: the code that makes subscriptions counts them (:func:`cost`). A wait lasts no longer than connecting and a
+reply may take.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from functools import partial
+
+from proxy.commands.pubsub import messages
+from proxy.commands.pubsub.messageorder import MessageOrder
+from proxy.commands.pubsub.messages import Kind, Message
+from proxy.commands.pubsub.subscriber import Subscriber
+from proxy.commands.pubsub.subscribers import Subscribers
+from proxy.commands.pubsub.topic import LEAVING, Topic
+from proxy.commands.services import Services
+from proxy.engine.session import Session
+from slots.table import SlotTable
+
+NAME_BYTES = 1024
+MARKS_AT_ONCE = 16
+"""The most marks in one turn of the event loop. A crowd that subscribes together shares one."""
+
+
+def cost(name: bytes) -> int:
+    """The cost of a subscription: a long name counts as several, in proportion to its memory."""
+    return 1 + len(name) // NAME_BYTES
+
+
+class Mark:
+    """A point behind some changes, in the requests to the servers.
+
+    Args:
+        number: grows from mark to mark.
+    """
+
+    __slots__ = ("left", "number", "settled")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.left: list[tuple[Kind, bytes]] = []
+        """The subscriptions that the servers were told to end before it."""
+        self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once every master that is up has answered it."""
+
+
+class Subscriptions:
+    """The subscriptions of one worker.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._router = services.router
+        self._topics: dict[Kind, dict[bytes, Topic]] = {kind: {} for kind in Kind}
+        self._servers = Subscribers(services, self._wanted, self._received)
+        # Names to leave, if no session wants them at the end of this turn of the event loop.
+        self._left: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
+        self._last_mark = 0
+        # The mark that is yet to be written.
+        self._open: Mark | None = None
+        self._flushing = False
+        # Marks written in this turn of the event loop.
+        self._written = 0
+        # Sessions with messages behind a confirmation: in-order, later messages wait, too.
+        self._behind: set[Session] = set()
+        self._order = MessageOrder(self._router.slot_of_key, self._servers.sync_one, self._deliver)
+
+    # -- sessions ------------------------------------------------------------------------------------------
+
+    def join(self, session: Session, kind: Kind, names: Iterable[bytes]) -> "asyncio.Future[None]":
+        """One more session is subscribed to these; done when the servers have it, see :meth:`joined`."""
+        mark = self._next_mark()
+        topics = self._topics[kind]
+        new = []
+        for name in names:
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = Topic()
+                # No earlier message could arrive.
+                topic.join(session, 0)
+            else:
+                topic.join(session, mark.number)
+            topic.wanted += 1
+            if not topic.asked:
+                topic.asked = True
+                new.append(name)
+        self._write(kind.joining, kind, new)
+        if self._written < MARKS_AT_ONCE:
+            self._written += 1
+            self._write_mark()
+        self._flush_soon()
+        return mark.settled
+
+    def joined(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
+        """The session's subscriptions are about to be confirmed: from now on, messages may come at once."""
+        topics = self._topics[kind]
+        for name in names:
+            topic = topics.get(name)
+            if topic is not None:
+                topic.joined(session)
+
+    def leave(self, session: Session, kind: Kind, names: Iterable[bytes]) -> "asyncio.Future[None]":
+        """A session leaves these; done when it has all messages published until now, see :meth:`remove`."""
+        mark = self._next_mark()
+        for name in names:
+            self._topics[kind][name].leave(session)
+            self._give_up(kind, name)
+        self._flush_soon()
+        return mark.settled
+
+    def remove(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
+        """A session that has left these gets no more of their messages."""
+        for name in names:
+            topic = self._topics[kind].get(name)
+            if topic is not None:
+                topic.remove(session)
+                self._forget(kind, name)
+
+    def forget(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
+        """A session that was subscribed to these is gone."""
+        self._next_mark()
+        self._behind.discard(session)
+        for name in names:
+            self._topics[kind][name].remove(session)
+            self._give_up(kind, name)
+        self._flush_soon()
+
+    def confirmed(self, session: Session) -> None:
+        """The session waits for no more confirmations."""
+        self._behind.discard(session)
+
+    def is_joining(self, session: Session, kind: Kind, name: bytes) -> bool:
+        """Whether a session's subscription is not confirmed yet."""
+        topic = self._topics[kind].get(name)
+        return topic is not None and topic.unsettled.get(session, LEAVING) != LEAVING
+
+    def is_leaving(self, session: Session, kind: Kind, name: bytes) -> bool:
+        """Whether a session's leaving is not confirmed yet."""
+        topic = self._topics[kind].get(name)
+        return topic is not None and topic.unsettled.get(session) == LEAVING
+
+    def count(self, kind: Kind, name: bytes) -> tuple[int, bool]:
+        """How many sessions of this worker are subscribed, and whether the worker is, at the servers."""
+        topic = self._topics[kind].get(name)
+        if topic is None:
+            return 0, False
+        return len(topic.listeners) + sum(1 for _ in topic.joining()), topic.wanted > 0
+
+    def _give_up(self, kind: Kind, name: bytes) -> None:
+        topic = self._topics[kind][name]
+        topic.wanted -= 1
+        if not topic.wanted:
+            self._left[kind][name] = None
+
+    def _forget(self, kind: Kind, name: bytes) -> None:
+        if self._topics[kind][name].is_over:
+            del self._topics[kind][name]
+
+    # -- servers -------------------------------------------------------------------------------------------
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A table was put in force."""
+        self._order.table_applied(table)
+        self._servers.follow(table)
+
+    def slots_leaving(self, slots: Collection[int]) -> None:
+        """Slots were locked: hold the lock until the worker is subscribed at their targets."""
+        table = self._services.table()
+        if table is None:
+            return
+        ways: dict[int, tuple[str, str]] = {}
+        for slot in slots:
+            action = table.slots[slot].action
+            if action is not None:
+                source, target = table.master_of(table.slots[slot].group_id), table.master_of(action.target_id)
+                if source is not None and target is not None:
+                    ways[slot] = source, target
+        self._order.locked(ways)
+        if not any(self._topics.values()):
+            return
+        self._servers.follow(table)
+        for target in {target for _, target in ways.values()}:
+            subscriber = self._servers.at(target)
+            if not subscriber.is_up and not subscriber.is_failing:
+                bound = [slot for slot, (_, to) in ways.items() if to == target]
+                # drained: the lock is not acknowledged before these are released.
+                for slot in bound:
+                    self._router.loop.hold_slot(slot)
+                subscriber.sync(partial(self._let_go, bound))
+
+    def _let_go(self, slots: list[int]) -> None:
+        for slot in slots:
+            self._router.loop.release_slot(slot)
+
+    def tick(self) -> None:
+        """Check the limits of time; called a few times a second."""
+        self._servers.tick()
+
+    def close(self) -> None:
+        """End all connections."""
+        self._servers.close()
+
+    def _wanted(self) -> tuple[dict[Kind, list[bytes]], int]:
+        names = {kind: [name for name, topic in topics.items() if topic.asked] for kind, topics in self._topics.items()}
+        return names, self._last_mark
+
+    # -- changes -------------------------------------------------------------------------------------------
+
+    def _next_mark(self) -> Mark:
+        """The mark that will follow the present changes."""
+        if self._open is None:
+            self._last_mark += 1
+            self._open = Mark(self._last_mark)
+        return self._open
+
+    def _write(self, word: str, kind: Kind, names: Collection[bytes]) -> None:
+        if names:
+            payload = b"".join(messages.requests(word, names))
+            self._servers.write(kind, payload)
+
+    def _write_mark(self) -> None:
+        """Write the names to leave, and the mark behind all changes."""
+        mark, self._open = self._open, None
+        if mark is None:
+            return
+        for kind, names in self._left.items():
+            left = []
+            for name in names:
+                topic = self._topics[kind][name]
+                if not topic.wanted and topic.asked:
+                    topic.asked = False
+                    topic.ending += 1
+                    mark.left.append((kind, name))
+                    left.append(name)
+            names.clear()
+            self._write(kind.leaving, kind, left)
+        self._servers.sync(partial(self._settle, mark), mark.number)
+
+    def _settle(self, mark: Mark) -> None:
+        for kind, name in mark.left:
+            self._topics[kind][name].ending -= 1
+            self._forget(kind, name)
+        if not mark.settled.done():
+            mark.settled.set_result(None)
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self._written = 0
+        self._write_mark()
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    def _received(self, subscriber: Subscriber, message: Message) -> None:
+        self._order.pass_on(subscriber.address, message)
+
+    def _deliver(self, message: Message) -> None:
+        topic = self._topics[message.kind].get(message.name)
+        if topic is None:
+            return
+        if topic.unsettled:
+            self._deliver_unsettled(topic, message)
+        behind = self._behind
+        for session in topic.listeners:
+            data = message.resp3 if session.protocol == 3 else message.resp2
+            if behind and session in behind:
+                push_in_turn(session, data)
+            else:
+                session.push(data)
+
+    def _deliver_unsettled(self, topic: Topic, message: Message) -> None:
+        for session, mark in topic.unsettled.items():
+            data = message.resp3 if session.protocol == 3 else message.resp2
+            if mark == LEAVING:
+                session.push(data)
+            elif message.mark >= mark:
+                self._behind.add(session)
+                push_in_turn(session, data)
+
+
+def push_in_turn(session: Session, data: bytes) -> None:
+    """Give a session a push in its turn, behind the confirmations that it waits for.
+
+    CLIENT REPLY OFF and SKIP do not suppress a push.
+    """
+    muted, session.muted = session.muted, 0
+    session.answer(data)
+    session.muted = muted

@@ -1,0 +1,299 @@
+"""Functions: every master has the same libraries, so a client finds them at the server of any key.
+
+FCALL goes to the server of its keys, or to any server. Libraries change at every master or at none: FUNCTION LOAD,
+DELETE, FLUSH and RESTORE are refused while a master cannot be reached. If one master fails, the others are put back as
+they were. That includes the masters of groups without slots. Otherwise a deleted library would come back with their
+next slots.
+
+A server that joined later, or that lost its libraries, gets the missing ones before the first FCALL there, once for
+each connection to it. Its libraries are compared with those of a master that is known to have all, else with those of
+all masters. **A library that any master has is one that every master should have**: the comparison never deletes
+anything. That undoes no FUNCTION DELETE, because none runs while a master is away. A library that was changed at one
+server past the proxy is spread, or comes back; use the proxy for both.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import hiredis
+import structlog
+
+from proxy.commands import replies
+from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.scripting import unnamed
+from proxy.commands.scripting.killing import ask_busy, verdict
+from proxy.commands.services import Services
+from proxy.engine.backend import Backend, command
+from proxy.engine.router import LOCKED, OFFLINE
+from proxy.engine.session import AGAIN, ANY_SERVER, Session, Waiting
+from proxy.servers.everywhere import NO_SERVER, ask, ask_each, unheard, words
+from proxy.servers.standing import Standing
+from slots import commands
+from slots.table import SlotTable
+
+log = structlog.get_logger()
+
+RETRY_SECONDS = 1.0
+"""Seconds for which a server counts as complete when there was no other server to compare it with."""
+PAUSE_SECONDS = 0.05
+"""Pause before a server that is up is asked again."""
+
+
+class FunctionCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._router = services.router
+        self._row = commands.table()["FCALL"]
+        # For servers that have every library: the connection by which that is known, and until when it holds.
+        self._level: dict[str, tuple[Standing, float]] = {}
+        # Libraries are compared and changed one after the other.
+        self._changing = asyncio.Lock()
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {
+            "FCALL": self.fcall,
+            "FCALL_RO": self.fcall,
+            "FUNCTION|LIST": self.function_any,
+            "FUNCTION|DUMP": self.function_any,
+            "FUNCTION|LOAD": self.function_change,
+            "FUNCTION|DELETE": self.function_change,
+            "FUNCTION|FLUSH": self.function_change,
+            "FUNCTION|RESTORE": self.function_change,
+            "FUNCTION|KILL": self.function_kill,
+            "FUNCTION|STATS": self.function_stats,
+        }
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A server that comes back as a master may be another one."""
+        for address in self._level.keys() - set(self._services.every_master()):
+            del self._level[address]
+            self._router.loaded.forget_libraries()
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def fcall(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FCALL and FCALL_RO."""
+        try:
+            keys = commands.keys_of(self._row, argv)
+        except commands.KeysError:
+            # The server looks for the function first, so it gives the right error.
+            keys = []
+        if keys:
+            state, address, _ = self._router.route(self._router.slot_of_key(keys[0]))
+            if state in (LOCKED, OFFLINE):
+                # The request is held or refused; a held one is looked at again.
+                return keys
+        else:
+            address = self._router.any_address()
+        if unnamed.moves(self._router, keys):
+            # absent-first: the request does not tell which keys a function touches.
+            return unnamed.FUNCTION_REFUSED
+        if address is not None and not self.is_level(address):
+            return Waiting(self._levelled(address))
+        return keys or ANY_SERVER
+
+    def function_any(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FUNCTION LIST and FUNCTION DUMP: any server that has every library answers."""
+        address = self._router.any_address()
+        if address is not None and not self.is_level(address):
+            return Waiting(self._levelled(address))
+        return ANY_SERVER
+
+    # -- comparing -----------------------------------------------------------------------------------------
+
+    def is_level(self, address: str) -> bool:
+        """Whether a server is known to have every library."""
+        known = self._level.get(address)
+        if known is None or not known[0].holds or asyncio.get_running_loop().time() >= known[1]:
+            return False
+        if known[1] == math.inf:
+            # The engine need not ask any more.
+            self._router.loaded.note_libraries(self._router.server_index(address))
+        return True
+
+    async def _levelled(self, address: str) -> Any:
+        return await self.level(address) or AGAIN
+
+    async def level(self, address: str) -> bytes | None:
+        """Give a server the libraries that it lacks. Returns the error of a server that cannot be reached, else
+        None."""
+        async with self._changing:
+            return await self._make_level(address)
+
+    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+        """If ``requests`` call functions, give every reachable master the libraries that it lacks."""
+        if any(argv[0].upper() in (b"FCALL", b"FCALL_RO") for argv in requests):
+            for address in self._services.every_master():
+                if not self.is_level(address):
+                    await self._level_if_up(address)
+
+    async def _level_if_up(self, address: str) -> None:
+        """Make a server level. Try again if the server can be reached and only the connection for this is in its pause.
+
+        **bounded**: by the longest pause between two attempts to connect.
+        """
+        limit = self._services.now() + self._services.settings.backend_retry_seconds_max
+        while await self.level(address) is not None and self._is_up(address) and self._services.now() < limit:
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def _is_up(self, address: str) -> bool:
+        return any(backend.is_ready for backend in self._router.shared_backends if backend.address == address)
+
+    async def _make_level(self, address: str) -> bytes | None:
+        if self.is_level(address):
+            return None
+        backend = self._router.shared_backend(address)
+        here = await _libraries(backend)
+        standing = Standing(backend)
+        until = math.inf
+        if isinstance(here, bytes):
+            if unheard(address, here):
+                return here
+            # Either a server without functions, or one that hides them from this proxy: its own errors say so.
+            here = {}
+            wanted: dict[bytes, bytes] | None = {}
+        else:
+            wanted = await self._libraries_elsewhere(address)
+        if wanted is None:
+            wanted = {}
+            until = asyncio.get_running_loop().time() + RETRY_SECONDS
+        for name, code in wanted.items():
+            if name not in here:
+                reply = await ask(backend, command(("FUNCTION", "LOAD", code)))
+                if reply.startswith(b"-"):
+                    log.warning("library_not_loaded", server=address, library=name.decode(), reason=words(reply))
+            elif here[name] != code:
+                log.warning("libraries_differ", server=address, library=name.decode())
+        self._level[address] = (standing, until)
+        return None
+
+    async def _libraries_elsewhere(self, address: str) -> dict[bytes, bytes] | None:
+        """The libraries of the other masters; None if none of them could be asked."""
+        others = [master for master in self._services.every_master() if master != address]
+        level = [master for master in others if self.is_level(master)]
+        asked = [self._router.shared_backend(master) for master in (level[:1] or others)]
+        given = await asyncio.gather(*map(_libraries, asked))
+        found: dict[bytes, bytes] = {}
+        for libraries in given:
+            if isinstance(libraries, dict):
+                found = libraries | found
+        heard = [libraries for libraries in given if isinstance(libraries, dict)]
+        return found if heard or not others else None
+
+    # -- changing ------------------------------------------------------------------------------------------
+
+    def function_change(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FUNCTION LOAD, DELETE, FLUSH and RESTORE, at every master or at none."""
+        return self._change(session, argv)
+
+    async def _change(self, session: Session, argv: list[bytes]) -> bytes:
+        async with self._changing:
+            masters = self._services.every_master()
+            if not masters:
+                return NO_SERVER
+            what = f"FUNCTION {argv[1].decode(errors='replace').upper()}"
+            for address in masters:
+                missing = await self._make_level(address)
+                if missing is not None:
+                    return _not_begun(what, missing)
+            shared = [self._router.shared(session, address) for address in masters]
+            before = await ask_each(shared, command(("FUNCTION", "DUMP")))
+            for address, dump in before.items():
+                if unheard(address, dump):
+                    return _not_begun(what, dump)
+            return await self._change_each(shared, before, command(tuple(argv)))
+
+    async def _change_each(self, shared: list[Backend], before: dict[str, bytes], request: bytes) -> bytes:
+        """Change one master and, if it agrees, the others; if one fails, put all back as they were."""
+        first, *others = shared
+        reply = await ask(first, request)
+        if reply.startswith(b"-") and not unheard(first.address, reply):
+            return reply
+        said = {first.address: reply}
+        if not reply.startswith(b"-"):
+            said |= await ask_each(others, request)
+        errors = {address: reply for address, reply in said.items() if reply.startswith(b"-")}
+        if not errors:
+            return reply
+        # A server that gave no answer may have changed all the same.
+        changed = [
+            backend
+            for backend in shared
+            if backend.address in said
+            and (backend.address not in errors or unheard(backend.address, errors[backend.address]))
+        ]
+        different = [backend.address for backend in changed if not await _restore(backend, before[backend.address])]
+        address, error = next(iter(errors.items()))
+        text = words(error) if unheard(address, error) else f"{words(error)} (at server {address}"
+        text += "; " if not unheard(address, error) else " ("
+        if different:
+            text += f"not undone at {', '.join(different)}: libraries differ between servers, repeat the command)"
+        else:
+            text += "undone at the others: nothing was changed)"
+        return replies.error(text)
+
+    # -- what runs -----------------------------------------------------------------------------------------
+
+    def function_kill(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FUNCTION KILL, at every master."""
+        return self._kill(argv)
+
+    async def _kill(self, argv: list[bytes]) -> bytes:
+        said = await self._ask_busy([command(tuple(argv))])
+        return verdict(said) if said else NO_SERVER
+
+    def function_stats(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FUNCTION STATS: of a master at which something runs, else of any."""
+        return self._stats(session.protocol, argv)
+
+    async def _stats(self, protocol: int, argv: list[bytes]) -> bytes:
+        hello = [command(("HELLO", "3"))] if protocol == 3 else []
+        said = await self._ask_busy([*hello, command(tuple(argv))])
+        if not said:
+            return NO_SERVER
+        # Redis gives the running script first, as null if there is none.
+        idle = b"running_script\r\n" + replies.null(protocol)
+        good = [reply for reply in said.values() if not reply.startswith(b"-")]
+        running = [reply for reply in good if idle not in reply[:64]]
+        return (running or good or list(said.values()))[0]
+
+    async def _ask_busy(self, requests: list[bytes]) -> dict[str, bytes]:
+        services = self._services
+        masters = services.masters()
+        seconds = services.settings.backend_reply_seconds
+        said = await asyncio.gather(*(ask_busy(address, services.options, requests, seconds) for address in masters))
+        return dict(zip(masters, said, strict=True))
+
+
+def _not_begun(what: str, error: bytes) -> bytes:
+    return replies.error(f"{words(error)} ({what} has to be done at every master; nothing was changed)")
+
+
+async def _libraries(backend: Backend) -> dict[bytes, bytes] | bytes:
+    """The code of a server's libraries by their names, or the server's error."""
+    reply = await ask(backend, command(("FUNCTION", "LIST", "WITHCODE")))
+    if reply.startswith(b"-"):
+        return reply
+    parser = hiredis.Reader()
+    parser.feed(reply)
+    libraries: Iterable[list[Any]] = parser.gets()
+    described = [dict(zip(library[::2], library[1::2], strict=True)) for library in libraries]
+    return {library[b"library_name"]: library[b"library_code"] for library in described}
+
+
+async def _restore(backend: Backend, dump: bytes) -> bool:
+    """Put a server's libraries back as they were."""
+    if not dump.startswith(b"$"):
+        return False
+    header, _, payload = dump.partition(b"\r\n")
+    restore = command(("FUNCTION", "RESTORE", payload[: int(header[1:])], "FLUSH"))
+    return await ask(backend, restore) == replies.OK

@@ -1,0 +1,185 @@
+"""SLOWLOG, LATENCY, and the command statistics of INFO: the measurements of the engine, over all workers."""
+
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from typing import Any
+
+from proxy.channel import Message
+from proxy.commandmetrics import NOTHING, Statistic, added
+from proxy.commands import replies
+from proxy.commands.arguments import integer
+from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.services import AskAll, Services
+from proxy.commands.slowlog import SlowRequest
+from proxy.engine.session import Session
+from proxy.engine.statistics import TICK_MICROSECONDS, bucket_limits
+
+DEFAULT_COUNT = 10
+BAD_COUNT = b"-ERR count should be greater than or equal to -1\r\n"
+DOCTOR = (
+    "Slotferry watches for no latency events of its own. LATENCY HISTOGRAM tells how long commands take as a client of "
+    "the proxy has it, SLOWLOG GET which ones took long; for what happens within a server, ask the server itself.\n"
+)
+LIMITS = [limit * TICK_MICROSECONDS for limit in bucket_limits()]
+"""Upper limits of the histograms' buckets, in microseconds."""
+
+
+async def statistics(ask_all: AskAll) -> dict[str, Statistic]:
+    """The counts of all workers for each command, by name."""
+    total: dict[str, Statistic] = {}
+    for answer in await ask_all("statistics"):
+        for name, statistic in answer.items():
+            total[name] = added(total.get(name, NOTHING), statistic)
+    return dict(sorted(total.items()))
+
+
+def percentile(statistic: Statistic, share: float) -> float:
+    """The microseconds within which this share of a command's calls was answered: the upper limit of a bucket."""
+    counts = list(accumulate(statistic[3]))
+    wanted = share * counts[-1]
+    return next((limit for limit, count in zip(LIMITS, counts, strict=True) if count >= wanted and count), 0.0)
+
+
+def histogram(statistic: Statistic) -> dict[int, int]:
+    """How many calls took up to so many microseconds, by powers of two; the form of LATENCY HISTOGRAM."""
+    shown: dict[int, int] = {}
+    for place, below in enumerate(accumulate(statistic[3])):
+        if statistic[3][place]:
+            # Every fourth of the engine's buckets ends at a power of two.
+            shown[int(LIMITS[min(place | 3, len(LIMITS) - 1)])] = below
+    return shown
+
+
+class MeasuredCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._ask_all = services.ask_all
+        self._slow_log = services.slow_log
+        self._statistics = services.router.loop.statistics
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {
+            "SLOWLOG|GET": self.slowlog_get,
+            "SLOWLOG|LEN": self.slowlog_len,
+            "SLOWLOG|RESET": self.slowlog_reset,
+            "LATENCY|HISTOGRAM": self.latency_histogram,
+            "LATENCY|LATEST": self.no_events,
+            "LATENCY|HISTORY": self.no_events,
+            "LATENCY|GRAPH": self.latency_graph,
+            "LATENCY|RESET": self.latency_reset,
+            "LATENCY|DOCTOR": self.latency_doctor,
+        }
+
+    def answers(self) -> dict[str, Answer]:
+        """``slow_log``, ``slow_log_length``, ``slow_log_reset``, and ``statistics`` of each command."""
+        return {
+            "slow_log": self._newest,
+            "slow_log_reset": lambda message: self._slow_log.reset(),
+            "slow_log_length": lambda message: len(self._slow_log),
+            "statistics": lambda message: self._statistics.read(),
+        }
+
+    def _newest(self, message: Message) -> list[dict[str, Any]]:
+        return [entry.to_wire() for entry in self._slow_log.newest(message["count"])]
+
+    # -- SLOWLOG -------------------------------------------------------------------------------------------
+
+    def slowlog_get(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SLOWLOG GET [count]: the newest of all workers. -1 is all of them."""
+        if len(argv) > 3:
+            name = replies.shown(argv[1])
+            return replies.error(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try SLOWLOG HELP.")
+        count = integer(argv[2]) if len(argv) == 3 else DEFAULT_COUNT
+        if count is None or count < -1:
+            return BAD_COUNT
+        return self._slowlog_get(None if count == -1 else count)
+
+    async def _slowlog_get(self, count: int | None) -> bytes:
+        answers = await self._ask_all("slow_log", count=count)
+        entries = [SlowRequest(**entry) for answer in answers for entry in answer]
+        entries.sort(key=lambda entry: entry.at, reverse=True)
+        return replies.array(_entry(entry) for entry in entries[:count])
+
+    def slowlog_len(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SLOWLOG LEN."""
+        return self._slowlog_len()
+
+    async def _slowlog_len(self) -> bytes:
+        return replies.integer(sum(await self._ask_all("slow_log_length")))
+
+    def slowlog_reset(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SLOWLOG RESET."""
+        return self._slowlog_reset()
+
+    async def _slowlog_reset(self) -> bytes:
+        await self._ask_all("slow_log_reset")
+        return replies.OK
+
+    # -- LATENCY -------------------------------------------------------------------------------------------
+
+    def latency_histogram(self, session: Session, argv: list[bytes]) -> Outcome:
+        """LATENCY HISTOGRAM [command ...]."""
+        return self._latency_histogram(session.protocol, [name.decode(errors="replace").lower() for name in argv[2:]])
+
+    async def _latency_histogram(self, protocol: int, names: Iterable[str]) -> bytes:
+        measured = await statistics(self._ask_all)
+        if names:
+            # The name of a command also means its subcommands.
+            measured = {
+                name: statistic
+                for name, statistic in measured.items()
+                if any(name == asked or name.startswith(asked + "|") for asked in names)
+            }
+        return replies.mapping({name: _calls(statistic, protocol) for name, statistic in measured.items()}, protocol)
+
+    def no_events(self, session: Session, argv: list[bytes]) -> Outcome:
+        """LATENCY LATEST, LATENCY HISTORY event."""
+        return replies.array([])
+
+    def latency_graph(self, session: Session, argv: list[bytes]) -> Outcome:
+        """LATENCY GRAPH event."""
+        return replies.error(f"ERR No samples available for event '{replies.shown(argv[2])}'")
+
+    def latency_reset(self, session: Session, argv: list[bytes]) -> Outcome:
+        """LATENCY RESET [event ...]: the number of events that were reset, which is 0."""
+        return replies.integer(0)
+
+    def latency_doctor(self, session: Session, argv: list[bytes]) -> Outcome:
+        """LATENCY DOCTOR."""
+        return replies.verbatim(DOCTOR, session.protocol)
+
+
+def _entry(entry: SlowRequest) -> bytes:
+    """One entry of SLOWLOG GET. Instead of the arguments, it has the command, its slot and its server."""
+    words = [entry.command]
+    if entry.slot >= 0:
+        words.append(f"slot {entry.slot}")
+    if entry.server:
+        words.append(f"server {entry.server}")
+    return replies.array(
+        [
+            replies.integer(entry.id),
+            replies.integer(int(entry.at)),
+            replies.integer(entry.microseconds),
+            replies.array(map(replies.bulk, words)),
+            replies.bulk(entry.client),
+            replies.bulk(entry.client_name),
+        ]
+    )
+
+
+def _calls(statistic: Statistic, protocol: int) -> bytes:
+    return replies.mapping(
+        {"calls": replies.integer(statistic[0]), "histogram_usec": _numbers(histogram(statistic), protocol)}, protocol
+    )
+
+
+def _numbers(numbers: Mapping[int, int], protocol: int) -> bytes:
+    body = b"".join(replies.integer(limit) + replies.integer(count) for limit, count in numbers.items())
+    return b"%%%d\r\n%b" % (len(numbers), body) if protocol == 3 else b"*%d\r\n%b" % (len(numbers) * 2, body)

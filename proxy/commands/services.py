@@ -1,0 +1,55 @@
+"""The parts of a worker that the families of slow commands use."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from proxy.clusterview import ClusterView
+from proxy.commands.slowlog import SlowLog
+from proxy.engine.router import Router
+from proxy.servers.backends import BackendOptions
+from proxy.settings import ProxySettings
+from slots.table import SlotTable
+
+if TYPE_CHECKING:
+    from proxy.servers.ownconnections import OwnConnections
+
+
+class AskAll(Protocol):
+    """Asks every worker of the proxy, including the asking one, and gives their answers."""
+
+    def __call__(self, what: str, **arguments: Any) -> Coroutine[Any, Any, list[Any]]:
+        """Ask ``what``; the arguments and the answers are JSON values. bounded: late answers are left out."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """One worker's parts, as its families use them."""
+
+    settings: ProxySettings
+    router: Router
+    options: BackendOptions
+    own: "OwnConnections"
+    databases: int
+    masters: Callable[[], list[str]]
+    """Addresses of the masters that own slots, give them away or receive them."""
+    table: Callable[[], SlotTable | None]
+    cluster: Callable[[], ClusterView | None]
+    """The proxies that clients are told of; None unless in cluster mode."""
+    ask_all: AskAll
+    slow_log: SlowLog
+    describe: Callable[[], dict[str, Any]]
+    """The fields about the proxy in INFO's section Slotferry, by name."""
+    now: Callable[[], float]
+    """The time on the sessions' clock, in seconds."""
+    started: float
+    """The start of the worker, by time.time()."""
+
+    def every_master(self) -> list[str]:
+        """Addresses of the masters of all groups, including groups without slots, by group id.
+
+        Data that every server has for good is kept up at these, too: slots may come back at any time.
+        """
+        table = self.table()
+        groups = sorted(table.groups.items()) if table is not None else []
+        return [group.master for _, group in groups if group.master is not None]

@@ -1,0 +1,54 @@
+"""The slow path's state of a session, beyond the state that the engine keeps for every session."""
+
+from typing import TYPE_CHECKING, Any
+
+from proxy.engine.session import Session
+
+if TYPE_CHECKING:
+    from proxy.commands.blocking.blockingrequest import BlockingRequest
+    from proxy.users import User
+
+
+class SessionState:
+    """Made when a session first needs it, so that an idle client costs little. Each family has fields of its own."""
+
+    __slots__ = (
+        "blocking",
+        "blocking_seen",
+        "blocking_seen_at",
+        "elsewhere",
+        "library",
+        "library_version",
+        "name",
+        "subscription",
+        "transaction",
+        "user",
+        "watch",
+    )
+
+    def __init__(self) -> None:
+        self.name = b""
+        self.library = b""
+        self.library_version = b""
+        self.user: User | None = None
+        self.transaction: Any = None
+        self.watch: Any = None
+        self.subscription: Any = None
+        self.blocking: BlockingRequest | None = None
+        """The command at the front while it waits at a server, or for its slot to be served again."""
+        self.blocking_seen: BlockingRequest | None = None
+        """The last blocking command that was looked at and is not over. Its deadline counts from the first look."""
+        self.blocking_seen_at = 0
+        """How many requests the session had made by then."""
+        self.elsewhere: tuple[int, int] | None = None
+        """Set when the keys of the next request in other databases were seen to be absent from their source: how many
+        requests the session had made, and the migration.
+        """
+
+
+def state_of(session: Session) -> SessionState:
+    """The session's state, made if there is none yet."""
+    if session.state is None:
+        session.state = SessionState()
+    state: SessionState = session.state
+    return state

@@ -1,0 +1,1 @@
+"""MULTI to EXEC, and WATCH."""

@@ -1,0 +1,293 @@
+"""MULTI, EXEC, DISCARD, WATCH and UNWATCH.
+
+The commands between MULTI and EXEC are kept in the proxy (:mod:`proxy.commands.transactions.queueing`) and sent with
+EXEC in one piece. So no other request comes in between, on a connection that all sessions share. With a watch, the
+transaction uses the connection that watches (:mod:`proxy.commands.transactions.watching`).
+
+**absent-first**: EXEC waits until every key of the transaction is absent from its slot's source. If an EXEC cannot be
+sent (its slot is locked for too long, a key does not move), it ends its transaction with that error; nothing has run.
+The same holds for an EXEC that may touch unnamed keys while its slot moves (:mod:`proxy.commands.scripting.unnamed`).
+
+A transaction that uses another database than its first one goes alone: after all owed replies, and before all later
+requests (:mod:`proxy.commands.databases.elsewhere`). Once it has run, the session is in the database that it ends in.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from proxy.commands import replies
+from proxy.commands.databases import elsewhere
+from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.scripting import unnamed
+from proxy.commands.services import Services
+from proxy.commands.state import state_of
+from proxy.commands.transactions.queueing import QueueError, Transaction
+from proxy.commands.transactions.watching import Watch, Watching
+from proxy.engine.backend import Backend
+from proxy.engine.session import AFTER_OWED, AGAIN, IN_TRANSACTION, Cleared, Session, Unit, Waiting
+from slots.commands import Command
+
+QUEUED = b"+QUEUED\r\n"
+ABORTED = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
+NOTHING_DONE = b"*0\r\n"
+HEADER = re.compile(rb"\*([0-9]+)\r\n")
+"""The beginning of the reply to an EXEC that has run."""
+
+
+class Permissions(Protocol):
+    """The part of the authentication family that transactions need."""
+
+    def select_refusal(self, session: Session, database: int) -> bytes | None:
+        """The error for a database that the session's user may not use; None if it may."""
+
+    def enter(self, session: Session, database: int) -> None:
+        """Have a session use another database, which its user may use."""
+
+
+class Scripts(Protocol):
+    """The part of the scripts' family that transactions need, so that EVALSHA finds its script within one."""
+
+    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+        """Ask the other workers for the scripts that ``requests`` name."""
+
+    def refusal(self, requests: Sequence[list[bytes]]) -> bytes | None:
+        """Why ``requests`` cannot be run while their slot moves; None if they can."""
+
+    def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
+        """The requests to send to a server before ``requests``, and how many replies they have."""
+
+
+class TransactionCommands(Family):
+    """The family's handlers, and the queue for the commands between MULTI and EXEC.
+
+    Args:
+        services: the worker's parts.
+        permissions: which databases a session may use.
+        scripts: the scripts' family.
+    """
+
+    def __init__(self, services: Services, permissions: Permissions, scripts: Scripts | None = None) -> None:
+        self._router = services.router
+        self._databases = services.databases
+        self._permissions = permissions
+        self._limit = services.settings.session_max_request_bytes
+        self._scripts = scripts
+        self._watching = Watching(services)
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {
+            "MULTI": self.multi,
+            "EXEC": self.exec,
+            "DISCARD": self.discard,
+            "WATCH": self.watch,
+            "UNWATCH": self.unwatch,
+        }
+
+    def session_closed(self, session: Session) -> None:
+        """A session was closed or reset."""
+        self._end(session)
+
+    def tick(self) -> None:
+        """End watches whose time is over."""
+        self._watching.tick()
+
+    # -- between MULTI and EXEC ----------------------------------------------------------------------------
+
+    def is_open(self, session: Session) -> bool:
+        """Whether the session's next requests belong to its transaction."""
+        return self._transaction(session) is not None
+
+    def queue(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:
+        """Keep a command for EXEC. Only for a session whose transaction is open."""
+        transaction: Transaction = state_of(session).transaction
+        try:
+            transaction.add(command, argv)
+        except QueueError as error:
+            return replies.error(str(error))
+        finally:
+            # bounded, over all sessions together.
+            session.count_queued(transaction.size)
+        return QUEUED
+
+    def refused(self, session: Session, argv: list[bytes], error: bytes) -> bytes:
+        """The reply to a request that was refused before any family saw it: it spoils a transaction."""
+        if argv[0].upper() == b"EXEC":
+            self._end(session)
+            return b"-EXECABORT Transaction discarded because of: " + error.removeprefix(b"-ERR ").removeprefix(b"-")
+        transaction = self._transaction(session)
+        if transaction is not None:
+            transaction.spoil()
+            session.count_queued(0)
+        return error
+
+    def _transaction(self, session: Session) -> Transaction | None:
+        """The session's transaction; None if its EXEC was answered with an error without having been sent."""
+        if not session.attention & IN_TRANSACTION:
+            return None
+        transaction: Transaction = state_of(session).transaction
+        if transaction.executing:
+            self._end(session)
+            return None
+        return transaction
+
+    def _end(self, session: Session) -> None:
+        """End the transaction and the watch."""
+        self._close(session)
+        self._watching.end(session)
+
+    def _close(self, session: Session) -> None:
+        session.attention &= ~IN_TRANSACTION
+        session.count_queued(0)
+        if session.state is not None:
+            session.state.transaction = None
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def multi(self, session: Session, argv: list[bytes]) -> Outcome:
+        """MULTI."""
+        if self._transaction(session) is not None:
+            return b"-ERR MULTI calls can not be nested\r\n"
+        watch = self._watching.of(session)
+        slot = watch.slot if watch is not None else None
+        state_of(session).transaction = Transaction(
+            slot,
+            self._limit,
+            self._router.slot_of_key,
+            session.database,
+            self._databases,
+            partial(self._permissions.select_refusal, session),
+        )
+        session.attention |= IN_TRANSACTION
+        return replies.OK
+
+    def discard(self, session: Session, argv: list[bytes]) -> Outcome:
+        """DISCARD."""
+        if self._transaction(session) is None:
+            return b"-ERR DISCARD without MULTI\r\n"
+        self._end(session)
+        return replies.OK
+
+    def watch(self, session: Session, argv: list[bytes]) -> Outcome:
+        """WATCH key [key ...]."""
+        if self._transaction(session) is not None:
+            return b"-ERR WATCH inside MULTI is not allowed\r\n"
+        return self._watching.begin(session, argv)
+
+    def unwatch(self, session: Session, argv: list[bytes]) -> Outcome:
+        """UNWATCH, outside of a transaction."""
+        self._watching.end(session)
+        return replies.OK
+
+    def exec(self, session: Session, argv: list[bytes]) -> Outcome:
+        """EXEC; looked at again as often as it has to wait."""
+        if not session.attention & IN_TRANSACTION:
+            return b"-ERR EXEC without MULTI\r\n"
+        transaction: Transaction = state_of(session).transaction
+        if transaction.executing and transaction.executing_at != session.taken:
+            # The EXEC before it got an error without having been sent.
+            self._end(session)
+            return b"-ERR EXEC without MULTI\r\n"
+        watch = self._watching.of(session)
+        if transaction.spoiled:
+            self._end(session)
+            return ABORTED
+        if watch is None and not transaction.count:
+            self._end(session)
+            return NOTHING_DONE
+        # Later requests of the session come after this EXEC, whether it was sent or not.
+        transaction.executing = True
+        transaction.executing_at = session.taken
+        if session.owed and (watch is not None or transaction.crosses):
+            return AFTER_OWED
+        if watch is not None:
+            if not self._watching.holds(session, watch):
+                return self._changed(session)
+            if watch.database != session.database:
+                return self._watching.change_database(session, watch)
+        if self._scripts is not None and transaction.scripts and not transaction.scripts_known:
+            transaction.scripts_known = True
+            return Waiting(self._look_for(self._scripts, transaction))
+        # Keys in other databases are looked at once their slot lets them through.
+        keys = list(transaction.keys) or [key for _, key in transaction.elsewhere][:1]
+        if watch is not None:
+            return Cleared(keys, partial(self._run_watched, transaction, watch))
+        if not keys and transaction.channel is not None:
+            # Any server can publish, but this one keeps the order in which a client publishes.
+            keys = [transaction.channel]
+        return Cleared(keys, partial(self._run, transaction))
+
+    async def _look_for(self, scripts: Scripts, transaction: Transaction) -> Any:
+        await scripts.look_for(transaction.scripts)
+        return AGAIN
+
+    def _run(self, transaction: Transaction, session: Session, slot: int, address: str) -> Outcome:
+        obstacle = self._obstacle(transaction, session, slot)
+        if obstacle is not None:
+            return obstacle
+        payload, before = self._unit(transaction, session, address)
+        self._end(session)
+        if not transaction.crosses:
+            return Unit(payload, before)
+        backend = self._router.shared(session, address)
+        finish = partial(self._executed, transaction, session, backend)
+        return elsewhere.send(self._router, slot, backend, payload, before, finish)
+
+    def _obstacle(self, transaction: Transaction, session: Session, slot: int) -> Outcome | None:
+        """What a transaction still has to wait for, once its keys in its own database are ready."""
+        if transaction.patterns or transaction.scripts:
+            refused = self._refusal(transaction)
+            if refused is not None:
+                self._end(session)
+                return refused
+        return elsewhere.cleared(self._router, session, slot, transaction.elsewhere)
+
+    def _refusal(self, transaction: Transaction) -> bytes | None:
+        """Why a transaction that may touch unnamed keys cannot run now (**absent-first**)."""
+        keys = list(transaction.keys)[:1] or [key for _, key in transaction.elsewhere][:1]
+        if not unnamed.moves(self._router, keys):
+            return None
+        if transaction.patterns:
+            return unnamed.SORT_REFUSED
+        return self._scripts.refusal(transaction.scripts) if self._scripts is not None else None
+
+    def _run_watched(
+        self, transaction: Transaction, watch: Watch, session: Session, slot: int, address: str
+    ) -> Outcome:
+        if not self._watching.holds(session, watch) or watch.connection is None:
+            return self._changed(session)
+        obstacle = self._obstacle(transaction, session, slot)
+        if obstacle is not None:
+            return obstacle
+        payload, before = self._unit(transaction, session, watch.connection.address)
+        self._close(session)
+        finish = partial(self._executed, transaction, session, watch.connection.backend)
+        return self._watching.run(session, watch, payload, before, finish)
+
+    def _executed(self, transaction: Transaction, session: Session, backend: Backend, reply: bytes) -> bytes:
+        """The client's reply to EXEC. If it has run, the session is in the database that the transaction ended in."""
+        header = HEADER.match(reply)
+        if header is None:
+            return reply
+        self._permissions.enter(session, transaction.database)
+        if not transaction.returns:
+            return reply
+        if not reply.endswith(replies.OK):
+            # The connection's database is not the expected one, so nothing else may use it.
+            backend.reset("was left: it is in another database")
+            return reply
+        return b"*%d\r\n%b" % (int(header[1]) - 1, reply[header.end() : -len(replies.OK)])
+
+    def _unit(self, transaction: Transaction, session: Session, address: str) -> tuple[bytes, int]:
+        """The requests to send, and how many replies come before EXEC's."""
+        first, replies_first = b"", 0
+        if self._scripts is not None and transaction.scripts:
+            first, replies_first = self._scripts.preload(session, address, transaction.scripts)
+        return first + transaction.payload(), replies_first + 1 + transaction.queued
+
+    def _changed(self, session: Session) -> bytes:
+        """The reply to an EXEC whose watched keys may have changed."""
+        self._end(session)
+        return b"_\r\n" if session.protocol == 3 else b"*-1\r\n"

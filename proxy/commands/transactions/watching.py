@@ -1,0 +1,298 @@
+"""WATCH: keys are watched on a connection of the session's own, which its EXEC then uses.
+
+The server keeps the watch, as Redis does. The proxy only has to know when that watch is no longer valid: the connection
+was lost, the slot's server, state or migration has changed since WATCH was sent, or the session has switched its RESP
+version. EXEC then answers as if a watched key had changed. So an EXEC that runs was sent over the very connection that
+watches, to the server that has owned the slot all the time. The server saw every write to a watched key. What a session
+reads between WATCH and EXEC comes from that server, too: not from a replica, which may lag behind the watch.
+
+**absent-first**: WATCH waits until its keys are absent from the slot's source. They stay absent (**one-way**) while the
+migration is the same, and a move that brings a key to the target changes it there. **drained**: WATCH and EXEC are sent
+in the same step that saw the slot open, and count for it until they are answered. **in-order**: both wait until
+everything owed to the session has been answered. **bounded**: a watch holds one of the worker's ``own_connections``,
+for ``watch_seconds`` at most.
+"""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from proxy.commands import replies
+from proxy.commands.databases.elsewhere import Finish
+from proxy.commands.family import Outcome
+from proxy.commands.services import Services
+from proxy.commands.state import state_of
+from proxy.engine.backend import command
+from proxy.engine.session import AFTER_OWED, AGAIN, Cleared, Session, Waiting
+from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
+
+CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+UNWATCH = command(("UNWATCH",))
+
+
+class Watch:
+    """The watch of one session.
+
+    Args:
+        connection: the connection that it watches on.
+        database: the database that the connection is in.
+    """
+
+    __slots__ = (
+        "busy",
+        "changes",
+        "connection",
+        "database",
+        "migration",
+        "moved",
+        "over",
+        "replica_reads",
+        "since",
+        "slot",
+    )
+
+    def __init__(self, connection: OwnConnection, database: int) -> None:
+        self.connection: OwnConnection | None = connection
+        """None once the connection was given back."""
+        self.database = database
+        self.moved = False
+        """Whether the connection is in another database than expected."""
+        self.slot: int | None = None
+        """The slot of the keys; None while nothing is watched."""
+        self.changes = 0
+        self.migration = 0
+        self.since = 0.0
+        self.busy = False
+        """Whether a reply is awaited."""
+        self.over = False
+        """Whether it is no longer valid. Its connection is given back once it is not busy."""
+        self.replica_reads = False
+        """The value of the session's ``replica_reads`` after the watch."""
+
+
+class Watching:
+    """The watches of one worker's sessions.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._router = services.router
+        self._own = services.own
+        self._now = services.now
+        self._reply_seconds = services.settings.backend_reply_seconds
+        self._watch_seconds = services.settings.watch_seconds
+        self._sessions: set[Session] = set()
+
+    def of(self, session: Session) -> Watch | None:
+        """The session's watch, valid or not; None if it watches nothing."""
+        watch = _watch_of(session)
+        return watch if watch is not None and watch.slot is not None else None
+
+    def holds(self, session: Session, watch: Watch) -> bool:
+        """Whether the server would know of any change to a watched key."""
+        assert watch.slot is not None
+        return (
+            not watch.over
+            and watch.connection is not None
+            and not watch.connection.lost
+            and watch.connection.backend.protocol == session.protocol
+            and self._router.changes(watch.slot) == watch.changes
+            and self._router.route(watch.slot)[2] == watch.migration
+        )
+
+    # -- WATCH ---------------------------------------------------------------------------------------------
+
+    def begin(self, session: Session, argv: list[bytes]) -> Outcome:
+        """WATCH key [key ...], as an outcome."""
+        watch = self.of(session)
+        slots = {self._router.slot_of_key(key) for key in argv[1:]}
+        if len(slots) > 1 or (watch is not None and watch.slot not in slots):
+            return CROSSSLOT
+        if session.owed:
+            return AFTER_OWED
+        if watch is not None:
+            if not self.holds(session, watch):
+                # EXEC will answer as if a watched key had changed, whatever else is watched.
+                return replies.OK
+            if watch.database != session.database:
+                return self.change_database(session, watch)
+        return Cleared(argv[1:], partial(self._cleared, command(tuple(argv))))
+
+    def _cleared(self, payload: bytes, session: Session, slot: int, address: str) -> Outcome:
+        watch = _watch_of(session)
+        first = watch is None or watch.slot is None
+        if watch is not None and watch.slot is None and not self._fits(session, watch, address):
+            self.end(session)
+            watch = None
+        if watch is None:
+            return Waiting(self._connect(session, address))
+        if first:
+            watch.slot = slot
+            watch.changes = self._router.changes(slot)
+            watch.migration = self._router.route(slot)[2]
+            watch.replica_reads, session.replica_reads = session.replica_reads, False
+        elif not self.holds(session, watch):
+            return replies.OK
+        watch.since = self._now()
+        return self._send(watch, payload, 0, partial(self._watched, session, watch, first))
+
+    def _fits(self, session: Session, watch: Watch, address: str) -> bool:
+        connection = watch.connection
+        return (
+            connection is not None
+            and not connection.lost
+            and connection.kind == (address, session.database, session.protocol)
+        )
+
+    async def _connect(self, session: Session, address: str) -> Any:
+        try:
+            connection = await self._own.take(address, session.database, session.protocol)
+        except OwnConnectionError as error:
+            return error.reply
+        state_of(session).watch = Watch(connection, session.database)
+        self._sessions.add(session)
+        # The slot may have moved meanwhile.
+        return AGAIN
+
+    def _watched(self, session: Session, watch: Watch, first: bool, reply: bytes) -> bytes:
+        if reply == replies.OK or _watch_of(session) is not watch:
+            return reply
+        if first:
+            # As in Redis, a WATCH that fails watches nothing.
+            self.end(session)
+        else:
+            self._let_go(watch)
+        return reply
+
+    # -- EXEC ----------------------------------------------------------------------------------------------
+
+    def change_database(self, session: Session, watch: Watch) -> Outcome:
+        """Have the connection follow the session to another database, before WATCH or EXEC; the watched keys stay."""
+        database = session.database
+
+        def selected(reply: bytes) -> bytes:
+            if reply == replies.OK:
+                watch.database = database
+                watch.moved = True
+            else:
+                self._let_go(watch)
+            return reply
+
+        return self._send(watch, command(("SELECT", database)), 0, selected, again=True)
+
+    def run(self, session: Session, watch: Watch, payload: bytes, before: int, finish: Finish) -> Outcome:
+        """Send a transaction over the connection that watches, which ends the watch.
+
+        Call it in the step that saw the watch hold. ``before`` replies are dropped; ``finish`` makes the session's
+        reply of EXEC's.
+        """
+        self._forget(session, watch)
+        watch.over = True
+        return self._send(watch, payload, before, partial(self._executed, watch, finish))
+
+    def _executed(self, watch: Watch, finish: Finish, reply: bytes) -> bytes:
+        if not reply.startswith(b"-"):
+            watch.slot = None
+        return finish(reply)
+
+    # -- sending -------------------------------------------------------------------------------------------
+
+    def _send(self, watch: Watch, payload: bytes, before: int, heard: Finish, again: bool = False) -> Waiting:
+        """Send requests now. The session's reply is what ``heard`` makes of the last reply, or AGAIN."""
+        connection, slot = watch.connection, watch.slot
+        assert connection is not None
+        assert slot is not None
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        # Not in the session's coroutine: the client may leave, and this has to be done all the same.
+        def done(reply: bytes) -> None:
+            watch.busy = False
+            given = heard(reply)
+            # drained: the server has answered, or the connection is known to be lost.
+            self._router.loop.release_slot(slot)
+            if watch.over:
+                self._let_go(watch)
+            if not answered.done():
+                answered.set_result(AGAIN if again else given)
+
+        watch.busy = True
+        self._router.loop.hold_slot(slot)
+        backend = connection.backend
+        backend.reply_seconds = self._reply_seconds
+        for _ in range(before):
+            backend.call(payload, _drop)
+            payload = b""
+        backend.call(payload, done)
+        return Waiting(_reply(answered))
+
+    # -- ending --------------------------------------------------------------------------------------------
+
+    def end(self, session: Session) -> None:
+        """Watch nothing any more."""
+        watch = _watch_of(session)
+        if watch is not None:
+            self._forget(session, watch)
+            self._let_go(watch)
+
+    def _forget(self, session: Session, watch: Watch) -> None:
+        state_of(session).watch = None
+        self._sessions.discard(session)
+        if watch.slot is not None:
+            session.replica_reads = watch.replica_reads
+
+    def _let_go(self, watch: Watch) -> None:
+        """Give the connection back, if necessary once its requests are answered; the watch is over."""
+        watch.over = True
+        if watch.busy or watch.connection is None:
+            return
+        connection, watch.connection = watch.connection, None
+        if connection.lost or watch.moved:
+            self._own.discard(connection, "was given up")
+        elif watch.slot is None:
+            self._own.give_back(connection)
+        else:
+            connection.backend.call(UNWATCH, partial(self._unwatched, connection))
+
+    def _unwatched(self, connection: OwnConnection, reply: bytes) -> None:
+        if reply == replies.OK:
+            self._own.give_back(connection)
+        else:
+            self._own.discard(connection, "was given up")
+
+    def tick(self) -> None:
+        """Give connections back that are no longer needed; called a few times a second."""
+        late = self._now() - self._watch_seconds
+        for session in list(self._sessions):
+            watch = _watch_of(session)
+            if watch is None or watch.busy or watch.over:
+                continue
+            if watch.slot is None:
+                if not session.waits:
+                    # Its WATCH got an error before it could be sent.
+                    self.end(session)
+            elif watch.since <= late or not self.holds(session, watch):
+                self._let_go(watch)
+
+
+def read_from_replicas(session: Session, wanted: bool) -> None:
+    """READONLY and READWRITE. For a session with a watch they hold after the watch."""
+    watch = _watch_of(session)
+    if watch is not None and watch.slot is not None:
+        watch.replica_reads = wanted
+    else:
+        session.replica_reads = wanted
+
+
+def _watch_of(session: Session) -> Watch | None:
+    watch: Watch | None = session.state.watch if session.state is not None else None
+    return watch
+
+
+async def _reply(answered: "asyncio.Future[Any]") -> Any:
+    return await answered
+
+
+def _drop(reply: bytes) -> None:
+    """Drop a reply that no client waits for."""

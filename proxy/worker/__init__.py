@@ -1,0 +1,12 @@
+"""The worker process: clients, the slot table in force, and all that serves a request.
+
+May import: settings, channel, clusterview, listening, engine, servers, moving, commands.
+
+To change
+
+- how the parts are put together: :mod:`~proxy.worker.worker`;
+- what happens with a new table: :mod:`~proxy.worker.routing`, :mod:`~proxy.worker.holding` (locked slots),
+  :mod:`~proxy.worker.settling` (connections that were lost);
+- how clients come and leave: :mod:`proxy.worker.clients`; what is read from replicas: :mod:`proxy.worker.replicas`;
+- its files and its turns on a processor: :mod:`~proxy.worker.openfiles`, :mod:`~proxy.worker.scheduling`.
+"""

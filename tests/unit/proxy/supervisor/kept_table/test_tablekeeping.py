@@ -1,0 +1,227 @@
+"""The file with the proxy's last table: whole or not there, and never behind what was acknowledged."""
+
+import asyncio
+import os
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.supervisor.control import Product
+from proxy.supervisor.kept_table.tablefile import Kept, TableFile
+from proxy.supervisor.kept_table.tablekeeping import EVERYTHING, TableKeeping
+from tests.unit.proxy.proxy_fakes import Director, FakeTopom, table
+from tests.unit.proxy.supervisor.test_supervisor import running
+
+PRODUCT = Product("demo", 1, "crc32", 16)
+INSTANCE = "a" * 32
+LOCK = (1, "prepared", 2)
+LIMIT = 10.0
+
+
+def kept(epoch: int, *owners: Any) -> Kept:
+    return Kept(INSTANCE, PRODUCT, table(epoch, *(owners or (1,))))
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_what_is_written_is_read_by_nobody_else(tmp_path: Path) -> None:
+    file = TableFile(tmp_path / "table")
+    assert file.read() is None
+    file.write(kept(3, 1))
+    file.write(kept(4, 2))
+    assert file.read() == kept(4, 2)
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    assert file.age() < LIMIT
+    file.remove()
+    file.remove()
+    assert file.read() is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"slotferry-table 1 0\n{}", b"\xff\x00"])
+def test_a_damaged_file_is_as_none(tmp_path: Path, damage: bytes) -> None:
+    file = TableFile(tmp_path / "table")
+    file.path.write_bytes(damage)
+    assert file.read() is None
+
+
+def test_every_cut_of_a_file_is_noticed(tmp_path: Path) -> None:
+    file = TableFile(tmp_path / "table")
+    file.write(kept(3))
+    whole = file.path.read_bytes()
+    for size in range(len(whole)):
+        file.path.write_bytes(whole[:size])
+        assert file.read() is None
+    file.path.write_bytes(whole.replace(b'"epoch":3', b'"epoch":4'))
+    assert file.read() is None
+
+
+def test_one_uses_the_file_at_a_time(tmp_path: Path) -> None:
+    first, second = TableFile(tmp_path / "table"), TableFile(tmp_path / "table")
+    inherited = first.lock()
+    assert inherited is not None
+    worker = os.dup(inherited.fileno())
+    first.unlock()
+    assert second.lock() is None, "a worker of the one before still lives"
+    os.close(worker)
+    assert second.lock() is not None
+
+
+async def test_while_a_slot_is_being_locked_there_is_no_file(tmp_path: Path) -> None:
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, reason: None)
+    assert await keeping.open() is None
+    file = TableFile(tmp_path / "table")
+    for epoch, owner in enumerate((1, (1, "preparing", 2), LOCK, (1, "migrating", 2), (1, "finished", 2), 2), 1):
+        assert keeping.covered < epoch or keeping.covered == EVERYTHING
+        keeping.received(INSTANCE, PRODUCT, table(epoch, owner))
+        await until(lambda epoch=epoch: keeping.covered >= epoch and keeping._working is None)  # type: ignore[misc]
+        assert file.read() == (None if epoch in (2, 3) else kept(epoch, owner))
+    await keeping.close()
+
+
+async def test_drained_nothing_is_acknowledged_before_it_is_on_the_disk(
+    topom: FakeTopom, director: Director, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = TableFile(tmp_path / "table")
+    seen: list[int] = []
+    write = TableFile.write
+
+    def slow(self: TableFile, it: Kept) -> None:
+        time.sleep(0.1)
+        assert proxy.supervisor.registration()["epoch"] < it.table.epoch or file.read() is None
+        write(self, it)
+        seen.append(it.table.epoch)
+
+    monkeypatch.setattr(TableFile, "write", slow)
+    async with running(topom, director, workers=1, table_file=str(file.path)) as proxy:
+        stream, workers, starts = await proxy.begin(number_of_slots=1)
+        await stream.send_table(table(3, 1))
+        await workers[0].apply()
+        assert (await stream.next("ack"))["epoch"] == 3
+        assert seen == [3]
+        found = file.read()
+        assert found is not None
+        assert (found.instance, found.table) == (starts[0]["instance"], table(3, 1))
+        # The lock costs no write: the file went with the table before.
+        await stream.send_table(table(4, (1, "preparing", 2)))
+        await workers[0].apply()
+        assert (await stream.next("ack"))["epoch"] == 4
+        assert file.read() is None
+        await stream.send_table(table(5, LOCK))
+        await workers[0].apply()
+        assert (await stream.next("ack"))["epoch"] == 5
+        await stream.send_table(table(6, 2))
+        await workers[0].apply()
+        # No file can be older than what is acknowledged: the file comes afterwards.
+        assert (await stream.next("ack"))["epoch"] == 6
+        await until(lambda: seen == [3, 6])
+        await stream.send_table(table(7, 1))
+        await workers[0].apply()
+        assert (await stream.next("ack"))["epoch"] == 7
+        assert seen == [3, 6, 7]
+        proxy.supervisor.stop()
+        await workers[0].next("drain")
+        workers[0].order(do="exit", status=0)
+        await stream.next("leave")
+        assert file.read() is None, "one-owner: who has left is not fenced"
+        await stream.send({"type": "left"})
+        assert await proxy.ended() == 0
+
+
+async def test_a_file_that_cannot_be_written_is_told_to_topom(
+    topom: FakeTopom, director: Director, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = [True]
+    write = TableFile.write
+
+    def failing(self: TableFile, it: Kept) -> None:
+        if full[0]:
+            raise OSError("no space left")
+        write(self, it)
+
+    monkeypatch.setattr(TableFile, "write", failing)
+    monkeypatch.setattr("proxy.supervisor.kept_table.tablekeeping.RETRY_SECONDS", 0.01)
+    async with running(topom, director, workers=1, table_file=str(tmp_path / "table")) as proxy:
+        stream, workers, _ = await proxy.begin(number_of_slots=1)
+        await stream.send_table(table(3, 1))
+        await workers[0].apply()
+        assert "no space left" in (await stream.next("nack", "ack"))["reason"]
+        full[0] = False
+        assert (await stream.next("ack"))["epoch"] == 3
+
+
+async def test_the_rule_by_which_a_proxy_stands_down_is_in_the_file_before_it_is_counted_on(tmp_path: Path) -> None:
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, reason: None)
+    assert await keeping.open() is None
+    assert keeping.keeps_rule(None)
+    keeping.received(INSTANCE, PRODUCT, table(3, 1))
+    await until(lambda: keeping.covered == 3)
+    file = TableFile(tmp_path / "table")
+    for rule, kept_at_once in ((5.0, False), (2.0, False), (8.0, True), (None, True)):
+        assert keeping.keeps_rule(rule) is kept_at_once, "a stricter one will do meanwhile"
+        await until(lambda rule=rule: keeping.keeps_rule(rule))
+        await until(lambda rule=rule: (now := file.read()) is not None and now.stand_down == rule)
+    # Tables that come later have it, too.
+    keeping.keeps_rule(5.0)
+    keeping.received(INSTANCE, PRODUCT, table(4, 1))
+    await until(lambda: keeping.covered == 4)
+    assert file.read() == replace(kept(4), stand_down=5.0)
+    await keeping.close()
+
+
+async def test_the_processes_of_servers_are_kept_with_the_identity_that_they_know_fences_of(tmp_path: Path) -> None:
+    """run-id: a server that was started since may have forgotten a fence, whatever the clock of its machine says."""
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, why: None)
+    file = TableFile(tmp_path / "table")
+    assert await keeping.open() is None
+    keeping.received(INSTANCE, PRODUCT, table(3, 1))
+    await until(lambda: keeping.covered == 3)
+    keeping.confirmed("b" * 32, {"m:1": "of another identity"})
+    keeping.confirmed(INSTANCE, {"m:1": "process"})
+    known = replace(kept(3, 1), processes={"m:1": "process"})
+    await until(lambda: file.read() == known)
+    assert keeping.covered == 3
+    # Tables that come later have them, too; another identity begins with none.
+    keeping.received(INSTANCE, PRODUCT, table(4, 1))
+    await until(lambda: keeping.covered == 4)
+    assert file.read() == replace(kept(4, 1), processes={"m:1": "process"})
+    keeping.received("b" * 32, PRODUCT, table(4, 1))
+    await until(lambda: keeping.covered == 4)
+    assert file.read() == replace(kept(4, 1), instance="b" * 32)
+    await keeping.close()
+
+
+async def test_nobody_starts_under_an_identity_that_was_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """final-fence: the file goes, however often that has to be tried, and comes back with the next identity."""
+    monkeypatch.setattr("proxy.supervisor.kept_table.tablekeeping.RETRY_SECONDS", 0.01)
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, why: None)
+    file = TableFile(tmp_path / "table")
+    assert await keeping.open() is None
+    keeping.over()
+    keeping.received(INSTANCE, PRODUCT, table(3, 1))
+    await until(lambda: keeping.covered == 3)
+    failures = [OSError("the disk is read-only")]
+    remove = TableFile.remove
+
+    def fail_once(self: TableFile) -> None:
+        if failures:
+            raise failures.pop()
+        remove(self)
+
+    monkeypatch.setattr(TableFile, "remove", fail_once)
+    keeping.over()
+    await until(lambda: file.read() is None)
+    keeping.confirmed(INSTANCE, {"m:1": "process"})
+    keeping.received("b" * 32, PRODUCT, table(3, 1))
+    await until(lambda: keeping.covered == 3)
+    kept_now = file.read()
+    assert kept_now is not None
+    assert kept_now.instance == "b" * 32
+    await keeping.close()

@@ -1,0 +1,164 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.supervisor import acknowledging
+from proxy.supervisor.acknowledging import Acknowledgements, locks, reached
+from slots.states import SlotState
+from slots.table import Action, Slot, SlotTable
+from tests.unit.proxy.proxy_fakes import table
+
+NONE: frozenset[int] = frozenset()
+
+
+def received(*tables: SlotTable) -> Acknowledgements:
+    acks = Acknowledgements()
+    for one in tables:
+        acks.received(one)
+    return acks
+
+
+def test_what_commands_reach_in_each_state() -> None:
+    def at(state: SlotState) -> frozenset[int]:
+        return reached(Slot(0, 1, Action(state, 2)))
+
+    assert at(SlotState.PENDING) == at(SlotState.PREPARING) == {1}
+    assert at(SlotState.PREPARED) == NONE
+    assert at(SlotState.MIGRATING) == {1, 2}
+    assert at(SlotState.FINISHED) == {2}
+    assert reached(Slot(0, 1)) == {1}
+    assert reached(Slot(0)) == NONE
+
+
+def test_an_epoch_is_acknowledged_once_and_only_when_all_apply_it() -> None:
+    acks = received(table(5, 1, 1))
+    assert acks.next(4, NONE) is None
+    assert acks.next(5, NONE) == 5
+    assert acks.next(5, NONE) is None
+
+
+def test_the_newest_applied_epoch_stands_for_those_before() -> None:
+    acks = received(table(5, 1, 1), table(6, 1, 2), table(7, 2, 2))
+    assert acks.next(6, NONE) == 6
+    assert acks.next(7, NONE) == 7
+
+
+def test_a_lock_waits_for_the_dead() -> None:
+    acks = received(table(1, 1, 2))
+    acks.next(1, NONE)
+    acks.received(table(2, (1, "prepared", 2), 2))
+    assert acks.next(2, {1}) is None
+    assert acks.withheld(2, {1}) == {1}
+    assert acks.next(2, {2}) == 2
+
+
+def test_the_dead_do_not_delay_what_takes_nothing_from_their_groups() -> None:
+    acks = received(table(1, 1, 2))
+    acks.next(1, NONE)
+    acks.received(table(2, 1, (2, "prepared", 1)))
+    assert acks.next(2, {1}) == 2
+
+
+def test_an_acknowledged_lock_may_be_handed_on_whoever_dies() -> None:
+    acks = received(table(1, (1, "prepared", 2)))
+    acks.next(1, NONE)
+    acks.received(table(2, (1, "migrating", 2)))
+    assert acks.next(2, {1}) == 2
+
+
+def test_a_late_move_from_the_source_is_waited_for() -> None:
+    acks = received(table(1, (1, "migrating", 2)))
+    acks.next(1, NONE)
+    acks.received(table(2, (1, "finished", 2)))
+    assert acks.next(2, {1}) is None
+
+
+def test_a_slot_unlocked_and_locked_again_between_two_acknowledgements_counts() -> None:
+    acks = received(table(1, (1, "prepared", 2)))
+    acks.next(1, NONE)
+    acks.received(table(2, (1, "preparing", 2)))  # commands could go to group 1 again ...
+    acks.received(table(3, (1, "prepared", 2)))
+    assert acks.next(3, {1}) == 2  # ... which takes nothing away
+    assert acks.next(3, {1}) is None
+
+
+def test_a_lock_that_was_undone_needs_no_waiting() -> None:
+    acks = received(table(1, (1, "preparing", 2)))
+    acks.next(1, NONE)
+    acks.received(table(2, (1, "prepared", 2)))
+    acks.received(table(3, (1, "preparing", 2)))
+    assert acks.next(3, {1}) == 3
+
+
+def test_a_refused_lock_is_never_acknowledged() -> None:
+    acks = received(table(1, (1, "preparing", 2)))
+    acks.next(1, NONE)
+    acks.received(table(2, (1, "prepared", 2)))
+    assert acks.refuse(2)
+    assert not acks.refuse(2)
+    assert acks.next(2, NONE) is None
+    acks.received(table(3, (1, "preparing", 2)))
+    assert acks.next(3, NONE) == 3
+    assert not acks.refuse(3)
+
+
+def test_a_refused_epoch_without_a_lock_is_acknowledged_later() -> None:
+    acks = received(table(1, 1))
+    acks.next(1, NONE)
+    acks.received(table(2, 0))
+    assert acks.next(2, {1}) is None
+    assert acks.refuse(2)
+    assert acks.next(2, NONE) == 2
+
+
+def test_a_new_identity_acknowledges_anew() -> None:
+    acks = received(table(7, 1))
+    acks.next(7, NONE)
+    acks.new_identity()
+    assert acks.acked == 0
+    acks.received(table(7, 1))
+    assert acks.next(7, NONE) == 7
+
+
+def test_what_was_reached_before_a_new_identity_still_counts() -> None:
+    acks = received(table(7, 1))
+    acks.next(7, NONE)
+    acks.new_identity()
+    acks.received(table(8, 2))
+    assert acks.next(8, {1}) is None
+
+
+def test_beyond_what_is_remembered_every_group_is_endangered() -> None:
+    acks = received(*(table(epoch, 1, 1) for epoch in range(1, acknowledging.REMEMBERED_TABLES + 2)))
+    newest = acknowledging.REMEMBERED_TABLES + 1
+    assert acks.next(newest, {2}) is None
+    assert acks.next(newest, NONE) == newest
+    acks.received(table(newest + 1, 1, 1))
+    assert acks.next(newest + 1, {2}) == newest + 1
+
+
+slot_kinds = st.sampled_from(
+    [0, 1, 2, 3, (1, "preparing", 2), (1, "prepared", 2), (1, "migrating", 2), (1, "finished", 2), (2, "prepared", 3)]
+)
+histories = st.lists(st.tuples(slot_kinds, slot_kinds), min_size=1, max_size=8)
+SERVERS = {1: "a:1", 2: "b:1", 3: "c:1"}
+
+
+@given(histories, st.sets(st.integers(1, 3)), st.integers(1, 8))
+def test_nothing_is_taken_from_an_unsettled_group(
+    history: list[tuple[int | tuple[int, str, int], ...]], unsettled: set[int], applied: int
+) -> None:
+    tables = [table(epoch, *slots, servers=SERVERS) for epoch, slots in enumerate(history, 1)]
+    acks = received(*tables)
+    epoch = acks.next(applied, unsettled)
+    if epoch is None:
+        return
+    assert epoch <= applied
+    now = tables[epoch - 1]
+    for before in tables[: epoch - 1]:
+        for old, new in zip(before.slots, now.slots, strict=True):
+            assert not (reached(old) - reached(new)) & unsettled
+
+
+def test_locks_says_whether_a_slot_is_locked() -> None:
+    assert locks(table(1, 1, (1, "prepared", 2)))
+    assert not locks(table(1, 1, (1, "migrating", 2)))
