@@ -5,10 +5,14 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+UNENCRYPTED = httpx.create_ssl_context(verify=False)
+"""For HTTP clients without TLS that are made many times a second, each of which would make its own."""
 
 
 @dataclass(frozen=True)

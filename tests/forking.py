@@ -56,6 +56,18 @@ class Forked:
             self._returned = NUMBER.unpack(said)[0] if said else -signal.SIGKILL
         return self._returned
 
+    def end(self, number: int, seconds: float) -> int:
+        """Send it a signal, unless it has ended, and wait until it has; its exit status. Raises TimeoutError."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+            ended, _, _ = select.select([self._status], [], [], seconds)
+            if not ended:
+                raise TimeoutError(f"process {self.pid} has not ended within {seconds} s")
+        status = self.poll()
+        assert status is not None
+        return status
+
 
 class Awaited(Forked):
     """The same as far as :class:`proxy.supervisor.processes.Worker` looks at it."""

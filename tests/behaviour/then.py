@@ -13,9 +13,9 @@ from tests.behaviour import when
 from tests.behaviour.clients import Clients
 from tests.behaviour.unusual import Amid
 from tests.behaviour.whole import GROUPS, WholeCluster
+from tests.certificates import UNENCRYPTED
 from tests.integration.cluster.harness import LIMIT, Counting, eventually, log_of, plain_client
 from tests.integration.cluster.held import goes_on, wakes_in_vain
-from tests.integration.cluster.several import UNENCRYPTED
 
 
 async def clients_go_on_without_an_error(clients: Clients) -> None:

@@ -7,7 +7,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -21,16 +20,11 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from slotferry.processes import free_ports
 from slots.table import SlotTable
-from tests.forking import bound
+from tests.certificates import UNENCRYPTED
+from tests.forking import Forked, bound, fork
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "integration"
-PROGRAM = """
-import sys
-from topom.server import run
-from topom.term.settings import TopomSettings
-sys.exit(run(TopomSettings.load()))
-"""
 
 
 def redis_binary() -> str:
@@ -78,7 +72,7 @@ class TopomProcess:
         # A port that no outgoing connection takes while topom is started again.
         listen = f"127.0.0.1:{free_ports(1)[0]}"
         self._settings = {"listen": listen, "token": TOKEN, "data": str(data), "number_of_slots": 16, **settings}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
         self.url = ""
         self.token = TOKEN
 
@@ -104,18 +98,17 @@ class TopomProcess:
         async with asyncio.timeout(60):
             while process.poll() is None:
                 await asyncio.sleep(0.02)
-        assert process.returncode == 1, self.log()
+        assert process.poll() == 1, self.log()
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> Forked:
         environment = {f"SLOTFERRY_TOPOM_{name.upper()}": str(value) for name, value in self._settings.items()}
         # topom itself has to report a folder that cannot be written to.
         with suppress(OSError):
             (self.data / "address").unlink(missing_ok=True)
             self.data.mkdir(parents=True, exist_ok=True)
-        with self.log_file.open("ab") as output:
-            self._process = subprocess.Popen(
-                bound([sys.executable, "-c", PROGRAM]), cwd=ROOT, env={**os.environ, **environment}, stderr=output
-            )
+        with self.log_file.open("ab") as output, open(os.devnull, "r+b") as nothing:
+            descriptors = {0: nothing.fileno(), 1: nothing.fileno(), 2: output.fileno()}
+            self._process = fork("tests.starting", ["topom"], descriptors, {**os.environ, **environment})
         return self._process
 
     def log(self) -> str:
@@ -123,22 +116,21 @@ class TopomProcess:
 
     def kill(self) -> None:
         assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        self._process.end(signal.SIGKILL, 60)
 
     def stop(self) -> int:
         assert self._process is not None
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(60)
-        except subprocess.TimeoutExpired:
+            return self._process.end(signal.SIGTERM, 60)
+        except TimeoutError:
             self.kill()
             raise
 
     async def call(self, method: str, path: str, body: Any = None, status: int | None = None) -> Any:
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with httpx.AsyncClient(base_url=f"{self.url}/api/v1", headers=headers, timeout=20) as client:
+        async with httpx.AsyncClient(
+            base_url=f"{self.url}/api/v1", headers=headers, timeout=20, verify=UNENCRYPTED
+        ) as client:
             answer = await client.request(method, path, json=body)
         if status is None:
             assert answer.is_success, answer.text

@@ -37,7 +37,7 @@ async def slotferry(*arguments: str, given: str = "", **environment: str) -> Out
         taken.write(given.encode())
         taken.seek(0)
         process = fork(
-            "slotferry.main",
+            "tests.commanding",
             arguments,
             {0: taken.fileno(), 1: out.fileno(), 2: err.fileno()},
             {**environment_of("", {}), **environment},

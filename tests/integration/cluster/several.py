@@ -12,12 +12,11 @@ import httpx
 from slotferry.client import TopomClient
 from slotferry.local import HOST, environment_of
 from slotferry.processes import ManagedProcess, free_ports
+from tests.certificates import UNENCRYPTED
 from tests.integration.cluster.harness import Cluster, eventually
 from tests.integration.stores.servers import StoreServer, start_etcd, start_zookeeper, stop
 
 LEASE_SECONDS = 2.5
-UNENCRYPTED = httpx.create_ssl_context(verify=False)
-"""For clients that are made many times a second, each of which would make its own."""
 """Not less: on a machine that is also busy with other tests, a leader must not lose its place by being slow."""
 
 

@@ -49,7 +49,7 @@ async def test_in_order_replies_and_writes_while_the_sizes_of_replies_change(sta
         over_which = set[str]()
         for _ in range(5):
             # What is large on average after the one phase is small after the other.
-            for key, times in (("large", 10), ("count", 60)):
+            for key, times in (("large", 10), ("count", 200)):
                 for _ in range(times):
                     talk.send("INCR", "count")
                     talk.send("GET", key)
