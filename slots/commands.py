@@ -135,7 +135,8 @@ def find(argv: Sequence[bytes], known: Mapping[str, Command] | None = None) -> C
         CommandError: for a wrong number of arguments. Both in Redis's own words.
     """
     commands = known if known is not None else table()
-    command = commands.get(_upper(argv[0]))
+    # A subcommand's row has a name that no client may say as one word.
+    command = commands.get(_upper(argv[0])) if b"|" not in argv[0] else None
     if command is None:
         shown = ""
         for argument in argv[1:]:

@@ -154,30 +154,28 @@ class FunctionCommands(Family):
         backend = self._router.shared_backend(address)
         here = await _libraries(backend)
         standing = Standing(backend)
-        until = math.inf
         if isinstance(here, bytes):
-            if unheard(address, here):
+            if not _has_none(here):
                 return here
-            # Either a server without functions, or one that hides them from this proxy: its own errors say so.
-            here = {}
-            wanted: dict[bytes, bytes] | None = {}
-        else:
-            wanted = await self._libraries_elsewhere(address)
-        if wanted is None:
-            wanted = {}
-            until = asyncio.get_running_loop().time() + RETRY_SECONDS
+            # Its own errors say so to whoever calls a function there.
+            self._level[address] = (standing, math.inf)
+            return None
+        wanted, complete = await self._libraries_elsewhere(address)
         for name, code in wanted.items():
             if name not in here:
                 reply = await ask(backend, command(("FUNCTION", "LOAD", code)))
                 if reply.startswith(b"-"):
+                    complete = False
                     log.warning("library_not_loaded", server=address, library=name.decode(), reason=words(reply))
             elif here[name] != code:
                 log.warning("libraries_differ", server=address, library=name.decode())
+        # What it may lack is looked for again.
+        until = math.inf if complete else asyncio.get_running_loop().time() + RETRY_SECONDS
         self._level[address] = (standing, until)
         return None
 
-    async def _libraries_elsewhere(self, address: str) -> dict[bytes, bytes] | None:
-        """The libraries of the other masters; None if none of them could be asked."""
+    async def _libraries_elsewhere(self, address: str) -> tuple[dict[bytes, bytes], bool]:
+        """The libraries of the other masters, and whether these are all: one that has all was asked, or every one."""
         others = [master for master in self._services.every_master() if master != address]
         level = [master for master in others if self.is_level(master)]
         asked = [self._router.shared_backend(master) for master in (level[:1] or others)]
@@ -186,8 +184,7 @@ class FunctionCommands(Family):
         for libraries in given:
             if isinstance(libraries, dict):
                 found = libraries | found
-        heard = [libraries for libraries in given if isinstance(libraries, dict)]
-        return found if heard or not others else None
+        return found, all(isinstance(libraries, dict) or _has_none(libraries) for libraries in given)
 
     # -- changing ------------------------------------------------------------------------------------------
 
@@ -288,6 +285,11 @@ async def _libraries(backend: Backend) -> dict[bytes, bytes] | bytes:
     libraries: Iterable[list[Any]] = parser.gets()
     described = [dict(zip(library[::2], library[1::2], strict=True)) for library in libraries]
     return {library[b"library_name"]: library[b"library_code"] for library in described}
+
+
+def _has_none(error: bytes) -> bool:
+    """Whether a server that answers so has no functions, or hides them from this proxy; else it may have some."""
+    return error.startswith((b"-ERR unknown command", b"-NOPERM"))
 
 
 async def _restore(backend: Backend, dump: bytes) -> bool:

@@ -286,6 +286,47 @@ async def test_a_server_that_is_alone_is_compared_later(worker: WorkerHarness) -
         await until(found)
 
 
+SPIN = "local begun = redis.call('TIME')[1] while redis.call('TIME')[1] - begun < 2 do end"
+
+
+@pytest.mark.parametrize("busy", [1, 2])
+async def test_what_a_busy_server_has_is_asked_again(start_worker: StartWorker, busy: int) -> None:
+    """Its error does not say that it has none: neither of the server that is asked for, nor of one that has them."""
+    worker = await start_worker(servers=3, extra=["--busy-reply-threshold", "50"])
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    async with worker.client() as client, worker.direct(1) as first, worker.direct(busy) as held:
+        await first.function_load(library())
+        spinning = asyncio.create_task(held.eval(SPIN, 0))
+        errors = set[str]()
+
+        async def found() -> bool:
+            try:
+                return bool(await client.fcall("f", 1, key_at(2)) == key_at(2).encode())
+            except ResponseError as error:
+                errors.add(str(error))
+                return False
+
+        await until(found)
+        await spinning
+        assert errors <= {"Function not found", *(error for error in errors if "busy" in error)}
+
+
+async def test_a_library_that_a_server_refuses_is_loaded_once_it_takes_it(worker: WorkerHarness) -> None:
+    async with worker.client() as client, worker.direct(1) as first, worker.direct(2) as second:
+        await first.function_load(library())
+        await second.config_set("min-replicas-to-write", "1")
+        with pytest.raises(ResponseError, match="Function not found"):
+            await client.fcall("f", 1, key_at(2))
+        await second.config_set("min-replicas-to-write", "0")
+
+        async def found() -> bool:
+            with contextlib.suppress(ResponseError):
+                return bool(await client.fcall("f", 1, key_at(2)) == key_at(2).encode())
+            return False
+
+        await until(found)
+
+
 async def test_a_master_that_is_replaced(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3)
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])

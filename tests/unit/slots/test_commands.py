@@ -449,3 +449,9 @@ def found_or_error(argv: list[bytes]) -> list[int] | str:
         return commands.key_positions(commands.find(argv), argv)
     except (commands.CommandError, commands.KeysError) as error:
         return str(error)
+
+
+@pytest.mark.parametrize("name", [b"SCRIPT|LOAD", b"object|encoding"])
+def test_no_client_says_a_subcommand_as_one_word(name: bytes) -> None:
+    with pytest.raises(commands.UnknownCommandError, match="unknown command"):
+        commands.find([name, b"x", b"y"])
