@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redis.exceptions import ResponseError
 
+from slots.replies import understood
+
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
@@ -96,10 +98,12 @@ _OF_A_PROXY = re.compile(re.escape(f" name={PREFIX}.proxy.").encode() + rb"([0-9
 async def connected_proxies(client: "Redis") -> set[str]:
     """The proxies that have connections to the server of ``client``, by instance. Errors are those of ``client``.
 
-    Thousands of connections may be listed, so the list is searched and not parsed.
+    Thousands of connections may be listed, so the list is searched and not parsed. Raises
+    :class:`~slots.replies.NotUnderstood` for a reply of another kind.
     """
     said = await client.execute_command("CLIENT", "LIST", NEVER_DECODE=True)
-    return {name.decode() for name in _OF_A_PROXY.findall(said)}
+    with understood("CLIENT LIST"):
+        return {name.decode() for name in _OF_A_PROXY.findall(said)}
 
 
 async def end_connections(client: RedisClient, *prefixes: str, keep: Callable[[str], bool] = lambda name: False) -> int:

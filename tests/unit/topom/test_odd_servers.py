@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import structlog.testing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from migrator.connection import Connection, Timeouts
@@ -128,6 +128,7 @@ async def judged(address: str) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(replies, min_size=1, max_size=4))
+@example([b"+OK\r\n", b":0\r\n"])
 def test_no_answer_is_more_than_a_failure(answers: list[bytes]) -> None:
     async def ask() -> None:
         async with odd_server(answers) as address:
