@@ -1,13 +1,15 @@
 """What many families say and read alike: numbers and names in arguments, usual errors, the version that is told."""
 
+from proxy.commands import replies
 from proxy.settings import ProxySettings
+from slots import keys
 from slots.keys import INTEGER
 
 SERVER_VERSION = "7.0.15"
 """The Redis version that clients are told, and by which they choose commands: the version of the command table."""
 
-NOT_AN_INTEGER = b"-ERR value is not an integer or out of range\r\n"
-SYNTAX_ERROR = b"-ERR syntax error\r\n"
+NOT_AN_INTEGER = replies.error(keys.NOT_AN_INTEGER)
+SYNTAX_ERROR = replies.error(keys.SYNTAX_ERROR)
 
 
 def mode(settings: ProxySettings) -> str:

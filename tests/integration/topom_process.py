@@ -23,7 +23,6 @@ from slots.table import SlotTable
 from tests.certificates import UNENCRYPTED
 from tests.forking import Forked, bound, fork
 
-ROOT = Path(__file__).parents[2]
 TOKEN = "integration"
 
 

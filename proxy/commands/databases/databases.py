@@ -6,10 +6,10 @@ A database that the product does not have is an error here, even if the servers 
 from collections.abc import Sequence
 
 from proxy.commands.arguments import integer
+from slots.keys import NOT_AN_INTEGER
 
 INDEX_OUT_OF_RANGE = "ERR DB index is out of range"
 NUMBER_OUT_OF_RANGE = "ERR value is out of range, value must between -2147483648 and 2147483647"
-NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 
 
 class DatabaseError(ValueError):

@@ -36,7 +36,8 @@ from slots.table import SlotTable
 log = structlog.get_logger()
 
 RETRY_SECONDS = 1.0
-"""Seconds for which a server counts as complete when there was no other server to compare it with."""
+"""Seconds for which a server that may lack libraries counts as complete: not all others said what they have, or it
+refused one."""
 PAUSE_SECONDS = 0.05
 """Pause before a server that is up is asked again."""
 
