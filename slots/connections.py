@@ -42,7 +42,8 @@ BY_EFFECTS = "if redis.replicate_commands then redis.replicate_commands() end\n"
 would also send the script itself to its replicas, which would run it. Newer servers send only the effects in any case.
 """
 SETTLING = f"{PREFIX}.settling"
-"""Name of the connections over which a proxy has servers end its lost connections. They are never ended that way."""
+"""What the names of the connections begin with over which a proxy looks at a server, or has it end lost connections.
+They are never ended that way."""
 
 
 class RedisClient(Protocol):
@@ -60,6 +61,11 @@ def proxy_prefix(instance: str) -> str:
 def worker_prefix(instance: str, incarnation: int) -> str:
     """What the names of all connections of one worker process begin with; a restarted worker counts up."""
     return f"{proxy_prefix(instance)}{incarnation}."
+
+
+def settling_name(lost: str) -> str:
+    """The name of a connection that ends the connection ``lost``, or of all that end those of the prefix ``lost``."""
+    return SETTLING + lost.removeprefix(f"{PREFIX}.proxy")
 
 
 def migrator_prefix(instance: str = "") -> str:

@@ -13,7 +13,7 @@ import structlog
 from proxy.settings import ProxySettings
 from slots import address as addresses
 from slots.backoff import Backoff
-from slots.connections import SETTLING, end_connections
+from slots.connections import end_connections, settling_name
 from slots.failures import FAILURES
 
 log = structlog.get_logger()
@@ -81,6 +81,7 @@ class Settling:
 
     async def _end(self, address: str) -> None:
         host, port = addresses.split(address)
+        names = sorted(self._names[address])
         limit = self._settings.backend_connect_seconds
         client = self._settings.redis_access.client(
             host,
@@ -88,11 +89,11 @@ class Settling:
             socket_connect_timeout=limit,
             socket_timeout=limit,
             protocol=2,
-            client_name=SETTLING,
+            client_name=settling_name(names[0]),
             single_connection_client=True,
         )
         try:
-            for name in sorted(self._names[address]):
+            for name in names:
                 ended = await end_connections(client, name)
                 self._names[address].discard(name)
                 log.info("connection_settled", server=address, connection=name, ended=ended)

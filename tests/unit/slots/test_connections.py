@@ -66,6 +66,11 @@ def test_names() -> None:
     assert not connections.worker_prefix("ab", 10).startswith(connections.worker_prefix("ab", 1))
     assert not connections.proxy_prefix("abc").startswith(connections.proxy_prefix("ab"))
     assert not connections.migrator_prefix("ab").startswith(connections.proxy_prefix("ab"))
+    # What ends a proxy's connections is not one of them, and says which it ends.
+    settling = connections.settling_name(connections.worker_prefix("ab", 3) + "7.")
+    assert settling.startswith(connections.settling_name(connections.proxy_prefix("ab")))
+    assert settling.startswith(connections.SETTLING)
+    assert not settling.startswith(connections.proxy_prefix("ab"))
 
 
 def test_client_list() -> None:
