@@ -1,15 +1,17 @@
 """The slow path's front door: decides which family answers a command, or by which keys it is routed."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.families import Families
-from proxy.commands.family import Answer, Handler, Outcome
+from proxy.commands.family import Answer, Decided, Handler, Steps
 from proxy.commands.pubsub.pubsub import CONFIRMED, CONFIRMING, mark, ping, subscription_of
-from proxy.engine.session import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Session
+from proxy.engine.backend import command as make_request
+from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Outcome, Unit, clear
+from proxy.engine.session import Session
 from slots import commands
 from slots.commands import Command, CommandError, KeysError, Route, UnknownCommandError
 from slots.table import SlotTable
@@ -47,7 +49,7 @@ class SlowPath:
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    def handle(self, session: Session, argv: list[bytes]) -> Outcome:
+    def handle(self, session: Session, argv: list[bytes]) -> Decided:
         """Decide on a request. The engine calls this in the order of the session's requests."""
         transactions = self._families.transactions
         if argv[0].lower() in HTTP:
@@ -64,16 +66,39 @@ class SlowPath:
             if refused is None:
                 if command.name not in NOT_QUEUED and transactions.is_open(session):
                     return transactions.queue(session, command, argv)
-                return self._run(session, command, argv)
+                decided = self._run(session, command, argv)
+                return self._go_through(session, argv, decided) if isinstance(decided, Coroutine) else decided
         except UnknownCommandError as error:
             # A client that has not logged in starts nothing at the servers.
-            waiting = None if session.attention & GATED else self._families.learned.unknown(session, argv)
-            if waiting is not None:
-                return waiting
+            if not session.attention & GATED and self._families.learned.may_know_later(session, argv):
+                return self._learn_first(session, argv)
             refused = replies.error(str(error))
         except (CommandError, KeysError) as error:
             refused = replies.error(str(error))
         return transactions.refused(session, argv, refused)
+
+    async def _go_through(self, session: Session, argv: list[bytes], steps: Steps) -> Outcome:
+        """The outcome of a handler that may wait. If it gives keys, the request goes to their server."""
+        try:
+            outcome = await steps
+        except (CommandError, KeysError) as error:
+            return self._families.transactions.refused(session, argv, replies.error(str(error)))
+        if outcome is not ANY_SERVER and not isinstance(outcome, list):
+            return outcome
+        slot, address = await clear(outcome if isinstance(outcome, list) else [])
+        return Unit(slot, address, make_request(tuple(argv)))
+
+    async def _learn_first(self, session: Session, argv: list[bytes]) -> Outcome:
+        """Decide on an unknown command once the servers were asked for it."""
+        refused = await self._families.learned.ask_for(argv)
+        if refused is not None:
+            return self._families.transactions.refused(session, argv, refused)
+
+        async def decided() -> Outcome:
+            found = self.handle(session, argv)
+            return await found if isinstance(found, Coroutine) else found
+
+        return await self._go_through(session, argv, decided())
 
     def _refusal(self, session: Session, command: Command) -> bytes | None:
         """Why this session may not use this command now; None if it may."""
@@ -85,7 +110,7 @@ class SlowPath:
             )
         return refused
 
-    def _run(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:
+    def _run(self, session: Session, command: Command, argv: list[bytes]) -> Decided:
         handler = self._handlers.get(command.name)
         if command.name == "RESET" and session.state is not None:
             # All state that families have for this session goes, as if it were closed.
@@ -104,7 +129,7 @@ class SlowPath:
             return ANY_SERVER
         return replies.error(commands.refusal(command))
 
-    def _subscribed(self, session: Session, command: Command, argv: list[bytes], handler: Handler) -> Outcome:
+    def _subscribed(self, session: Session, command: Command, argv: list[bytes], handler: Handler) -> Decided:
         """A handler's answer to a session that has a subscription."""
         if command.name == "PING" and session.protocol == 2 and len(argv) <= 2:
             return ping(argv)
@@ -112,9 +137,11 @@ class SlowPath:
             # in-order: the form of messages changes with the protocol at once, so no message of the other protocol may
             # come in between.
             return AFTER_OWED
-        outcome = handler(session, argv)
+        decided = handler(session, argv)
+        if isinstance(decided, Coroutine):
+            return _marked(session, decided)
         mark(session)
-        return outcome
+        return decided
 
     def keep(self, task: "asyncio.Task[None]") -> None:
         """Keep a reference to the task of a later reply until it is done."""
@@ -172,3 +199,9 @@ class SlowPath:
         """The worker ends."""
         for family in self._families.all:
             await family.close()
+
+
+async def _marked(session: Session, steps: Steps) -> Outcome:
+    outcome = await steps
+    mark(session)
+    return outcome

@@ -58,7 +58,7 @@ def make(services: Services) -> Families:
     keyspace = KeyspaceCommands(services, moves)
     flushing = FlushCommands(services, moves)
     scanning = Scanning(services, moves)
-    cluster = ClusterCommands(services, scanning.scan)
+    cluster = ClusterCommands(services)
     scripts = ScriptCommands(services)
     functions = FunctionCommands(services)
     pubsub = PubSubCommands(services, old_servers)

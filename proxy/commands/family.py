@@ -4,12 +4,14 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from proxy.channel import Message
+from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from slots.table import SlotTable
 
-Outcome = bytes | list[bytes] | Coroutine[Any, Any, bytes] | object
-"""A reply; the keys to route by; a reply later; or one of the outcomes of :mod:`proxy.engine.session`."""
-Handler = Callable[[Session, list[bytes]], Outcome]
+Steps = Coroutine[Any, Any, Outcome]
+"""A handler that has to wait before it decides: see :mod:`proxy.engine.outcomes`."""
+Decided = Outcome | Steps
+Handler = Callable[[Session, list[bytes]], Decided]
 Answer = Callable[[Message], Any]
 
 

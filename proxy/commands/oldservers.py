@@ -16,7 +16,6 @@ import structlog
 from proxy.commands.family import Family
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.session import AGAIN
 from proxy.servers import everywhere
 from slots.table import SlotTable
 
@@ -49,11 +48,10 @@ class OldServers(Family):
             address not in self._old for address in self._services.masters()
         )
 
-    async def sure(self) -> object:
-        """Wait while :attr:`unsure`; then the request is looked at again."""
+    async def sure(self) -> None:
+        """Wait while :attr:`unsure`."""
         while self.unsure:
             await asyncio.sleep(LOOK_SECONDS)
-        return AGAIN
 
     def table_applied(self, table: SlotTable) -> None:
         """Ask servers that are new to the table; forget servers that have left it."""

@@ -14,9 +14,6 @@ class SessionState:
 
     __slots__ = (
         "blocking",
-        "blocking_seen",
-        "blocking_seen_at",
-        "elsewhere",
         "library",
         "library_version",
         "name",
@@ -36,14 +33,6 @@ class SessionState:
         self.subscription: Any = None
         self.blocking: BlockingRequest | None = None
         """The command at the front while it waits at a server, or for its slot to be served again."""
-        self.blocking_seen: BlockingRequest | None = None
-        """The last blocking command that was looked at and is not over. Its deadline counts from the first look."""
-        self.blocking_seen_at = 0
-        """How many requests the session had made by then."""
-        self.elsewhere: tuple[int, int] | None = None
-        """Set when the keys of the next request in other databases were seen to be absent from their source: how many
-        requests the session had made, and the migration.
-        """
 
 
 def state_of(session: Session) -> SessionState:

@@ -5,9 +5,9 @@ go out in the same step that found the way of their keys free (**drained**, **ab
 """
 
 import asyncio
+from types import CoroutineType
 
 from libc.stdint cimport int32_t
-from libc.string cimport strlen
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
@@ -26,13 +26,23 @@ from proxy.engine.session cimport (
 )
 from proxy.engine.statistics cimport UNCOUNTED
 
-from proxy.engine.outcomes import AFTER_OWED, AGAIN, ANY_SERVER, NO_REPLY, QUIT, Cleared, Unit, Waiting
+cdef enum:
+    # The slot of requests without keys.
+    NO_SLOT = -1
+    # No slot: the way of a session's keys is not free.
+    NO_WAY = -2
+
+from proxy.engine.carrying import carry
+from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, Answered, Last, Later, NothingOwed, Unit, Wish
 
 FAILED = b"-ERR the proxy failed to run this command; its log says why\r\n"
 
-cdef const char* NO_SERVER = b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n"
-cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
-cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
+cdef bytes NO_SERVER = b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n"
+cdef bytes CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+cdef bytes OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
+cdef bytes LEFT = (
+    b"-TRYAGAIN the connection was closed at the client's side while the request was held; nothing was run\r\n"
+)
 
 
 cdef class Place:
@@ -60,6 +70,7 @@ cdef verdict decide(
     """Let plain Python decide."""
     cdef int index
     cdef int protocol = session.protocol
+    cdef verdict found
     if session.loop.waiting and session.has_no_room(size):
         # bounded: a request for every server would wait for all of them.
         session.loop.requests -= 1
@@ -67,120 +78,171 @@ cdef verdict decide(
     session.loop.decisions += 1
     argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
     outcome = session.router.slow_path.handle(session, argv)
+    if type(outcome) is CoroutineType:
+        found = drive(session, outcome, data, size)
+    else:
+        found = settle(session, outcome, data, size)
     if session.protocol != protocol:
         session.switched = True
-    return settle(session, outcome, -1, None, data, size)
+    return found
 
 
-cdef verdict settle(Session session, object outcome, int32_t slot, object address, const char* data, size_t size):
-    """Do what plain Python has decided. ``slot`` and ``address`` are the arguments of a Cleared's ``then``."""
+cdef verdict drive(Session session, object coroutine, const char* data, size_t size) except VERDICT_FAILED:
+    """Run a handler as far as it can now. If it has to wait, a task carries it on."""
+    turn = given = None
+    session.way = NO_WAY
+    session.front_size = size
+    try:
+        wish = coroutine.send(None)
+        while isinstance(wish, Wish):
+            try:
+                given = grant(session, wish)
+            except Answered as answered:
+                wish = coroutine.throw(answered)
+                continue
+            if given is not None:
+                wish = coroutine.send(given)
+            elif session.woken:
+                session.woken = False
+            else:
+                turn = session.take_turn()
+                break
+    except StopIteration as ended:
+        return settle(session, ended.value, data, size)
+    except Answered as answered:
+        return settle(session, answered.reply, data, size)
+    except Exception as error:
+        coroutine.close()
+        session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
+        return settle(session, FAILED, data, size)
+    session.woken = False
+    session.waiting = session.loop.event_loop.create_task(_carry(session, coroutine, wish, turn))
+    session.router.slow_path.keep(session.waiting)
+    if turn is None:
+        session.watch_for_leaving(True)
+    return VERDICT_WAIT
+
+
+cdef object grant(Session session, object wish):
+    """What a wish gives, or None if the session has to wait for it; then it will be woken.
+
+    Raises:
+        Answered: it can never be granted.
+    """
+    cdef Router router = session.router
+    cdef argument_t* keys
+    cdef bytes key
+    cdef int32_t slot
+    cdef int index
+    cdef int count
+    if session.waits_since and session.has_left():
+        raise Answered(LEFT)
+    if isinstance(wish, NothingOwed):
+        if session.client.owed:
+            # The send that leaves nothing owed resumes the session.
+            session.switched = session.paused = True
+            session.loop.list_client(&session.client.sender)
+            return None
+        session.turn = None
+        return True
+    count = len(wish.keys)
+    if count == 0:
+        slot = NO_SLOT
+        address = router.any_address()
+        if address is None:
+            raise Answered(NO_SERVER)
+    else:
+        keys = router.key_room(count)
+        if keys == NULL:
+            raise Answered(OUT_OF_MEMORY)
+        for index in range(count):
+            key = wish.keys[index]
+            keys[index].data = key
+            keys[index].size = len(key)
+        slot = router.slot_of(keys[0].data, keys[0].size)
+        for index in range(1, count):
+            if router.slot_of(keys[index].data, keys[index].size) != slot:
+                raise Answered(CROSSSLOT)
+        if router.routes[slot].state != ROUTE_OPEN and session.clear_keys(keys, count, 1) == VERDICT_WAIT:
+            return None
+        if router.routes[slot].server < 0:
+            raise Answered(session.offline_error(slot))
+        address = router.addresses[router.routes[slot].server]
+        if session.has_to_wait(shared(session, address), session.front_size):
+            return None
+    session.turn = None
+    # The next wish of this request may be for other keys, or come after another change.
+    session.cleared = -1
+    session.way = slot
+    return slot, address
+
+
+cdef verdict settle(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED:
+    """Do what plain Python has decided."""
     cdef argument_t* keys
     cdef Place place
     cdef bytes key
     cdef int index
     if isinstance(outcome, bytes):
-        if outcome[:1] == b"-":
-            session.loop.errors += 1
-        session.reply(<bytes> outcome, len(<bytes> outcome))
-        return VERDICT_TAKEN
+        return session.refuse_or_reply(outcome)
     if isinstance(outcome, list):
         keys = session.router.key_room(len(outcome))
         if keys == NULL:
-            return session.refuse(OUT_OF_MEMORY)
+            return session.refuse_or_reply(OUT_OF_MEMORY)
         for index in range(len(outcome)):
             key = outcome[index]
             keys[index].data = key
             keys[index].size = len(key)
         session.loop.requests -= 1
         return session.route(keys, len(outcome), data, size, False)
-    if isinstance(outcome, Cleared):
-        return clear(session, outcome, data, size)
     if isinstance(outcome, Unit):
-        return send_unit(session, outcome, slot, shared(session, address))
+        return send_unit(session, outcome)
     if outcome is ANY_SERVER:
         address = session.router.any_address()
         if address is None:
-            return session.refuse(NO_SERVER)
+            return session.refuse_or_reply(NO_SERVER)
         session.loop.requests -= 1
-        return session.forward(shared(session, address), -1, data, size)
+        return session.forward(shared(session, address), NO_SLOT, data, size)
     if outcome is NO_REPLY:
         return VERDICT_TAKEN
     if outcome is AFTER_OWED:
         session.loop.requests -= 1
         return VERDICT_PAUSE
-    if outcome is QUIT:
-        session.reply(b"+OK\r\n", 5)
+    if isinstance(outcome, Last):
+        session.refuse_or_reply(outcome.reply)
         session._finish()
         return VERDICT_TAKEN
-    if isinstance(outcome, Waiting):
-        session.waiting = session.loop.event_loop.create_task(_wait(session, outcome.coroutine))
-        session.router.slow_path.keep(session.waiting)
-        session.watch_leaving()
-        return VERDICT_WAIT
-    if asyncio.iscoroutine(outcome):
+    if isinstance(outcome, Later):
         place = Place()
         place.loop = session.loop
-        place.place = session.loop.new_request(REQUEST_PLACE, session.asker(), -1)
+        place.place = session.loop.new_request(REQUEST_PLACE, session.asker(), NO_SLOT)
         if place.place == NULL:
             session.client.broken = b"out of memory"
             session.loop.list_client(&session.client.sender)
         session.stopped = True
-        task = session.loop.event_loop.create_task(_later(session, outcome, place))
+        task = session.loop.event_loop.create_task(_later(session, outcome.coroutine, place))
         session.router.slow_path.keep(task)
         return VERDICT_TAKEN
     raise TypeError(f"the slow path answered {outcome!r}")
 
 
-cdef verdict clear(Session session, object cleared, const char* data, size_t size) except VERDICT_FAILED:
-    """Call ``then`` once the way of the keys is free, or wait until it is."""
-    cdef Router router = session.router
-    cdef argument_t* keys
-    cdef bytes key
-    cdef int32_t slot
-    cdef int index
-    cdef int count = len(cleared.keys)
-    if count == 0:
-        address = router.any_address()
-        if address is None:
-            return session.refuse(NO_SERVER)
-        return settle(session, cleared.then(session, -1, address), -1, address, data, size)
-    keys = router.key_room(count)
-    if keys == NULL:
-        return session.refuse(OUT_OF_MEMORY)
-    for index in range(count):
-        key = cleared.keys[index]
-        keys[index].data = key
-        keys[index].size = len(key)
-    slot = router.slot_of(keys[0].data, keys[0].size)
-    for index in range(1, count):
-        if router.slot_of(keys[index].data, keys[index].size) != slot:
-            return session.refuse(CROSSSLOT)
-    if router.routes[slot].state != ROUTE_OPEN and session.clear_keys(keys, count, 1) == VERDICT_WAIT:
-        session.loop.requests -= 1
-        return VERDICT_WAIT
-    if router.routes[slot].server < 0:
-        session.loop.requests -= 1
-        return session._refuse_offline(slot)
-    address = router.addresses[router.routes[slot].server]
-    if session.has_to_wait(shared(session, address), size):
-        session.loop.requests -= 1
-        return VERDICT_HELD
-    return settle(session, cleared.then(session, slot, address), slot, address, data, size)
-
-
-cdef verdict send_unit(Session session, object unit, int32_t slot, Backend backend) except VERDICT_FAILED:
-    """Queue several requests in one piece; the reply to one of them is the session's."""
+cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
+    """Queue several requests in one piece; the last reply is the session's."""
     cdef bytes payload = unit.payload
     cdef int before = unit.before
-    cdef int total = before + 1 + <int> unit.after
+    cdef int32_t slot = unit.slot
+    cdef Backend backend = shared(session, unit.address)
     cdef request_t* request
     cdef int index
+    if slot != session.way:
+        # absent-first, drained
+        raise RuntimeError(f"a request for slot {slot} whose way was not cleared in this step")
     if not backend.ready_to_take():
         return session.refuse(backend.failure_reply)
-    if not session.loop.have_requests(total) or not backend.reserve(len(payload)):
-        return session.refuse(OUT_OF_MEMORY)
+    if not session.loop.have_requests(before + 1) or not backend.reserve(len(payload)):
+        return session.refuse_or_reply(OUT_OF_MEMORY)
     buffer_append(&backend.out, payload, len(payload))
-    for index in range(total):
+    for index in range(before + 1):
         request = session.loop.new_request(REQUEST_PLAIN, session.asker() if index == before else NULL, slot)
         if index != before:
             request.command = UNCOUNTED
@@ -203,18 +265,21 @@ async def _later(Session session, coroutine, Place place):
     session.wake()
 
 
-async def _wait(Session session, coroutine):
-    """Answer the request at the front with the result of ``coroutine``, or have the request looked at again."""
+async def _carry(Session session, coroutine, awaited, turn):
+    """Go on with the handler of the request at the front, and do what it decides."""
+    protocol = session.protocol
     try:
-        reply = await coroutine
+        outcome = await carry(session, coroutine, awaited, turn)
+    except Answered as answered:
+        outcome = answered.reply
     except Exception as error:
         session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
-        reply = FAILED
+        outcome = FAILED
     session.waiting = None
-    session.leaving_watched = False
-    if reply is AGAIN:
-        # It counts when it is looked at again.
-        session.loop.requests -= 1
-        session.wake()
-    else:
-        session.complete(reply)
+    if session.protocol != protocol:
+        session.switched = True
+    try:
+        session.finish_front(outcome)
+    except Exception as error:
+        session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
+        session.close()

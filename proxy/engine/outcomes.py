@@ -1,18 +1,28 @@
-"""The outcomes of the slow path, besides a reply, a later reply, or the keys to route by."""
+"""What a handler of the slow path gives for a request, and what it may wait for before it does.
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+A handler reads from top to bottom. It is a plain function that gives an :data:`Outcome` at once, or a coroutine that
+waits first: ``await clear(keys)`` until the keys' slot lets them through, ``await nothing_owed()`` until everything
+before it is answered, or for any future. The request stays at the front of its session's input meanwhile, and nothing
+behind it is looked at (**in-order**). A coroutine runs at once as far as it can. Only if it has to wait, a task carries
+it on (:mod:`proxy.engine.carrying`). If the client leaves, the coroutine is cancelled.
+"""
 
-ANY_SERVER = object()
-"""Send the request unchanged to any server."""
-QUIT = object()
-"""Say OK and close the connection once everything owed is sent."""
-AFTER_OWED = object()
-"""Look at the request again once everything owed to the session has been answered (**in-order**)."""
-NO_REPLY = object()
-"""The request is finished; all its replies have been given."""
-AGAIN = object()
-"""The result of a :class:`Waiting`'s coroutine that has the request looked at again."""
+import enum
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any, Final
+
+
+class Decision(enum.Enum):
+    """An outcome without a value."""
+
+    ANY_SERVER = "send the request unchanged to any server"
+    AFTER_OWED = "call the handler again once everything owed to the session has been answered (**in-order**)"
+    NO_REPLY = "the request is finished; all its replies have been given"
+
+
+ANY_SERVER: Final = Decision.ANY_SERVER
+AFTER_OWED: Final = Decision.AFTER_OWED
+NO_REPLY: Final = Decision.NO_REPLY
 
 GATED = 1
 """Bit of a session's ``attention``: it has not authenticated."""
@@ -29,42 +39,100 @@ MUTED_ONCE = 3
 """A session's ``muted``: the next request's reply is dropped."""
 
 
-class Cleared:
-    """Wait until the keys' slot lets them through, then let ``then(session, slot, address)`` give the next outcome.
-
-    absent-first, drained: ``then`` is called once the slot is not locked and, in a migration, every key is absent from
-    the source. The call is part of that same step, and the requests that ``then`` sends count for the slot. Without
-    keys the slot is -1, and the address is that of any server.
-    """
-
-    __slots__ = ("keys", "then")
-
-    def __init__(self, keys: Sequence[bytes], then: Callable[[Any, int, str], Any]) -> None:
-        self.keys = keys
-        self.then = then
-
-
 class Unit:
-    """Several requests, sent in one piece to the server whose address ``then`` got.
+    """Requests that go in one piece to the server of a slot. The last reply is the session's.
 
-    ``before`` of their replies are dropped, the next is the session's, ``after`` more are dropped.
+    absent-first, drained: a handler gives it in the same step in which :func:`clear` gave it ``slot`` and ``address``.
+    ``before`` replies come before the session's and are dropped.
     """
 
-    __slots__ = ("after", "before", "payload")
+    __slots__ = ("address", "before", "payload", "slot")
 
-    def __init__(self, payload: bytes, before: int, after: int = 0) -> None:
+    def __init__(self, slot: int, address: str, payload: bytes, before: int = 0) -> None:
+        self.slot = slot
+        self.address = address
         self.payload = payload
         self.before = before
-        self.after = after
 
 
-class Waiting:
-    """Keep the request at the front until ``coroutine`` gives its reply, or :data:`AGAIN`.
+class Later:
+    """The request is under way, and has its place in the replies; ``coroutine`` gives its reply.
 
-    If the client hangs up meanwhile, its session is closed and the coroutine cancelled.
+    The coroutine runs to its end, even if the client leaves. Later requests of the session wait for it.
     """
 
     __slots__ = ("coroutine",)
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, bytes]) -> None:
         self.coroutine = coroutine
+
+
+class Last:
+    """A reply, after which the connection is closed once everything owed is sent."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply = reply
+
+
+Outcome = bytes | list[bytes] | Unit | Later | Last | Decision
+"""A reply; the keys to route the unchanged request by; requests to send; or a decision."""
+
+
+class Wish:
+    """What the coroutine of a handler waits for: something that only the engine knows."""
+
+    __slots__ = ()
+
+
+class NothingOwed(Wish):
+    """Everything owed to the session is answered."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Wish, None, None]:
+        yield self
+
+
+class Clear(Wish):
+    """The way of keys is free."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self.keys = keys
+
+    def __await__(self) -> Generator[Wish, tuple[int, str], tuple[int, str]]:
+        return (yield self)
+
+
+def clear(keys: Sequence[bytes]) -> Clear:
+    """Wait until the keys' slot lets them through; gives the slot and the address of its server.
+
+    absent-first, drained: then the slot is not locked and, in a migration, every key is absent from the source. That is
+    so until the handler waits again. Without keys the slot is -1, and the address is that of any server.
+
+    Raises:
+        Answered: the keys are in several slots, or of no server; or they were not let through in time.
+    """
+    return Clear(keys)
+
+
+def nothing_owed() -> NothingOwed:
+    """Wait until everything owed to the session is answered (**in-order**)."""
+    return NothingOwed()
+
+
+class Answered(Exception):
+    """The request was answered otherwise: its keys cannot be let through, or were read where they are.
+
+    A handler may catch it to tidy up, and raises it again.
+
+    Attributes:
+        reply: the session's reply.
+    """
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(reply)
+        self.reply = reply

@@ -54,7 +54,12 @@ cdef class Session(ClientConnection):
         int64_t named_at
         # Counts requests that are finished or under way. It tells a request that is looked at again from the next one.
         readonly int64_t taken
+        # The task that carries on the handler of the request at the front. Its turn is the future that wakes it while it
+        # waits for a wish. Its way is the slot whose way was found free in the present step.
         object waiting
+        object turn
+        int32_t way
+        size_t front_size
         # The time when the request at the front was read, and its command, if it had to wait.
         uint32_t waits_since
         int16_t waiting_command
@@ -78,4 +83,7 @@ cdef class Session(ClientConnection):
     cdef bint has_no_room(self, size_t size)
     cdef bint has_to_wait(self, Backend backend, size_t size)
     cdef verdict refuse(self, const char* text) noexcept
+    cdef verdict refuse_or_reply(self, bytes reply) noexcept
+    cdef bytes offline_error(self, int slot)
+    cdef verdict refuse_offline(self, int slot) except VERDICT_FAILED
     cdef void protocol_error(self, const char* text) noexcept

@@ -30,7 +30,7 @@ from proxy.engine.commandlookup cimport (
     command_t,
 )
 from proxy.engine.connection cimport ClientConnection
-from proxy.engine.decisions cimport decide
+from proxy.engine.decisions cimport decide, grant, settle
 from proxy.engine.keyplaces cimport find_keys
 from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
 from proxy.engine.requests cimport Loop
@@ -51,22 +51,7 @@ from proxy.engine.statistics cimport observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
-from proxy.engine.outcomes import (
-    AFTER_OWED,
-    AGAIN,
-    ANY_SERVER,
-    GATED,
-    IN_TRANSACTION,
-    LIMITED,
-    MUTED,
-    MUTED_ONCE,
-    NO_REPLY,
-    QUIT,
-    SUBSCRIBED,
-    Cleared,
-    Unit,
-    Waiting,
-)
+from proxy.engine.outcomes import NO_REPLY, Answered, Last, Unit
 from slots.reserved import REFUSAL
 
 cdef enum:
@@ -84,6 +69,8 @@ cdef enum:
     MUTED_ONCE_BITS = 3
     # The most requests of one session that plain Python decides on before other sessions have their turn.
     MOST_DECISIONS = 64
+    # No slot.
+    NO_WAY = -2
     # The most keys of a request that are looked for in one turn while slots move; a longer request is looked at in
     # slices.
     MOST_CLEARED_AT_ONCE = 256
@@ -118,6 +105,7 @@ cdef class Session(ClientConnection):
         self.replica_reads = router.replica_reads
         self.cleared = -1
         self.named_at = -2
+        self.way = NO_WAY
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -231,7 +219,7 @@ cdef class Session(ClientConnection):
     # -- waking --------------------------------------------------------------------------------------------
 
     def wake(self, int64_t cleared=-1):
-        """Look at the request at the front again.
+        """Look at the request at the front again, or go on with its handler.
 
         absent-first: ``cleared`` is the generation of a table. All keys of the request are absent from their sources by
         that table. This says nothing about the sources of another table.
@@ -240,8 +228,15 @@ cdef class Session(ClientConnection):
             return
         self.loop.set_clock()
         self.cleared = cleared
-        self.stopped = False
+        if self.waiting is None:
+            self.stopped = False
         self._resume()
+
+    def _resume(self):
+        if self.waiting is None:
+            ClientConnection._resume(self)
+        elif self.turn is not None and not self.turn.done():
+            self.turn.set_result(None)
 
     cdef bint gives_up(self):
         """Whether its client has left while the request at the front waited. Then that request and later ones are not
@@ -260,11 +255,26 @@ cdef class Session(ClientConnection):
 
     def complete(self, bytes reply):
         """Answer the request at the front and go on with the next one."""
+        if self.closed or not self.stopped:
+            return
+        if self.waiting is None:
+            self.finish_front(reply)
+        elif self.turn is not None and not self.turn.done():
+            self.turn.set_exception(Answered(reply))
+
+    def finish_front(self, outcome):
+        """Give the outcome of the request at the front, which has waited: a reply, the last one, a unit, or NO_REPLY. Then
+        go on with the next one."""
         cdef parse_status status
         cdef Router router = self.router
         if self.closed or not self.stopped:
             return
+        if not (isinstance(outcome, (bytes, Unit, Last)) or outcome is NO_REPLY):
+            raise TypeError(f"a handler that has waited decided {outcome!r}")
         self.loop.set_clock()
+        self.loop.command = self.waiting_command
+        self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
+        settle(self, outcome, NULL, 0)
         status = parse_request(
             &router.parse,
             self.inbox.data + self.inbox.start,
@@ -275,11 +285,6 @@ cdef class Session(ClientConnection):
         if status == PARSE_COMPLETE or status == PARSE_INLINE:
             buffer_consume(&self.inbox, router.parse.size, 0)
             self.count_inbox()
-        if reply.startswith(b"-"):
-            self.loop.errors += 1
-        self.loop.command = self.waiting_command
-        self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
-        self.reply(reply, len(reply))
         self.advance()
         self.stopped = False
         if self.has_left():
@@ -287,6 +292,26 @@ cdef class Session(ClientConnection):
             self._finish()
         else:
             self._resume()
+
+    # -- the handler of the request at the front: see proxy.engine.carrying ------------------------------------
+
+    def take_turn(self):
+        """A future that is done when the session is woken. It raises Answered if the request was answered."""
+        self.turn = self.loop.event_loop.create_future()
+        return self.turn
+
+    def grant(self, wish):
+        """What ``wish`` gives if it can be granted now. Else None; then the session will be woken."""
+        self.loop.set_clock()
+        return grant(self, wish)
+
+    def watch_for_leaving(self, bint watched):
+        """Whether to notice that the client hangs up while the handler waits for something else than a wish."""
+        self.way = NO_WAY
+        if watched:
+            self.watch_leaving()
+        else:
+            self.leaving_watched = False
 
     def big(self, origin, leave):
         """A key of the request at the front goes in pieces from ``origin``; ``leave()`` ends the wait for it."""
@@ -439,6 +464,12 @@ cdef class Session(ClientConnection):
         self.reply(text, strlen(text))
         return VERDICT_TAKEN
 
+    cdef verdict refuse_or_reply(self, bytes reply) noexcept:
+        if reply[:1] == b"-":
+            self.loop.errors += 1
+        self.reply(reply, len(reply))
+        return VERDICT_TAKEN
+
     cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED:
         """Send a request unchanged to the server of its keys' slot, or find the reason why it cannot be sent."""
         cdef Router router = self.router
@@ -458,7 +489,7 @@ cdef class Session(ClientConnection):
         if route.state != ROUTE_OPEN and self.clear_keys(keys, count, 1) == VERDICT_WAIT:
             return VERDICT_WAIT
         if route.server < 0:
-            return self._refuse_offline(slot)
+            return self.refuse_offline(slot)
         return self.forward(
             router.backend(route.server, self.database, self.protocol, self.lane), slot, data, size
         )
@@ -510,13 +541,14 @@ cdef class Session(ClientConnection):
         else:
             self.lane = self.first_lane
 
-    def _refuse_offline(self, int slot):
-        self.loop.requests += 1
+    cdef bytes offline_error(self, int slot):
         if slot == self.router.number_of_slots:
-            self.refuse(OWN_KEYS)
-            return VERDICT_TAKEN
-        text = f"-ERR slot {slot} is offline: no group with a server owns it\r\n".encode()
-        self.refuse(text)
+            return OWN_KEYS
+        return f"-ERR slot {slot} is offline: no group with a server owns it\r\n".encode()
+
+    cdef verdict refuse_offline(self, int slot) except VERDICT_FAILED:
+        self.loop.requests += 1
+        self.refuse(self.offline_error(slot))
         return VERDICT_TAKEN
 
     cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED:
@@ -536,7 +568,7 @@ cdef class Session(ClientConnection):
             # Not at once: the session has not stopped yet, and other sessions have their turn.
             clearing = Clearing(self)
             if not clearing.copy(keys, count, step):
-                return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
+                raise MemoryError("the proxy is out of memory for the keys of a request")
             self.loop.event_loop.call_soon(clearing.go_on)
             return VERDICT_WAIT
         missing = None
@@ -586,7 +618,7 @@ cdef class Session(ClientConnection):
             if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
                 if router.routes[slot].state != ROUTE_LOCKED:
                     loop.requests -= 1
-                    return self._refuse_offline(slot)
+                    return self.refuse_offline(slot)
             if router.routes[slot].state != ROUTE_OPEN:
                 all_open = False
         if not all_open and self.clear_keys(arguments + 1, count - 1, step) == VERDICT_WAIT:

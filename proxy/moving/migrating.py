@@ -18,13 +18,13 @@ The scripts that move keys are in :mod:`slots.moving`, the permit without which 
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any
 
 from proxy.engine.router import MIGRATING, Router
 from proxy.moving.fulltargets import FullTargets
 from proxy.moving.lane import PIECES, Lane, not_moved
-from proxy.moving.move import Errand, Move, MoveKey, Origin, Sleeper, Waiter
+from proxy.moving.move import Move, MoveKey, Origin, Sleeper, Waiter
 from proxy.moving.permits import Permits
 from proxy.moving.sourcereads import SourceReads
 from proxy.settings import ProxySettings
@@ -71,29 +71,8 @@ class KeyMover:
         ``deadline``, on the monotonic clock, is ``move_seconds`` from now unless told otherwise. ``asks`` if a question
         that the source has already got is not enough.
         """
-        self._move(session, {(database, key): slot for slot, key in missing}, deadline, asks=asks)
-
-    def move(self, slot: int, keys: Iterable[tuple[int, bytes]]) -> "asyncio.Future[bytes | None]":
-        """Move keys (each with its database) of one migrating slot. Gives None once they are absent, else an error.
-
-        The source gets a question that is sent after this call.
-        """
-        errand = Errand()
-        wanted = dict.fromkeys(keys, slot)
-        if wanted:
-            self._move(errand, wanted, asks=True)
-        else:
-            errand.wake(self._router.generation)
-        return errand.done
-
-    def _move(
-        self,
-        sleeper: Sleeper,
-        wanted: dict[tuple[int, bytes], int],
-        deadline: float | None = None,
-        asks: bool = False,
-    ) -> None:
-        waiter = Waiter(sleeper, self._router.generation, len(wanted))
+        wanted = {(database, key): slot for slot, key in missing}
+        waiter = Waiter(session, self._router.generation, len(wanted))
         if deadline is None:
             deadline = time.monotonic() + self._settings.move_seconds
         for (database, key), slot in wanted.items():

@@ -1,6 +1,5 @@
 """One key on its way to its slot's target, and the sessions that wait for it; see :mod:`proxy.moving.migrating`."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -76,29 +75,6 @@ class Sleeper(Protocol):
     def big(self, origin: Origin, leave: Callable[[], bool]) -> None:
         """A key goes in pieces from ``origin``, where it may be read. ``leave()`` ends the wait, and says whether there
         was one."""
-
-
-class Errand:
-    """Waits for keys that are moved for another purpose than an unchanged request at the front of a session."""
-
-    session = None
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        """None once all keys are absent from their source; or the error reply."""
-
-    def wake(self, cleared: int) -> None:
-        """All keys are absent."""
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def fail(self, error: bytes) -> None:
-        """A key could not be moved."""
-        if not self.done.done():
-            self.done.set_result(error)
-
-    def big(self, origin: Origin, leave: Callable[[], bool]) -> None:
-        """It goes on waiting."""
 
 
 @dataclass(eq=False, slots=True)

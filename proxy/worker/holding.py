@@ -8,6 +8,7 @@ when its request is let go, nothing is run (:mod:`proxy.engine.session`).
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from proxy.engine.session import Session
 
@@ -15,6 +16,23 @@ STOOD_DOWN = (
     "is not served by this proxy: it hears no topom, and not all replicas of the group say that the proxy is not fenced"
 )
 FENCED_OFF = "is not served by this proxy: it was fenced off the servers, and waits until topom registers it again"
+
+
+@dataclass(slots=True)
+class Held:
+    """A request for a locked slot.
+
+    Attributes:
+        number: how many requests the session had made before it.
+        deadline: when it is answered with an error.
+        slot: the slot.
+        waits: whether it waits; false while it is looked at again.
+    """
+
+    number: int
+    deadline: float
+    slot: int
+    waits: bool = True
 
 
 class Holding:
@@ -30,30 +48,35 @@ class Holding:
         """Whether a slot is locked because the proxy may not use its group for now."""
         self.stood_down = STOOD_DOWN
         """The clause about such a slot in the error."""
-        self._held: dict[Session, tuple[float, int]] = {}
+        self._held: dict[Session, Held] = {}
 
     def hold(self, session: Session, slot: int) -> None:
         """Hold the request at the front of ``session``; called by the engine, which stops reading from it."""
-        self._held[session] = (time.monotonic() + self._limit, slot)
+        known = self._held.get(session)
+        # bounded: the same request keeps its deadline, for tables may come faster than its time ends.
+        if known is not None and known.number == session.taken:
+            known.slot, known.waits = slot, True
+        else:
+            self._held[session] = Held(session.taken, time.monotonic() + self._limit, slot)
 
     def release(self) -> None:
         """Have every held request looked at again; if its slot is still locked, it comes back."""
-        held, self._held = self._held, {}
-        for session, (deadline, _) in held.items():
-            waiting = session.taken
-            session.wake()
-            if session in self._held and session.taken == waiting:
-                # bounded: it is the same request, and tables may come faster than its time ends.
-                self._held[session] = (deadline, self._held[session][1])
+        for session, held in list(self._held.items()):
+            if held.waits:
+                held.waits = False
+                session.wake()
 
     def expire(self) -> None:
         """Answer requests that were held for too long; the worker calls this a few times a second."""
         now = time.monotonic()
-        late = [(session, slot) for session, (deadline, slot) in self._held.items() if deadline <= now]
-        for session, slot in late:
-            del self._held[session]
-            why = self.stood_down if self.is_stood_down(slot) else "is locked while it changes hands"
-            session.fail(f"-TRYAGAIN slot {slot} {why}, for more than {self._limit:g} s; nothing was run\r\n".encode())
+        for session, held in list(self._held.items()):
+            if held.waits and held.deadline <= now:
+                del self._held[session]
+                why = self.stood_down if self.is_stood_down(held.slot) else "is locked while it changes hands"
+                limit = f"{self._limit:g}"
+                session.fail(f"-TRYAGAIN slot {held.slot} {why}, for more than {limit} s; nothing was run\r\n".encode())
+            elif session.taken != held.number:
+                del self._held[session]
 
     def forget_closed(self) -> None:
         """Drop sessions whose clients have gone."""
@@ -61,4 +84,4 @@ class Holding:
             del self._held[session]
 
     def __len__(self) -> int:
-        return len(self._held)
+        return sum(held.waits for held in self._held.values())

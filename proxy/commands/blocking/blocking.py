@@ -17,11 +17,12 @@ from proxy.commands import replies
 from proxy.commands.blocking import acknowledged, streamreads
 from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, StoppedError
 from proxy.commands.blocking.blockingrequest import BlockingRequest
-from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
+from proxy.engine.outcomes import Later, Outcome, clear, nothing_owed
 from proxy.engine.router import LOCKED
-from proxy.engine.session import AFTER_OWED, AGAIN, Cleared, Session, Waiting
+from proxy.engine.session import Session
 from proxy.servers.everywhere import NO_SERVER
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands
@@ -65,7 +66,7 @@ class Waiter:
         self.slot = slot
         self.commands: list[BlockedCommand] = []
         self.newest: dict[int, bytes] = {}
-        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self.leaving = False
         """Whether its slot is leaving the server."""
         self.asked: bytes | None = None
@@ -117,72 +118,68 @@ class BlockingCommands(Family):
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    def pop(self, command: commands.Command, session: Session, argv: list[bytes]) -> Outcome:
+    async def pop(self, command: commands.Command, session: Session, argv: list[bytes]) -> Outcome:
         """BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, BZPOPMIN, BZPOPMAX, BZMPOP."""
-        if session.owed:
-            return AFTER_OWED
         keys = commands.keys_of(command, argv)
-        request = self._request(session, argv, TIMEOUT_PLACES[command.name] % len(argv), False)
-        return Cleared(keys, partial(self._begin, request, {}))
+        await nothing_owed()
+        request = BlockingRequest(argv, TIMEOUT_PLACES[command.name] % len(argv), False, self._time())
+        return await self._block(session, keys, request, {})
 
-    def read(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def read(self, session: Session, argv: list[bytes]) -> Outcome:
         """XREAD and XREADGROUP. Those without BLOCK are routed like any other command."""
         how = streamreads.parse(argv)
         keys = [argv[place] for place in how.keys]
         if how.block is None:
             return keys
-        if session.owed:
-            return AFTER_OWED
-        request = self._request(session, argv, how.block, True)
-        return Cleared(keys, partial(self._begin, request, how.newest(argv)))
+        await nothing_owed()
+        return await self._block(session, keys, BlockingRequest(argv, how.block, True, self._time()), how.newest(argv))
 
-    def wait(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def wait(self, session: Session, argv: list[bytes]) -> Outcome:
         """WAIT replicas timeout, WAITAOF local replicas timeout."""
-        if session.owed:
-            return AFTER_OWED
-        return Cleared([], partial(self._begin_wait, self._request(session, argv, len(argv) - 1, True)))
-
-    def _request(self, session: Session, argv: list[bytes], timeout: int, milliseconds: bool) -> BlockingRequest:
-        """The request with its deadline, which it keeps when it is looked at again."""
-        state = state_of(session)
-        known = state.blocking_seen
-        # While nothing more was taken from the session's input, it is the same request, looked at again.
-        if known is None or state.blocking_seen_at != session.taken:
-            now = asyncio.get_running_loop().time()
-            known = state.blocking_seen = BlockingRequest(argv, timeout, milliseconds, now)
-            state.blocking_seen_at = session.taken
-        return known
-
-    def _begin(
-        self, request: BlockingRequest, newest: dict[int, bytes], session: Session, slot: int, address: str
-    ) -> Outcome:
-        waiter = Waiter(session, request, slot)
-        waiter.newest = newest
-        waiter.commands.append(self._command())
-        # drained: the slot is held until the server has nothing left to run of it.
-        self._router.loop.hold_slot(slot)
-        self._at_slot.setdefault(slot, {})[waiter] = None
-        return self._wait_for(waiter, self._run(waiter, address))
-
-    def _begin_wait(self, request: BlockingRequest, session: Session, slot: int, address: str) -> Outcome:
+        await nothing_owed()
+        request = BlockingRequest(argv, len(argv) - 1, True, self._time())
         masters = self._services.masters()
         if not masters:
             return NO_SERVER
         waiter = Waiter(session, request, NO_SLOT)
         waiter.commands.extend(self._command() for _ in masters)
-        return self._wait_for(waiter, self._run_everywhere(waiter, masters))
+        return await self._outcome(waiter, self._run_everywhere(waiter, masters)) or UNBLOCKED
+
+    async def _block(
+        self, session: Session, keys: list[bytes], request: BlockingRequest, newest: dict[int, bytes]
+    ) -> bytes:
+        """Wait at the server of the keys' slot. If the slot leaves it, wait at its next server."""
+        while True:
+            slot, address = await clear(keys)
+            waiter = Waiter(session, request, slot)
+            waiter.newest = newest
+            waiter.commands.append(self._command())
+            # drained: the slot is held until the server has nothing left to run of it.
+            self._router.loop.hold_slot(slot)
+            self._at_slot.setdefault(slot, {})[waiter] = None
+            reply = await self._outcome(waiter, self._run(waiter, address))
+            if reply is not None:
+                return reply
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _command(self) -> BlockedCommand:
         return BlockedCommand(self._services.own, self._router, self._reply_seconds, self._start)
 
-    def _wait_for(self, waiter: Waiter, running: Coroutine[Any, Any, Any]) -> Waiting:
+    async def _outcome(self, waiter: Waiter, running: Coroutine[Any, Any, bytes | None]) -> bytes | None:
+        """Wait at the servers; give the reply, or None if the command has to go to another server."""
         self._waiters[waiter.session.id] = waiter
         state_of(waiter.session).blocking = waiter.request
         # A task of its own: once a command is sent, it is followed to its end, even if the client leaves.
         self._start(self._finish(waiter, running))
-        return Waiting(self._outcome(waiter))
+        try:
+            return await waiter.outcome
+        finally:
+            self._forget(waiter)
+            state_of(waiter.session).blocking = None
 
-    async def _finish(self, waiter: Waiter, running: Coroutine[Any, Any, Any]) -> None:
+    async def _finish(self, waiter: Waiter, running: Coroutine[Any, Any, bytes | None]) -> None:
         try:
             outcome = await running
         except Exception as error:
@@ -192,17 +189,6 @@ class BlockingCommands(Family):
         # Its client may have gone.
         if not waiter.outcome.done():
             waiter.outcome.set_result(outcome)
-
-    async def _outcome(self, waiter: Waiter) -> Any:
-        state = state_of(waiter.session)
-        try:
-            outcome = await waiter.outcome
-        finally:
-            self._forget(waiter)
-            state.blocking = None
-        if outcome is not AGAIN:
-            state.blocking_seen = None
-        return outcome
 
     def _forget(self, waiter: Waiter) -> None:
         if self._waiters.get(waiter.session.id) is waiter:
@@ -215,8 +201,8 @@ class BlockingCommands(Family):
 
     # -- at the servers ------------------------------------------------------------------------------------
 
-    async def _run(self, waiter: Waiter, address: str) -> Any:
-        """Wait at the server of the slot; give the reply, or AGAIN."""
+    async def _run(self, waiter: Waiter, address: str) -> bytes | None:
+        """Wait at the server of the slot; give the reply, or None if the slot has another server now."""
         session = waiter.session
         command = waiter.commands[0]
         try:
@@ -245,7 +231,7 @@ class BlockingCommands(Family):
             request.ids.update(found)
         return reply
 
-    async def _after_unblocking(self, waiter: Waiter, reply: bytes) -> Any:
+    async def _after_unblocking(self, waiter: Waiter, reply: bytes) -> bytes | None:
         """What to do with a request that came back from its server, where it has run nothing."""
         request = waiter.request
         if waiter.leaving and not waiter.closing:
@@ -265,7 +251,7 @@ class BlockingCommands(Family):
             return request.nothing(waiter.session.protocol)
         if waiter.asked is None and waiter.closing:
             waiter.session.close()
-        return AGAIN if waiter.leaving and waiter.asked is None else reply
+        return None if waiter.leaving and waiter.asked is None else reply
 
     def _given_up(self, waiter: Waiter) -> bool:
         return waiter.session.closed or waiter.closing or waiter.asked is not None
@@ -353,7 +339,7 @@ class BlockingCommands(Family):
             return replies.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
         if not INTEGER.fullmatch(argv[2]) or not -(2**63) <= int(argv[2]) < 2**63:
             return replies.error(NOT_AN_INTEGER)
-        return self._ask_unblock(int(argv[2]), reason.decode())
+        return Later(self._ask_unblock(int(argv[2]), reason.decode()))
 
     async def _ask_unblock(self, number: int, reason: str) -> bytes:
         answers = await self._services.ask_all("unblock", number=number, reason=reason)

@@ -9,11 +9,12 @@ from proxy.commands import replies
 from proxy.commands.arguments import SERVER_VERSION, SYNTAX_ERROR, integer, mode, printable
 from proxy.commands.databases import databases
 from proxy.commands.databases.databases import DatabaseError
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.oldservers import OldServers
 from proxy.commands.services import Services
 from proxy.commands.state import SessionState, state_of
-from proxy.engine.session import GATED, IN_TRANSACTION, LIMITED, Session, Waiting
+from proxy.engine.outcomes import GATED, IN_TRANSACTION, LIMITED, Outcome
+from proxy.engine.session import Session
 from proxy.users import DEFAULT, User, Users
 from slots.commands import Command
 
@@ -30,9 +31,7 @@ HELLO_NOT_AUTHENTICATED = (
 HELLO_UNKNOWN = b"-ERR unknown command 'HELLO'\r\n"
 """The reply of a server before Redis 6. Clients that can do so go on with RESP2."""
 
-OF_ONE_DATABASE = frozenset(
-    {"CLUSTER|COUNTKEYSINSLOT", "CLUSTER|GETKEYSINSLOT", "DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"}
-)
+OF_ONE_DATABASE = frozenset({"DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"})
 """Commands without keys that concern the keys of the session's database."""
 OF_ALL_DATABASES = frozenset(
     {"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FLUSHALL", "FUNCTION", "SCRIPT", "SWAPDB"}
@@ -138,7 +137,7 @@ class Authentication(Family):
         name, password = (argv[1], argv[2]) if len(argv) == 3 else (DEFAULT.encode(), argv[1])
         return self._log_in(session, name, password) or replies.OK
 
-    def hello(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def hello(self, session: Session, argv: list[bytes]) -> Outcome:
         """HELLO [version [AUTH user password] [SETNAME name]]. As in Redis, the parts before an error take effect."""
         protocol = session.protocol
         if len(argv) > 1:
@@ -147,8 +146,8 @@ class Authentication(Family):
                 return b"-ERR Protocol version is not an integer or out of range\r\n"
             if wanted not in (2, 3):
                 return b"-NOPROTO unsupported protocol version\r\n"
-            if wanted == 3 and self._old_servers.unsure:
-                return Waiting(self._old_servers.sure())
+            if wanted == 3:
+                await self._old_servers.sure()
             if wanted == 3 and self._old_servers.found:
                 return HELLO_UNKNOWN
             protocol = wanted
@@ -205,7 +204,7 @@ def user_of(session: Session) -> User | None:
 def database_of(session: Session) -> int:
     """The database of the session's next command: between MULTI and EXEC the transaction's."""
     state: SessionState | None = session.state
-    if session.attention & IN_TRANSACTION and state is not None and not state.transaction.executing:
+    if session.attention & IN_TRANSACTION and state is not None:
         database: int = state.transaction.database
         return database
     return session.database

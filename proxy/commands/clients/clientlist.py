@@ -3,17 +3,17 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.arguments import SYNTAX_ERROR, integer
-from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.family import Answer, Decided, Family, Handler
 from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.pubsub import subscription_of
 from proxy.commands.services import Services
 from proxy.commands.state import SessionState
-from proxy.engine.session import AGAIN, NO_REPLY, Session, Waiting
+from proxy.engine.outcomes import Last, Later, Outcome
+from proxy.engine.session import Session
 from proxy.users import DEFAULT
 
 NOT_A_NUMBER = b"-ERR client-id should be greater than 0\r\n"
@@ -143,7 +143,7 @@ class ClientList(Family):
                     return error.reply
             else:
                 return SYNTAX_ERROR
-        return self._list(session.protocol, wanted)
+        return Later(self._list(session.protocol, wanted))
 
     async def _list(self, protocol: int, wanted: Filter) -> bytes:
         answers = await self._ask_all("clients", filter=asdict(wanted))
@@ -152,29 +152,23 @@ class ClientList(Family):
         order = sorted(lines) if wanted.ids is None else [number for number in wanted.ids if number in lines]
         return replies.verbatim("".join(lines[number] + "\n" for number in order), protocol)
 
-    def kill(self, session: Session, argv: list[bytes]) -> Outcome:
+    def kill(self, session: Session, argv: list[bytes]) -> Decided:
         """CLIENT KILL address | [ID id] [TYPE type] [USER name] [ADDR address] [LADDR address] [SKIPME yes|no] ..."""
         by_address = len(argv) == 3
         try:
             wanted = Filter(address=_text(argv[2])) if by_address else self._read(session, argv)
         except FilterError as error:
             return error.reply
-        killed = self._killed.pop(session.id, None)
-        if killed is not None:
-            session.answer(_said(killed, by_address))
-            # Later requests of this session are not looked at.
-            session.drain()
-            return NO_REPLY
         if wanted.means(session, self._now()):
-            return Waiting(self._kill_with_itself(session, wanted))
-        return self._kill(session, wanted, by_address)
+            return self._kill_with_itself(session, wanted, by_address)
+        return Later(self._kill(session, wanted, by_address))
 
     async def _kill(self, session: Session, wanted: Filter, by_address: bool) -> bytes:
         return _said(await self._count_killed(session, wanted), by_address)
 
-    async def _kill_with_itself(self, session: Session, wanted: Filter) -> Any:
-        self._killed[session.id] = await self._count_killed(session, wanted)
-        return AGAIN
+    async def _kill_with_itself(self, session: Session, wanted: Filter, by_address: bool) -> Outcome:
+        # Later requests of this session are not looked at.
+        return Last(await self._kill(session, wanted, by_address))
 
     async def _count_killed(self, session: Session, wanted: Filter) -> int:
         return sum(await self._ask_all("kill_clients", filter=asdict(wanted), asker=session.id))

@@ -6,9 +6,10 @@ impossible for that reason, or that means nothing here, gets an error that says 
 
 from proxy.commands import replies
 from proxy.commands.arguments import NOT_AN_INTEGER, SYNTAX_ERROR, integer, printable
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.state import state_of
-from proxy.engine.session import MUTED, MUTED_ONCE, NO_REPLY, Session
+from proxy.engine.outcomes import MUTED, MUTED_ONCE, NO_REPLY, Outcome
+from proxy.engine.session import Session
 
 NOT_TRACKING = (
     b"-ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled\r\n"

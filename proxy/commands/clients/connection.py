@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.commands.transactions.watching import read_from_replicas
-from proxy.engine.session import QUIT, Session
+from proxy.engine.outcomes import Last, Outcome
+from proxy.engine.session import Session
 
 
 class ConnectionCommands(Family):
@@ -45,7 +46,7 @@ class ConnectionCommands(Family):
 
     def quit(self, session: Session, argv: list[bytes]) -> Outcome:
         """QUIT."""
-        return QUIT
+        return Last(replies.OK)
 
     def reset(self, session: Session, argv: list[bytes]) -> Outcome:
         """RESET: the session becomes like a new connection, and loses all its state.

@@ -4,15 +4,15 @@ A user limited to some databases may only use those as destinations.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 from proxy.commands import replies
 from proxy.commands.databases import databases, elsewhere
 from proxy.commands.databases.databases import DatabaseError
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.session import AFTER_OWED, Cleared, Session
+from proxy.engine.outcomes import Outcome, clear, nothing_owed
+from proxy.engine.session import Session
 from slots import commands
 
 
@@ -33,7 +33,7 @@ class CrossingCommands(Family):
         """Handlers by the command's name."""
         return {"COPY": self.cross, "MOVE": self.cross}
 
-    def cross(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def cross(self, session: Session, argv: list[bytes]) -> Outcome:
         """COPY source destination [DB index] [REPLACE], MOVE key index."""
         keys = commands.keys_of(commands.find(argv), argv)
         try:
@@ -45,13 +45,9 @@ class CrossingCommands(Family):
         refused = self._refusal(session, database)
         if refused is not None:
             return refused
-        if session.owed:
-            return AFTER_OWED
-        return Cleared(keys, partial(self._send, command(tuple(argv)), (database, keys[-1])))
-
-    def _send(self, payload: bytes, there: tuple[int, bytes], session: Session, slot: int, address: str) -> Outcome:
-        waiting = elsewhere.cleared(self._router, session, slot, [there])
-        if waiting is not None:
-            return waiting
+        await nothing_owed()
+        slot, address = await clear(keys)
+        if elsewhere.moves(self._router, slot):
+            return elsewhere.MOVES
         backend = self._router.shared(session, address)
-        return elsewhere.send(self._router, slot, backend, payload, 0, elsewhere.as_it_came)
+        return await elsewhere.send(self._router, slot, backend, command(tuple(argv)), 0, elsewhere.as_it_came)

@@ -1,9 +1,7 @@
 """Requests that touch keys in another database than the session's.
 
-The engine looks for a request's keys in the session's database. This module looks for keys in other databases, by the
-same rule. **absent-first**: a request goes to the target of a migration only after each of its keys, in the key's own
-database, is known to be absent from the source. The keys are looked for each time, for such a request may remove one.
-The session keeps the result until that request is done, or the request would be looked at for ever.
+The engine looks for a request's keys in the session's database only. **absent-first**: so while their slot moves, such
+a request is answered with TRYAGAIN, and nothing is run.
 
 The effects of such a request have to be visible to the session's next request in that other database, which uses
 another connection. So the request is sent once everything before it is answered, and nothing is sent behind it before
@@ -11,52 +9,34 @@ its reply has come (**in-order**).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
-from proxy.commands.state import state_of
 from proxy.engine.backend import Backend
 from proxy.engine.router import MIGRATING, Router
-from proxy.engine.session import AGAIN, Session, Waiting
+
+MOVES = (
+    b"-TRYAGAIN keys in another database cannot be looked for while their slot moves to another server; "
+    b"nothing was run\r\n"
+)
 
 Finish = Callable[[bytes], bytes]
 """Called with the reply as soon as it comes, even if the client has gone; gives the client's reply."""
 
 
-def cleared(router: Router, session: Session, slot: int, keys: Iterable[tuple[int, bytes]]) -> Waiting | None:
-    """None if keys (each with its database) of a slot are known to be absent from its source. Else what to wait for
-    before the next look.
-
-    Call it within the ``then`` of a :class:`proxy.engine.outcomes.Cleared`, for the request at the front.
-    """
-    if slot < 0:
-        return None
-    state, _, migration = router.route(slot)
-    if state != MIGRATING:
-        return None
-    known = session.taken, migration
-    wanted = list(keys)
-    if not wanted or state_of(session).elsewhere == known:
-        return None
-    return Waiting(_moved(session, known, router.mover.move(slot, wanted)))
+def moves(router: Router, slot: int) -> bool:
+    """Whether keys of the slot may be at its source."""
+    return slot >= 0 and router.route(slot)[0] == MIGRATING
 
 
-async def _moved(session: Session, known: tuple[int, int], moved: "asyncio.Future[bytes | None]") -> Any:
-    error = await moved
-    if error is not None:
-        return error
-    # one-way: this holds while the migration is the same.
-    state_of(session).elsewhere = known
-    return AGAIN
+async def send(router: Router, slot: int, backend: Backend, payload: bytes, before: int, finish: Finish) -> bytes:
+    """Send requests in one piece, at once. Gives what ``finish`` makes of the last reply; ``before`` replies are
+    dropped.
 
-
-def send(router: Router, slot: int, backend: Backend, payload: bytes, before: int, finish: Finish) -> Waiting:
-    """Send requests in one piece. The last reply is the session's; ``before`` replies are dropped.
-
-    Call it within ``then``, as :func:`cleared`.
+    drained: it is called in the step that found the slot's way free, and counts for the slot until it is answered.
     """
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
+    # Not in the session's coroutine: the client may leave, and this has to be done all the same.
     def done(reply: bytes) -> None:
         if slot >= 0:
             # drained: the server has answered, or the connection is known to be lost.
@@ -71,16 +51,12 @@ def send(router: Router, slot: int, backend: Backend, payload: bytes, before: in
         backend.call(payload, _drop)
         payload = b""
     backend.call(payload, done)
-    return Waiting(_reply(answered))
+    return await answered
 
 
 def as_it_came(reply: bytes) -> bytes:
     """The reply for the client, unchanged."""
     return reply
-
-
-async def _reply(answered: "asyncio.Future[bytes]") -> bytes:
-    return await answered
 
 
 def _drop(reply: bytes) -> None:

@@ -29,11 +29,12 @@ from collections.abc import Callable, Collection
 
 from proxy.commands import replies
 from proxy.commands.arguments import SYNTAX_ERROR
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.session import AFTER_OWED, Session
+from proxy.engine.outcomes import AFTER_OWED, Later, Outcome
+from proxy.engine.session import Session
 from proxy.servers import everywhere
 from proxy.servers.everywhere import NO_SERVER
 from slots.flushes import FIELD, FLUSH, RELEASE, WITHHOLD
@@ -71,7 +72,7 @@ class FlushCommands(Family):
         if session.owed and argv[0].upper() == b"FLUSHALL":
             # in-order: the session's requests in other databases use other connections.
             return AFTER_OWED
-        return self._flush(session, argv)
+        return Later(self._flush(session, argv))
 
     async def _flush(self, session: Session, argv: list[bytes]) -> bytes:
         loop = self._router.loop

@@ -5,12 +5,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.keyspace.fanout import FanOut, FanOutError
 from proxy.commands.keyspace.listedkeys import joined, only_key
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
 from proxy.engine.backend import command
+from proxy.engine.outcomes import Later, Outcome
 from proxy.engine.session import Session
 from slots.moving import RESERVED_KEYS
 
@@ -52,7 +53,7 @@ class KeyspaceCommands(Family):
 
     def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
         """DBSIZE: the sum. While slots move, a key that has just moved may count twice; none is left out."""
-        return _or_error(self._dbsize(session))
+        return Later(_or_error(self._dbsize(session)))
 
     async def _dbsize(self, session: Session) -> bytes:
         return replies.integer(sum((await self._sizes(session)).values()))
@@ -69,7 +70,7 @@ class KeyspaceCommands(Family):
 
     def keys(self, session: Session, argv: list[bytes]) -> Outcome:
         """KEYS pattern: one array made of all arrays, with each key once."""
-        return _or_error(self._keys(session, command(tuple(argv))))
+        return Later(_or_error(self._keys(session, command(tuple(argv)))))
 
     async def _keys(self, session: Session, request: bytes) -> bytes:
         said = await self._fan_out.ask(session, request)
@@ -77,7 +78,7 @@ class KeyspaceCommands(Family):
 
     def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
         """RANDOMKEY: every key with about the same chance; nil only if there is none."""
-        return _or_error(self._randomkey(session))
+        return Later(_or_error(self._randomkey(session)))
 
     async def _randomkey(self, session: Session) -> bytes:
         for _ in range(RANDOM_ATTEMPTS):
@@ -100,7 +101,7 @@ class KeyspaceCommands(Family):
 
     def lastsave(self, session: Session, argv: list[bytes]) -> Outcome:
         """LASTSAVE: the oldest one, so that everything written before it is saved everywhere."""
-        return _or_error(self._lastsave(session))
+        return Later(_or_error(self._lastsave(session)))
 
     async def _lastsave(self, session: Session) -> bytes:
         said = await self._fan_out.ask(session, LASTSAVE)

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.keyspace.listedkeys import joined
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.keyspace.scancursor import TOTAL_BITS, Cursor, CursorError
 from proxy.commands.keyspace.scanwalk import FIRST, Walk
 from proxy.commands.services import Services
 from proxy.engine.backend import command
+from proxy.engine.outcomes import Later, Outcome
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 from proxy.servers.everywhere import NO_SERVER
@@ -63,7 +64,7 @@ class Scanning(Family):
         cursor = self._walk.resume(Cursor.unpack(packed)) if packed else self._walk.begin()
         if cursor is None:
             return NO_SERVER
-        return self._page(session, argv[2:], cursor)
+        return Later(self._page(session, argv[2:], cursor))
 
     async def _page(self, session: Session, options: list[bytes], cursor: Cursor) -> bytes:
         if cursor.number != FIRST:

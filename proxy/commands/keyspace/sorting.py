@@ -3,9 +3,10 @@
 """
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.scripting import unnamed
 from proxy.commands.services import Services
+from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from slots import commands, sorting
 

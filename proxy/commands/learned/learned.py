@@ -7,30 +7,23 @@ for its reply: its slot is not handed over before.
 """
 
 import asyncio
-import hashlib
 import math
-from collections import OrderedDict
 from functools import partial
-from typing import Any
 
 import hiredis
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Outcome
+from proxy.commands.family import Family
 from proxy.commands.learned.learning import Learning
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.session import AFTER_OWED, AGAIN, GATED, IN_TRANSACTION, Cleared, Session, Waiting
+from proxy.engine.outcomes import GATED, IN_TRANSACTION, Outcome, clear, nothing_owed
+from proxy.engine.session import Session
 from proxy.servers.everywhere import NO_SERVER, ask
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands, learned
 from slots.commands import Command, Route, UnknownCommandError
 from slots.table import SlotTable
-
-REMEMBERED_ANSWERS = 1024
-"""Requests whose keys are remembered, so that the server is not asked again about a request that has to wait."""
-REMEMBERED_BYTES = 16 * 1024 * 1024
-"""The most bytes of those keys."""
 
 
 class LearnedCommands(Family):
@@ -46,8 +39,6 @@ class LearnedCommands(Family):
         self._learning = Learning(
             commands.table(), services.settings.any_server_commands, services.router, services.masters
         )
-        self._answers: OrderedDict[bytes, list[bytes]] = OrderedDict()
-        self._answer_bytes = 0
         self._running: set[asyncio.Task[bytes]] = set()
 
     def find(self, argv: list[bytes]) -> Command:
@@ -69,15 +60,14 @@ class LearnedCommands(Family):
 
     # -- unknown commands ----------------------------------------------------------------------------------
 
-    def unknown(self, session: Session, argv: list[bytes]) -> Waiting | None:
-        """Decide on an unknown command: None gives an error; otherwise servers are asked first."""
+    def may_know_later(self, session: Session, argv: list[bytes]) -> bool:
+        """Whether servers should be asked for an unknown command."""
         # Clients try the subcommands of the newest servers whenever they connect; servers are not asked about those.
         subcommand = argv[0].decode("ascii", "replace").upper() in self._learning.commands
-        if subcommand or session.attention & (GATED | IN_TRANSACTION) or not self._learning.may_help():
-            return None
-        return Waiting(self._known_later(argv))
+        return not subcommand and not session.attention & (GATED | IN_TRANSACTION) and self._learning.may_help()
 
-    async def _known_later(self, argv: list[bytes]) -> Any:
+    async def ask_for(self, argv: list[bytes]) -> bytes | None:
+        """Ask servers for an unknown command. Gives the error if they do not know it either."""
         unknown = ""
         # Twice, for the question that is under way may have been sent too early.
         for _ in range(2):
@@ -89,38 +79,46 @@ class LearnedCommands(Family):
             except UnknownCommandError as error:
                 unknown = str(error)
             except commands.CommandError:
-                return AGAIN
+                return None
             else:
-                return AGAIN
-        return replies.error(unknown) if unknown else AGAIN
+                return None
+        return replies.error(unknown) if unknown else None
 
     # -- running -------------------------------------------------------------------------------------------
 
-    def run(self, session: Session, row: Command, argv: list[bytes]) -> Outcome:
+    async def run(self, session: Session, row: Command, argv: list[bytes]) -> Outcome:
         """A command with keys that was learned.
 
         Raises:
             KeysError: the arguments are inconsistent.
         """
-        if row.keys == learned.ASKED:
-            name = _digest(argv)
-            keys = self._answers.get(name)
-            if keys is None:
-                return Waiting(self._ask_keys(session, row, argv, name))
-        else:
-            keys = commands.keys_of(row, argv)
+        keys = await self._ask_keys(row, argv) if row.keys == learned.ASKED else commands.keys_of(row, argv)
+        if isinstance(keys, bytes):
+            return keys
         if not keys:
             # The same holds for every learned command without keys.
             return replies.error(f"ERR {row.name.replace('|', ' ')} is refused by Slotferry: {learned.WITHOUT_KEYS}")
         if row.route is not Route.BLOCKING:
             return keys
-        if session.owed:
-            # in-order: it uses another connection than the requests before it.
-            return AFTER_OWED
-        return Cleared(keys, partial(self._block, argv))
+        # in-order: it uses another connection than the requests before it.
+        await nothing_owed()
+        slot, address = await clear(keys)
+        # A task of its own: even if the client leaves, the slot is held until the server is done.
+        self._router.loop.hold_slot(slot)
+        task = asyncio.get_running_loop().create_task(
+            self._ask_alone(argv, address, session.database, session.protocol)
+        )
+        self._running.add(task)
+        task.add_done_callback(partial(self._over, slot))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # The client has left, so the connection is closed.
+            task.cancel()
+            raise
 
-    async def _ask_keys(self, session: Session, row: Command, argv: list[bytes], name: bytes) -> Any:
-        """Ask a server which arguments are keys; AGAIN once that is known, else the error."""
+    async def _ask_keys(self, row: Command, argv: list[bytes]) -> list[bytes] | bytes:
+        """Ask a server which arguments are keys; give them, or the error."""
         address = self._learning.source(row.name.partition("|")[0]) or self._router.any_address()
         if address is None:
             return NO_SERVER
@@ -129,28 +127,8 @@ class LearnedCommands(Family):
             return reply
         parser = hiredis.Reader()
         parser.feed(reply)
-        self._remember(name, parser.gets())
-        return AGAIN
-
-    def _remember(self, name: bytes, keys: list[bytes]) -> None:
-        self._answer_bytes += sum(map(len, keys)) - sum(map(len, self._answers.get(name, ())))
-        self._answers[name] = keys
-        self._answers.move_to_end(name)
-        # The newest entry is never removed: the request needs it next.
-        while len(self._answers) > 1 and (
-            len(self._answers) > REMEMBERED_ANSWERS or self._answer_bytes > REMEMBERED_BYTES
-        ):
-            self._answer_bytes -= sum(map(len, self._answers.popitem(last=False)[1]))
-
-    def _block(self, argv: list[bytes], session: Session, slot: int, address: str) -> Outcome:
-        # A task of its own: even if the client leaves, the slot is held until the server is done.
-        self._router.loop.hold_slot(slot)
-        task = asyncio.get_running_loop().create_task(
-            self._ask_alone(argv, address, session.database, session.protocol)
-        )
-        self._running.add(task)
-        task.add_done_callback(partial(self._over, slot))
-        return Waiting(self._reply_of(task))
+        keys: list[bytes] = parser.gets()
+        return keys
 
     def _over(self, slot: int, task: "asyncio.Task[bytes]") -> None:
         # drained: a connection that was closed with a reply owed is settled at the server before a lock holds.
@@ -168,20 +146,3 @@ class LearnedCommands(Family):
         finally:
             if connection is not None:
                 self._own.give_back(connection)
-
-    async def _reply_of(self, task: "asyncio.Task[bytes]") -> bytes:
-        """The reply. If the client leaves before it comes, the connection is closed."""
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-
-
-def _digest(argv: list[bytes]) -> bytes:
-    """A short name for a request."""
-    found = hashlib.blake2b(digest_size=16)
-    for argument in argv:
-        found.update(b"%d:" % len(argument))
-        found.update(argument)
-    return found.digest()

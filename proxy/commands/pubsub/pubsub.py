@@ -16,14 +16,15 @@ from functools import partial
 
 from proxy.channel import Message, MessageTooLong
 from proxy.commands import replies
-from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.oldservers import OldServers
 from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.subscriptions import Subscriptions, cost, push_in_turn
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command
-from proxy.engine.session import AFTER_OWED, ANY_SERVER, NO_REPLY, SUBSCRIBED, Session
+from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, SUBSCRIBED, Later, Outcome
+from proxy.engine.session import Session
 from slots.table import SlotTable
 
 CONFIRMING = 16
@@ -216,7 +217,7 @@ class PubSubCommands(Family):
         subscription.unconfirmed += 1
         session.attention |= CONFIRMING
         self._router.slow_path.go_on(session)
-        return self._confirm(session, subscription, confirmed, settled, done)
+        return Later(self._confirm(session, subscription, confirmed, settled, done))
 
     async def _confirm(
         self,
@@ -258,7 +259,7 @@ class PubSubCommands(Family):
 
     def numbers(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
         """PUBSUB NUMSUB or SHARDNUMSUB [channel ...]."""
-        return self._numbers(kind, argv[:2], argv[2:])
+        return Later(self._numbers(kind, argv[:2], argv[2:]))
 
     async def _numbers(self, kind: Kind, request: list[bytes], names: list[bytes]) -> bytes:
         at_server = await self._ask_server(command((*request, *names))) if names else []

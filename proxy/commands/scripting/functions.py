@@ -21,13 +21,13 @@ import hiredis
 import structlog
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.scripting import unnamed
 from proxy.commands.scripting.killing import ask_busy, verdict
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
-from proxy.engine.router import LOCKED, OFFLINE
-from proxy.engine.session import AGAIN, ANY_SERVER, Session, Waiting
+from proxy.engine.outcomes import Later, Outcome, Unit, clear
+from proxy.engine.session import Session
 from proxy.servers.everywhere import NO_SERVER, ask, ask_each, unheard, words
 from proxy.servers.standing import Standing
 from slots import commands
@@ -81,33 +81,33 @@ class FunctionCommands(Family):
 
     # -- running -------------------------------------------------------------------------------------------
 
-    def fcall(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def fcall(self, session: Session, argv: list[bytes]) -> Outcome:
         """FCALL and FCALL_RO."""
         try:
             keys = commands.keys_of(self._row, argv)
         except commands.KeysError:
             # The server looks for the function first, so it gives the right error.
             keys = []
-        if keys:
-            state, address, _ = self._router.route(self._router.slot_of_key(keys[0]))
-            if state in (LOCKED, OFFLINE):
-                # The request is held or refused; a held one is looked at again.
-                return keys
-        else:
-            address = self._router.any_address()
-        if unnamed.moves(self._router, keys):
-            # absent-first: the request does not tell which keys a function touches.
-            return unnamed.FUNCTION_REFUSED
-        if address is not None and not self.is_level(address):
-            return Waiting(self._levelled(address))
-        return keys or ANY_SERVER
+        while True:
+            slot, address = await clear(keys)
+            if unnamed.moves(self._router, keys):
+                # absent-first: the request does not tell which keys a function touches.
+                return unnamed.FUNCTION_REFUSED
+            if self.is_level(address):
+                return Unit(slot, address, command(tuple(argv)))
+            error = await self.level(address)
+            if error is not None:
+                return error
 
-    def function_any(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def function_any(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION LIST and FUNCTION DUMP: any server that has every library answers."""
-        address = self._router.any_address()
-        if address is not None and not self.is_level(address):
-            return Waiting(self._levelled(address))
-        return ANY_SERVER
+        while True:
+            slot, address = await clear([])
+            if self.is_level(address):
+                return Unit(slot, address, command(tuple(argv)))
+            error = await self.level(address)
+            if error is not None:
+                return error
 
     # -- comparing -----------------------------------------------------------------------------------------
 
@@ -120,9 +120,6 @@ class FunctionCommands(Family):
             # The engine need not ask any more.
             self._router.loaded.note_libraries(self._router.server_index(address))
         return True
-
-    async def _levelled(self, address: str) -> Any:
-        return await self.level(address) or AGAIN
 
     async def level(self, address: str) -> bytes | None:
         """Give a server the libraries that it lacks. Returns the error of a server that cannot be reached, else
@@ -191,7 +188,7 @@ class FunctionCommands(Family):
 
     def function_change(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION LOAD, DELETE, FLUSH and RESTORE, at every master or at none."""
-        return self._change(session, argv)
+        return Later(self._change(session, argv))
 
     async def _change(self, session: Session, argv: list[bytes]) -> bytes:
         async with self._changing:
@@ -243,7 +240,7 @@ class FunctionCommands(Family):
 
     def function_kill(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION KILL, at every master."""
-        return self._kill(argv)
+        return Later(self._kill(argv))
 
     async def _kill(self, argv: list[bytes]) -> bytes:
         said = await self._ask_busy([command(tuple(argv))])
@@ -251,7 +248,7 @@ class FunctionCommands(Family):
 
     def function_stats(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION STATS: of a master at which something runs, else of any."""
-        return self._stats(session.protocol, argv)
+        return Later(self._stats(session.protocol, argv))
 
     async def _stats(self, protocol: int, argv: list[bytes]) -> bytes:
         hello = [command(("HELLO", "3"))] if protocol == 3 else []

@@ -15,7 +15,7 @@ from typing import Any
 
 from proxy.channel import Message
 from proxy.commands import replies
-from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.scripting import unnamed
 from proxy.commands.scripting.killing import ask_busy, verdict
 from proxy.commands.scripting.knownscripts import LOADED, RUN, digest
@@ -24,8 +24,8 @@ from proxy.commands.scripting.seenscripts import Scripts
 from proxy.commands.scripting.unnamed import KeepingToKeys
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
-from proxy.engine.router import LOCKED, OFFLINE
-from proxy.engine.session import AGAIN, ANY_SERVER, Cleared, Session, Unit, Waiting
+from proxy.engine.outcomes import ANY_SERVER, Later, Outcome, Unit, clear
+from proxy.engine.session import Session
 from proxy.servers.everywhere import NO_SERVER, ask, ask_each, first_error
 from slots import commands
 from slots.table import SlotTable
@@ -137,7 +137,7 @@ class ScriptCommands(Family):
         slot_of_key = self._router.slot_of_key
         return len(keys) > 1 and len({slot_of_key(key) for key in keys}) > 1
 
-    def evalsha(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def evalsha(self, session: Session, argv: list[bytes]) -> Outcome:
         """EVALSHA and EVALSHA_RO."""
         try:
             keys = commands.keys_of(self._row, argv)
@@ -151,37 +151,26 @@ class ScriptCommands(Family):
         if len(argv[1]) != DIGEST_LENGTH:
             return NO_SCRIPT
         name = argv[1].lower()
-        if keys:
-            state, address, _ = self._router.route(self._router.slot_of_key(keys[0]))
-            if state in (LOCKED, OFFLINE):
-                # The request is held or refused; a held one is looked at again.
-                return keys
-        else:
-            address = self._router.any_address()
-        if address is None:
-            return keys or ANY_SERVER
-        body = self.scripts.body(name)
-        if unnamed.moves(self._router, keys):
-            # absent-first: a script that only the servers know cannot be checked; the client then gives its text.
-            if body is None:
-                return Waiting(self._look_for_text(name))
-            refused = self._keeping_to_keys.refusal(name, body)
-            if refused is not None:
-                return refused
-        if self.scripts.is_at(name, address):
-            return keys or ANY_SERVER
-        if body is None:
-            return Waiting(self._look_for(session, name, address))
-        return Cleared(keys, partial(self._load_first, argv, keys, name))
-
-    def _load_first(
-        self, argv: list[bytes], keys: list[bytes], name: bytes, session: Session, slot: int, address: str
-    ) -> Outcome:
-        """The script, followed by the request."""
-        body = self.scripts.body(name)
-        if body is not None:
-            self._load(self._router.shared(session, address), name, body)
-        return keys or Unit(command(tuple(argv)), 0)
+        while True:
+            slot, address = await clear(keys)
+            body = self.scripts.body(name)
+            if body is not None and unnamed.moves(self._router, keys):
+                refused = self._keeping_to_keys.refusal(name, body)
+                if refused is not None:
+                    return refused
+            elif body is None and unnamed.moves(self._router, keys):
+                # absent-first: a script that only the servers know cannot be checked; the client then gives its text.
+                if not await self._ask_proxy(name):
+                    return NO_SCRIPT
+                continue
+            if body is None and not self.scripts.is_at(name, address):
+                problem = await self._look_for(session, name, address)
+                if problem is not None:
+                    return problem
+                continue
+            if body is not None and not self.scripts.is_at(name, address):
+                self._load(self._router.shared(session, address), name, body)
+            return Unit(slot, address, command(tuple(argv)))
 
     def _load(self, backend: Backend, name: bytes, body: bytes) -> None:
         load = (backend, name, self.scripts.flushes)
@@ -194,14 +183,10 @@ class ScriptCommands(Family):
         if reply == replies.bulk(name) and flushes == self.scripts.flushes:
             self.scripts.note_at(name, backend)
 
-    async def _look_for_text(self, name: bytes) -> Any:
-        """Ask the proxy for a script; AGAIN once it is known, else an error."""
-        return AGAIN if await self._ask_proxy(name) else NO_SCRIPT
-
-    async def _look_for(self, session: Session, name: bytes, address: str) -> Any:
-        """Ask the proxy for a script, then the server; AGAIN once it is there or known, else an error."""
+    async def _look_for(self, session: Session, name: bytes, address: str) -> bytes | None:
+        """Ask the proxy for a script, then the server. None once it is there or known, else the error."""
         if await self._ask_proxy(name):
-            return AGAIN
+            return None
         flushes = self.scripts.flushes
         exists = replies.array([replies.integer(1)])
 
@@ -213,7 +198,7 @@ class ScriptCommands(Family):
         backend = self._router.shared(session, address)
         reply = await ask(backend, command(("SCRIPT", "EXISTS", name)), heard)
         if reply == exists:
-            return AGAIN
+            return None
         return reply if reply.startswith(b"-") else NO_SCRIPT
 
     async def _ask_proxy(self, name: bytes) -> bool:
@@ -262,7 +247,7 @@ class ScriptCommands(Family):
 
     def script_load(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT LOAD body: at every master that can be reached. The others get it when they need it."""
-        return self._load_everywhere(session, argv[2])
+        return Later(self._load_everywhere(session, argv[2]))
 
     async def _load_everywhere(self, session: Session, body: bytes) -> bytes:
         flushes = self.scripts.flushes
@@ -287,7 +272,7 @@ class ScriptCommands(Family):
 
     def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT EXISTS sha1 [sha1 ...]: what EVALSHA would find at every master, if necessary by loading it first."""
-        return self._exists(session, argv)
+        return Later(self._exists(session, argv))
 
     async def _exists(self, session: Session, argv: list[bytes]) -> bytes:
         names = [name.lower().decode("latin-1") for name in argv[2:]]
@@ -311,7 +296,7 @@ class ScriptCommands(Family):
         """SCRIPT FLUSH [ASYNC | SYNC]: every worker of this proxy forgets the scripts, then every master does."""
         if len(argv) > 3 or (len(argv) == 3 and argv[2].upper() not in (b"SYNC", b"ASYNC")):
             return b"-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n"
-        return self._flush(session, argv)
+        return Later(self._flush(session, argv))
 
     async def _flush(self, session: Session, argv: list[bytes]) -> bytes:
         self.scripts.forget()
@@ -324,7 +309,7 @@ class ScriptCommands(Family):
 
     def script_kill(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT KILL, at every master."""
-        return self._kill(argv)
+        return Later(self._kill(argv))
 
     async def _kill(self, argv: list[bytes]) -> bytes:
         services = self._services

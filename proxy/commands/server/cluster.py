@@ -3,41 +3,26 @@
 
 Without cluster mode, the command table has Redis's own refusals. In both modes, READONLY and READWRITE mean what they
 mean at a proxy: whether reads may go to replicas.
-
-The keys of a cluster slot are at every server, so counting them is a walk over all keys. **bounded**: a walk that takes
-longer than :data:`COUNT_SECONDS` ends with an error.
 """
 
-import asyncio
-import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
-
-import hiredis
 
 from proxy.clusterview import FUNCTION, SLOTS, ClusterView, Node, Share
 from proxy.commands import replies
-from proxy.commands.arguments import NOT_AN_INTEGER, integer
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.services import Services
+from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from slots import address, commands, functions
 
-COUNT_SECONDS = 1.0
-"""How long the walk over all keys may take for COUNTKEYSINSLOT and GETKEYSINSLOT."""
-PAGE = b"5000"
-"""COUNT of one page of that walk: a few milliseconds of a server's time."""
 NOT_READY = b"-CLUSTERDOWN this proxy does not know of the others yet; try again\r\n"
-TOO_LONG = (
-    b"-ERR the keys of a cluster slot are found by a walk over all keys, and %d s were not enough for it; "
-    b"use SCAN and CLUSTER KEYSLOT\r\n" % COUNT_SECONDS
+SPREAD = (
+    "its keys are spread over all servers. 'slotferry sizing run' counts the keys of the slots that servers own, "
+    "DBSIZE counts all keys"
 )
 HELP = (
     "CLUSTER <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "COUNTKEYSINSLOT <slot>",
-    "    Return the number of keys in <slot>, if a walk over all keys can tell in a second.",
-    "GETKEYSINSLOT <slot> <count>",
-    "    Return up to <count> key names of <slot>, in the same way.",
     "INFO",
     "    Return information about the cluster of proxies.",
     "KEYSLOT <key>",
@@ -50,20 +35,16 @@ HELP = (
     "    Print this help.",
 )
 
-Scan = Callable[[Session, list[bytes]], Outcome]
-
 
 class ClusterCommands(Family):
     """The family's handlers.
 
     Args:
         services: the worker's parts.
-        scan: serves a SCAN.
     """
 
-    def __init__(self, services: Services, scan: Scan) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._scan = scan
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name; none but in cluster mode."""
@@ -72,9 +53,9 @@ class ClusterCommands(Family):
         return {
             **{name: _refuse for name in commands.table() if name.startswith("CLUSTER|")},
             "ASKING": lambda session, argv: replies.OK,
-            "CLUSTER|COUNTKEYSINSLOT": self.count_keys,
+            "CLUSTER|COUNTKEYSINSLOT": _refuse_keys,
             "CLUSTER|COUNT-FAILURE-REPORTS": self._of_a_node(lambda session: replies.integer(0)),
-            "CLUSTER|GETKEYSINSLOT": self.get_keys,
+            "CLUSTER|GETKEYSINSLOT": _refuse_keys,
             "CLUSTER|HELP": lambda session, argv: replies.array(b"+%b\r\n" % line.encode() for line in HELP),
             "CLUSTER|INFO": self._of_all(info),
             "CLUSTER|KEYSLOT": lambda session, argv: replies.integer(functions.slot(FUNCTION, argv[2], SLOTS)),
@@ -123,70 +104,17 @@ class ClusterCommands(Family):
             return local.endswith(f":{port}")
         return local == settings.tls_listen
 
-    # -- about keys ----------------------------------------------------------------------------------------
-
-    def count_keys(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLUSTER COUNTKEYSINSLOT slot."""
-        slot = integer(argv[2])
-        if slot is None:
-            return NOT_AN_INTEGER
-        if not 0 <= slot < SLOTS:
-            return b"-ERR Invalid slot\r\n"
-        return self._or_error(session, slot, None, lambda keys: replies.integer(len(keys)))
-
-    def get_keys(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLUSTER GETKEYSINSLOT slot count."""
-        slot, most = integer(argv[2]), integer(argv[3])
-        if slot is None or most is None:
-            return NOT_AN_INTEGER
-        if not 0 <= slot < SLOTS or most < 0:
-            return b"-ERR Invalid slot or number of keys\r\n"
-        return self._or_error(session, slot, most, lambda keys: replies.array(map(replies.bulk, keys)))
-
-    async def _or_error(
-        self, session: Session, slot: int, most: int | None, answer: Callable[[list[bytes]], bytes]
-    ) -> bytes:
-        try:
-            async with asyncio.timeout(COUNT_SECONDS):
-                found = await self._keys(session, slot, most)
-        except TimeoutError:
-            return TOO_LONG
-        return found if isinstance(found, bytes) else answer(found)
-
-    async def _keys(self, session: Session, slot: int, most: int | None) -> list[bytes] | bytes:
-        """Keys of a cluster slot in the session's database, ``most`` of them, or all; or a server's error."""
-        wanted = bytes(index == slot for index in range(SLOTS))
-        found: dict[bytes, None] = {}
-        cursor = b"0"
-        deadline = time.monotonic() + COUNT_SECONDS
-        while most is None or len(found) < most:
-            page = self._scan(session, [b"SCAN", cursor, b"COUNT", PAGE])
-            if isinstance(page, Coroutine):
-                page = await page
-            assert isinstance(page, bytes)
-            if page.startswith(b"-"):
-                return page
-            cursor, keys = _read(page)
-            found.update(dict.fromkeys(functions.select(FUNCTION, SLOTS, keys, wanted)))
-            if cursor == b"0":
-                break
-            if time.monotonic() > deadline:
-                raise TimeoutError
-        return list(found)[:most]
-
-
-def _read(page: bytes) -> tuple[bytes, list[bytes]]:
-    reader = hiredis.Reader()
-    reader.feed(page)
-    cursor, keys = reader.gets()
-    return cursor, keys
-
 
 def _refuse(session: Session, argv: list[bytes]) -> Outcome:
     return replies.error(
         f"ERR CLUSTER {replies.shown(argv[1]).upper()} is not for this cluster: its nodes are proxies, which come and "
         "go by themselves. Slots are moved with 'slotferry slots move'"
     )
+
+
+def _refuse_keys(session: Session, argv: list[bytes]) -> Outcome:
+    name, slot = (replies.shown(word) for word in argv[1:3])
+    return replies.error(f"ERR CLUSTER {name.upper()} is not for this cluster: slot {slot} is a proxy's; {SPREAD}")
 
 
 # -- replies -----------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ import re
 import hiredis
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
+from proxy.engine.outcomes import Later, Outcome
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 
@@ -39,7 +40,7 @@ class ConfigurationCommands(Family):
         address = self._router.any_address()
         if address is None:
             return everywhere.NO_SERVER
-        return self._get(self._router.shared(session, address), command(tuple(argv)), session.protocol)
+        return Later(self._get(self._router.shared(session, address), command(tuple(argv)), session.protocol))
 
     async def _get(self, backend: Backend, request: bytes, protocol: int) -> bytes:
         return for_clients(await everywhere.ask(backend, request), self._databases, protocol)

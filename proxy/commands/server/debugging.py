@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Decided, Family, Handler
 from proxy.commands.services import Services
-from proxy.engine.session import Session, Waiting
+from proxy.engine.session import Session
 
 NOT_ALLOWED = (
     b"-ERR DEBUG command not allowed. Set debug_commands in the settings of the proxy to allow DEBUG SLEEP and the"
@@ -43,13 +43,13 @@ class DebugCommand(Family):
         """Handlers by the command's name."""
         return {"DEBUG": self.debug}
 
-    def debug(self, session: Session, argv: list[bytes]) -> Outcome:
+    def debug(self, session: Session, argv: list[bytes]) -> Decided:
         """DEBUG SLEEP seconds | OBJECT key | ..."""
         if not self._allowed:
             return NOT_ALLOWED
         subcommand = argv[1].upper()
         if subcommand == b"SLEEP" and len(argv) == 3:
-            return Waiting(_sleep(_seconds(argv[2])))
+            return _sleep(_seconds(argv[2]))
         keys = OF_KEYS[subcommand](argv) if subcommand in OF_KEYS else []
         if keys:
             return keys

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from proxy.commands import replies
 from proxy.commands.arguments import SERVER_VERSION, mode
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
 from proxy.commands.server.measured import percentile, statistics
 from proxy.commands.services import Services
 from proxy.engine.backend import command
+from proxy.engine.outcomes import Later, Outcome
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 from slots import address as addresses
@@ -88,7 +89,7 @@ class Information(Family):
             for name in self._sections
             if asked & {name.lower(), *EVERYTHING} or (by_default and name.lower() not in NOT_BY_DEFAULT)
         ]
-        return self._info(session, session.protocol, wanted)
+        return Later(self._info(session, session.protocol, wanted))
 
     async def _info(self, session: Session, protocol: int, wanted: Collection[str]) -> bytes:
         counters: dict[str, float] = {}

@@ -8,9 +8,10 @@ from proxy.channel import Message
 from proxy.commandmetrics import NOTHING, Statistic, added
 from proxy.commands import replies
 from proxy.commands.arguments import integer
-from proxy.commands.family import Answer, Family, Handler, Outcome
+from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.services import AskAll, Services
 from proxy.commands.slowlog import SlowRequest
+from proxy.engine.outcomes import Later, Outcome
 from proxy.engine.session import Session
 from proxy.engine.statistics import TICK_MICROSECONDS, bucket_limits
 
@@ -98,7 +99,7 @@ class MeasuredCommands(Family):
         count = integer(argv[2]) if len(argv) == 3 else DEFAULT_COUNT
         if count is None or count < -1:
             return BAD_COUNT
-        return self._slowlog_get(None if count == -1 else count)
+        return Later(self._slowlog_get(None if count == -1 else count))
 
     async def _slowlog_get(self, count: int | None) -> bytes:
         answers = await self._ask_all("slow_log", count=count)
@@ -108,14 +109,14 @@ class MeasuredCommands(Family):
 
     def slowlog_len(self, session: Session, argv: list[bytes]) -> Outcome:
         """SLOWLOG LEN."""
-        return self._slowlog_len()
+        return Later(self._slowlog_len())
 
     async def _slowlog_len(self) -> bytes:
         return replies.integer(sum(await self._ask_all("slow_log_length")))
 
     def slowlog_reset(self, session: Session, argv: list[bytes]) -> Outcome:
         """SLOWLOG RESET."""
-        return self._slowlog_reset()
+        return Later(self._slowlog_reset())
 
     async def _slowlog_reset(self) -> bytes:
         await self._ask_all("slow_log_reset")
@@ -125,7 +126,9 @@ class MeasuredCommands(Family):
 
     def latency_histogram(self, session: Session, argv: list[bytes]) -> Outcome:
         """LATENCY HISTOGRAM [command ...]."""
-        return self._latency_histogram(session.protocol, [name.decode(errors="replace").lower() for name in argv[2:]])
+        return Later(
+            self._latency_histogram(session.protocol, [name.decode(errors="replace").lower() for name in argv[2:]])
+        )
 
     async def _latency_histogram(self, protocol: int, names: Iterable[str]) -> bytes:
         measured = await statistics(self._ask_all)

@@ -4,7 +4,8 @@ import time
 
 from proxy.commands import replies
 from proxy.commands.clients.clientlist import user_name
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Family, Handler
+from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 
 

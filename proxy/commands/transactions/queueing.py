@@ -76,13 +76,10 @@ class Transaction:
         "count",
         "database",
         "elsewhere",
-        "executing",
-        "executing_at",
         "home",
         "keys",
         "patterns",
         "scripts",
-        "scripts_known",
         "selects",
         "slot",
         "spoiled",
@@ -116,14 +113,8 @@ class Transaction:
         """The first channel that it publishes to."""
         self.scripts: list[list[bytes]] = []
         """The requests that use scripts."""
-        self.scripts_known = False
-        """Whether the other workers were asked for the scripts that it names."""
         self.spoiled = False
         """Whether a command was refused, so that EXEC will be refused, too."""
-        self.executing = False
-        """Whether EXEC has been looked at."""
-        self.executing_at = 0
-        """How many requests the session had made before that EXEC."""
         self._payload = bytearray(MULTI)
         self._size = 0
         self._limit = limit

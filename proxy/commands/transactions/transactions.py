@@ -9,24 +9,26 @@ sent (its slot is locked for too long, a key does not move), it ends its transac
 The same holds for an EXEC that may touch unnamed keys while its slot moves (:mod:`proxy.commands.scripting.unnamed`).
 
 A transaction that uses another database than its first one goes alone: after all owed replies, and before all later
-requests (:mod:`proxy.commands.databases.elsewhere`). Once it has run, the session is in the database that it ends in.
+requests (:mod:`proxy.commands.databases.elsewhere`). It is not run while its slot moves. Once it has run, the session
+is in the database that it ends in.
 """
 
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from proxy.commands import replies
 from proxy.commands.databases import elsewhere
-from proxy.commands.family import Family, Handler, Outcome
+from proxy.commands.family import Decided, Family, Handler
 from proxy.commands.scripting import unnamed
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.commands.transactions.queueing import QueueError, Transaction
-from proxy.commands.transactions.watching import Watch, Watching
+from proxy.commands.transactions.watching import Watching
 from proxy.engine.backend import Backend
-from proxy.engine.session import AFTER_OWED, AGAIN, IN_TRANSACTION, Cleared, Session, Unit, Waiting
+from proxy.engine.outcomes import IN_TRANSACTION, Outcome, Unit, clear, nothing_owed
+from proxy.engine.session import Session
 from slots.commands import Command
 
 QUEUED = b"+QUEUED\r\n"
@@ -124,13 +126,10 @@ class TransactionCommands(Family):
         return error
 
     def _transaction(self, session: Session) -> Transaction | None:
-        """The session's transaction; None if its EXEC was answered with an error without having been sent."""
+        """The session's open transaction."""
         if not session.attention & IN_TRANSACTION:
             return None
         transaction: Transaction = state_of(session).transaction
-        if transaction.executing:
-            self._end(session)
-            return None
         return transaction
 
     def _end(self, session: Session) -> None:
@@ -170,7 +169,7 @@ class TransactionCommands(Family):
         self._end(session)
         return replies.OK
 
-    def watch(self, session: Session, argv: list[bytes]) -> Outcome:
+    def watch(self, session: Session, argv: list[bytes]) -> Decided:
         """WATCH key [key ...]."""
         if self._transaction(session) is not None:
             return b"-ERR WATCH inside MULTI is not allowed\r\n"
@@ -181,90 +180,69 @@ class TransactionCommands(Family):
         self._watching.end(session)
         return replies.OK
 
-    def exec(self, session: Session, argv: list[bytes]) -> Outcome:
-        """EXEC; looked at again as often as it has to wait."""
-        if not session.attention & IN_TRANSACTION:
+    async def exec(self, session: Session, argv: list[bytes]) -> Outcome:
+        """EXEC. Whatever comes of it, the transaction and the watch are over."""
+        transaction = self._transaction(session)
+        if transaction is None:
             return b"-ERR EXEC without MULTI\r\n"
-        transaction: Transaction = state_of(session).transaction
-        if transaction.executing and transaction.executing_at != session.taken:
-            # The EXEC before it got an error without having been sent.
+        try:
+            return await self._run(session, transaction)
+        finally:
             self._end(session)
-            return b"-ERR EXEC without MULTI\r\n"
+
+    async def _run(self, session: Session, transaction: Transaction) -> Outcome:
         watch = self._watching.of(session)
         if transaction.spoiled:
-            self._end(session)
             return ABORTED
         if watch is None and not transaction.count:
-            self._end(session)
             return NOTHING_DONE
-        # Later requests of the session come after this EXEC, whether it was sent or not.
-        transaction.executing = True
-        transaction.executing_at = session.taken
-        if session.owed and (watch is not None or transaction.crosses):
-            return AFTER_OWED
-        if watch is not None:
-            if not self._watching.holds(session, watch):
-                return self._changed(session)
-            if watch.database != session.database:
-                return self._watching.change_database(session, watch)
-        if self._scripts is not None and transaction.scripts and not transaction.scripts_known:
-            transaction.scripts_known = True
-            return Waiting(self._look_for(self._scripts, transaction))
-        # Keys in other databases are looked at once their slot lets them through.
-        keys = list(transaction.keys) or [key for _, key in transaction.elsewhere][:1]
-        if watch is not None:
-            return Cleared(keys, partial(self._run_watched, transaction, watch))
-        if not keys and transaction.channel is not None:
-            # Any server can publish, but this one keeps the order in which a client publishes.
-            keys = [transaction.channel]
-        return Cleared(keys, partial(self._run, transaction))
+        if watch is not None or transaction.crosses:
+            await nothing_owed()
+        if watch is not None and not self._watching.holds(session, watch):
+            return _changed(session)
+        if watch is not None and watch.database != session.database:
+            await self._watching.change_database(session, watch)
+        if self._scripts is not None and transaction.scripts:
+            await self._scripts.look_for(transaction.scripts)
 
-    async def _look_for(self, scripts: Scripts, transaction: Transaction) -> Any:
-        await scripts.look_for(transaction.scripts)
-        return AGAIN
-
-    def _run(self, transaction: Transaction, session: Session, slot: int, address: str) -> Outcome:
-        obstacle = self._obstacle(transaction, session, slot)
-        if obstacle is not None:
-            return obstacle
+        slot, address = await clear(self._way(transaction))
+        # From here on, all is done in one step.
+        if watch is not None and not self._watching.holds(session, watch):
+            return _changed(session)
+        refused = self._refusal(transaction, slot)
+        if refused is not None:
+            return refused
         payload, before = self._unit(transaction, session, address)
-        self._end(session)
+        if watch is not None and watch.connection is not None:
+            finish = partial(self._executed, transaction, session, watch.connection.backend)
+            return await self._watching.run(session, watch, payload, before, finish)
         if not transaction.crosses:
-            return Unit(payload, before)
+            return Unit(slot, address, payload, before)
         backend = self._router.shared(session, address)
         finish = partial(self._executed, transaction, session, backend)
-        return elsewhere.send(self._router, slot, backend, payload, before, finish)
+        return await elsewhere.send(self._router, slot, backend, payload, before, finish)
 
-    def _obstacle(self, transaction: Transaction, session: Session, slot: int) -> Outcome | None:
-        """What a transaction still has to wait for, once its keys in its own database are ready."""
-        if transaction.patterns or transaction.scripts:
-            refused = self._refusal(transaction)
-            if refused is not None:
-                self._end(session)
-                return refused
-        return elsewhere.cleared(self._router, session, slot, transaction.elsewhere)
+    def _way(self, transaction: Transaction) -> list[bytes]:
+        """The keys by which the transaction finds its server, and which have to be there."""
+        if transaction.keys:
+            return list(transaction.keys)
+        if transaction.elsewhere:
+            return [key for _, key in transaction.elsewhere][:1]
+        # Any server can publish, but this one keeps the order in which a client publishes.
+        return [transaction.channel] if transaction.channel is not None else []
 
-    def _refusal(self, transaction: Transaction) -> bytes | None:
-        """Why a transaction that may touch unnamed keys cannot run now (**absent-first**)."""
+    def _refusal(self, transaction: Transaction, slot: int) -> bytes | None:
+        """Why a transaction that touches keys which were not looked for cannot run now (**absent-first**)."""
+        if transaction.elsewhere and elsewhere.moves(self._router, slot):
+            return elsewhere.MOVES
+        if not (transaction.patterns or transaction.scripts):
+            return None
         keys = list(transaction.keys)[:1] or [key for _, key in transaction.elsewhere][:1]
         if not unnamed.moves(self._router, keys):
             return None
         if transaction.patterns:
             return unnamed.SORT_REFUSED
         return self._scripts.refusal(transaction.scripts) if self._scripts is not None else None
-
-    def _run_watched(
-        self, transaction: Transaction, watch: Watch, session: Session, slot: int, address: str
-    ) -> Outcome:
-        if not self._watching.holds(session, watch) or watch.connection is None:
-            return self._changed(session)
-        obstacle = self._obstacle(transaction, session, slot)
-        if obstacle is not None:
-            return obstacle
-        payload, before = self._unit(transaction, session, watch.connection.address)
-        self._close(session)
-        finish = partial(self._executed, transaction, session, watch.connection.backend)
-        return self._watching.run(session, watch, payload, before, finish)
 
     def _executed(self, transaction: Transaction, session: Session, backend: Backend, reply: bytes) -> bytes:
         """The client's reply to EXEC. If it has run, the session is in the database that the transaction ended in."""
@@ -287,7 +265,7 @@ class TransactionCommands(Family):
             first, replies_first = self._scripts.preload(session, address, transaction.scripts)
         return first + transaction.payload(), replies_first + 1 + transaction.queued
 
-    def _changed(self, session: Session) -> bytes:
-        """The reply to an EXEC whose watched keys may have changed."""
-        self._end(session)
-        return b"_\r\n" if session.protocol == 3 else b"*-1\r\n"
+
+def _changed(session: Session) -> bytes:
+    """The reply to an EXEC whose watched keys may have changed."""
+    return b"_\r\n" if session.protocol == 3 else b"*-1\r\n"

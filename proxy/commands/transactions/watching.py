@@ -13,17 +13,16 @@ everything owed to the session has been answered. **bounded**: a watch holds one
 for ``watch_seconds`` at most.
 """
 
-import asyncio
 from functools import partial
-from typing import Any
 
 from proxy.commands import replies
+from proxy.commands.databases import elsewhere
 from proxy.commands.databases.elsewhere import Finish
-from proxy.commands.family import Outcome
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command
-from proxy.engine.session import AFTER_OWED, AGAIN, Cleared, Session, Waiting
+from proxy.engine.outcomes import Outcome, clear, nothing_owed
+from proxy.engine.session import Session
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 
 CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
@@ -104,39 +103,59 @@ class Watching:
 
     # -- WATCH ---------------------------------------------------------------------------------------------
 
-    def begin(self, session: Session, argv: list[bytes]) -> Outcome:
-        """WATCH key [key ...], as an outcome."""
+    async def begin(self, session: Session, argv: list[bytes]) -> Outcome:
+        """WATCH key [key ...]."""
         watch = self.of(session)
         slots = {self._router.slot_of_key(key) for key in argv[1:]}
         if len(slots) > 1 or (watch is not None and watch.slot not in slots):
             return CROSSSLOT
-        if session.owed:
-            return AFTER_OWED
+        await nothing_owed()
         if watch is not None:
-            if not self.holds(session, watch):
-                # EXEC will answer as if a watched key had changed, whatever else is watched.
-                return replies.OK
-            if watch.database != session.database:
-                return self.change_database(session, watch)
-        return Cleared(argv[1:], partial(self._cleared, command(tuple(argv))))
+            return await self._watch_more(session, watch, argv)
+        try:
+            watch, slot = await self._connected(session, argv[1:])
+        except OwnConnectionError as error:
+            return error.reply
+        watch.slot = slot
+        watch.changes = self._router.changes(slot)
+        watch.migration = self._router.route(slot)[2]
+        watch.replica_reads, session.replica_reads = session.replica_reads, False
+        watch.since = self._now()
+        return await self._send(watch, command(tuple(argv)), 0, partial(self._watched, session, watch, True))
 
-    def _cleared(self, payload: bytes, session: Session, slot: int, address: str) -> Outcome:
-        watch = _watch_of(session)
-        first = watch is None or watch.slot is None
-        if watch is not None and watch.slot is None and not self._fits(session, watch, address):
-            self.end(session)
-            watch = None
-        if watch is None:
-            return Waiting(self._connect(session, address))
-        if first:
-            watch.slot = slot
-            watch.changes = self._router.changes(slot)
-            watch.migration = self._router.route(slot)[2]
-            watch.replica_reads, session.replica_reads = session.replica_reads, False
-        elif not self.holds(session, watch):
+    async def _watch_more(self, session: Session, watch: Watch, argv: list[bytes]) -> bytes:
+        """WATCH on the connection that watches already."""
+        if self.holds(session, watch) and watch.database != session.database:
+            await self.change_database(session, watch)
+        await clear(argv[1:])
+        if not self.holds(session, watch):
+            # EXEC will answer as if a watched key had changed, whatever else is watched.
             return replies.OK
         watch.since = self._now()
-        return self._send(watch, payload, 0, partial(self._watched, session, watch, first))
+        return await self._send(watch, command(tuple(argv)), 0, partial(self._watched, session, watch, False))
+
+    async def _connected(self, session: Session, keys: list[bytes]) -> tuple[Watch, int]:
+        """A watch with a connection to the server of the keys, and their slot, whose way is free.
+
+        Raises:
+            OwnConnectionError: no connection is available.
+        """
+        watch = _watch_of(session)
+        ready = False
+        try:
+            while True:
+                slot, address = await clear(keys)
+                if watch is not None and self._fits(session, watch, address):
+                    ready = True
+                    return watch, slot
+                # There is none yet, or the slot has moved meanwhile.
+                self.end(session)
+                connection = await self._own.take(address, session.database, session.protocol)
+                watch = state_of(session).watch = Watch(connection, session.database)
+                self._sessions.add(session)
+        finally:
+            if not ready:
+                self.end(session)
 
     def _fits(self, session: Session, watch: Watch, address: str) -> bool:
         connection = watch.connection
@@ -145,16 +164,6 @@ class Watching:
             and not connection.lost
             and connection.kind == (address, session.database, session.protocol)
         )
-
-    async def _connect(self, session: Session, address: str) -> Any:
-        try:
-            connection = await self._own.take(address, session.database, session.protocol)
-        except OwnConnectionError as error:
-            return error.reply
-        state_of(session).watch = Watch(connection, session.database)
-        self._sessions.add(session)
-        # The slot may have moved meanwhile.
-        return AGAIN
 
     def _watched(self, session: Session, watch: Watch, first: bool, reply: bytes) -> bytes:
         if reply == replies.OK or _watch_of(session) is not watch:
@@ -168,8 +177,9 @@ class Watching:
 
     # -- EXEC ----------------------------------------------------------------------------------------------
 
-    def change_database(self, session: Session, watch: Watch) -> Outcome:
-        """Have the connection follow the session to another database, before WATCH or EXEC; the watched keys stay."""
+    async def change_database(self, session: Session, watch: Watch) -> None:
+        """Have the connection follow the session to another database, before WATCH or EXEC; the watched keys stay. If
+        that fails, the watch no longer holds."""
         database = session.database
 
         def selected(reply: bytes) -> bytes:
@@ -180,9 +190,9 @@ class Watching:
                 self._let_go(watch)
             return reply
 
-        return self._send(watch, command(("SELECT", database)), 0, selected, again=True)
+        await self._send(watch, command(("SELECT", database)), 0, selected)
 
-    def run(self, session: Session, watch: Watch, payload: bytes, before: int, finish: Finish) -> Outcome:
+    async def run(self, session: Session, watch: Watch, payload: bytes, before: int, finish: Finish) -> bytes:
         """Send a transaction over the connection that watches, which ends the watch.
 
         Call it in the step that saw the watch hold. ``before`` replies are dropped; ``finish`` makes the session's
@@ -190,7 +200,7 @@ class Watching:
         """
         self._forget(session, watch)
         watch.over = True
-        return self._send(watch, payload, before, partial(self._executed, watch, finish))
+        return await self._send(watch, payload, before, partial(self._executed, watch, finish))
 
     def _executed(self, watch: Watch, finish: Finish, reply: bytes) -> bytes:
         if not reply.startswith(b"-"):
@@ -199,33 +209,23 @@ class Watching:
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    def _send(self, watch: Watch, payload: bytes, before: int, heard: Finish, again: bool = False) -> Waiting:
-        """Send requests now. The session's reply is what ``heard`` makes of the last reply, or AGAIN."""
+    async def _send(self, watch: Watch, payload: bytes, before: int, heard: Finish) -> bytes:
+        """Send requests, at once. Gives what ``heard`` makes of the last reply; ``before`` replies are dropped."""
         connection, slot = watch.connection, watch.slot
         assert connection is not None
         assert slot is not None
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        # Not in the session's coroutine: the client may leave, and this has to be done all the same.
-        def done(reply: bytes) -> None:
+        def ended(reply: bytes) -> bytes:
             watch.busy = False
             given = heard(reply)
-            # drained: the server has answered, or the connection is known to be lost.
-            self._router.loop.release_slot(slot)
             if watch.over:
                 self._let_go(watch)
-            if not answered.done():
-                answered.set_result(AGAIN if again else given)
+            return given
 
         watch.busy = True
-        self._router.loop.hold_slot(slot)
         backend = connection.backend
         backend.reply_seconds = self._reply_seconds
-        for _ in range(before):
-            backend.call(payload, _drop)
-            payload = b""
-        backend.call(payload, done)
-        return Waiting(_reply(answered))
+        return await elsewhere.send(self._router, slot, backend, payload, before, ended)
 
     # -- ending --------------------------------------------------------------------------------------------
 
@@ -266,13 +266,9 @@ class Watching:
         late = self._now() - self._watch_seconds
         for session in list(self._sessions):
             watch = _watch_of(session)
-            if watch is None or watch.busy or watch.over:
+            if watch is None or watch.busy or watch.over or watch.slot is None:
                 continue
-            if watch.slot is None:
-                if not session.waits:
-                    # Its WATCH got an error before it could be sent.
-                    self.end(session)
-            elif watch.since <= late or not self.holds(session, watch):
+            if watch.since <= late or not self.holds(session, watch):
                 self._let_go(watch)
 
 
@@ -288,11 +284,3 @@ def read_from_replicas(session: Session, wanted: bool) -> None:
 def _watch_of(session: Session) -> Watch | None:
     watch: Watch | None = session.state.watch if session.state is not None else None
     return watch
-
-
-async def _reply(answered: "asyncio.Future[Any]") -> Any:
-    return await answered
-
-
-def _drop(reply: bytes) -> None:
-    """Drop a reply that no client waits for."""

@@ -155,8 +155,11 @@ async def test_what_a_node_says(cluster: LocalCluster) -> None:
         assert "cluster_known_nodes:2\r\n" in str(await said("INFO"))
         assert str(await said("NODES")).splitlines()[0].startswith(f"{own} {first[0]}:{first[1]}@0 myself,master - ")
         assert await said("REPLICAS", own) == await said("LINKS") == []
-        for refused in (["SETSLOT", 1, "NODE", own], ["RESET"], ["REPLICAS", "0" * 40], ["COUNTKEYSINSLOT", 16384]):
+        for refused in (["SETSLOT", 1, "NODE", own], ["RESET"], ["REPLICAS", "0" * 40]):
             with pytest.raises(redis.ResponseError):
+                await said(*refused)
+        for refused in (["COUNTKEYSINSLOT", 1], ["GETKEYSINSLOT", 1, 10]):
+            with pytest.raises(redis.ResponseError, match="'slotferry sizing run' counts the keys"):
                 await said(*refused)
         assert await client.execute_command("ASKING") in (True, "OK")
         hello = await client.execute_command("HELLO", 3)
@@ -165,16 +168,8 @@ async def test_what_a_node_says(cluster: LocalCluster) -> None:
         assert info["redis_mode"] == "cluster"
         assert info["cluster_enabled"] == 1
 
-        # Keys of a cluster slot. If they share it without a tag, they are spread over all servers.
         wanted = slot(FUNCTION, b"key:0", SLOTS)
-        keys = [f"key:{number}" for number in range(200_000) if slot(FUNCTION, b"key:%d" % number, SLOTS) == wanted]
-        await client.mset(dict.fromkeys(keys, "") | {f"other:{number}": "" for number in range(500)})
         assert await said("KEYSLOT", "key:0") == await said("KEYSLOT", "x{key:0}y") == wanted
-        expected = sum(slot(FUNCTION, key.encode(), SLOTS) == wanted for key in await client.keys("*"))
-        assert expected >= len(keys) > 3
-        assert await said("COUNTKEYSINSLOT", wanted) == expected
-        assert set(await said("GETKEYSINSLOT", wanted, 1000)) >= set(keys)  # type: ignore[call-overload]
-        assert len(await said("GETKEYSINSLOT", wanted, 3)) == 3  # type: ignore[arg-type]
 
 
 async def test_clients_spread_over_proxies_that_come_and_go_while_slots_move(cluster: LocalCluster) -> None:

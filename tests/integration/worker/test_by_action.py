@@ -125,13 +125,7 @@ async def by_script(client: redis.asyncio.Redis) -> object:
     return await client.eval("return redis.call('DEL', KEYS[1])", 1, KEY)
 
 
-async def move_away(client: redis.asyncio.Redis) -> object:
-    return await client.move(KEY, 3)
-
-
-@pytest.mark.parametrize(
-    "takes_away", [delete, delete_several, take, let_expire, rename, in_a_transaction, by_script, move_away]
-)
+@pytest.mark.parametrize("takes_away", [delete, delete_several, take, let_expire, rename, in_a_transaction, by_script])
 async def test_absent_first_a_source_that_restarted_unheard_undoes_nothing(
     start_worker: StartWorker, takes_away: Callable[[redis.asyncio.Redis], Awaitable[object]]
 ) -> None:

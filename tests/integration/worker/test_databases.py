@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from proxy.commands.databases import elsewhere
 from proxy.engine.backend import command
 from slots.states import SlotState
 from slots.table import Slot
@@ -99,21 +100,6 @@ async def test_as_one_redis(worker: WorkerHarness, protocol: int) -> None:
         await forget(worker)
 
 
-async def test_as_one_redis_while_all_slots_migrate(start_worker: StartWorker) -> None:
-    worker = await start_worker(servers=3)
-    for name, requests in CONVERSATIONS.items():
-        if name == "with WATCH":
-            # A slot that moves between WATCH and EXEC counts as a changed key.
-            continue
-        expected = await converse(worker.servers[2].address, requests)
-        await worker.act([SLOT], SlotState.PREPARED)
-        await worker.act([SLOT], SlotState.MIGRATING)
-        assert await converse_at_once(worker.settings.listen, requests) == expected, name
-        assert await worker.keys(1, *range(16)) == [], name
-        await worker.apply([Slot(SLOT, 1)])
-        await forget(worker)
-
-
 async def test_keys_of_several_slots(worker: WorkerHarness) -> None:
     requests: list[Request] = [("SET", KEY, 1), ("COPY", KEY, OTHER, "DB", 1), ("MULTI",), ("SELECT", 1)]
     requests += [("SET", KEY, 1), ("SELECT", 2), ("SET", OTHER, 1), ("EXEC",)]
@@ -180,92 +166,45 @@ async def test_a_pipeline_sees_what_it_has_done_in_other_databases(worker: Worke
     assert said == await converse(worker.servers[2].address, requests)
 
 
-async def test_absent_first_in_both_databases(start_worker: StartWorker) -> None:
+async def test_absent_first_nothing_is_run_in_two_databases_while_their_slot_moves(start_worker: StartWorker) -> None:
     worker = await start_worker()
-    async with (
-        worker.direct(1, db=3) as third,
-        worker.direct(2, db=3) as target,
-        Talk(worker.settings.listen) as talk,
-    ):
-        await talk.ask("SET", KEY, "0")
-        await talk.ask("SET", "{t}other", "0")
-        await talk.ask("SELECT", 3)
-        await talk.ask("SET", KEY, "3")
+    async with Talk(worker.settings.listen) as talk:
+        for database in (0, 3):
+            await talk.ask("SELECT", database)
+            await talk.ask("SET", KEY, database)
         await talk.ask("SET", "{t}copy", "3")
         await talk.ask("SELECT", 0)
         await worker.act([SLOT], SlotState.PREPARED)
         await worker.act([SLOT], SlotState.MIGRATING)
-        # The other one is still at the source: what is not looked for there is not seen, and comes back later.
-        assert await talk.ask("MOVE", KEY, 3) == b":0\r\n"
-        assert await talk.ask("COPY", "{t}other", "{t}copy", "DB", 3) == b":0\r\n"
-        assert await talk.ask("COPY", "{t}other", "{t}copy", "DB", 3, "REPLACE") == b":1\r\n"
-        assert await third.keys() == []
-        assert await target.mget(KEY, "{t}copy") == [b"3", b"0"]
-        await talk.ask("SELECT", 3)
+        # Whatever is known about their keys in the session's own database.
+        assert await talk.ask("GET", KEY) == b"$1\r\n0\r\n"
+        for words in (("MOVE", KEY, 3), ("COPY", KEY, "{t}copy", "DB", 3, "REPLACE")):
+            assert await talk.ask(*words) == elsewhere.MOVES
+        for watches in (False, True):
+            if watches:
+                await talk.ask("WATCH", KEY)
+            await talk.ask("MULTI")
+            await talk.ask("INCR", KEY)
+            await talk.ask("SELECT", 3)
+            await talk.ask("INCR", KEY)
+            assert await talk.ask("EXEC") == elsewhere.MOVES
+            # The transaction is over.
+            assert await talk.ask("EXEC") == b"-ERR EXEC without MULTI\r\n"
+        # It is served in one database, even if that is another than the session's.
+        assert await talk.ask("COPY", KEY, "{t}copy", "DB", 0) == b":1\r\n"
+        for database, value in ((0, b"0"), (3, b"3")):
+            await talk.ask("SELECT", database)
+            assert await talk.ask("GET", KEY) == b"$1\r\n%b\r\n" % value, "nothing was run"
+            await talk.ask("GET", "{t}copy")
         await talk.ask("DEL", KEY)
         await talk.ask("SELECT", 0)
+        await worker.apply([Slot(SLOT, 2)])
         assert await talk.ask("MOVE", KEY, 3) == b":1\r\n"
-        assert await target.get(KEY) == b"0"
-        assert await worker.keys(1) == []
-
-
-async def test_absent_first_in_every_database_of_a_transaction(start_worker: StartWorker) -> None:
-    worker = await start_worker()
-    async with Talk(worker.settings.listen) as talk:
-        for database in (0, 1, 2, 3):
-            await talk.ask("SELECT", database)
-            await talk.ask("SET", KEY, database)
-        await talk.ask("SELECT", 0)
-        await worker.act([SLOT], SlotState.PREPARED)
         await talk.ask("MULTI")
-        for database in (1, 2, 3):
-            await talk.ask("SELECT", database)
-            await talk.ask("INCRBY", KEY, 10)
-        talk.send("EXEC")
-        await worker.act([SLOT], SlotState.MIGRATING)
-        assert await talk.reply() == b"*6\r\n+OK\r\n:11\r\n+OK\r\n:12\r\n+OK\r\n:13\r\n"
-        assert await talk.ask("GET", KEY) == b"$2\r\n13\r\n"
-        # With a watch it goes another way.
-        for words in (("SELECT", 1), ("WATCH", KEY), ("MULTI",), ("SELECT", 0), ("INCR", KEY)):
-            await talk.ask(*words)
+        await talk.ask("SELECT", 3)
+        await talk.ask("INCR", KEY)
         assert await talk.ask("EXEC") == b"*2\r\n+OK\r\n:1\r\n"
     assert await worker.keys(1, *range(16)) == []
-
-
-async def test_keys_that_do_not_move(start_worker: StartWorker) -> None:
-    worker = await start_worker(move_seconds=1.5, backend_connect_seconds=1.0)
-    async with Talk(worker.settings.listen) as talk:
-        await talk.ask("SET", KEY, "0")
-        await worker.act([SLOT], SlotState.PREPARED)
-        await worker.act([SLOT], SlotState.MIGRATING)
-        # Moved, and so known to be absent; there is only the other database left.
-        assert await talk.ask("GET", KEY) == b"$1\r\n0\r\n"
-        async with frozen(worker, 1):
-            assert b"could not be moved yet" in await talk.ask("MOVE", KEY, 3)
-            await talk.ask("MULTI")
-            await talk.ask("SELECT", 3)
-            await talk.ask("SET", KEY, "1")
-            assert b"could not be moved yet" in await talk.ask("EXEC")
-            # Nothing has run, and it is where it was.
-            assert await talk.ask("GET", KEY) == b"$1\r\n0\r\n"
-            assert await talk.ask("EXEC") == b"-ERR EXEC without MULTI\r\n"
-        assert await talk.ask("MOVE", KEY, 3) == b":1\r\n"
-
-
-async def test_little_memory_of_absent_keys(start_worker: StartWorker) -> None:
-    """The knowledge is forgotten before the request can run, but the request still runs."""
-    worker = await start_worker(migrating_known_keys=1)
-    async with Talk(worker.settings.listen) as talk:
-        await talk.ask("SET", KEY, "0")
-        await worker.act([SLOT], SlotState.PREPARED)
-        await worker.act([SLOT], SlotState.MIGRATING)
-        await talk.ask("MULTI")
-        for database in range(16):
-            await talk.ask("SELECT", database)
-            for number in range(100):
-                talk.send("INCR", f"{{t}}{number}")
-                assert await talk.reply() == b"+QUEUED\r\n"
-        assert (await talk.ask("EXEC")).count(b":1\r\n") == 1600
 
 
 async def test_drained_a_lock_waits_for_move(start_worker: StartWorker) -> None:

@@ -127,6 +127,14 @@ class Client:
                 received += piece
         return received
 
+    def say_no_more(self) -> None:
+        """Close its own side of the connection, and go on reading."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def hang_up(self) -> None:
+        """Close the connection at its side."""
+        self._socket.close()
+
     def close(self) -> None:
         self.session.close()
         self._socket.close()
@@ -176,7 +184,7 @@ class Engine:
         self.event_loop.set_exception_handler(lambda _, context: self.mistakes.append(str(context.get("exception"))))
         self.route(OPEN, address)
 
-    def route(self, state: int, address: str) -> None:
+    def route(self, state: int, address: str | None) -> None:
         """Have all slots in a state at a server."""
         for slot in range(SLOTS):
             self.router.set_route(slot, state, address, 0)

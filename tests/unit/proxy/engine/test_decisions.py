@@ -1,7 +1,12 @@
 """A mistake in what plain Python decides costs only the session that sent the request."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from proxy.engine.outcomes import Later
 from proxy.engine.router import LOCKED, OPEN
 from tests.unit.proxy.engine.inprocess import Server, engine, nothing_stored, until
 
@@ -45,14 +50,21 @@ async def test_in_what_comes_next_when_a_server_has_room_again() -> None:
             assert proxy.mistakes == ["a handler's mistake"]
 
 
-@pytest.mark.parametrize("later", [False, True])
-async def test_at_the_front(later: bool) -> None:
-    async def fail_later() -> bytes:
-        return fail()
+async def fail_in_steps() -> bytes:
+    return fail()
 
+
+async def fail_after_a_while() -> bytes:
+    await asyncio.sleep(0.001)
+    return fail()
+
+
+@pytest.mark.parametrize("how", [fail, fail_in_steps, fail_after_a_while, lambda: Later(fail_after_a_while())])
+async def test_at_the_front(how: Callable[[], Any]) -> None:
+    later = how is not fail
     async with Server(nothing_stored) as server:
         with engine(server.address) as proxy:
-            proxy.slow_path.handlers[b"ECHO"] = fail_later if later else fail
+            proxy.slow_path.handlers[b"ECHO"] = how
             one, two = proxy.connect(), proxy.connect()
             await two.send(("GET", "k"))
             assert await two.read(5) == b"$-1\r\n"

@@ -1,16 +1,32 @@
 """A request is counted once, however often it is looked at."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from proxy.engine.outcomes import AFTER_OWED, AGAIN, Cleared, Unit, Waiting
+from proxy.engine.outcomes import AFTER_OWED, Last, Later, Unit, clear, nothing_owed
 from proxy.engine.router import OFFLINE
 from tests.unit.proxy.engine.inprocess import Engine, Server, engine, nothing_stored, until
 
+PING = b"*1\r\n$4\r\nPING\r\n"
 
-async def again() -> Any:
-    return AGAIN
+
+async def at_once() -> bytes:
+    return b"+PONG\r\n"
+
+
+async def after_a_while() -> bytes:
+    await asyncio.sleep(0.001)
+    return b"+PONG\r\n"
+
+
+async def unit(waits: bool) -> Unit:
+    await nothing_owed()
+    if waits:
+        await asyncio.sleep(0.001)
+    slot, address = await clear([b"key"])
+    return Unit(slot, address, PING + PING, 1)
 
 
 def outcomes(proxy: Engine, *given: Any) -> None:
@@ -19,13 +35,15 @@ def outcomes(proxy: Engine, *given: Any) -> None:
     proxy.slow_path.handlers[b"ECHO"] = lambda: left.pop(0)() if len(left) > 1 else left[0]()
 
 
-PING = b"*1\r\n$4\r\nPING\r\n"
 WAYS = {
     "a reply": [lambda: b"+PONG\r\n"],
+    "the last reply": [lambda: Last(b"+PONG\r\n")],
     "keys": [lambda: [b"key"]],
-    "waited for, then a reply": [lambda: Waiting(again()), lambda: b"+PONG\r\n"],
-    "waited for twice, then keys": [lambda: Waiting(again()), lambda: Waiting(again()), lambda: [b"key"]],
-    "cleared, then a unit": [lambda: Cleared([b"key"], lambda session, slot, address: Unit(PING, 0))],
+    "steps": [at_once],
+    "steps that wait": [after_a_while],
+    "a unit": [lambda: unit(False)],
+    "a unit after a while": [lambda: unit(True)],
+    "a reply later": [lambda: Later(after_a_while())],
     "after what is owed": [lambda: AFTER_OWED, lambda: b"+PONG\r\n"],
 }
 

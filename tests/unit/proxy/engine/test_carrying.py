@@ -1,0 +1,267 @@
+"""A handler that has to wait goes on where it stopped, and sends only while the way of its keys is free."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proxy.engine.backend import command
+from proxy.engine.outcomes import Answered, Outcome, Unit, clear, nothing_owed
+from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN
+from proxy.worker.holding import Holding
+from tests.unit.proxy.engine.inprocess import Server, Visit, engine, nothing_stored, until
+
+GET = command(("GET", "k"))
+NOTHING = b"$-1\r\n"
+
+
+def get(steps: list[str], *, keys: tuple[bytes, ...] = (b"k",), before: Callable[[], Any] | None = None) -> Any:
+    """A handler that writes down its steps."""
+
+    async def handler() -> Outcome:
+        steps.append("begun")
+        try:
+            if before is not None:
+                await before()
+                steps.append("waited")
+            slot, address = await clear(list(keys))
+            steps.append("cleared")
+            return Unit(slot, address, GET)
+        finally:
+            steps.append("ended")
+
+    return handler
+
+
+async def a_moment() -> None:
+    await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("before", [None, a_moment, nothing_owed], ids=["nothing", "a future", "nothing owed"])
+async def test_each_step_is_made_once(before: Callable[[], Any] | None) -> None:
+    steps: list[str] = []
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = get(steps, before=before)
+            client = proxy.connect()
+            proxy.route(LOCKED, server.address)
+            # The GET behind it keeps its place.
+            await client.send(("ECHO", "x"), ("SET", "k", "v"))
+            await until(lambda: len(proxy.router.holding) == 1)
+            # It is still locked, so it goes on waiting.
+            proxy.router.holding.release()
+            await until(lambda: len(proxy.router.holding) == 1)
+            assert "cleared" not in steps
+            proxy.route(OPEN, server.address)
+            proxy.router.holding.release()
+            assert await client.read(10) == NOTHING + b"+OK\r\n"
+            assert steps == ["begun", *(["waited"] if before else []), "cleared", "ended"]
+            assert proxy.loop.requests == 2
+            assert proxy.mistakes == []
+
+
+async def test_it_begins_once_all_before_it_is_answered() -> None:
+    steps: list[str] = []
+    let_go = asyncio.Event()
+
+    async def slowly(visit: Visit, words: list[bytes]) -> None:
+        await let_go.wait()
+        await nothing_stored(visit, words)
+
+    async with Server(slowly) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = get(steps, before=nothing_owed)
+            client = proxy.connect()
+            await client.send(("SET", "k", "v"), ("ECHO", "x"))
+            await until(lambda: steps == ["begun"])
+            let_go.set()
+            assert await client.read(10) == b"+OK\r\n" + NOTHING
+
+
+@pytest.mark.parametrize(
+    ("keys", "state", "error"),
+    [
+        ((b"k", b"another"), OPEN, b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"),
+        ((b"k",), OFFLINE, b"-ERR slot "),
+        ((b"__slotferry:x",), OPEN, b"-ERR "),
+    ],
+)
+@pytest.mark.parametrize("before", [None, a_moment])
+async def test_keys_that_no_server_may_get(
+    keys: tuple[bytes, ...], state: int, error: bytes, before: Callable[[], Any] | None
+) -> None:
+    steps: list[str] = []
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = get(steps, keys=keys, before=before)
+            proxy.route(state, None if state == OFFLINE else server.address)
+            client = proxy.connect()
+            await client.send(("ECHO", "x"), ("PING",))
+            said = await client.read(len(error))
+            assert said == error
+            assert "cleared" not in steps
+            assert steps[-1] == "ended"
+            assert proxy.mistakes == []
+
+
+@pytest.mark.parametrize("before", [None, a_moment])
+async def test_a_locked_slot_is_not_waited_for_for_ever(before: Callable[[], Any] | None) -> None:
+    """bounded: however often the table changes meanwhile."""
+    steps: list[str] = []
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.router.holding = holding = Holding(0.2)
+            proxy.slow_path.handlers[b"ECHO"] = get(steps, before=before)
+            client = proxy.connect()
+            proxy.route(LOCKED, server.address)
+            await client.send(("ECHO", "x"), ("PING",))
+            reading = asyncio.create_task(client.read(9))
+
+            while not reading.done():
+                holding.release()
+                await asyncio.sleep(0.001)
+                holding.expire()
+                await asyncio.sleep(0.001)
+            assert await reading == b"-TRYAGAIN"
+            assert steps[-1] == "ended"
+            assert "cleared" not in steps
+
+
+async def test_what_waits_for_keys_is_answered_by_who_moves_them() -> None:
+    steps: list[str] = []
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            asked: list[Any] = []
+            proxy.router.mover = SimpleNamespace(need=lambda session, *_: asked.append(session))  # type: ignore[assignment]
+            proxy.slow_path.handlers[b"ECHO"] = get(steps)
+            proxy.route(MIGRATING, server.address)
+            client = proxy.connect()
+            await client.send(("ECHO", "x"), ("PING",))
+            await until(lambda: len(asked) == 1)
+            # The table has changed: the key is looked for again.
+            asked[0].wake()
+            await until(lambda: len(asked) == 2)
+            asked[0].fail(b"-TRYAGAIN it does not move\r\n")
+            expected = b"-TRYAGAIN it does not move\r\n+PONG\r\n"
+            assert await client.read(len(expected)) == expected
+            assert steps == ["begun", "ended"]
+
+
+@pytest.mark.parametrize("waits_for", ["a lock", "a future", "what is owed"])
+async def test_a_client_that_leaves_ends_its_handler(waits_for: str) -> None:
+    steps: list[str] = []
+    never = asyncio.Event()
+
+    async def silent(visit: Visit, words: list[bytes]) -> None:
+        await never.wait()
+
+    async with Server(silent) as server:
+        with engine(server.address) as proxy:
+            before = {"a lock": None, "a future": never.wait, "what is owed": nothing_owed}[waits_for]
+            proxy.slow_path.handlers[b"ECHO"] = get(steps, before=before)
+            client = proxy.connect()
+            if waits_for == "a lock":
+                proxy.route(LOCKED, server.address)
+            await client.send(*([("GET", "k")] if waits_for == "what is owed" else []), ("ECHO", "x"))
+            await until(lambda: steps == ["begun"])
+            client.close()
+            await until(lambda: steps == ["begun", "ended"])
+            assert proxy.mistakes == []
+
+
+async def test_a_client_that_hangs_up_is_noticed_while_a_future_is_awaited() -> None:
+    steps: list[str] = []
+    never = asyncio.Event()
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = get(steps, before=never.wait)
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            await until(lambda: steps == ["begun"])
+            client.hang_up()
+            await until(lambda: client.session.closed and steps == ["begun", "ended"])
+
+
+async def test_nothing_is_run_for_a_client_that_left_while_its_request_was_held() -> None:
+    steps: list[str] = []
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = get(steps)
+            client = proxy.connect()
+            proxy.route(LOCKED, server.address)
+            await client.send(("ECHO", "x"), ("PING",))
+            await until(lambda: len(proxy.router.holding) == 1)
+            client.say_no_more()
+            proxy.route(OPEN, server.address)
+            proxy.router.holding.release()
+            said = await client.read(1000)
+            assert said.startswith(b"-TRYAGAIN the connection was closed")
+            assert said.count(b"\r\n") == 1, "later requests are not run either"
+            assert "cleared" not in steps
+            assert all(not visit.asked for visit in server.visits)
+
+
+async def unit_of_another_slot() -> Unit:
+    slot, address = await clear([b"k"])
+    return Unit((slot + 1) % 16, address, GET)
+
+
+async def unit_after_a_while() -> Unit:
+    slot, address = await clear([b"k"])
+    await asyncio.sleep(0.001)
+    return Unit(slot, address, GET)
+
+
+@pytest.mark.parametrize("mistake", [unit_of_another_slot, unit_after_a_while])
+async def test_nothing_is_sent_by_a_way_that_was_not_found_free_in_this_step(mistake: Callable[[], Any]) -> None:
+    """absent-first, drained."""
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = mistake
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            assert await client.read(1) == b""
+            assert [text.startswith("a request for slot") for text in proxy.mistakes] == [True]
+            assert all(not visit.asked for visit in server.visits)
+
+
+async def test_a_handler_may_tidy_up_when_its_keys_are_not_let_through() -> None:
+    async def careful() -> Outcome:
+        try:
+            await clear([b"k"])
+        except Answered as answered:
+            return b"-ERR seen: " + answered.reply[1:]
+        return b"+OK\r\n"
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = careful
+            proxy.route(OFFLINE, None)
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            assert await client.read(19) == b"-ERR seen: ERR slot"
+
+
+async def test_it_waits_while_its_server_has_too_much_to_do() -> None:
+    steps: list[str] = []
+    let_go = asyncio.Event()
+
+    async def slowly(visit: Visit, words: list[bytes]) -> None:
+        await let_go.wait()
+        await nothing_stored(visit, words)
+
+    async with Server(slowly) as server:
+        with engine(server.address) as proxy:
+            proxy.options.queue_pause_bytes = 1000
+            proxy.slow_path.handlers[b"ECHO"] = get(steps)
+            other, client = proxy.connect("other"), proxy.connect()
+            # More than the sockets take.
+            await other.send(("SET", "k", "x"), ("SET", "k", "x" * 20_000_000))
+            await until(lambda: len(server.visits) == 1 and bool(server.visits[0].asked))
+            await client.send(("ECHO", "x"), ("SET", "k", "v"))
+            await until(lambda: steps == ["begun"])
+            let_go.set()
+            assert await client.read(10) == NOTHING + b"+OK\r\n"
+            assert steps == ["begun", "cleared", "ended"]
