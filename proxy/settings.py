@@ -120,10 +120,6 @@ class ProxySettings(Settings):
         description="Whether a server's certificate has to name the host in the server's address.",
     )
 
-    debug_commands: bool = Field(
-        default=False,
-        description="Whether clients may use DEBUG SLEEP, and the DEBUG subcommands about one key, such as OBJECT.",
-    )
     command_statistics: bool = Field(
         default=True, description="Whether calls, errors and latencies are counted for each command."
     )

@@ -22,7 +22,6 @@ from proxy.commands.scripting.preparing import Preparation
 from proxy.commands.scripting.scripts import ScriptCommands
 from proxy.commands.server.cluster import ClusterCommands
 from proxy.commands.server.configuration import ConfigurationCommands
-from proxy.commands.server.debugging import DebugCommand
 from proxy.commands.server.information import Information
 from proxy.commands.server.measured import MeasuredCommands
 from proxy.commands.server.server import ServerCommands
@@ -52,7 +51,6 @@ def make(services: Services) -> Families:
         ConfigurationCommands(services),
         Information(services),
         MeasuredCommands(services),
-        DebugCommand(services),
     ]
     moves = follow(services)
     keyspace = KeyspaceCommands(services, moves)

@@ -25,7 +25,7 @@ OF_ITS_OWN = (
 
 async def test_no_administrator_is_refused_what_redis_counts_as_that(start_worker: StartWorker, tmp_path: Path) -> None:
     users = [*USERS, {"name": "staff", "password": "s", "admin": False}]
-    worker = await start_worker(servers=1, users=users, debug_commands=True)
+    worker = await start_worker(servers=1, users=users)
     async with (
         redis_with(tmp_path, "staff on >s ~* &* +@all -@admin") as server,
         connected(server, "staff s") as direct,

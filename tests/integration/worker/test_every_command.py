@@ -84,7 +84,6 @@ CONFIG GET maxmemory
 CONFIG HELP
 COPY {t}text {t}new
 DBSIZE
-DEBUG SLEEP 0
 DECR {t}number
 DECRBY {t}number 2
 DEL {t}text other
@@ -339,7 +338,6 @@ ZUNIONSTORE {t}new 2 {t}zset {t}zset2
 """
 
 UNLIKE_REDIS = {
-    "DEBUG": "the servers are not told to allow it, the proxy is",
     "READONLY": "a single Redis refuses it",
     "READWRITE": "a single Redis refuses it",
 }
@@ -413,7 +411,7 @@ def test_there_is_a_sample_of_every_command_that_is_not_refused() -> None:
 @pytest.fixture
 async def worker(start_worker: StartWorker) -> WorkerHarness:
     """Two groups with half of the slots each."""
-    worker = await start_worker(debug_commands=True)
+    worker = await start_worker()
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
     return worker
 

@@ -1,7 +1,6 @@
 """Commands about the server and its clients: as one Redis answers them, or with a reason why not."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -102,7 +101,7 @@ READONLY x
 @pytest.fixture
 async def beside(start_worker: StartWorker) -> WorkerHarness:
     """Two groups, and a third server without slots: the one Redis to compare with."""
-    worker = await start_worker(servers=3, debug_commands=True)
+    worker = await start_worker(servers=3)
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
     return worker
 
@@ -429,7 +428,7 @@ async def test_latencies_are_told_of(beside: WorkerHarness, protocol: int) -> No
         assert reply.endswith(b":20\r\n")
 
 
-# -- what is refused, and DEBUG ----------------------------------------------------------------------------
+# -- what is refused --------------------------------------------------------------------------------------
 
 
 async def test_what_cannot_be_had_is_refused_with_a_reason(beside: WorkerHarness) -> None:
@@ -440,7 +439,7 @@ async def test_what_cannot_be_had_is_refused_with_a_reason(beside: WorkerHarness
         ("SWAPDB", "0", "1"),
         ("MONITOR",),
         ("DEBUG", "JMAP"),
-        ("DEBUG", "RELOAD"),
+        ("DEBUG", "OBJECT", "key"),
         ("CONFIG", "SET", "maxmemory", "1"),
     ]
     for request, reply in zip(requests, await converse(beside.settings.listen, requests), strict=True):
@@ -449,44 +448,6 @@ async def test_what_cannot_be_had_is_refused_with_a_reason(beside: WorkerHarness
         b"+OK\r\n",
         b"-ERR syntax error\r\n",
     ]
-
-
-async def test_debug_only_where_it_is_allowed(worker: WorkerHarness) -> None:
-    [reply] = await converse(worker.settings.listen, [("DEBUG", "SLEEP", "0")])
-    assert reply.startswith(b"-ERR DEBUG command not allowed. Set debug_commands")
-
-
-async def test_debug_sleep_holds_up_nobody_else(beside: WorkerHarness) -> None:
-    async with Talk(beside.settings.listen) as sleeper, Talk(beside.settings.listen) as other:
-        sleeper.send("PING", "before")
-        sleeper.send("DEBUG", "SLEEP", "3600")
-        assert await sleeper.reply() == b"$6\r\nbefore\r\n"
-        for _ in range(20):
-            assert await other.ask("SET", "a", "1") == b"+OK\r\n"
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await sleeper.reader.read(1)
-    async with Talk(beside.settings.listen) as sleeper:
-        began = time.monotonic()
-        sleeper.send("DEBUG", "SLEEP", "0.3")
-        sleeper.send("PING", "after")
-        assert await sleeper.reply() == b"+OK\r\n"
-        assert time.monotonic() - began >= 0.3
-        assert await sleeper.reply() == b"$5\r\nafter\r\n"
-
-
-async def test_debug_of_a_key_goes_to_its_owner(start_worker: StartWorker) -> None:
-    worker = await start_worker(debug_commands=True, extra=["--enable-debug-command", "local"])
-    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
-    async with worker.client() as client, Talk(worker.settings.listen) as talk:
-        for number in range(20):
-            await client.set(f"k{number}", "1")
-            assert b"encoding:int" in await talk.ask("DEBUG", "OBJECT", f"k{number}")
-        await client.set("text", "a")
-        assert (await talk.ask("DEBUG", "SDSLEN", "text")).startswith(b"+key_sds_len:")
-        assert await talk.ask("DEBUG", "OBJECT", "nothing") == b"-ERR no such key\r\n"
-        assert (await talk.ask("DEBUG", "DIGEST-VALUE", "k1", "k2")).startswith(b"-CROSSSLOT ")
-        assert (await talk.ask("DEBUG", "DIGEST-VALUE", "k1")).startswith(b"*1\r\n")
 
 
 @pytest.mark.parametrize(
