@@ -11,7 +11,7 @@ from pathlib import Path
 
 import coverage
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 UNIT = ROOT / "tests" / "unit"
@@ -55,7 +55,9 @@ def main() -> int:
     parts = {name: modules_of(patterns) for name, patterns in PURE.items()}
     modules = sorted({module for listed in parts.values() for module in listed})
     tests = [str(file) for module in modules for file in files_about(module)]
-    settings.register_profile("coverage", max_examples=EXAMPLES, deadline=None)
+    settings.register_profile(
+        "coverage", max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile("coverage")
     chosen = " and ".join(f"not {name}" for name in SEARCHES)
     measured = coverage.Coverage(data_file=None, include=[str(module) for module in modules])

@@ -1,6 +1,9 @@
-"""How many examples a test by chance looks at: a fifth, or all with ``--long`` and of tests that are named."""
+"""How many examples a test by chance looks at: a fifth, or all with ``--long`` and of tests that are named.
 
-from hypothesis import settings
+How long an example takes decides nothing: the machine may be busy.
+"""
+
+from hypothesis import HealthCheck, settings
 
 USUAL = 100
 """The number of examples of a test that says nothing else."""
@@ -13,9 +16,10 @@ def choose(whole: bool) -> None:
     """Look at all examples, or at a fifth, from now on. Call it before the modules with the tests are imported."""
     global _whole
     _whole = whole
-    if not whole:
-        settings.register_profile("a fifth", max_examples=examples(USUAL))
-        settings.load_profile("a fifth")
+    settings.register_profile(
+        "chosen", max_examples=examples(USUAL), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("chosen")
 
 
 def examples(most: int) -> int:

@@ -36,7 +36,7 @@ def test_tests_by_chance_look_at_fewer_examples(monkeypatch: pytest.MonkeyPatch)
     chosen: list[int] = []
     monkeypatch.setattr(searching, "_whole", True)
     profiles = SimpleNamespace(
-        register_profile=lambda name, max_examples: chosen.append(max_examples), load_profile=lambda name: None
+        register_profile=lambda name, max_examples, **_: chosen.append(max_examples), load_profile=lambda name: None
     )
     monkeypatch.setattr(searching, "settings", profiles)
     assert searching.examples(150) == 150
