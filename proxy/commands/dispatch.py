@@ -158,6 +158,13 @@ class SlowPath:
         self._going_on = session, session.muted
         session.muted = 0
 
+    def take_transaction(self, session: Session, requests: list[list[bytes]]) -> None:
+        """Go on with a transaction that the engine has begun and queued ``requests`` for."""
+        transactions = self._families.transactions
+        transactions.multi(session, [])
+        for argv in requests:
+            transactions.queue(session, self._families.learned.find(argv), argv)
+
     # -- what the families are told ----------------------------------------------------------------------
 
     def answer(self, message: Message) -> Any:

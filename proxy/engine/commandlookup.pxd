@@ -18,6 +18,9 @@ ctypedef enum command_path:
     PATH_SPLIT
     # Answered on the spot.
     PATH_PING
+    # The bounds of a transaction.
+    PATH_MULTI
+    PATH_EXEC
     # Everything else: plain Python decides.
     PATH_SLOW
 
@@ -38,6 +41,8 @@ ctypedef struct command_t:
     # The command has the flag write, or readonly.
     uint8_t writes
     uint8_t reads
+    # It may be kept for EXEC without a further look at it: its keys stand at fixed places.
+    uint8_t queueable
     # The command may remove a key that it names.
     uint8_t takes_away
     # Of proxy.engine.statistics.

@@ -31,6 +31,7 @@ CODE_KINDS = {
     "FCALL": CODE_FUNCTION,
     "FCALL_RO": CODE_FUNCTION,
 }
+PATHS = {"PING": PATH_PING, "MULTI": PATH_MULTI, "EXEC": PATH_EXEC}
 COUNTED = re.compile(r"(?:at:(?P<target>\d+)\+)?count:(?P<place>\d+):(?P<kind>\w+)")
 """The rule of :mod:`slots.keys` for keys behind their number."""
 
@@ -109,8 +110,8 @@ cdef class CommandLookup:
             elif command.route is Route.SPLIT:
                 row.path = PATH_SPLIT
                 row.split = SPLIT_KINDS[command.name]
-            elif command.name == "PING":
-                row.path = PATH_PING
+            elif command.name in PATHS:
+                row.path = PATHS[command.name]
             elif command.name in containers:
                 row.path = PATH_CONTAINER
             elif command.route is Route.MOVABLE and "admin" not in command.flags and not command.learned:
@@ -123,6 +124,13 @@ cdef class CommandLookup:
                 elif command.keys == "streams":
                     row.path = PATH_STREAMS
                     row.grouped = command.name == "XREADGROUP"
+            # A channel decides where a transaction goes, but only if no key does.
+            row.queueable = (
+                (row.path == PATH_KEYED or row.path == PATH_SPLIT)
+                and not channel
+                and not command.learned
+                and "no_multi" not in command.flags
+            )
             place = hash_name(name, len(name)) & self.mask
             while self.rows[place].length:
                 place = (place + 1) & self.mask

@@ -62,6 +62,7 @@ cdef class ClientConnection:
     cdef bint over_limits(self) noexcept
     cdef void set_window(self) noexcept
     cdef void count_inbox(self) noexcept
+    cdef void count_elsewhere(self, int64_t size) noexcept
     cdef void hold_back(self, Backend backend)
     cdef void send_out(self) noexcept
     cdef void watch_leaving(self)

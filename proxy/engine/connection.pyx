@@ -244,6 +244,9 @@ cdef class ClientConnection:
     def count_queued(self, int64_t size):
         """Note that so many bytes of requests are kept for this client elsewhere, until it has sent the last of
         them."""
+        self.count_elsewhere(size)
+
+    cdef void count_elsewhere(self, int64_t size) noexcept:
         if not self.closed:
             self.loop.kept += size - self.queued
             self.queued = size

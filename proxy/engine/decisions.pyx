@@ -34,15 +34,7 @@ cdef enum:
 
 from proxy.engine.carrying import carry
 from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, Answered, Last, Later, NothingOwed, Unit, Wish
-
-FAILED = b"-ERR the proxy failed to run this command; its log says why\r\n"
-
-cdef bytes NO_SERVER = b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n"
-cdef bytes CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
-cdef bytes OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
-cdef bytes LEFT = (
-    b"-TRYAGAIN the connection was closed at the client's side while the request was held; nothing was run\r\n"
-)
+from proxy.engine.refusals import CROSSSLOT, FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY
 
 
 cdef class Place:

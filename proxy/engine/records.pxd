@@ -95,3 +95,13 @@ ctypedef struct split_t:
 
 cdef extern from *:
     void prefetch "__builtin_prefetch" (const void* address) noexcept nogil
+
+# A session's transaction, between MULTI and EXEC.
+ctypedef struct multi_t:
+    # The queued requests as they came, and their number.
+    buffer_t requests
+    int count
+    # The slot of all their keys, or -1.
+    int32_t slot
+    # The most bytes that plain Python may count for it.
+    size_t size

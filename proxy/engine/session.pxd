@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport command_t
 from proxy.engine.connection cimport ClientConnection
-from proxy.engine.records cimport client_t
+from proxy.engine.records cimport client_t, multi_t
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 
@@ -48,6 +48,8 @@ cdef class Session(ClientConnection):
         readonly object id
         # proxy.commands.state.SessionState, made when first needed.
         public object state
+        # A transaction that plain Python knows nothing of; NULL if there is none.
+        multi_t* multi
         # Number of the last command in proxy.engine.statistics; the slow path's name for it, and its time.
         int16_t last_number
         object last_name

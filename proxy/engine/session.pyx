@@ -24,6 +24,7 @@ from proxy.engine.commandlookup cimport (
     PATH_CONTAINER,
     PATH_COUNTED,
     PATH_KEYED,
+    PATH_MULTI,
     PATH_PING,
     PATH_SPLIT,
     PATH_STREAMS,
@@ -32,6 +33,7 @@ from proxy.engine.commandlookup cimport (
 from proxy.engine.connection cimport ClientConnection
 from proxy.engine.decisions cimport decide, grant, settle
 from proxy.engine.keyplaces cimport find_keys
+from proxy.engine.multi cimport begin_multi, free_multi, within_multi
 from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport (
@@ -52,7 +54,7 @@ from proxy.engine.statistics cimport observe
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
 from proxy.engine.outcomes import NO_REPLY, Answered, Last, Unit
-from slots.reserved import REFUSAL
+from proxy.engine.refusals import CROSSSLOT, LEFT, OUT_OF_MEMORY, OWN_KEYS
 
 cdef enum:
     # Redis's limits for a client that is not authenticated.
@@ -75,11 +77,6 @@ cdef enum:
     # slices.
     MOST_CLEARED_AT_ONCE = 256
 
-cdef const char* LEFT = (
-    b"-TRYAGAIN the connection was closed at the client's side while the request was held; nothing was run\r\n"
-)
-cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
-cdef bytes OWN_KEYS = b"-%b\r\n" % REFUSAL.encode()
 cdef size_t LONGEST_BULK = 536870912
 
 
@@ -106,6 +103,9 @@ cdef class Session(ClientConnection):
         self.cleared = -1
         self.named_at = -2
         self.way = NO_WAY
+
+    def __dealloc__(self):
+        free_multi(self.multi)
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ cdef class Session(ClientConnection):
             return False
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since
-        self.refuse(LEFT)
+        self.refuse_or_reply(LEFT)
         self._finish()
         return True
 
@@ -343,6 +343,11 @@ cdef class Session(ClientConnection):
         return arguments, self.inbox.data[self.inbox.start:self.inbox.start + router.parse.size]
 
     @property
+    def multi_count(self):
+        """How many requests are queued in a transaction that plain Python knows nothing of; -1 if there is none."""
+        return self.multi.count if self.multi != NULL else -1
+
+    @property
     def last_command(self):
         """The present or last command, by its name in the statistics or in the slow path; or None."""
         if self.named_at == self.taken or self.named_at == self.taken - 1:
@@ -401,6 +406,8 @@ cdef class Session(ClientConnection):
             row = within if within != NULL else row
         self.loop.command = self.last_number = row.number if row != NULL else 0
         self.asks = row == NULL or row.takes_away
+        if self.multi != NULL:
+            return within_multi(self, row, arguments, count, data, size)
         if row == NULL or self.attention or (self.read_only and row.writes):
             self.loop.requests += 1
             return decide(self, arguments, count, data, size)
@@ -418,7 +425,7 @@ cdef class Session(ClientConnection):
                 last = count - 1
             keys = self.router.key_room(count)
             if keys == NULL:
-                return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
+                return self.refuse_or_reply(OUT_OF_MEMORY)
             for index in range(row.first, last + 1, row.step):
                 keys[found] = arguments[index]
                 found += 1
@@ -433,7 +440,7 @@ cdef class Session(ClientConnection):
         if row.path == PATH_COUNTED or row.path == PATH_STREAMS:
             keys = self.router.key_room(count)
             if keys == NULL:
-                return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
+                return self.refuse_or_reply(OUT_OF_MEMORY)
             if count >= -row.arity:
                 found = find_keys(row, arguments, count, keys)
             if found and (row.code == CODE_NONE or self.finds_code(row, arguments, keys)):
@@ -441,6 +448,8 @@ cdef class Session(ClientConnection):
         self.loop.requests += 1
         if row.path == PATH_PING and count == 1:
             self.reply(b"+PONG\r\n", 7)
+            return VERDICT_TAKEN
+        if row.path == PATH_MULTI and count == 1 and begin_multi(self):
             return VERDICT_TAKEN
         return decide(self, arguments, count, data, size)
 
@@ -480,7 +489,7 @@ cdef class Session(ClientConnection):
         for index in range(1, count):
             if router.slot_of(keys[index].data, keys[index].size) != slot:
                 self.loop.requests += 1
-                return self.refuse(CROSSSLOT)
+                return self.refuse_or_reply(CROSSSLOT)
         if reads and self.replica_reads and route.replica >= 0 and route.state == ROUTE_OPEN:
             replica = router.backend(route.replica, self.database, self.protocol, self.lane)
             # This makes a replica that is down connect; the master serves the request meanwhile.
@@ -548,8 +557,7 @@ cdef class Session(ClientConnection):
 
     cdef verdict refuse_offline(self, int slot) except VERDICT_FAILED:
         self.loop.requests += 1
-        self.refuse(self.offline_error(slot))
-        return VERDICT_TAKEN
+        return self.refuse_or_reply(self.offline_error(slot))
 
     cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED:
         """Wait while any of the keys' slots is locked, or any key may still be at its slot's source.
@@ -653,7 +661,7 @@ cdef class Session(ClientConnection):
 
     cdef bint amid(self):
         """Whether a transaction is open, a key is watched, or CLIENT REPLY SKIP applies to the next request."""
-        return self.muted > MUTED_BIT or (
+        return self.muted > MUTED_BIT or self.multi != NULL or (
             self.state is not None and (self.state.transaction is not None or self.state.watch is not None)
         )
 
@@ -663,6 +671,8 @@ cdef class Session(ClientConnection):
         if self.closed:
             return
         ClientConnection.close(self)
+        free_multi(self.multi)
+        self.multi = NULL
         if waiting is not None:
             self.waiting = None
             # Not before the coroutine has begun: it may have something to undo.

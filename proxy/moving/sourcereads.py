@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from proxy.engine.backend import Backend, command
+from proxy.engine.multi import EXEC, MULTI
 from proxy.engine.router import Router
 from proxy.engine.session import Session
 from proxy.moving.move import Origin
@@ -25,8 +26,6 @@ from slots.commands import CommandError
 from slots.keys import KeysError
 from slots.permits import run_id_of
 
-MULTI = command(("MULTI",))
-EXEC = command(("EXEC",))
 WHO = command(("INFO", "server"))
 Seen = tuple[list[int], bytes]
 """How many of the keys were there at each check, and the reply."""

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 
 from proxy.engine.backend import Backend
 
-NO_SERVER = b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n"
-
 Heard = Callable[[Backend, bytes], None]
 """Called with a reply as it comes, while its connection is still open."""
 

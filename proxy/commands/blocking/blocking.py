@@ -1,10 +1,10 @@
 """Commands that wait at a server: BLPOP and similar, XREAD and XREADGROUP with BLOCK, WAIT, and CLIENT UNBLOCK.
 
-Each waits on a connection of its session's own. **drained**: waiting commands of a slot hold up its lock, so they are
-unblocked when the slot leaves its server. The command then waits in the proxy until the slot is served again, and goes
-to the new server with the rest of its timeout. **in-order**: a command is looked at once everything before it has been
-answered, and later requests wait for its reply. **bounded**: ``own_connections`` of
-:mod:`proxy.servers.ownconnections`.
+Pops first take what is there by now. A command that has to wait does so on a connection of its session's own.
+**drained**: waiting commands of a slot hold up its lock, so they are unblocked when the slot leaves its server. The
+command then waits in the proxy until the slot is served again, and goes to the new server with the rest of its timeout.
+**in-order**: a command is looked at once everything before it has been answered, and later requests wait for its reply.
+**bounded**: ``own_connections`` of :mod:`proxy.servers.ownconnections`.
 """
 
 import asyncio
@@ -17,13 +17,16 @@ from proxy.commands import replies
 from proxy.commands.blocking import acknowledged, streamreads
 from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, StoppedError
 from proxy.commands.blocking.blockingrequest import BlockingRequest
+from proxy.commands.databases import elsewhere
 from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
+from proxy.engine.backend import command as make_request
+from proxy.engine.multi import EXEC, MULTI
 from proxy.engine.outcomes import Later, Outcome, clear, nothing_owed
+from proxy.engine.refusals import NO_SERVER
 from proxy.engine.router import LOCKED
 from proxy.engine.session import Session
-from proxy.servers.everywhere import NO_SERVER
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands
 from slots.keys import INTEGER, NOT_AN_INTEGER
@@ -39,6 +42,10 @@ TIMEOUT_PLACES = {
     "BZPOPMAX": -1,
     "BZPOPMIN": -1,
 }
+ONE_REPLY = b"*1\r\n"
+"""The beginning of the reply to EXEC after one command."""
+REFUSED = b"-EXECABORT"
+NOTHING = (b"*-1\r\n", b"$-1\r\n", b"_\r\n")
 UNBLOCKED = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
 NO_SLOT = -1
 
@@ -123,7 +130,20 @@ class BlockingCommands(Family):
         keys = commands.keys_of(command, argv)
         await nothing_owed()
         request = BlockingRequest(argv, TIMEOUT_PLACES[command.name] % len(argv), False, self._time())
-        return await self._block(session, keys, request, {})
+        reply = await self._at_once(session, keys, argv)
+        return reply if reply is not None else await self._block(session, keys, request, {})
+
+    async def _at_once(self, session: Session, keys: list[bytes], argv: list[bytes]) -> bytes | None:
+        """The reply if there is something by now. That needs no connection of its own: in a transaction, none waits."""
+        slot, address = await clear(keys)
+        payload = MULTI + make_request(tuple(argv)) + EXEC
+        backend = self._router.shared(session, address)
+        reply = await elsewhere.send(self._router, slot, backend, payload, 2, elsewhere.as_it_came)
+        if reply.startswith(REFUSED):
+            # Without MULTI the server says why.
+            return None
+        reply = reply.removeprefix(ONE_REPLY)
+        return None if reply in NOTHING else reply
 
     async def read(self, session: Session, argv: list[bytes]) -> Outcome:
         """XREAD and XREADGROUP. Those without BLOCK are routed like any other command."""

@@ -248,9 +248,10 @@ def describe(session: Session, now: float) -> str:
     state: SessionState | None = session.state
     subscription = subscription_of(session)
     transaction = state.transaction if state is not None else None
+    multi = transaction.count if transaction is not None else session.multi_count
     flags = [
         "P" if subscription else "",
-        "x" if transaction is not None else "",
+        "x" if multi >= 0 else "",
         "b" if state is not None and state.blocking is not None else "",
         "U" if session.peer.startswith("/") else "",
     ]
@@ -267,7 +268,7 @@ def describe(session: Session, now: float) -> str:
         "sub": len(subscription.names[Kind.CHANNEL]),
         "psub": len(subscription.names[Kind.PATTERN]),
         "ssub": len(subscription.names[Kind.SHARD]),
-        "multi": transaction.count if transaction is not None else -1,
+        "multi": multi,
         "qbuf": session.unparsed,
         "qbuf-free": 0,
         "argv-mem": 0,

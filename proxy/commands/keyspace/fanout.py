@@ -18,9 +18,9 @@ from proxy.commands import replies
 from proxy.commands.keyspace.listedkeys import ShownSlots
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
+from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
-from proxy.servers.everywhere import NO_SERVER
 
 ATTEMPTS = 5
 ALWAYS_MOVING = (

@@ -34,9 +34,9 @@ from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import AFTER_OWED, Later, Outcome
+from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
-from proxy.servers.everywhere import NO_SERVER
 from slots.flushes import FIELD, FLUSH, RELEASE, WITHHOLD
 from slots.moving import OUTLAST_FLUSH, STATE
 

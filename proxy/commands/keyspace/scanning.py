@@ -15,9 +15,9 @@ from proxy.commands.keyspace.scanwalk import FIRST, Walk
 from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Later, Outcome
+from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
-from proxy.servers.everywhere import NO_SERVER
 from slots.keys import INTEGER
 from slots.table import SlotTable
 

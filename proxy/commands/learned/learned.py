@@ -18,8 +18,9 @@ from proxy.commands.learned.learning import Learning
 from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import GATED, IN_TRANSACTION, Outcome, clear, nothing_owed
+from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
-from proxy.servers.everywhere import NO_SERVER, ask
+from proxy.servers.everywhere import ask
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands, learned
 from slots.commands import Command, Route, UnknownCommandError

@@ -27,8 +27,9 @@ from proxy.commands.scripting.killing import ask_busy, verdict
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
 from proxy.engine.outcomes import Later, Outcome, Unit, clear
+from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
-from proxy.servers.everywhere import NO_SERVER, ask, ask_each, unheard, words
+from proxy.servers.everywhere import ask, ask_each, unheard, words
 from proxy.servers.standing import Standing
 from slots import commands
 from slots.table import SlotTable

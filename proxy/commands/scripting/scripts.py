@@ -25,8 +25,9 @@ from proxy.commands.scripting.unnamed import KeepingToKeys
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
 from proxy.engine.outcomes import ANY_SERVER, Later, Outcome, Unit, clear
+from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
-from proxy.servers.everywhere import NO_SERVER, ask, ask_each, first_error
+from proxy.servers.everywhere import ask, ask_each, first_error
 from slots import commands
 from slots.table import SlotTable
 

@@ -12,6 +12,7 @@ from proxy.commands.family import Family, Handler
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
 from proxy.engine.outcomes import Later, Outcome
+from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 
@@ -39,7 +40,7 @@ class ConfigurationCommands(Family):
         """CONFIG GET pattern [pattern ...]."""
         address = self._router.any_address()
         if address is None:
-            return everywhere.NO_SERVER
+            return NO_SERVER
         return Later(self._get(self._router.shared(session, address), command(tuple(argv)), session.protocol))
 
     async def _get(self, backend: Backend, request: bytes, protocol: int) -> bytes:

@@ -18,13 +18,13 @@ from proxy.commands.blocking import streamreads
 from proxy.commands.databases import databases
 from proxy.commands.databases.databases import DatabaseError
 from proxy.engine.backend import command as make_request
+from proxy.engine.multi import COMMAND_COST, EXEC, KEY_COST, MULTI
+from proxy.engine.refusals import CROSSSLOT
+from proxy.servers.everywhere import words
 from slots import commands, sorting
 from slots.commands import Command, KeysError, Route
 from slots.keys import KeysRefused
 from slots.reserved import REFUSAL, RESERVED
-
-MULTI = make_request(("MULTI",))
-EXEC = make_request(("EXEC",))
 
 AT_ANY_SERVER = frozenset({"ECHO", "PING", "SCRIPT|LOAD", "TIME", "UNWATCH", "WAIT", "WAITAOF"})
 """Commands that the proxy otherwise answers or spreads, and that one server can run as well within a transaction."""
@@ -35,12 +35,7 @@ SCRIPTS = frozenset({"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL
 
 DIGEST_LENGTH = 40
 """The form of a script's SHA1 in EVALSHA."""
-COMMAND_COST = 160
-"""Bytes for keeping a command, beyond its own: its replies have to be waited for and counted."""
-KEY_COST = 128
-
 NOT_ALLOWED = "ERR Command not allowed inside a transaction"
-CROSSSLOT = "CROSSSLOT Keys in request don't hash to the same slot"
 GIVE_ERROR = "return redis.error_reply(ARGV[1])"
 
 Refusal = Callable[[int], bytes | None]
@@ -224,7 +219,7 @@ class Transaction:
             if slot is None:
                 slot = self._slot_of(key)
             elif self._slot_of(key) != slot:
-                raise QueueError(CROSSSLOT)
+                raise QueueError(words(CROSSSLOT))
         self.slot = slot
 
     def _check_size(self, command: Command, request: bytes, keys: list[Place]) -> None:

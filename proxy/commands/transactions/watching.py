@@ -22,10 +22,10 @@ from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Outcome, clear, nothing_owed
+from proxy.engine.refusals import CROSSSLOT
 from proxy.engine.session import Session
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 
-CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 UNWATCH = command(("UNWATCH",))
 
 

@@ -1,0 +1,17 @@
+"""The transactions of simple commands, between MULTI and EXEC."""
+
+from proxy.engine.commandlookup cimport command_t
+from proxy.engine.records cimport multi_t
+from proxy.engine.resp cimport argument_t
+from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+
+cdef bint begin_multi(Session session) except -1
+cdef verdict within_multi(
+    Session session,
+    const command_t* row,
+    const argument_t* arguments,
+    int count,
+    const char* data,
+    size_t size,
+) except VERDICT_FAILED
+cdef void free_multi(multi_t* multi) noexcept

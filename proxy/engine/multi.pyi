@@ -1,0 +1,4 @@
+COMMAND_COST: int
+KEY_COST: int
+MULTI: bytes
+EXEC: bytes
