@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import processes, report
+from benchmarks.load import fill
 from proxy.engine.backend import command
 from slotferry.local import LocalCluster
 from slotferry.processes import ProcessError, until
@@ -29,6 +30,8 @@ from slots import address as addresses
 
 START_SECONDS = 20.0
 REPLY_SECONDS = 30.0
+KEYS = 10_000
+"""At each server, so that a scan has many pages."""
 SETTLE_SECONDS = 0.1
 VALUE = "x" * 16
 GET = (("GET", "{f}key"),)
@@ -149,6 +152,8 @@ async def measure(number: int, times: int, turns: int, only: list[str]) -> Measu
             clients = [Client(address) for _ in range(number)]
             for client in clients:
                 open_sockets.callback(client.socket.close)
+            for group in cluster.groups.values():
+                await asyncio.to_thread(fill, group[0], KEYS, len(VALUE))
             await asyncio.to_thread(go_through, clients[:1], [(("SET", "{f}key", VALUE),)], 1)
             for turn in range(turns + 1):
                 for name, flow in FLOWS.items():

@@ -34,7 +34,7 @@ from proxy.engine.serverconnection cimport (
     BACKEND_READY,
     ServerConnection,
 )
-from proxy.engine.statistics cimport observe
+from proxy.engine.statistics cimport UNCOUNTED, observe
 from proxy.engine.stream cimport receive, transmit
 
 from proxy.engine.serverconnection import command as command
@@ -87,6 +87,16 @@ cdef void backend_ready(void* owner, uint32_t events) noexcept:
 
 cdef void send_backend(void* owner) noexcept:
     (<Backend> owner).send_out()
+
+
+cdef class Answer:
+    """Gives a reply to who waits for it; who asked may have gone."""
+
+    cdef object future
+
+    def __call__(self, bytes reply):
+        if not self.future.done():
+            self.future.set_result(reply)
 
 
 cdef class Backend(ServerConnection):
@@ -201,17 +211,31 @@ cdef class Backend(ServerConnection):
         """Have ``session.resume_reading()`` called once the queue has become shorter."""
         self.paused_sessions.append(session)
 
-    def call(self, bytes payload, callback):
-        """Send a request of the proxy's own; ``callback(reply: bytes)`` gets the reply, or an error made here.
+    def call(self, bytes payload, callback, int before=0):
+        """Send requests of the proxy's own. ``callback(reply: bytes)`` gets the last reply, or an error made here;
+        ``before`` replies are dropped.
 
         **bounded**: a reply larger than ``options.own_reply_bytes`` is not kept; an error takes its place.
         """
-        cdef request_t* request = self.loop.new_request(REQUEST_CALL, NULL, -1)
-        if request == NULL:
+        cdef request_t* request
+        cdef int index
+        if not self.loop.have_requests(before + 1):
             raise MemoryError
+        for index in range(before):
+            request = self.loop.new_request(REQUEST_PLAIN, NULL, -1)
+            request.command = UNCOUNTED
+            self.push(request, payload, len(payload) if index == 0 else 0)
+        request = self.loop.new_request(REQUEST_CALL, NULL, -1)
         Py_INCREF(callback)
         request.extra = <void*> callback
-        self.push(request, payload, len(payload))
+        self.push(request, payload, 0 if before else len(payload))
+
+    def ask(self, bytes payload, int before=0):
+        """Send requests of the proxy's own; gives a future of the last reply, as :meth:`call`."""
+        cdef Answer answer = Answer.__new__(Answer)
+        answer.future = self.loop.event_loop.create_future()
+        self.call(payload, answer, before)
+        return answer.future
 
     def write(self, bytes payload):
         """Send requests whose replies come as pushes. Only when the connection is ready; false without memory.

@@ -32,7 +32,6 @@ import structlog
 from proxy.engine.backend import command
 from proxy.engine.router import MIGRATING, OPEN, Router
 from proxy.engine.session import Session
-from proxy.moving.lane import ask
 from proxy.moving.move import Origin, Sleeper
 from proxy.moving.permits import Permits
 from proxy.moving.sourcereads import SourceReads, read_keys
@@ -226,7 +225,7 @@ class FullTargets:
         """The reply of the server that has these keys, if any has."""
         part.touched = part.touched or request.name in DELETES
         payload = request.payload if keys == request.keys else command((request.name, *keys))
-        reply = await ask(self._router.shared(request.session, address), payload)
+        reply = await self._router.shared(request.session, address).ask(payload)
         if reply.startswith(b":") and request.name in DELETES:
             return b":%d\r\n" % (part.deleted + int(reply[1:]))
         return reply
@@ -274,7 +273,7 @@ class FullTargets:
             # The source's copies may be old ones, so the target decides whether a key exists.
             return None if request.waits else request.error
         at_target = self._router.shared(session, target)
-        looks = await asyncio.gather(*(ask(at_target, command((b"EXISTS", key))) for key in part.keys))
+        looks = await asyncio.gather(*(at_target.ask(command((b"EXISTS", key))) for key in part.keys))
         failed = next((look for look in looks if look not in (b":0\r\n", b":1\r\n")), None)
         if failed is not None:
             return failed if failed.startswith(b"-") else request.error
@@ -285,7 +284,7 @@ class FullTargets:
         has_copy = [b"1" if look == b":1\r\n" else b"0" for look in looks]
         part.touched = True
         script = command(("EVAL", DELETE, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *has_copy))
-        reply = await ask(self._reads.backend(origin.address, session.database), script)
+        reply = await self._reads.backend(origin.address, session.database).ask(script)
         if reply.startswith(REFUSED):
             # The client left before anything was deleted.
             part.touched = part.deleted > 0

@@ -128,7 +128,7 @@ class _End:
     async def _ask(self, script: tuple[str, str], arguments: Callable[[bool], Arguments]) -> bytes:
         # In one step: bytes over a ready connection reach the process that was compared, or no process.
         check = not self.is_compared
-        answered = send(self.backend, command((*script, *arguments(check))))
+        answered = self.backend.ask(command((*script, *arguments(check))))
         # Not later: when the reply comes, there may be another connection.
         number = self.backend.connects
         reply = await answered
@@ -315,7 +315,7 @@ class Lane:
         if not self._target_end.is_compared:
             # WAIT only covers writes of its own connection: over a new one, it would be answered at once.
             raise _Refused(b"-the connection to the target was lost before its replicas were asked")
-        said = await ask(self._target_end.backend, command(("WAIT", needed, max(1, limit))))
+        said = await self._target_end.backend.ask(command(("WAIT", needed, max(1, limit))))
         if not said.startswith(b":"):
             raise _Refused(said)
         have = integer(int(said[1:]))
@@ -424,23 +424,6 @@ class Lane:
 
     def _error(self, reply: bytes) -> bytes:
         return not_moved(self._origin.address, self._target, reply)
-
-
-def send(backend: Backend, payload: bytes) -> "asyncio.Future[bytes]":
-    """Send a request to a server; give its answer, or an error reply if there is none."""
-    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def answer(reply: bytes) -> None:
-        if not answered.done():
-            answered.set_result(reply)
-
-    backend.call(payload, answer)
-    return answered
-
-
-async def ask(backend: Backend, payload: bytes) -> bytes:
-    """A server's answer; an error reply if there is none."""
-    return await send(backend, payload)
 
 
 def not_moved(source: str, target: str, reply: bytes) -> bytes:

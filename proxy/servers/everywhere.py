@@ -14,25 +14,31 @@ Heard = Callable[[Backend, bytes], None]
 
 async def ask(backend: Backend, payload: bytes, heard: Heard | None = None) -> bytes:
     """The reply to a request, or an error that names the server."""
+    if heard is None:
+        return await backend.ask(payload)
     return (await ask_each([backend], payload, heard))[backend.address]
 
 
 async def ask_each(backends: Iterable[Backend], payload: bytes, heard: Heard | None = None) -> dict[str, bytes]:
     """The replies of several servers to one request, by address, in the order of ``backends``."""
-    loop = asyncio.get_running_loop()
-    waiting: dict[str, asyncio.Future[bytes]] = {}
+    if heard is None:
+        asked = {backend.address: backend.ask(payload) for backend in backends}
+    else:
+        asked = {backend.address: _ask_and_tell(backend, payload, heard) for backend in backends}
+    return {address: await reply for address, reply in asked.items()}
 
-    def take(backend: Backend, reply: bytes) -> None:
+
+def _ask_and_tell(backend: Backend, payload: bytes, heard: Heard) -> "asyncio.Future[bytes]":
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def take(reply: bytes) -> None:
         # The asking client may have gone.
-        if not waiting[backend.address].done():
-            waiting[backend.address].set_result(reply)
-        if heard is not None:
-            heard(backend, reply)
+        if not answered.done():
+            answered.set_result(reply)
+        heard(backend, reply)
 
-    for backend in backends:
-        waiting[backend.address] = loop.create_future()
-        backend.call(payload, lambda reply, backend=backend: take(backend, reply))  # type: ignore[misc]
-    return {address: await reply for address, reply in waiting.items()}
+    backend.call(payload, take)
+    return answered
 
 
 def unheard(address: str, reply: bytes) -> bool:

@@ -90,15 +90,7 @@ class OwnConnection:
             return f"-ERR server {self.address} {self.backend.failure}\r\n".encode()
         limit = self._reply_seconds if seconds is None else seconds
         self.backend.reply_seconds = max(limit, self.backend.reply_seconds) if self.backend.queued else limit
-        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.backend.call(payload, partial(_settle, reply))
-        return await reply
-
-
-def _settle(waiting: "asyncio.Future[bytes]", reply: bytes) -> None:
-    # The caller may have been cancelled.
-    if not waiting.done():
-        waiting.set_result(reply)
+        return await self.backend.ask(payload)
 
 
 class _Unreachable:

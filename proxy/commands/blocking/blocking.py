@@ -182,7 +182,7 @@ class BlockingCommands(Family):
                 return reply
 
     def _time(self) -> float:
-        return asyncio.get_running_loop().time()
+        return self._router.loop.event_loop.time()
 
     def _command(self) -> BlockedCommand:
         return BlockedCommand(self._services.own, self._router, self._reply_seconds, self._start)

@@ -34,7 +34,7 @@ async def send(router: Router, slot: int, backend: Backend, payload: bytes, befo
 
     drained: it is called in the step that found the slot's way free, and counts for the slot until it is answered.
     """
-    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    answered: asyncio.Future[bytes] = router.loop.event_loop.create_future()
 
     # Not in the session's coroutine: the client may leave, and this has to be done all the same.
     def done(reply: bytes) -> None:
@@ -47,17 +47,10 @@ async def send(router: Router, slot: int, backend: Backend, payload: bytes, befo
 
     if slot >= 0:
         router.loop.hold_slot(slot)
-    for _ in range(before):
-        backend.call(payload, _drop)
-        payload = b""
-    backend.call(payload, done)
+    backend.call(payload, done, before)
     return await answered
 
 
 def as_it_came(reply: bytes) -> bytes:
     """The reply for the client, unchanged."""
     return reply
-
-
-def _drop(reply: bytes) -> None:
-    """Drop a reply that no client waits for."""

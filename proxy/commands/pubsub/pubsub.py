@@ -288,9 +288,7 @@ class PubSubCommands(Family):
         address = self._router.any_address()
         if address is None:
             return []
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._router.shared_backend(address).call(request, partial(_settle, answered))
-        return _numbers_in(await answered)
+        return _numbers_in(await self._router.shared_backend(address).ask(request))
 
     def _count(self, message: Message) -> list[tuple[int, int]]:
         kind = Kind[message["kind"]]
@@ -326,11 +324,6 @@ def _give(session: Session, confirmed: bytes) -> Outcome:
     # CLIENT REPLY OFF and SKIP do not suppress a confirmation, which is a push.
     push_in_turn(session, confirmed)
     return NO_REPLY
-
-
-def _settle(waiting: "asyncio.Future[bytes]", reply: bytes) -> None:
-    if not waiting.done():
-        waiting.set_result(reply)
 
 
 def _numbers_in(reply: bytes) -> list[int]:

@@ -121,6 +121,11 @@ class Connection:
     def call(self, payload: bytes, answer: Callable[[bytes], None]) -> None:
         self.answers.append(answer)
 
+    def ask(self, payload: bytes) -> "asyncio.Future[bytes]":
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.call(payload, answered.set_result)
+        return answered
+
 
 async def test_run_id_a_connection_that_is_made_as_a_reply_comes_is_compared_itself() -> None:
     """given a server that answers and ends, the connection that another batch has begun may lead to another process."""

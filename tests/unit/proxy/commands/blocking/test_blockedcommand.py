@@ -54,8 +54,10 @@ class Surroundings:
         assert address == ADDRESS
         return self
 
-    def call(self, payload: bytes, callback: Callable[[bytes], None]) -> None:
-        self.told.append((payload, callback))
+    def ask(self, payload: bytes) -> "asyncio.Future[bytes]":
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.told.append((payload, answered.set_result))
+        return answered
 
     def start(self, coroutine: Any) -> None:
         self.tasks.append(asyncio.create_task(coroutine))
