@@ -4,7 +4,8 @@ A handler reads from top to bottom. It is a plain function that gives an :data:`
 waits first: ``await clear(keys)`` until the keys' slot lets them through, ``await nothing_owed()`` until everything
 before it is answered, or for any future. The request stays at the front of its session's input meanwhile, and nothing
 behind it is looked at (**in-order**). A coroutine runs at once as far as it can. Only if it has to wait, a task carries
-it on (:mod:`proxy.engine.carrying`). If the client leaves, the coroutine is cancelled.
+it on (:mod:`proxy.engine.carrying`). So what needs a task, such as ``asyncio.timeout``, has to be in one of its own. If
+the client leaves, the coroutine is cancelled.
 """
 
 import enum

@@ -288,12 +288,14 @@ class Worker:
         self._questions[number] = question
         self._channel.send({**arguments, "type": "ask", "id": number, "what": what})
         try:
-            return await asyncio.wait_for(question, ASK_SECONDS)
-        except TimeoutError:
-            answer = await self._answer({**arguments, "what": what})
-            return [] if answer is None else [answer]
+            # Not wait_for, which needs a task: a handler has none until it first waits.
+            await asyncio.wait([question], timeout=ASK_SECONDS)
         finally:
             self._questions.pop(number, None)
+        if question.done():
+            return question.result()
+        answer = await self._answer({**arguments, "what": what})
+        return [] if answer is None else [answer]
 
     async def _give_answer(self, message: Message) -> None:
         self._channel.send({"type": "answer", "id": message["id"], "answer": await self._answer(message)})

@@ -127,6 +127,15 @@ class Client:
                 received += piece
         return received
 
+    async def read_line(self) -> bytes:
+        """One line, without its end."""
+        line = b""
+        while not line.endswith(b"\r\n"):
+            piece = await self.read(1)
+            assert piece, f"the connection ended after {line!r}"
+            line += piece
+        return line[:-2]
+
     def say_no_more(self) -> None:
         """Close its own side of the connection, and go on reading."""
         self._socket.shutdown(socket.SHUT_WR)

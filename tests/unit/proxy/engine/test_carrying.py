@@ -149,6 +149,29 @@ async def test_what_waits_for_keys_is_answered_by_who_moves_them() -> None:
             assert steps == ["begun", "ended"]
 
 
+async def test_absent_first_what_is_known_of_some_keys_says_nothing_of_others() -> None:
+    async def two_looks() -> Outcome:
+        await clear([b"{t}a"])
+        slot, address = await clear([b"{t}b"])
+        return Unit(slot, address, GET)
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            asked: list[bytes] = []
+
+            def need(session: Any, database: int, missing: list[tuple[int, bytes]], *_: Any) -> None:
+                asked.extend(key for _, key in missing)
+                asyncio.get_running_loop().call_soon(session.wake, proxy.router.generation)
+
+            proxy.router.mover = SimpleNamespace(need=need)  # type: ignore[assignment]
+            proxy.slow_path.handlers[b"ECHO"] = two_looks
+            proxy.route(MIGRATING, server.address)
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            assert await client.read(5) == NOTHING
+            assert asked == [b"{t}a", b"{t}b"]
+
+
 @pytest.mark.parametrize("waits_for", ["a lock", "a future", "what is owed"])
 async def test_a_client_that_leaves_ends_its_handler(waits_for: str) -> None:
     steps: list[str] = []
