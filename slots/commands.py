@@ -1,9 +1,10 @@
 """The command table: the properties of each command of Redis 7, the places of its keys, and its treatment by the proxy.
 
 The rows are in ``commands.tsv`` beside this file. The columns ``name`` to ``flags`` are what a Redis server reports
-(``scripts/command-table`` reads them); ``route``, ``keys``, ``source`` and ``reason`` are written by hand. Every
-command has a row, even a command that is not served. If the proxy does not know a command's keys, the command could
-reach a server that does not own them (**one-owner**). So a command without a row is refused as unknown.
+(``scripts/command-table`` reads them); the others are written by hand. :class:`Command` says what they mean. A new
+command of Redis is one row. Every command has a row, even a command that is not served. If the proxy does not know a
+command's keys, the command could reach a server that does not own them (**one-owner**). So a command without a row is
+refused as unknown.
 """
 
 from __future__ import annotations
@@ -49,12 +50,61 @@ class UnknownCommandError(CommandError):
     """The table has no such command or subcommand."""
 
 
-MAY_WRITE = frozenset({"EVAL", "EVALSHA", "FCALL", "PUBLISH", "SCRIPT|FLUSH", "SPUBLISH"})
-"""Commands without the flag ``write`` that a read-only user may not run: a script may write."""
+class Multi(StrEnum):
+    """What becomes of a command between MULTI and EXEC, beyond what its route says."""
+
+    QUEUED = ""
+    """It is queued, if it is for the owner of its keys."""
+    NOW = "now"
+    """It is not queued."""
+    ANYWHERE = "anywhere"
+    """It is queued; any one server can run it, though otherwise it is not for one server."""
+    CHANNEL = "channel"
+    """It is queued; its channel decides where the transaction goes, but only if no key does."""
 
 
-CURSORS = frozenset({"HSCAN", "SSCAN", "ZSCAN"})
-"""Reads whose reply is only valid at the server that gave it: another server has the same elements in another order."""
+class Right(StrEnum):
+    """What counts when it is decided who may use a command, beyond its flags."""
+
+    LOGIN = "login"
+    """It may be used before the login."""
+    SUBSCRIBED = "subscribed"
+    """A RESP2 session may still use it once it has a subscription."""
+    WRITES = "writes"
+    """It does not have the flag ``write``, and a read-only user may not use it all the same: a script may write."""
+    DATABASE = "database"
+    """It has no keys, and concerns those of the session's database."""
+    DATABASES = "databases"
+    """It is not for users limited to some databases: a script may SELECT another one, and scripts and functions are
+    shared by all."""
+    ADMIN = "admin"
+    """It is for administrators only, as commands with the flag ``admin``: it ends what other clients run."""
+
+
+class Code(StrEnum):
+    """Which code a command runs or brings."""
+
+    NONE = ""
+    TEXT = "text"
+    """It runs the script that it brings."""
+    DIGEST = "digest"
+    """It runs the script that it names."""
+    FUNCTION = "function"
+    """It calls a function."""
+    LOAD = "load"
+    """It brings a script, and does not run it."""
+
+
+CodeRequests = Sequence[tuple[Code, list[bytes]]]
+"""Requests that run or bring code, each with its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """Where the timeout of a command stands among its arguments, counted from the end if negative; and its unit."""
+
+    place: int
+    milliseconds: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +119,10 @@ class Command:
     come from a server (:mod:`slots.learned`). ``at_source`` says that the command may run at the source of a moving
     slot while its keys are there (**absent-first**). Such a command looks at nothing but its named keys, changes no
     stored data, waits for nothing, and runs no code of a client. ``keeps`` says that a writing command never removes
-    one of its keys, neither at once nor with the last element.
+    one of its keys, neither at once nor with the last element. These two are the column ``source``. ``replica`` says
+    that a read means the same at every server of its group. It is ``no`` for a cursor, which is valid only at the
+    server that gave it: another server has the same elements in another order. ``split`` says how the replies to the
+    parts of a split command are put together: their ``elements``, one ``status``, or the ``sum``.
     """
 
     name: str
@@ -85,11 +138,17 @@ class Command:
     learned: bool = False
     at_source: bool = False
     keeps: bool = False
+    replica: bool = True
+    multi: Multi = Multi.QUEUED
+    rights: frozenset[Right] = frozenset()
+    code: Code = Code.NONE
+    timeout: Timeout | None = None
+    split: str = ""
 
     @property
     def writes(self) -> bool:
         """Whether the command may change a key, or do something else that others notice."""
-        return "write" in self.flags or self.name in MAY_WRITE
+        return "write" in self.flags or Right.WRITES in self.rights
 
     @property
     def takes_away(self) -> bool:
@@ -99,7 +158,7 @@ class Command:
     @property
     def from_replica(self) -> bool:
         """Whether the command changes nothing and means the same at every server of its group."""
-        return "readonly" in self.flags and self.name not in CURSORS
+        return "readonly" in self.flags and self.replica
 
 
 @cache
@@ -122,9 +181,20 @@ def table() -> dict[str, Command]:
             at_source=row["source"] == "reads",
             keeps=row["source"] == "keeps",
             container=row["name"] in containers,
+            replica=row["replica"] != "no",
+            multi=Multi(row["multi"]),
+            rights=frozenset(map(Right, filter(None, row["rights"].split(",")))),
+            code=Code(row["code"]),
+            timeout=_timeout(row["timeout"]),
+            split=row["split"],
         )
         for row in rows
     }
+
+
+def _timeout(text: str) -> Timeout | None:
+    place, _, unit = text.partition(" ")
+    return Timeout(int(place), {"s": False, "ms": True}[unit]) if text else None
 
 
 def find(argv: Sequence[bytes], known: Mapping[str, Command] | None = None) -> Command:

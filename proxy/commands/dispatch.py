@@ -13,16 +13,8 @@ from proxy.engine.backend import command as make_request
 from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Outcome, Unit, clear
 from proxy.engine.session import Session
 from slots import commands
-from slots.commands import Command, CommandError, KeysError, Route, UnknownCommandError
+from slots.commands import Command, CommandError, KeysError, Multi, Right, Route, UnknownCommandError
 from slots.table import SlotTable
-
-BEFORE_AUTHENTICATION = frozenset({"AUTH", "HELLO", "QUIT", "RESET"})
-WITH_SUBSCRIPTIONS = frozenset(
-    {"SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "PING", "QUIT", "RESET"}
-)
-"""Commands that a RESP2 session may still use once it has a subscription."""
-NOT_QUEUED = frozenset({"MULTI", "EXEC", "DISCARD", "WATCH", "QUIT", "RESET"})
-"""Commands that run at once within a transaction."""
 
 HTTP = frozenset({b"post", b"host:"})
 """Words at the start of the lines of an HTTP request. As Redis does, the proxy closes the connection: a browser may
@@ -60,11 +52,11 @@ class SlowPath:
         try:
             command = self._families.learned.find(argv)
             session.last_command = command.name.lower()
-            if session.attention & GATED and command.name not in BEFORE_AUTHENTICATION:
+            if session.attention & GATED and Right.LOGIN not in command.rights:
                 return b"-NOAUTH Authentication required.\r\n"
             refused = self._refusal(session, command)
             if refused is None:
-                if command.name not in NOT_QUEUED and transactions.is_open(session):
+                if command.multi is not Multi.NOW and transactions.is_open(session):
                     return transactions.queue(session, command, argv)
                 decided = self._run(session, command, argv)
                 return self._go_through(session, argv, decided) if isinstance(decided, Coroutine) else decided
@@ -103,7 +95,7 @@ class SlowPath:
     def _refusal(self, session: Session, command: Command) -> bytes | None:
         """Why this session may not use this command now; None if it may."""
         refused = self._families.permissions.refusal(session, command)
-        if refused is None and session.attention & SUBSCRIBED and command.name not in WITH_SUBSCRIPTIONS:
+        if refused is None and session.attention & SUBSCRIBED and Right.SUBSCRIBED not in command.rights:
             return replies.error(
                 f"ERR Can't execute '{command.name.lower()}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT /"
                 " RESET are allowed in this context"

@@ -14,7 +14,7 @@ from proxy.engine.session import Session
 from slots import commands
 
 WAITING = frozenset(
-    {"wait", "waitaof", *(name.lower() for name, row in commands.table().items() if "blocking" in row.flags)}
+    name.lower() for name, row in commands.table().items() if "blocking" in row.flags or row.timeout is not None
 )
 """Commands that may wait on a connection of their own. The engine does not know which server answered them."""
 

@@ -12,25 +12,11 @@ from libc.string cimport memcpy
 from proxy.engine.records cimport SPLIT_ELEMENTS, SPLIT_STATUS, SPLIT_SUM
 from proxy.engine.statistics cimport Statistics
 
-from slots.commands import Route
+from slots.commands import Code, Multi, Route
 from slots.keys import KINDS
 
-SPLIT_KINDS = {
-    "MGET": SPLIT_ELEMENTS,
-    "MSET": SPLIT_STATUS,
-    "DEL": SPLIT_SUM,
-    "UNLINK": SPLIT_SUM,
-    "EXISTS": SPLIT_SUM,
-    "TOUCH": SPLIT_SUM,
-}
-CODE_KINDS = {
-    "EVAL": CODE_TEXT,
-    "EVAL_RO": CODE_TEXT,
-    "EVALSHA": CODE_DIGEST,
-    "EVALSHA_RO": CODE_DIGEST,
-    "FCALL": CODE_FUNCTION,
-    "FCALL_RO": CODE_FUNCTION,
-}
+SPLIT_KINDS = {"": 0, "elements": SPLIT_ELEMENTS, "status": SPLIT_STATUS, "sum": SPLIT_SUM}
+CODE_KINDS = {Code.TEXT: CODE_TEXT, Code.DIGEST: CODE_DIGEST, Code.FUNCTION: CODE_FUNCTION}
 PATHS = {"PING": PATH_PING, "MULTI": PATH_MULTI, "EXEC": PATH_EXEC}
 COUNTED = re.compile(r"(?:at:(?P<target>\d+)\+)?count:(?P<place>\d+):(?P<kind>\w+)")
 """The rule of :mod:`slots.keys` for keys behind their number."""
@@ -92,7 +78,7 @@ cdef class CommandLookup:
             row.number = statistics.number(command.name.lower())
             row.arity = command.arity
             # PUBLISH: its channel counts as a key here.
-            channel = command.keys == "at:1"
+            channel = command.multi is Multi.CHANNEL
             row.first = 1 if channel else command.first
             row.last = 1 if channel else command.last
             row.step = 1 if channel else command.step
@@ -100,16 +86,15 @@ cdef class CommandLookup:
             # What a subcommand such as OBJECT IDLETIME says may be the server's own.
             row.reads = command.from_replica and "|" not in command.name
             row.takes_away = command.takes_away
-            row.split = 0
+            row.split = SPLIT_KINDS[command.split]
             row.count_at = row.following = row.grouped = 0
-            row.code = CODE_KINDS.get(command.name, CODE_NONE)
+            row.code = CODE_KINDS.get(command.code, CODE_NONE)
             row.path = PATH_SLOW
             # For an administrator's command, the user has to be checked.
             if command.route is Route.KEYED and row.first > 0 and row.step > 0 and "admin" not in command.flags:
                 row.path = PATH_KEYED
             elif command.route is Route.SPLIT:
                 row.path = PATH_SPLIT
-                row.split = SPLIT_KINDS[command.name]
             elif command.name in PATHS:
                 row.path = PATHS[command.name]
             elif command.name in containers:

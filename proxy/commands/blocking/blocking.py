@@ -29,19 +29,10 @@ from proxy.engine.router import LOCKED
 from proxy.engine.session import Session
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands
+from slots.commands import Command, Route, Timeout
 from slots.keys import INTEGER, NOT_AN_INTEGER
 from slots.table import SlotTable
 
-TIMEOUT_PLACES = {
-    "BLMOVE": 5,
-    "BLMPOP": 1,
-    "BLPOP": -1,
-    "BRPOP": -1,
-    "BRPOPLPUSH": 3,
-    "BZMPOP": 1,
-    "BZPOPMAX": -1,
-    "BZPOPMIN": -1,
-}
 ONE_REPLY = b"*1\r\n"
 """The beginning of the reply to EXEC after one command."""
 REFUSED = b"-EXECABORT"
@@ -111,7 +102,11 @@ class BlockingCommands(Family):
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
         return {
-            **{name: partial(self.pop, commands.table()[name]) for name in TIMEOUT_PLACES},
+            **{
+                name: partial(self.pop, command, command.timeout)
+                for name, command in commands.table().items()
+                if command.route is Route.BLOCKING and command.timeout is not None
+            },
             "XREAD": self.read,
             "XREADGROUP": self.read,
             "WAIT": self.wait,
@@ -125,11 +120,11 @@ class BlockingCommands(Family):
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    async def pop(self, command: commands.Command, session: Session, argv: list[bytes]) -> Outcome:
+    async def pop(self, command: Command, limit: Timeout, session: Session, argv: list[bytes]) -> Outcome:
         """BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, BZPOPMIN, BZPOPMAX, BZMPOP."""
         keys = commands.keys_of(command, argv)
         await nothing_owed()
-        request = BlockingRequest(argv, TIMEOUT_PLACES[command.name] % len(argv), False, self._time())
+        request = BlockingRequest(argv, limit.place % len(argv), limit.milliseconds, self._time())
         reply = await self._at_once(session, keys, argv)
         return reply if reply is not None else await self._block(session, keys, request, {})
 

@@ -16,7 +16,7 @@ from proxy.commands.state import SessionState, state_of
 from proxy.engine.outcomes import GATED, IN_TRANSACTION, LIMITED, Outcome
 from proxy.engine.session import Session
 from proxy.users import DEFAULT, User, Users
-from slots.commands import Command
+from slots.commands import Command, Right
 
 WRONG_PASSWORD = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 NOT_ASKED_FOR = (
@@ -30,16 +30,6 @@ HELLO_NOT_AUTHENTICATED = (
 
 HELLO_UNKNOWN = b"-ERR unknown command 'HELLO'\r\n"
 """The reply of a server before Redis 6. Clients that can do so go on with RESP2."""
-
-OF_ONE_DATABASE = frozenset({"DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"})
-"""Commands without keys that concern the keys of the session's database."""
-OF_ALL_DATABASES = frozenset(
-    {"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FLUSHALL", "FUNCTION", "SCRIPT", "SWAPDB"}
-)
-"""Not for users limited to some databases: a script may SELECT another one, and scripts and functions are shared by
-all."""
-OF_EVERYBODY = frozenset({"FUNCTION|KILL", "SCRIPT|KILL"})
-"""Only for administrators, as Redis's ``@admin`` commands: they end what other clients run."""
 
 
 class Authentication(Family):
@@ -97,11 +87,11 @@ class Authentication(Family):
         user = user_of(session)
         if user is None:
             return None
-        if not user.admin and ("admin" in command.flags or command.name in OF_EVERYBODY):
+        if not user.admin and ("admin" in command.flags or Right.ADMIN in command.rights):
             return _no_permission(command)
         if user.databases is None:
             return None
-        if command.name.partition("|")[0] in OF_ALL_DATABASES:
+        if Right.DATABASES in command.rights:
             return _no_permission(command)
         if session.attention & LIMITED and _uses_database(command):
             return self.select_refusal(session, database_of(session))
@@ -213,7 +203,7 @@ def database_of(session: Session) -> int:
 def _uses_database(command: Command) -> bool:
     if "pubsub" in command.flags:
         return False  # channels are not in a database
-    return bool(command.first or command.keys) or command.name in OF_ONE_DATABASE
+    return bool(command.first or command.keys) or Right.DATABASE in command.rights
 
 
 def _no_permission(command: Command) -> bytes:

@@ -14,7 +14,7 @@ server past the proxy is spread, or comes back; use the proxy for both.
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import hiredis
@@ -32,6 +32,7 @@ from proxy.engine.session import Session
 from proxy.servers.everywhere import ask, ask_each, unheard, words
 from proxy.servers.standing import Standing
 from slots import commands
+from slots.commands import Code, CodeRequests
 from slots.table import SlotTable
 
 log = structlog.get_logger()
@@ -128,9 +129,9 @@ class FunctionCommands(Family):
         async with self._changing:
             return await self._make_level(address)
 
-    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+    async def look_for(self, requests: CodeRequests) -> None:
         """If ``requests`` call functions, give every reachable master the libraries that it lacks."""
-        if any(argv[0].upper() in (b"FCALL", b"FCALL_RO") for argv in requests):
+        if any(code is Code.FUNCTION for code, _ in requests):
             for address in self._services.every_master():
                 if not self.is_level(address):
                     await self._level_if_up(address)

@@ -1,11 +1,10 @@
 """Prepares scripts and functions that run within a transaction."""
 
-from collections.abc import Sequence
-
 from proxy.commands.scripting import unnamed
 from proxy.commands.scripting.functions import FunctionCommands
 from proxy.commands.scripting.scripts import ScriptCommands
 from proxy.engine.session import Session
+from slots.commands import Code, CodeRequests
 
 
 class Preparation:
@@ -15,17 +14,17 @@ class Preparation:
         self._scripts = scripts
         self._functions = functions
 
-    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+    async def look_for(self, requests: CodeRequests) -> None:
         """Find the scripts that ``requests`` name, and have every server ready for the functions."""
         await self._scripts.look_for(requests)
         await self._functions.look_for(requests)
 
-    def refusal(self, requests: Sequence[list[bytes]]) -> bytes | None:
+    def refusal(self, requests: CodeRequests) -> bytes | None:
         """Why ``requests`` cannot be run while their slot moves; None if they can."""
-        if any(argv[0].upper() in (b"FCALL", b"FCALL_RO") for argv in requests):
+        if any(code is Code.FUNCTION for code, _ in requests):
             return unnamed.FUNCTION_REFUSED
         return self._scripts.refusal(requests)
 
-    def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
+    def preload(self, session: Session, address: str, requests: CodeRequests) -> tuple[bytes, int]:
         """The requests to send to a server before ``requests``, and how many replies they have."""
         return self._scripts.preload(session, address, requests)

@@ -29,6 +29,7 @@ from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers.everywhere import ask, ask_each, first_error
 from slots import commands
+from slots.commands import Code, CodeRequests
 from slots.table import SlotTable
 
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
@@ -114,13 +115,13 @@ class ScriptCommands(Family):
             self.scripts.remember(body)
         return name
 
-    def refusal(self, requests: Sequence[list[bytes]]) -> bytes | None:
+    def refusal(self, requests: CodeRequests) -> bytes | None:
         """Why scripts cannot be run while their slot moves; None if they can."""
-        for argv in requests:
-            match argv[0].upper():
-                case b"EVAL" | b"EVAL_RO" if len(argv) > 1:
+        for code, argv in requests:
+            match code:
+                case Code.TEXT:
                     name, body = digest(argv[1]), argv[1]
-                case b"EVALSHA" | b"EVALSHA_RO" if len(argv) > 1:
+                case Code.DIGEST:
                     name = argv[1].lower()
                     found = self.scripts.body(name)
                     if found is None:
@@ -212,31 +213,29 @@ class ScriptCommands(Family):
                 self.scripts.remember(answer["body"].encode("latin-1"), answer["loaded"])
         return name in self.scripts
 
-    def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
+    def preload(self, session: Session, address: str, requests: CodeRequests) -> tuple[bytes, int]:
         """The requests to send to a server before ``requests``, and how many replies they have.
 
         It is for requests that go to one server in one piece, over any connection.
         """
         found: dict[bytes, bytes] = {}
-        for argv in requests:
-            match argv[0].upper():
-                case b"EVAL" | b"EVAL_RO" if len(argv) > 1:
+        for code, argv in requests:
+            match code:
+                case Code.TEXT:
                     self._remember(argv[1])
-                case b"SCRIPT" if len(argv) == 3 and argv[1].upper() == b"LOAD":
+                case Code.LOAD:
                     # It goes to one server only, and it is not known yet whether it can be loaded.
                     self._remember(argv[2])
-                case b"EVALSHA" | b"EVALSHA_RO" if len(argv) > 1:
+                case Code.DIGEST:
                     name = argv[1].lower()
                     body = self.scripts.body(name)
                     if body is not None and not self.scripts.is_at(name, address):
                         found[name] = body
         return b"".join(command(("SCRIPT", "LOAD", body)) for body in found.values()), len(found)
 
-    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+    async def look_for(self, requests: CodeRequests) -> None:
         """Ask the proxy for the scripts of ``requests`` that this worker has not seen."""
-        asked = [argv for argv in requests if argv[0].upper() in (b"EVALSHA", b"EVALSHA_RO") and len(argv) > 1]
-        names = {argv[1].lower() for argv in asked}
-        for name in names:
+        for name in {argv[1].lower() for code, argv in requests if code is Code.DIGEST}:
             if len(name) == DIGEST_LENGTH and name not in self.scripts:
                 await self._ask_proxy(name)
 

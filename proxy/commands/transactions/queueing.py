@@ -22,16 +22,9 @@ from proxy.engine.multi import COMMAND_COST, EXEC, KEY_COST, MULTI
 from proxy.engine.refusals import CROSSSLOT
 from proxy.servers.everywhere import words
 from slots import commands, sorting
-from slots.commands import Command, KeysError, Route
+from slots.commands import Code, Command, KeysError, Multi, Route
 from slots.keys import KeysRefused
 from slots.reserved import REFUSAL, RESERVED
-
-AT_ANY_SERVER = frozenset({"ECHO", "PING", "SCRIPT|LOAD", "TIME", "UNWATCH", "WAIT", "WAITAOF"})
-"""Commands that the proxy otherwise answers or spreads, and that one server can run as well within a transaction."""
-CHANNEL = frozenset({"PUBLISH", "SPUBLISH"})
-"""Commands whose argument is routed as if it were a key, though any server can run them."""
-SCRIPTS = frozenset({"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "SCRIPT|LOAD"})
-"""Commands that the families of scripts and functions have to prepare before they run."""
 
 DIGEST_LENGTH = 40
 """The form of a script's SHA1 in EVALSHA."""
@@ -106,8 +99,8 @@ class Transaction:
         """Whether the patterns of a SORT name keys."""
         self.channel: bytes | None = None
         """The first channel that it publishes to."""
-        self.scripts: list[list[bytes]] = []
-        """The requests that use scripts."""
+        self.scripts: list[tuple[Code, list[bytes]]] = []
+        """The requests that run or bring code."""
         self.spoiled = False
         """Whether a command was refused, so that EXEC will be refused, too."""
         self._payload = bytearray(MULTI)
@@ -138,10 +131,10 @@ class Transaction:
                 self.keys[key] = None
             else:
                 self.elsewhere[database, key] = None
-        if self.channel is None and command.name in CHANNEL:
+        if self.channel is None and command.multi is Multi.CHANNEL:
             self.channel = argv[1]
-        if command.name in SCRIPTS and _is_looked_at(command, argv):
-            self.scripts.append(list(argv))
+        if command.code and _is_looked_at(command, argv):
+            self.scripts.append((command.code, list(argv)))
 
     @property
     def size(self) -> int:
@@ -224,7 +217,7 @@ class Transaction:
 
     def _check_size(self, command: Command, request: bytes, keys: list[Place]) -> None:
         # bounded: a script's arguments are kept a second time.
-        copies = 2 if command.name in SCRIPTS else 1
+        copies = 2 if command.code else 1
         self._size += len(request) * copies + COMMAND_COST
         self._size += sum(
             len(key) + KEY_COST
@@ -257,7 +250,7 @@ def refusal(command: Command) -> str | None:
     if "no_multi" in command.flags:
         return NOT_ALLOWED
     name = command.name.replace("|", " ")
-    if command.name in AT_ANY_SERVER or command.name == "SELECT":
+    if command.multi is Multi.ANYWHERE or command.name == "SELECT":
         return None
     match command.route:
         case Route.REFUSED if not _fails_anyway(command):
@@ -275,14 +268,14 @@ def _counts_keys_later(command: Command, argv: Sequence[bytes]) -> bool:
 
     Then the server gives the right error.
     """
-    if command.name in ("EVALSHA", "EVALSHA_RO"):
+    if command.code is Code.DIGEST:
         return len(argv[1]) != DIGEST_LENGTH
-    return command.name in ("FCALL", "FCALL_RO")
+    return command.code is Code.FUNCTION
 
 
 def _is_looked_at(command: Command, argv: Sequence[bytes]) -> bool:
     """Whether Redis gets as far as the script of a command: a command with too many keys leaves no script behind."""
-    if command.name in ("FCALL", "FCALL_RO"):
+    if command.code is Code.FUNCTION:
         return True
     try:
         _keys_of(command, argv)
@@ -299,7 +292,7 @@ def _fails_anyway(command: Command) -> bool:
 def _keys_of(command: Command, argv: Sequence[bytes]) -> list[bytes]:
     if _fails_anyway(command):
         raise KeysError(command.reason)
-    if command.name in CHANNEL or command.route in (Route.LOCAL, Route.SPREAD, Route.ANY):
+    if command.multi is Multi.CHANNEL or command.route in (Route.LOCAL, Route.SPREAD, Route.ANY):
         return []
     if command.name in ("XREAD", "XREADGROUP"):
         # Read in Redis's order, so that the same error comes first.

@@ -14,7 +14,6 @@ is in the database that it ends in.
 """
 
 import re
-from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -29,7 +28,7 @@ from proxy.commands.transactions.watching import Watching
 from proxy.engine.backend import Backend
 from proxy.engine.outcomes import IN_TRANSACTION, Outcome, Unit, clear, nothing_owed
 from proxy.engine.session import Session
-from slots.commands import Command
+from slots.commands import CodeRequests, Command
 
 QUEUED = b"+QUEUED\r\n"
 ABORTED = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
@@ -51,13 +50,13 @@ class Permissions(Protocol):
 class Scripts(Protocol):
     """The part of the scripts' family that transactions need, so that EVALSHA finds its script within one."""
 
-    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+    async def look_for(self, requests: CodeRequests) -> None:
         """Ask the other workers for the scripts that ``requests`` name."""
 
-    def refusal(self, requests: Sequence[list[bytes]]) -> bytes | None:
+    def refusal(self, requests: CodeRequests) -> bytes | None:
         """Why ``requests`` cannot be run while their slot moves; None if they can."""
 
-    def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
+    def preload(self, session: Session, address: str, requests: CodeRequests) -> tuple[bytes, int]:
         """The requests to send to a server before ``requests``, and how many replies they have."""
 
 
