@@ -364,6 +364,10 @@ cdef class Backend(ServerConnection):
             # The limit keeps it from connecting again. That is no failure of the server.
             self.reset(f"{OVER}; the command may or may not have run")
 
+    def end_if_not(self, process):
+        if self.state == BACKEND_READY and self.process != process:
+            self.reset("is another process by now; the command may have run at the one before")
+
     def check_time(self):
         """Give up a connection that does not come up, or whose oldest request has waited too long (**bounded**)."""
         if self.state == BACKEND_CONNECTING or self.state == BACKEND_GREETING:

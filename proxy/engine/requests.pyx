@@ -49,6 +49,7 @@ cdef class Loop(UnderWay):
     def __init__(self, event_loop, int number_of_slots, bint portable=False):
         super().__init__(event_loop, number_of_slots, portable)
         self.connected = set()
+        self.processes = {}
         self.statistics = Statistics(event_loop.call_exception_handler)
         self.kept_limit = self.waiting_limit = INT64_MAX
         self.held = deque()
@@ -468,6 +469,19 @@ cdef class Loop(UnderWay):
         """Let connections go on that waited until their server's process was known."""
         for connection in list(self.connected):
             connection.processes_known()
+
+    cdef object is_process(self, address, process):
+        """A new connection to an address leads to this process.
+
+        run-id: what was learned over connections to another process does not hold for this one. That one is not at the
+        address any more, though its connections may be silent and not closed. So they end here.
+        """
+        former = self.processes.get(address, process)
+        self.processes[address] = process
+        if process and former and former != process:
+            for connection in list(self.connected):
+                if connection.address == address:
+                    connection.end_if_not(process)
 
     def end_over(self):
         """End the connections to servers that may not be used any more; requests that they owe get an error."""

@@ -54,4 +54,5 @@ cdef class ServerConnection:
     cdef object greet(self)
     cdef object greeting_reply(self, bytes reply)
     cdef object drop_socket(self)
+    cdef object introduced(self)
     cdef object became_ready(self)

@@ -70,6 +70,9 @@ cdef class ServerConnection:
     def end_if_over(self):
         """End the connection if its server may not be used any more."""
 
+    def end_if_not(self, process):
+        """End the connection if it is in use and leads to another process than this one."""
+
     # -- connecting ----------------------------------------------------------------------------------------
 
     cdef object connect(self):
@@ -238,18 +241,21 @@ cdef class ServerConnection:
         if not self.greetings_left:
             # final-fence: a process that may have forgotten a mark is no reason to use the server.
             if self.options.known_servers.knows(self.address, self.process):
-                self.state = BACKEND_READY
-                self.became_ready()
+                self.introduced()
             else:
                 self.options.on_unknown(self.address, self.process)
         return None
+
+    cdef object introduced(self):
+        self.loop.is_process(self.address, self.process)
+        self.state = BACKEND_READY
+        self.became_ready()
 
     def processes_known(self):
         """More processes of servers are known: go on if the connection waited for that."""
         if self.state == BACKEND_GREETING and not self.greetings_left:
             if self.options.known_servers.knows(self.address, self.process):
-                self.state = BACKEND_READY
-                self.became_ready()
+                self.introduced()
 
     cdef object drop_socket(self):
         if self.fd >= 0:

@@ -457,6 +457,7 @@ cdef class Session(ClientConnection):
         """Whether a script or a function surely finds at its server what it needs.
 
         absent-first: it may touch keys that it does not name. So plain Python looks at it unless its slot is at rest.
+        run-id: what is known of a server holds for a connection that is up; the next one may lead to another process.
         """
         cdef Router router = self.router
         cdef const route_t* route = &router.routes[router.slot_of(key.data, key.size)]
@@ -464,6 +465,8 @@ cdef class Session(ClientConnection):
             return False
         if row.code == CODE_TEXT:
             return router.loaded.has_text(&arguments[1])
+        if router.backend(route.server, self.database, self.protocol, self.lane).state != BACKEND_READY:
+            return False
         if row.code == CODE_DIGEST:
             return router.loaded.has_script(route.server, &arguments[1])
         return router.loaded.has_libraries(route.server)

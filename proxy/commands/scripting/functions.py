@@ -40,6 +40,7 @@ log = structlog.get_logger()
 RETRY_SECONDS = 1.0
 """Seconds for which a server that may lack libraries counts as complete: not all others said what they have, or it
 refused one."""
+PING = command(("PING",))
 PAUSE_SECONDS = 0.05
 """Pause before a server that is up is asked again."""
 
@@ -95,9 +96,9 @@ class FunctionCommands(Family):
             if unnamed.moves(self._router, keys):
                 # absent-first: the request does not tell which keys a function touches.
                 return unnamed.FUNCTION_REFUSED
-            if self.is_level(address):
+            if self._is_ready(session, address):
                 return Unit(slot, address, command(tuple(argv)))
-            error = await self.level(address)
+            error = await self._make_ready(session, address)
             if error is not None:
                 return error
 
@@ -105,11 +106,26 @@ class FunctionCommands(Family):
         """FUNCTION LIST and FUNCTION DUMP: any server that has every library answers."""
         while True:
             slot, address = await clear([])
-            if self.is_level(address):
+            if self._is_ready(session, address):
                 return Unit(slot, address, command(tuple(argv)))
-            error = await self.level(address)
+            error = await self._make_ready(session, address)
             if error is not None:
                 return error
+
+    def _is_ready(self, session: Session, address: str) -> bool:
+        """Whether a session's next request finds every library at a server."""
+        # run-id: a connection that is not up yet may lead to another process.
+        return self.is_level(address) and self._router.shared(session, address).is_ready
+
+    async def _make_ready(self, session: Session, address: str) -> bytes | None:
+        """Connect the session to a server, and give the server the libraries that it lacks. Returns the error of a
+        server that cannot be reached, else None."""
+        backend = self._router.shared(session, address)
+        if not backend.is_ready:
+            reply = await backend.ask(PING)
+            if reply.startswith(b"-"):
+                return reply
+        return await self.level(address)
 
     # -- comparing -----------------------------------------------------------------------------------------
 

@@ -165,14 +165,20 @@ class ScriptCommands(Family):
                 if not await self._ask_proxy(name):
                     return NO_SCRIPT
                 continue
-            if body is None and not self.scripts.is_at(name, address):
+            there = self._is_at(session, name, address)
+            if body is None and not there:
                 problem = await self._look_for(session, name, address)
                 if problem is not None:
                     return problem
                 continue
-            if body is not None and not self.scripts.is_at(name, address):
+            if body is not None and not there:
                 self._load(self._router.shared(session, address), name, body)
             return Unit(slot, address, command(tuple(argv)))
+
+    def _is_at(self, session: Session, name: bytes, address: str) -> bool:
+        """Whether a session's next request finds a script at a server."""
+        # run-id: a connection that is not up yet may lead to another process.
+        return self.scripts.is_at(name, address) and self._router.shared(session, address).is_ready
 
     def _load(self, backend: Backend, name: bytes, body: bytes) -> None:
         load = (backend, name, self.scripts.flushes)
@@ -229,7 +235,7 @@ class ScriptCommands(Family):
                 case Code.DIGEST:
                     name = argv[1].lower()
                     body = self.scripts.body(name)
-                    if body is not None and not self.scripts.is_at(name, address):
+                    if body is not None and not self._is_at(session, name, address):
                         found[name] = body
         return b"".join(command(("SCRIPT", "LOAD", body)) for body in found.values()), len(found)
 

@@ -145,8 +145,7 @@ async def test_one_owner_no_connection_to_a_master_that_is_lost_is_left_or_opene
 
     async with worker.client(protocol=2) as client, watching(worker) as executes, Talk(worker.settings.listen) as pops:
         # A connection that is shared, two of sessions' own, one for keys that move, and one for reads at the source.
-        await client.rpush("list", "one")
-        await pops.ask("BLPOP", "list", "0")
+        await pops.ask("BLPOP", "list", "0.01")
         await client.hset("big", mapping={str(number): "x" for number in range(2000)})
         for state in (SlotState.PREPARED, SlotState.MIGRATING):
             await worker.act([slot_of("big")], state)
