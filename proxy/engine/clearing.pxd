@@ -13,6 +13,8 @@ cdef class Clearing:
     cdef:
         Router router
         readonly Session session
+        # The session's, which changes with what it waits for.
+        int64_t stage
         int64_t generation
         int database
         bint asks

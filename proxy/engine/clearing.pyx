@@ -43,6 +43,7 @@ cdef class Clearing:
 
     def __init__(self, Session session):
         self.session = session
+        self.stage = session.stage
         self.router = session.router
         self.generation = session.router.generation
         self.database = session.database
@@ -73,7 +74,7 @@ cdef class Clearing:
 
     def go_on(self):
         """Look at the next slice. When there is none left, the session is woken, held or failed."""
-        if self.session.closed:
+        if self.session.closed or self.session.stage != self.stage:
             return
         if self.router.generation != self.generation:
             self.session.wake()

@@ -68,6 +68,7 @@ cdef verdict decide(
         session.loop.requests -= 1
         return VERDICT_HELD
     session.loop.decisions += 1
+    session.way = NO_WAY
     argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
     outcome = session.router.slow_path.handle(session, argv)
     if type(outcome) is CoroutineType:
@@ -80,10 +81,17 @@ cdef verdict decide(
 
 
 cdef verdict drive(Session session, object coroutine, const char* data, size_t size) except VERDICT_FAILED:
-    """Run a handler as far as it can now. If it has to wait, a task carries it on."""
+    """Run a handler as far as it can now. If it has to wait, a task carries it on.
+
+    It may be the task of another request that brought the session here. What belongs to a task, such as a timeout, must
+    not become part of that one, so there is none meanwhile.
+    """
     turn = given = None
-    session.way = NO_WAY
     session.front_size = size
+    event_loop = session.loop.event_loop
+    task = asyncio.current_task(event_loop)
+    if task is not None:
+        asyncio.tasks._leave_task(event_loop, task)
     try:
         wish = coroutine.send(None)
         while isinstance(wish, Wish):
@@ -103,10 +111,13 @@ cdef verdict drive(Session session, object coroutine, const char* data, size_t s
         return settle(session, ended.value, data, size)
     except Answered as answered:
         return settle(session, answered.reply, data, size)
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
         coroutine.close()
         session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
         return settle(session, FAILED, data, size)
+    finally:
+        if task is not None:
+            asyncio.tasks._enter_task(event_loop, task)
     session.woken = False
     session.waiting = session.loop.event_loop.create_task(_carry(session, coroutine, wish, turn))
     session.router.slow_path.keep(session.waiting)
@@ -127,6 +138,7 @@ cdef object grant(Session session, object wish):
     cdef int32_t slot
     cdef int index
     cdef int count
+    session.way = NO_WAY
     if session.waits_since and session.has_left():
         raise Answered(LEFT)
     if isinstance(wish, NothingOwed):
@@ -136,6 +148,7 @@ cdef object grant(Session session, object wish):
             session.loop.list_client(&session.client.sender)
             return None
         session.turn = None
+        session.stage += 1
         return True
     count = len(wish.keys)
     if count == 0:
@@ -160,9 +173,11 @@ cdef object grant(Session session, object wish):
         if router.routes[slot].server < 0:
             raise Answered(session.offline_error(slot))
         address = router.addresses[router.routes[slot].server]
-        if session.has_to_wait(shared(session, address), session.front_size):
-            return None
+    if session.has_to_wait(shared(session, address), session.front_size):
+        return None
     session.turn = None
+    session.admitted = False
+    session.stage += 1
     # The next wish of this request may be for other keys, or come after another change.
     session.cleared = -1
     session.way = slot
@@ -264,7 +279,9 @@ async def _carry(Session session, coroutine, awaited, turn):
         outcome = await carry(session, coroutine, awaited, turn)
     except Answered as answered:
         outcome = answered.reply
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        if session.closed:
+            raise
         session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
         outcome = FAILED
     session.waiting = None

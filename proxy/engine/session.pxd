@@ -62,6 +62,11 @@ cdef class Session(ClientConnection):
         object turn
         int32_t way
         size_t front_size
+        # There was room for the request at the front when the session was woken.
+        readonly bint admitted
+        # Counts requests that are finished or under way, and the wishes that were granted: while it stays the same, the
+        # session waits for the same.
+        readonly int64_t stage
         # The time when the request at the front was read, and its command, if it had to wait.
         uint32_t waits_since
         int16_t waiting_command

@@ -198,8 +198,10 @@ cdef class Session(ClientConnection):
     cdef void advance(self) noexcept:
         """The request at the front is finished, or under way."""
         self.cleared = -1
+        self.admitted = False
         self.waits_since = 0
         self.taken += 1
+        self.stage += 1
         if self.client.replies > FORGOTTEN_REPLIES:
             self.client.replies //= 2
             self.client.reply_bytes //= 2
@@ -236,6 +238,7 @@ cdef class Session(ClientConnection):
         if self.waiting is None:
             ClientConnection._resume(self)
         elif self.turn is not None and not self.turn.done():
+            self.admitted = self.loop.admitted is self
             self.turn.set_result(None)
 
     cdef bint gives_up(self):
@@ -308,7 +311,7 @@ cdef class Session(ClientConnection):
     def watch_for_leaving(self, bint watched):
         """Whether to notice that the client hangs up while the handler waits for something else than a wish."""
         self.way = NO_WAY
-        if watched:
+        if watched and not self.closed:
             self.watch_leaving()
         else:
             self.leaving_watched = False
@@ -515,7 +518,7 @@ cdef class Session(ClientConnection):
 
     cdef bint has_no_room(self, size_t size):
         """Whether a request has to wait until others have gone to their servers."""
-        if not self.loop.is_full(self, size):
+        if self.admitted or not self.loop.is_full(self, size):
             return False
         self.held_back = True
         self.loop.hold(self, size)

@@ -23,13 +23,13 @@ class Held:
     """A request for a locked slot.
 
     Attributes:
-        number: how many requests the session had made before it.
+        stage: the session's, which changes with what it waits for.
         deadline: when it is answered with an error.
         slot: the slot.
         waits: whether it waits; false while it is looked at again.
     """
 
-    number: int
+    stage: int
     deadline: float
     slot: int
     waits: bool = True
@@ -54,10 +54,10 @@ class Holding:
         """Hold the request at the front of ``session``; called by the engine, which stops reading from it."""
         known = self._held.get(session)
         # bounded: the same request keeps its deadline, for tables may come faster than its time ends.
-        if known is not None and known.number == session.taken:
+        if known is not None and known.stage == session.stage:
             known.slot, known.waits = slot, True
         else:
-            self._held[session] = Held(session.taken, time.monotonic() + self._limit, slot)
+            self._held[session] = Held(session.stage, time.monotonic() + self._limit, slot)
 
     def release(self) -> None:
         """Have every held request looked at again; if its slot is still locked, it comes back."""
@@ -75,7 +75,7 @@ class Holding:
                 why = self.stood_down if self.is_stood_down(held.slot) else "is locked while it changes hands"
                 limit = f"{self._limit:g}"
                 session.fail(f"-TRYAGAIN slot {held.slot} {why}, for more than {limit} s; nothing was run\r\n".encode())
-            elif session.taken != held.number:
+            elif session.stage != held.stage:
                 del self._held[session]
 
     def forget_closed(self) -> None:

@@ -72,8 +72,6 @@ class ClientList(Family):
         self._ask_all = services.ask_all
         self._now = services.now
         self._users = {DEFAULT, *(user.name for user in services.settings.users)}
-        # The result of CLIENT KILL for sessions that it closes themselves, until their reply is given.
-        self._killed: dict[int, int] = {}
         self._counted: dict[str, int] = {}
         self._counted_at = -math.inf
 
@@ -85,10 +83,6 @@ class ClientList(Family):
         """``clients``: number and line of each selected client. ``kill_clients``: how many were killed.
         ``client_counts``: how many there are of each kind."""
         return {"clients": self._lines, "kill_clients": self._close, "client_counts": self._counts}
-
-    def session_closed(self, session: Session) -> None:
-        """A session that has a state was closed."""
-        self._killed.pop(session.id, None)
 
     def _meant(self, message: Message) -> Iterator[Session]:
         wanted = Filter(**message["filter"])

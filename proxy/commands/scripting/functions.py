@@ -91,16 +91,17 @@ class FunctionCommands(Family):
         except commands.KeysError:
             # The server looks for the function first, so it gives the right error.
             keys = []
-        while True:
+        while not unnamed.moves(self._router, keys):
             slot, address = await clear(keys)
             if unnamed.moves(self._router, keys):
-                # absent-first: the request does not tell which keys a function touches.
-                return unnamed.FUNCTION_REFUSED
+                break
             if self._is_ready(session, address):
                 return Unit(slot, address, command(tuple(argv)))
             error = await self._make_ready(session, address)
             if error is not None:
                 return error
+        # absent-first: the request does not tell which keys a function touches.
+        return unnamed.FUNCTION_REFUSED
 
     async def function_any(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION LIST and FUNCTION DUMP: any server that has every library answers."""

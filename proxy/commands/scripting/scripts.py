@@ -154,16 +154,16 @@ class ScriptCommands(Family):
             return NO_SCRIPT
         name = argv[1].lower()
         while True:
+            if unnamed.moves(self._router, keys) and name not in self.scripts and not await self._ask_proxy(name):
+                # absent-first: a script that only the servers know cannot be checked; the client then gives its text.
+                return NO_SCRIPT
+            refused = self._refused(name, keys)
+            if refused is not None:
+                return refused
             slot, address = await clear(keys)
             body = self.scripts.body(name)
-            if body is not None and unnamed.moves(self._router, keys):
-                refused = self._keeping_to_keys.refusal(name, body)
-                if refused is not None:
-                    return refused
-            elif body is None and unnamed.moves(self._router, keys):
-                # absent-first: a script that only the servers know cannot be checked; the client then gives its text.
-                if not await self._ask_proxy(name):
-                    return NO_SCRIPT
+            if unnamed.moves(self._router, keys) and (body is None or self._refused(name, keys) is not None):
+                # It did not move before.
                 continue
             there = self._is_at(session, name, address)
             if body is None and not there:
@@ -174,6 +174,13 @@ class ScriptCommands(Family):
             if body is not None and not there:
                 self._load(self._router.shared(session, address), name, body)
             return Unit(slot, address, command(tuple(argv)))
+
+    def _refused(self, name: bytes, keys: list[bytes]) -> bytes | None:
+        """Why a script that is remembered cannot be run while its slot moves; None if it can."""
+        body = self.scripts.body(name)
+        if body is None or not unnamed.moves(self._router, keys):
+            return None
+        return self._keeping_to_keys.refusal(name, body)
 
     def _is_at(self, session: Session, name: bytes, address: str) -> bool:
         """Whether a session's next request finds a script at a server."""

@@ -204,7 +204,7 @@ class TransactionCommands(Family):
         if self._scripts is not None and transaction.scripts:
             await self._scripts.look_for(transaction.scripts)
 
-        slot, address = await clear(self._way(transaction))
+        slot, address = await clear(self._way(transaction, watch is not None))
         # From here on, all is done in one step.
         if watch is not None and not self._watching.holds(session, watch):
             return _changed(session)
@@ -221,14 +221,14 @@ class TransactionCommands(Family):
         finish = partial(self._executed, transaction, session, backend)
         return await elsewhere.send(self._router, slot, backend, payload, before, finish)
 
-    def _way(self, transaction: Transaction) -> list[bytes]:
+    def _way(self, transaction: Transaction, watched: bool) -> list[bytes]:
         """The keys by which the transaction finds its server, and which have to be there."""
         if transaction.keys:
             return list(transaction.keys)
         if transaction.elsewhere:
             return [key for _, key in transaction.elsewhere][:1]
-        # Any server can publish, but this one keeps the order in which a client publishes.
-        return [transaction.channel] if transaction.channel is not None else []
+        # Any server can publish, but this one keeps the order in which a client publishes. A watch has its server.
+        return [transaction.channel] if transaction.channel is not None and not watched else []
 
     def _refusal(self, transaction: Transaction, slot: int) -> bytes | None:
         """Why a transaction that touches keys which were not looked for cannot run now (**absent-first**)."""

@@ -1,6 +1,8 @@
 """A handler that has to wait goes on where it stopped, and sends only while the way of its keys is free."""
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +11,20 @@ import pytest
 
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Answered, Outcome, Unit, clear, nothing_owed
+from proxy.engine.refusals import FAILED
 from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN
+from proxy.engine.session import Session
 from proxy.worker.holding import Holding
-from tests.unit.proxy.engine.inprocess import Server, Visit, engine, nothing_stored, until
+from tests.unit.proxy.engine.inprocess import LIMIT, Server, Visit, engine, nothing_stored, until
 
 GET = command(("GET", "k"))
+PING = command(("PING",))
 NOTHING = b"$-1\r\n"
+
+
+def asked(server: Server) -> list[list[bytes]]:
+    """All that a server was asked."""
+    return [words for visit in server.visits for words in visit.asked]
 
 
 def get(steps: list[str], *, keys: tuple[bytes, ...] = (b"k",), before: Callable[[], Any] | None = None) -> Any:
@@ -288,3 +298,236 @@ async def test_it_waits_while_its_server_has_too_much_to_do() -> None:
             let_go.set()
             assert await client.read(10) == NOTHING + b"+OK\r\n"
             assert steps == ["begun", "cleared", "ended"]
+
+
+async def test_a_closed_session_is_not_watched_for_its_clients_leaving() -> None:
+    """Its descriptor may be another connection's by then."""
+    never = asyncio.Event()
+    begun: list[int] = []
+
+    async def handler() -> bytes:
+        begun.append(1)
+        try:
+            await never.wait()
+        finally:
+            await asyncio.sleep(0)
+        return b"+OK\r\n"
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            before = set(os.listdir("/proc/self/fd"))
+            client = proxy.connect()
+            fds = {int(name) for name in set(os.listdir("/proc/self/fd")) - before}
+            await client.send(("ECHO", "x"))
+            await until(lambda: bool(begun))
+            sending = asyncio.create_task(client.send_bytes(PING * 200_000))
+            # The client pipelines more than is read behind a waiting request.
+            await until(lambda: client.session.unparsed >= 1_048_576)
+            await asyncio.sleep(0.05)
+            client.session.close()  # CLIENT KILL, or the largest session is closed
+            # A client arrives, and gets the descriptor that was closed.
+            ends = list(socket.socketpair())
+            its = next(end for end in ends if end.fileno() in fds)
+            mine = next(end for end in ends if end is not its)
+            for end in ends:
+                end.setblocking(False)
+            await asyncio.sleep(0.05)
+            sending.cancel()
+            session = Session(proxy.router, its, "next", 5)  # It becomes a session.
+            mine.send(PING)
+            async with asyncio.timeout(LIMIT):
+                assert await asyncio.get_running_loop().sock_recv(mine, 100) == b"+PONG\r\n"
+            session.close()
+
+
+@pytest.mark.parametrize("keys", [[b"k"], []], ids=["keys", "no keys"])
+async def test_bounded_a_request_without_keys_waits_for_a_full_server_too(keys: list[bytes]) -> None:
+    let_go = asyncio.Event()
+    cleared: list[int] = []
+
+    async def slowly(visit: Visit, words: list[bytes]) -> None:
+        await let_go.wait()
+        await nothing_stored(visit, words)
+
+    async def handler() -> Unit:
+        slot, address = await clear(keys)
+        cleared.append(slot)
+        return Unit(slot, address, command(("EVALSHA", "x" * 40, 0, "y" * 1_000_000)))
+
+    async with Server(slowly) as server:
+        with engine(server.address) as proxy:
+            proxy.options.queue_pause_bytes = 1000
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            other = proxy.connect("other")
+            await other.send(("SET", "k", "x"), ("SET", "k", "x" * 20_000_000))
+            await until(lambda: len(server.visits) == 1 and bool(server.visits[0].asked))
+            for number in range(10):
+                await proxy.connect(f"client {number}", number).send(("ECHO", "x"))
+            await asyncio.sleep(0.1)
+            sent = len(cleared)
+            let_go.set()
+            assert sent == 0
+
+
+async def test_way_is_not_free_any_more_after_a_wish_that_had_to_wait() -> None:
+    """drained: the slot is locked meanwhile."""
+    let_go = asyncio.Event()
+    steps: list[str] = []
+
+    async def slowly(visit: Visit, words: list[bytes]) -> None:
+        await let_go.wait()
+        await nothing_stored(visit, words)
+
+    async def handler() -> Unit:
+        slot, address = await clear([b"k"])
+        steps.append("cleared")
+        await nothing_owed()
+        return Unit(slot, address, GET)
+
+    async with Server(slowly) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            client = proxy.connect()
+            await client.send(("SET", "k", "v"), ("ECHO", "x"))
+            await until(lambda: bool(steps))
+            proxy.route(LOCKED, server.address)
+            let_go.set()
+            await client.read(5)
+            await asyncio.sleep(0.05)
+            assert [b"GET", b"k"] not in asked(server), "sent while the slot was locked"
+
+
+async def test_the_way_of_an_earlier_request_is_not_that_of_a_later_one() -> None:
+    """drained, absent-first."""
+    found: list[Any] = []
+
+    async def first() -> Unit:
+        found.append(await clear([b"k"]))
+        return Unit(*found[0], GET)
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = first
+            proxy.slow_path.handlers[b"TIME"] = lambda: Unit(*found[0], command(("GET", "second")))
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            assert await client.read(5) == b"$-1\r\n"
+            proxy.route(LOCKED, server.address)
+            await client.send(("TIME",))
+            await asyncio.sleep(0.05)
+            assert [b"GET", b"second"] not in asked(server), "sent while the slot was locked"
+
+
+async def test_a_later_lock_has_its_own_time() -> None:
+    """A handler that was held, then waited long for something else, is held again."""
+    go_on = asyncio.Event()
+    steps: list[str] = []
+
+    async def handler() -> Unit:
+        await clear([b"k"])
+        steps.append("at the server")
+        await go_on.wait()
+        slot, address = await clear([b"k"])
+        return Unit(slot, address, GET)
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.router.holding = holding = Holding(0.5)
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            client = proxy.connect()
+            proxy.route(LOCKED, server.address)
+            await client.send(("ECHO", "x"))
+            await until(lambda: len(holding) == 1)
+            proxy.route(OPEN, server.address)
+            holding.release()
+            await until(lambda: bool(steps))
+            for _ in range(8):
+                await asyncio.sleep(0.1)
+                holding.expire()
+            proxy.route(LOCKED, server.address)
+            go_on.set()
+            await until(lambda: len(holding) == 1)
+            holding.expire()  # It has been held for a few milliseconds.
+            proxy.route(OPEN, server.address)
+            holding.release()
+            assert await client.read(5) == NOTHING
+
+
+async def reply_after_a_while() -> bytes:
+    await asyncio.sleep(0.01)
+    return b"+first\r\n"
+
+
+async def wait_with_a_limit() -> bytes:
+    async with asyncio.timeout(0.1):
+        await asyncio.Event().wait()
+    return b"+never\r\n"
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["alone", "behind one that waited"])
+async def test_bounded_a_limit_in_time_does_not_become_part_of_another_task(behind: bool) -> None:
+    """It would never end the wait: that task is another request's, or one that moves keys."""
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = reply_after_a_while
+            proxy.slow_path.handlers[b"TIME"] = wait_with_a_limit
+            client = proxy.connect()
+            await client.send(*([("ECHO", "x")] if behind else []), ("TIME",))
+            expected = (b"+first\r\n" if behind else b"") + FAILED
+            assert await client.read(len(expected)) == expected
+            assert proxy.mistakes == ["Timeout should be used inside a task"]
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["driven", "carried"])
+async def test_a_large_carried_request_gets_its_turn(carried: bool) -> None:
+    """It is woken when there is room, and goes on in a later step; the others do not take the room before."""
+    served: list[bytes] = []
+    go_on = asyncio.Event()
+
+    async def slowly(visit: Visit, words: list[bytes]) -> None:
+        served.append(words[1])
+        await asyncio.sleep(0.002)
+        visit.say(b"+OK\r\n")
+
+    async def handler() -> Unit:
+        if carried:
+            await go_on.wait()
+        slot, address = await clear([b"k"])
+        return Unit(slot, address, command(("SET", "mine", "x" * 1_000_000)))
+
+    async with Server(slowly) as server:
+        with engine(server.address) as proxy:
+            proxy.loop.waiting_limit = 3_000_000
+            proxy.options.queue_pause_bytes = 100_000_000
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            ended = False
+
+            async def hog(number: int) -> None:
+                client = proxy.connect(f"hog {number}", number + 1)
+                while not ended:
+                    await client.send(("SET", f"hog{number}", "x" * 1_000_000))
+                    assert await client.read(5) == b"+OK\r\n"
+
+            client = proxy.connect()
+            if carried:
+                sending = asyncio.create_task(client.send(("ECHO", "x" * 600_000)))
+                await until(lambda: bool(proxy.slow_path.handled))
+            hogs = [asyncio.create_task(hog(number)) for number in range(24)]
+            await until(lambda: len(served) > 60)
+            before = len(served)
+            go_on.set()
+            if not carried:
+                sending = asyncio.create_task(client.send(("ECHO", "x" * 600_000)))
+            try:
+                async with asyncio.timeout(10):
+                    while b"mine" not in served and len(served) < before + 1500:
+                        await asyncio.sleep(0.01)
+            finally:
+                ended = True
+                for task in hogs:
+                    task.cancel()
+                sending.cancel()
+            waited = served.index(b"mine") - before if b"mine" in served else len(served) - before
+            assert b"mine" in served
+            assert waited < 150

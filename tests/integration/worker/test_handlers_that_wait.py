@@ -1,0 +1,89 @@
+"""Handlers that wait: what they wait for, for how long, and what has no part in it."""
+
+import asyncio
+
+from proxy.engine.backend import command
+from slots.states import SlotState
+from slots.table import Action, Slot
+from tests.integration.worker.conftest import StartWorker
+from tests.integration.worker.harness import slot_of
+from tests.integration.worker.test_slot_states import KEY, SLOT, frozen, migrate_key
+
+CHANNEL = next(f"c{number}" for number in range(99) if slot_of(f"c{number}") != SLOT)
+
+
+async def line(reader: asyncio.StreamReader, seconds: float = 60.0) -> bytes:
+    async with asyncio.timeout(seconds):
+        return await reader.readline()
+
+
+async def test_a_watched_transaction_does_not_wait_for_the_slot_of_its_channel(start_worker: StartWorker) -> None:
+    """WATCH k, MULTI, PUBLISH c, EXEC: it runs at the server of k. c's slot is of no concern."""
+    worker = await start_worker(lock_hold_seconds=1.0)
+    reader, writer = await worker.connect()
+    writer.write(command(("WATCH", KEY)) + command(("MULTI",)) + command(("PUBLISH", CHANNEL, "m")))
+    assert [await line(reader) for _ in range(3)] == [b"+OK\r\n", b"+OK\r\n", b"+QUEUED\r\n"]
+    await worker.act([slot_of(CHANNEL)], SlotState.PREPARED)
+    writer.write(command(("EXEC",)))
+    said = await line(reader)
+    writer.close()
+    assert said == b"*1\r\n"
+
+
+async def test_client_kill_of_itself(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    reader, writer = await worker.connect()
+    writer.write(command(("CLIENT", "ID")))
+    number = (await line(reader))[1:-2]
+    writer.write(command(("CLIENT", "KILL", "ID", number, "SKIPME", "no")))
+    assert await line(reader) == b":1\r\n"
+
+
+async def test_evalsha_behind_one_that_waited(start_worker: StartWorker) -> None:
+    """bounded: the question to the other workers has a limit, whatever task the session was brought here by."""
+    worker = await start_worker()
+    reader, writer = await worker.connect()
+    worker.answering = False
+    writer.write(command(("WATCH", KEY)) + command(("EVALSHA", "f" * 40, 1, KEY)) + command(("PING",)))
+    assert await line(reader) == b"+OK\r\n"
+    assert await line(reader) == b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+
+
+async def test_a_function_on_a_moving_slot_is_refused_at_once(start_worker: StartWorker) -> None:
+    """It need not wait for keys that do not come."""
+    worker = await start_worker(move_seconds=30.0)
+    async with worker.client() as client:
+        await client.set(KEY, "x")
+    await migrate_key(worker)
+    reader, writer = await worker.connect()
+    async with frozen(worker, 1):
+        writer.write(command(("FCALL", "f", 1, KEY)))
+        said = await line(reader)
+    writer.close()
+    assert said.startswith(b"-TRYAGAIN a function may touch"), said
+
+
+async def test_a_blocked_command_is_held_for_the_whole_time_at_each_lock(start_worker: StartWorker) -> None:
+    """Held by a lock, then at its server for longer than lock_hold_seconds, then held by another lock."""
+    worker = await start_worker(lock_hold_seconds=3.0, lock_drain_seconds=10.0)
+    await worker.act([SLOT], SlotState.PREPARING)
+    await worker.act([SLOT], SlotState.PREPARED)
+    reader, writer = await worker.connect()
+    writer.write(command(("BLPOP", KEY, "0")))
+    await worker.next(lambda m: m["type"] == "counters" and m["counters"]["held"] > 0)
+    await worker.act([SLOT], SlotState.PREPARING)
+    await asyncio.sleep(4.0)  # it waits at its server
+    await worker.act([SLOT], SlotState.PREPARED)
+    async with frozen(worker, 1):
+        epoch = worker.push([Slot(SLOT, 1, Action(SlotState.MIGRATING, 2))])
+        await worker.verdict(epoch)
+        await asyncio.sleep(0.3)  # its key is asked for
+        worker.push([Slot(SLOT, 2, Action(SlotState.PREPARED, 1))])
+        await asyncio.sleep(0.3)
+    # The move is over, so the slot is looked at again: it is locked.
+    began = asyncio.get_running_loop().time()
+    said = await line(reader, 60.0)
+    took = asyncio.get_running_loop().time() - began
+    writer.close()
+    assert said.startswith(b"-TRYAGAIN")
+    assert took > 2.0
