@@ -116,10 +116,10 @@ class Client:
         async with asyncio.timeout(LIMIT):
             await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
-    async def read(self, size: int) -> bytes:
+    async def read(self, size: int, seconds: float = LIMIT) -> bytes:
         """So many bytes, or fewer if the connection ends before."""
         received = b""
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(seconds):
             while len(received) < size:
                 piece = await asyncio.get_running_loop().sock_recv(self._socket, size - len(received))
                 if not piece:
