@@ -211,14 +211,6 @@ class ProxySettings(Settings):
         description="Connections of a worker for clients that block or watch keys. Each such client needs one; "
         "one more client is refused.",
     )
-    own_connections_idle: Annotated[int, Field(ge=0)] = Field(
-        default=32,
-        description="How many of these connections are kept for later clients.",
-    )
-    own_connections_idle_seconds: Seconds = Field(
-        default=60.0,
-        description="Seconds for which an unused one of them is kept.",
-    )
     watch_seconds: Seconds = Field(
         default=300.0,
         description="Seconds that a WATCH lasts; after that EXEC answers as if a watched key had changed.",
@@ -271,10 +263,6 @@ class ProxySettings(Settings):
         default=10_000,
         description="Scripts that a worker remembers, to load them at servers that lack them.",
     )
-    scripts_remembered_bytes: Bytes = Field(
-        default=67_108_864,
-        description="Bytes of scripts that a worker remembers; the least recently used goes first. 64 MiB.",
-    )
     any_server_commands: Annotated[list[str], NoDecode] = Field(
         default=[],
         description="Commands of modules without keys that any server may answer. In the environment: separated "
@@ -307,10 +295,6 @@ class ProxySettings(Settings):
         default=10.0,
         description="Seconds for which a command that may write waits for a key that moves in pieces; then it "
         "gets an error. Reads run at the source meanwhile.",
-    )
-    migrating_known_keys: Count = Field(
-        default=65_536,
-        description="Keys that a worker remembers as absent from the source of a migrating slot.",
     )
     table_file: str = Field(
         default="",

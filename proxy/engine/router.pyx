@@ -18,6 +18,9 @@ from proxy.engine.resp cimport argument_t, free_parse
 from proxy.engine.serverconnection cimport BACKEND_READY
 from slots.functions cimport find
 
+KNOWN_ABSENT = 65536
+"""Keys that a worker remembers as absent from the source of a migrating slot, at 16 bytes each: hot keys are fewer."""
+
 OFFLINE = ROUTE_OFFLINE
 OPEN = ROUTE_OPEN
 LOCKED = ROUTE_LOCKED
@@ -55,7 +58,7 @@ cdef class Router:
         self.options = options
         self.settings = settings
         self.commands = CommandLookup(commands, self.loop.statistics)
-        self.absent = AbsentKeys(settings.migrating_known_keys)
+        self.absent = AbsentKeys(KNOWN_ABSENT)
         self.loaded = LoadedCode(settings.scripts_remembered)
         self.addresses = []
         self.server_indices = {}

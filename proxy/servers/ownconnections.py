@@ -2,7 +2,7 @@
 
 Blocking commands, WAIT and WATCH cannot use the connections that all sessions share. A worker keeps a few such
 connections idle for each (server, database, RESP version) and opens more on demand. **bounded**: there are at most
-``own_connections`` at once. At most ``own_connections_idle`` are kept, each for ``own_connections_idle_seconds``. If a
+``own_connections`` at once. At most :data:`MOST_IDLE` are kept, each for :data:`IDLE_SECONDS`. If a
 server could not be connected to, it is not tried again for every session.
 
 A lost connection is never given out again, and neither is one whose server has left the slot table: what it held at the
@@ -25,6 +25,10 @@ from slots.backoff import Backoff
 CLIENT_ID = command(("CLIENT", "ID"))
 NO_CLIENT_ID = (b"-ERR Syntax error, try CLIENT", b"-ERR Unknown subcommand or wrong number of arguments for")
 """The errors of servers before Redis 5."""
+MOST_IDLE = 32
+"""How many connections are kept for later clients: to make one costs a few round trips, to keep one some kilobytes."""
+IDLE_SECONDS = 60.0
+"""How long an unused one is kept."""
 LEFT_THE_TABLE = "is no longer in the slot table"
 
 Kind = tuple[str, int, int]
@@ -217,7 +221,7 @@ class OwnConnections:
         self._in_use.remove(connection)
         connection.idle_since = self._now()
         self._idle.setdefault(connection.kind, deque()).append(connection)
-        if self.idle > self._settings.own_connections_idle:
+        if self.idle > MOST_IDLE:
             oldest = self._longest_idle()
             if oldest is not None:
                 self._end_idle(oldest)
@@ -262,7 +266,7 @@ class OwnConnections:
             connection.backend.check_time()
             if connection.orphaned_at <= given_up:
                 self.discard(connection, LEFT_THE_TABLE)
-        late = self._now() - self._settings.own_connections_idle_seconds
+        late = self._now() - IDLE_SECONDS
         for kind, idle in list(self._idle.items()):
             while idle and idle[0].idle_since <= late:
                 idle.popleft().backend.close("was idle")

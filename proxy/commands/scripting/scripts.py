@@ -34,6 +34,8 @@ from slots.table import SlotTable
 
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 DIGEST_LENGTH = 40
+REMEMBERED_BYTES = 64 * 1024 * 1024
+"""Bytes of scripts that a worker remembers: more than those of an application, and little beside its clients."""
 
 
 class ScriptCommands(Family):
@@ -49,7 +51,7 @@ class ScriptCommands(Family):
         settings = services.settings
         self.scripts = Scripts(
             settings.scripts_remembered,
-            settings.scripts_remembered_bytes,
+            REMEMBERED_BYTES,
             services.router.loaded,
             services.router.server_index,
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.servers.ownconnections import MOST_IDLE
 from slotferry.redis_server import RedisServer, start_redis
 from slots.table import Slot
 from tests.integration.worker.blocked import Blocked, blocked_at, frozen
@@ -269,7 +270,7 @@ async def test_two_hundred_wait_at_once(start_worker: StartWorker) -> None:
     async with worker.direct(1) as server:
 
         async def few() -> bool:
-            return len(await server.client_list()) <= worker.settings.own_connections_idle + 3
+            return len(await server.client_list()) <= MOST_IDLE + 3
 
         await eventually(few, "connections to be closed")
 

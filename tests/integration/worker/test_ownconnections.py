@@ -11,6 +11,7 @@ import redis.asyncio
 
 from proxy.engine.backend import command
 from proxy.engine.requests import Loop
+from proxy.servers import ownconnections
 from proxy.servers.backends import BackendOptions
 from proxy.servers.ownconnections import OwnConnectionError, OwnConnections
 from proxy.settings import ProxySettings
@@ -94,15 +95,17 @@ async def _count(server: RedisServer, count: int) -> bool:
     return len(await open_at(server)) == count
 
 
-async def test_few_are_kept_idle_and_not_for_long(server: RedisServer) -> None:
-    pool = Pool(own_connections_idle=2, own_connections_idle_seconds=60.0)
+async def test_few_are_kept_idle_and_not_for_long(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownconnections, "MOST_IDLE", 2)
+    pool = Pool()
     taken = [await pool.take(server.address, 0, 2) for _ in range(4)]
     for connection in taken:
         pool.give_back(connection)
     assert (pool.in_use, pool.idle) == (0, 2)
     # Those that were used last are kept.
     assert {await pool.take(server.address, 0, 2) for _ in range(2)} == set(taken[2:])
-    pool = Pool(own_connections_idle_seconds=0.01)
+    monkeypatch.setattr(ownconnections, "IDLE_SECONDS", 0.01)
+    pool = Pool()
     pool.give_back(await pool.take(server.address, 0, 2))
     await pool.until(lambda: pool.idle == 0)
 
