@@ -7,7 +7,7 @@ from proxy.commands.clients.authentication import Authentication
 from proxy.commands.clients.clientlist import ClientList
 from proxy.commands.clients.clients import ClientCommands
 from proxy.commands.clients.connection import ConnectionCommands
-from proxy.commands.databases.crossing import CrossingCommands
+from proxy.commands.databases.copyandmove import CopyAndMoveCommands
 from proxy.commands.family import Family
 from proxy.commands.keyspace.flushing import FlushCommands
 from proxy.commands.keyspace.keyspace import KeyspaceCommands
@@ -18,12 +18,12 @@ from proxy.commands.learned.learned import LearnedCommands
 from proxy.commands.oldservers import OldServers
 from proxy.commands.pubsub.pubsub import PubSubCommands
 from proxy.commands.scripting.functions import FunctionCommands
-from proxy.commands.scripting.preparing import Preparation
+from proxy.commands.scripting.intransactions import CodeInTransactions
 from proxy.commands.scripting.scripts import ScriptCommands
 from proxy.commands.server.cluster import ClusterCommands
 from proxy.commands.server.configuration import ConfigurationCommands
 from proxy.commands.server.information import Information
-from proxy.commands.server.measured import MeasuredCommands
+from proxy.commands.server.latency import LatencyCommands
 from proxy.commands.server.server import ServerCommands
 from proxy.commands.services import Services
 from proxy.commands.transactions.transactions import TransactionCommands
@@ -50,7 +50,7 @@ def make(services: Services) -> Families:
         ServerCommands(),
         ConfigurationCommands(services),
         Information(services),
-        MeasuredCommands(services),
+        LatencyCommands(services),
     ]
     moves = follow(services)
     keyspace = KeyspaceCommands(services, moves)
@@ -62,9 +62,9 @@ def make(services: Services) -> Families:
     pubsub = PubSubCommands(services, old_servers)
     blocking = BlockingCommands(services)
     learned = LearnedCommands(services)
-    crossing = CrossingCommands(services, authentication.select_refusal)
+    crossing = CopyAndMoveCommands(services, authentication.select_refusal)
     sorting = SortCommands(services)
-    transactions = TransactionCommands(services, authentication, Preparation(scripts, functions))
+    transactions = TransactionCommands(services, authentication, CodeInTransactions(scripts, functions))
     return Families(
         transactions,
         authentication,

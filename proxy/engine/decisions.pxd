@@ -7,4 +7,4 @@ cdef verdict decide(
     Session session, const argument_t* arguments, int count, const char* data, size_t size
 ) except VERDICT_FAILED
 cdef object grant(Session session, object wish)
-cdef verdict settle(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED
+cdef verdict carry_out(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED

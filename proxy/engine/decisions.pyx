@@ -53,7 +53,7 @@ cdef class Place:
 cdef Backend shared(Session session, address):
     """The session's shared connection to a server."""
     cdef Router router = session.router
-    return router.backend(router.server_index(address), session.database, session.protocol, session.lane)
+    return router.backend(router.server_index(address), session.database, session.protocol, session.connection_number)
 
 
 cdef verdict decide(
@@ -74,7 +74,7 @@ cdef verdict decide(
     if type(outcome) is CoroutineType:
         found = drive(session, outcome, data, size)
     else:
-        found = settle(session, outcome, data, size)
+        found = carry_out(session, outcome, data, size)
     if session.protocol != protocol:
         session.switched = True
     return found
@@ -108,13 +108,13 @@ cdef verdict drive(Session session, object coroutine, const char* data, size_t s
                 turn = session.take_turn()
                 break
     except StopIteration as ended:
-        return settle(session, ended.value, data, size)
+        return carry_out(session, ended.value, data, size)
     except Answered as answered:
-        return settle(session, answered.reply, data, size)
+        return carry_out(session, answered.reply, data, size)
     except (Exception, asyncio.CancelledError) as error:
         coroutine.close()
         session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
-        return settle(session, FAILED, data, size)
+        return carry_out(session, FAILED, data, size)
     finally:
         if task is not None:
             asyncio.tasks._enter_task(event_loop, task)
@@ -184,7 +184,7 @@ cdef object grant(Session session, object wish):
     return slot, address
 
 
-cdef verdict settle(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED:
+cdef verdict carry_out(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED:
     """Do what plain Python has decided."""
     cdef argument_t* keys
     cdef Place place

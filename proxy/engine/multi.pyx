@@ -151,7 +151,7 @@ cdef verdict run(Session session) except VERDICT_FAILED:
     cdef int index
     cdef request_t* request
     cdef Backend backend = router.backend(
-        router.routes[slot].server, session.database, session.protocol, session.lane
+        router.routes[slot].server, session.database, session.protocol, session.connection_number
     )
     if session.has_to_wait(backend, size):
         session.loop.requests -= 1

@@ -48,7 +48,7 @@ cdef class Router:
         readonly Loop loop
         readonly int number_of_slots
         readonly int databases
-        readonly int lanes
+        readonly int connections_each
         size_t per_server
         # One for each slot, and one more, see slot_of.
         route_t* routes
@@ -85,4 +85,4 @@ cdef class Router:
         if slotferry_is_reserved(key, size):
             return self.number_of_slots
         return <int32_t> self.hash_key(key, size, self.number_of_slots)
-    cdef Backend backend(self, int32_t server, int database, int protocol, int lane)
+    cdef Backend backend(self, int32_t server, int database, int protocol, int connection_number)

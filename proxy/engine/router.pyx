@@ -52,9 +52,9 @@ cdef class Router:
 
     def __init__(self, Loop loop, str slot_function, int databases, options, settings, commands):
         self.databases = databases
-        self.lanes = settings.backend_connections
+        self.connections_each = settings.backend_connections
         # As many again for large replies.
-        self.per_server = databases * 2 * 2 * self.lanes
+        self.per_server = databases * 2 * 2 * self.connections_each
         self.options = options
         self.settings = settings
         self.commands = CommandLookup(commands, self.loop.statistics)
@@ -117,9 +117,10 @@ cdef class Router:
         self.server_indices[address] = index
         return index
 
-    cdef Backend backend(self, int32_t server, int database, int protocol, int lane):
-        """The shared backend of a server, database, RESP version and lane."""
-        cdef size_t place = self.per_server * server + (database * 2 + protocol - 2) * 2 * self.lanes + lane
+    cdef Backend backend(self, int32_t server, int database, int protocol, int connection_number):
+        """The shared backend of a server, database, RESP version and number."""
+        cdef size_t kind = (database * 2 + protocol - 2) * 2 * self.connections_each + connection_number
+        cdef size_t place = self.per_server * server + kind
         cdef Backend backend
         if self.backends[place] != NULL:
             return <Backend> self.backends[place]
@@ -138,7 +139,7 @@ cdef class Router:
 
     def shared(self, session, str address):
         """The backend of a server that a session shares, for requests that have to run in the session's order."""
-        return self.backend(self.server_index(address), session.database, session.protocol, session.lane)
+        return self.backend(self.server_index(address), session.database, session.protocol, session.connection_number)
 
     def shared_backend(self, str address, int database=0, int protocol=2):
         """The shared backend of a server, for requests of the proxy's own."""

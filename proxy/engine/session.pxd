@@ -31,8 +31,8 @@ cdef class Session(ClientConnection):
         # Its keys are looked for at their sources again, even if they are known to be absent.
         bint asks
         # The number of the shared connection that its requests use, and the number of the one for small replies.
-        readonly int lane
-        int first_lane
+        readonly int connection_number
+        int usual_number
         size_t most_request
         # Bits of proxy.engine.outcomes; while one is set, every command goes to the slow path.
         public int attention
@@ -73,8 +73,8 @@ cdef class Session(ClientConnection):
 
     cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size) except VERDICT_FAILED
     cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED
-    cdef bint on_wrong_lane(self) noexcept
-    cdef void choose_lane(self) noexcept
+    cdef bint on_wrong_connection(self) noexcept
+    cdef void choose_connection(self) noexcept
     cdef void has_to_be_looked_at_again(self) noexcept
     cdef bint gives_up(self)
     cdef void advance(self) noexcept

@@ -31,7 +31,7 @@ from proxy.engine.commandlookup cimport (
     command_t,
 )
 from proxy.engine.connection cimport ClientConnection
-from proxy.engine.decisions cimport decide, grant, settle
+from proxy.engine.decisions cimport decide, grant, carry_out
 from proxy.engine.keyplaces cimport find_keys
 from proxy.engine.multi cimport begin_multi, free_multi, within_multi
 from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
@@ -48,7 +48,7 @@ from proxy.engine.resp cimport (
 )
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, ROUTE_OFFLINE, ROUTE_OPEN, Router, route_t
 from proxy.engine.serverconnection cimport BACKEND_READY
-from proxy.engine.splitting cimport lane_t, send_in_parts
+from proxy.engine.splitting cimport connection_kind_t, send_in_parts
 from proxy.engine.statistics cimport observe
 
 from proxy.engine.backend import command as make_request
@@ -96,7 +96,7 @@ cdef class Session(ClientConnection):
         self.most_request = router.settings.session_max_request_bytes
         self.id = id
         # Numbers of one worker's sessions are as far apart as there are workers.
-        self.lane = self.first_lane = id // router.settings.worker_count % router.lanes
+        self.connection_number = self.usual_number = id // router.settings.worker_count % router.connections_each
         self.protocol = 2
         self.attention = GATED_BIT if router.gated else 0
         self.replica_reads = router.replica_reads
@@ -121,8 +121,8 @@ cdef class Session(ClientConnection):
         self.processing = True
         self.need = 0
         while position < size and not self.closing and self.client.broken == NULL:
-            if self.on_wrong_lane():
-                self.choose_lane()
+            if self.on_wrong_connection():
+                self.choose_connection()
             if self.over_limits():
                 self.paused = True
                 # The send that brings the session below its limits resumes it.
@@ -277,7 +277,7 @@ cdef class Session(ClientConnection):
         self.loop.set_clock()
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
-        settle(self, outcome, NULL, 0)
+        carry_out(self, outcome, NULL, 0)
         status = parse_request(
             &router.parse,
             self.inbox.data + self.inbox.start,
@@ -468,7 +468,7 @@ cdef class Session(ClientConnection):
             return False
         if row.code == CODE_TEXT:
             return router.loaded.has_text(&arguments[1])
-        if router.backend(route.server, self.database, self.protocol, self.lane).state != BACKEND_READY:
+        if router.backend(route.server, self.database, self.protocol, self.connection_number).state != BACKEND_READY:
             return False
         if row.code == CODE_DIGEST:
             return router.loaded.has_script(route.server, &arguments[1])
@@ -497,7 +497,7 @@ cdef class Session(ClientConnection):
                 self.loop.requests += 1
                 return self.refuse_or_reply(CROSSSLOT)
         if reads and self.replica_reads and route.replica >= 0 and route.state == ROUTE_OPEN:
-            replica = router.backend(route.replica, self.database, self.protocol, self.lane)
+            replica = router.backend(route.replica, self.database, self.protocol, self.connection_number)
             # This makes a replica that is down connect; the master serves the request meanwhile.
             if replica.ready_to_take() and replica.state == BACKEND_READY:
                 return self.forward(replica, slot, data, size)
@@ -506,7 +506,7 @@ cdef class Session(ClientConnection):
         if route.server < 0:
             return self.refuse_offline(slot)
         return self.forward(
-            router.backend(route.server, self.database, self.protocol, self.lane), slot, data, size
+            router.backend(route.server, self.database, self.protocol, self.connection_number), slot, data, size
         )
 
     cdef bint has_to_wait(self, Backend backend, size_t size):
@@ -539,22 +539,23 @@ cdef class Session(ClientConnection):
             self.hold_back(backend)
         return VERDICT_TAKEN
 
-    cdef bint on_wrong_lane(self) noexcept:
+    cdef bint on_wrong_connection(self) noexcept:
         """Whether replies have become large, or small again, so that the session should use other connections."""
-        cdef int64_t bound = LARGE_REPLY if self.lane == self.first_lane else LARGE_REPLY // 2
-        return (self.client.reply_bytes > bound * (self.client.replies + 1)) != (self.lane != self.first_lane)
+        cdef int64_t bound = LARGE_REPLY if self.connection_number == self.usual_number else LARGE_REPLY // 2
+        cdef bint large = self.client.reply_bytes > bound * (self.client.replies + 1)
+        return large != (self.connection_number != self.usual_number)
 
-    cdef void choose_lane(self) noexcept:
+    cdef void choose_connection(self) noexcept:
         """Move large replies to other connections than small ones, so that small ones need not wait behind them.
 
         in-order: this is done only while nothing is owed, so no request is taken until then.
         """
         if self.client.owed:
             self.switched = True
-        elif self.lane == self.first_lane:
-            self.lane += self.router.lanes
+        elif self.connection_number == self.usual_number:
+            self.connection_number += self.router.connections_each
         else:
-            self.lane = self.first_lane
+            self.connection_number = self.usual_number
 
     cdef bytes offline_error(self, int slot):
         if slot == self.router.number_of_slots:
@@ -621,7 +622,7 @@ cdef class Session(ClientConnection):
         cdef int32_t looked_at = -1
         cdef Backend congested
         cdef Backend backend
-        cdef lane_t lane
+        cdef connection_kind_t kind
         loop.requests += 1
         if keys * step != count - 1:
             return decide(self, arguments, count, data, size)
@@ -641,7 +642,7 @@ cdef class Session(ClientConnection):
         if same_slot:
             loop.requests -= 1
             return self.forward(
-                router.backend(router.routes[first_slot].server, self.database, self.protocol, self.lane),
+                router.backend(router.routes[first_slot].server, self.database, self.protocol, self.connection_number),
                 first_slot,
                 data,
                 size,
@@ -651,14 +652,14 @@ cdef class Session(ClientConnection):
             if router.routes[slot].server == looked_at:
                 continue
             looked_at = router.routes[slot].server
-            backend = router.backend(looked_at, self.database, self.protocol, self.lane)
+            backend = router.backend(looked_at, self.database, self.protocol, self.connection_number)
             if (loop.waiting or backend.is_full()) and self.has_to_wait(backend, size):
                 loop.requests -= 1
                 return VERDICT_HELD
-        lane.database = self.database
-        lane.protocol = self.protocol
-        lane.lane = self.lane
-        congested = send_in_parts(router, self.asker(), lane, row, arguments, count, data, size)
+        kind.database = self.database
+        kind.protocol = self.protocol
+        kind.number = self.connection_number
+        congested = send_in_parts(router, self.asker(), kind, row, arguments, count, data, size)
         if congested is not None:
             self.hold_back(congested)
         return VERDICT_TAKEN

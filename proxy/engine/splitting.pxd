@@ -7,15 +7,15 @@ from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 
 # The destination of a session's requests; it is the same for all parts of one request.
-ctypedef struct lane_t:
+ctypedef struct connection_kind_t:
     int database
     int protocol
-    int lane
+    int number
 
 cdef Backend send_in_parts(
     Router router,
     client_t* client,
-    lane_t lane,
+    connection_kind_t kind,
     const command_t* row,
     const argument_t* arguments,
     int count,

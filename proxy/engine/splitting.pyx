@@ -89,7 +89,7 @@ cdef void write_part(
 cdef Backend send_in_parts(
     Router router,
     client_t* client,
-    lane_t lane,
+    connection_kind_t kind,
     const command_t* row,
     const argument_t* arguments,
     int count,
@@ -141,7 +141,7 @@ cdef Backend send_in_parts(
             part_keys += 1
             if backend is None:
                 backend = router.backend(
-                    router.routes[split.key_slot[key]].server, lane.database, lane.protocol, lane.lane
+                    router.routes[split.key_slot[key]].server, kind.database, kind.protocol, kind.number
                 )
             for index in range(1 + key * step, 1 + key * step + step):
                 needed += arguments[index].size + 32

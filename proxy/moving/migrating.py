@@ -1,9 +1,9 @@
 """Migrate-then-execute: for a command on a moving slot, its keys are moved first, then it runs at the target.
 
 **absent-first**: a session waits here if its request names a key that is not known to be absent from the source. After
-the last step of the key's move (:mod:`proxy.moving.lane`) the source does not have it. By **one-way** it will not have
-it again in this migration. The engine remembers that, so a hot key pays once. All sessions that wait for a key share
-one move, and keys asked for meanwhile share the next batch.
+the last step of the key's move (:mod:`proxy.moving.batches`) the source does not have it. By **one-way** it will not
+have it again in this migration. The engine remembers that, so a hot key pays once. All sessions that wait for a key
+share one move, and keys asked for meanwhile share the next batch.
 
 That holds for a source that goes on running. A source that was restarted with older data may have the key back before
 this proxy hears of it: the proxy may pause, or the source's host may go without a word. A value written at the target
@@ -22,8 +22,8 @@ from collections.abc import Collection, Coroutine, Sequence
 from typing import Any
 
 from proxy.engine.router import MIGRATING, Router
+from proxy.moving.batches import PIECES, KeyBatches, not_moved
 from proxy.moving.fulltargets import FullTargets
-from proxy.moving.lane import PIECES, Lane, not_moved
 from proxy.moving.move import Move, MoveKey, Origin, Sleeper, Waiter
 from proxy.moving.permits import Permits
 from proxy.moving.sourcereads import SourceReads
@@ -43,7 +43,7 @@ class KeyMover:
         self._settings = settings
         self._sources: dict[int, Origin] = {}
         self._moves: dict[MoveKey, Move] = {}
-        self._lanes: dict[tuple[Origin, str, int], Lane] = {}
+        self._batches: dict[tuple[Origin, str, int], KeyBatches] = {}
         self.permits = Permits(settings, router.options.new_name)
         self.reads = SourceReads(router, settings)
         self._full_targets = FullTargets(router, self.permits, self.reads, settings, self._sources.get, self.start)
@@ -94,14 +94,14 @@ class KeyMover:
 
     def _begin(self, move: Move, target: str) -> None:
         self._router.loop.hold_slot(move.slot)
-        self._lane(self._sources[move.slot], target, move.identity[1]).add(move)
+        self._batches_for(self._sources[move.slot], target, move.identity[1]).add(move)
 
-    def _lane(self, source: Origin, target: str, database: int) -> Lane:
+    def _batches_for(self, source: Origin, target: str, database: int) -> KeyBatches:
         name = (source, target, database)
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = Lane(self, *name)
-        return lane
+        batches = self._batches.get(name)
+        if batches is None:
+            batches = self._batches[name] = KeyBatches(self, *name)
+        return batches
 
     def finish(self, move: Move, error: bytes | None) -> None:
         """A move is over: the key is absent from its source (``error`` None), or could not be moved."""
@@ -198,11 +198,11 @@ class KeyMover:
         """Close the connections to sources of no present migration."""
         origins = set(self._sources.values())
         in_use = {origin.address for origin in origins}
-        for name, lane in list(self._lanes.items()):
-            if name[0] not in origins and lane.idle:
-                for backend in lane.backends:
+        for name, batches in list(self._batches.items()):
+            if name[0] not in origins and batches.idle:
+                for backend in batches.backends:
                     backend.close()
-                del self._lanes[name]
+                del self._batches[name]
         self.permits.keep(in_use)
         self.reads.keep(in_use)
 
@@ -211,22 +211,22 @@ class KeyMover:
 
         Their keys under way are asked for again, by the present table. Further answers of such a server are ignored.
         """
-        for lane in list(self._lanes.values()):
-            lane.leave(servers, "is not its group's master any more")
+        for batches in list(self._batches.values()):
+            batches.leave(servers, "is not its group's master any more")
         self.reads.leave(servers)
 
     def check_time(self) -> None:
         """Close connections whose replies are overdue; called a few times a second."""
-        # A session that is told goes on, and may open another lane.
-        for lane in list(self._lanes.values()):
-            for backend in lane.backends:
+        # A session that is told goes on, and may begin others.
+        for batches in list(self._batches.values()):
+            for backend in batches.backends:
                 backend.check_time()
         self.reads.check_time()
 
     def reset(self, reason: str) -> None:
         """End every connection; moves under way are tried again over new ones."""
-        for lane in list(self._lanes.values()):
-            lane.leave({backend.address for backend in lane.backends}, reason)
+        for batches in list(self._batches.values()):
+            batches.leave({backend.address for backend in batches.backends}, reason)
         self.reads.reset(reason)
 
     @property

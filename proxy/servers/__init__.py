@@ -9,5 +9,5 @@ To change
 - asking servers and waiting for their answers: :mod:`~proxy.servers.everywhere`;
 - until when a server may be used while topom is silent: :mod:`~proxy.servers.allowances`,
   :mod:`~proxy.servers.knownservers`;
-- what is forgotten when a connection ends: :mod:`~proxy.servers.standing`.
+- what is forgotten when a connection ends: :mod:`~proxy.servers.whileconnected`.
 """

@@ -22,7 +22,7 @@ from proxy.supervisor.acknowledging import Acknowledgements
 from proxy.supervisor.announcing import Announcements
 from proxy.supervisor.answers import Answers
 from proxy.supervisor.control import Control, ControlError, Product
-from proxy.supervisor.kept_table import alone
+from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.kept_table.tablekeeping import TableKeeping
 from proxy.supervisor.leftovers import Leftovers
@@ -220,8 +220,8 @@ class Supervisor:
                 log.warning("proxy_waits", reason="; ".join(missing))
 
     async def _start_alone(self, kept: Kept) -> None:
-        """Serve by the table in the file if topom is away, if it is safe (:mod:`proxy.supervisor.kept_table.alone`)."""
-        found = await alone.may_serve(
+        """Serve by the table in the file if :mod:`proxy.supervisor.kept_table.coldstart` allows it."""
+        found = await coldstart.may_serve(
             kept, self._keeping.age, self.settings, lambda: self._product is None and not self._draining.is_set()
         )
         if found is None:
@@ -236,7 +236,7 @@ class Supervisor:
             self._table = kept.table
             self._acks.received(kept.table)
             self._keeping.served(kept)
-            self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS, kept.processes)
+            self._standdown.start_alone(kept.stand_down, age + coldstart.MARGIN_SECONDS, kept.processes)
             self._was_registered = True
             self._views.keep(kept.table)
             self._fill_seats(kept.product)

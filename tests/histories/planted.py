@@ -171,10 +171,10 @@ def renewed_late() -> None:
 
 def given_back() -> None:
     """Workers give claims back where they do not know whether the keys were placed, and go on by the same permit."""
-    from proxy.moving.lane import Lane, _Refused
+    from proxy.moving.batches import KeyBatches, _Refused
     from proxy.moving.permits import Permits
 
-    async def place(self: Lane, permit: str, taken: Any) -> tuple[int, bytes]:
+    async def place(self: KeyBatches, permit: str, taken: Any) -> tuple[int, bytes]:
         try:
             return await original(self, permit, taken)
         except _Refused:
@@ -184,8 +184,8 @@ def given_back() -> None:
     def doubt(self: Permits, *arguments: Any) -> None:
         return
 
-    original = Lane._place
-    Lane._place = place  # type: ignore[method-assign]
+    original = KeyBatches._place
+    KeyBatches._place = place  # type: ignore[method-assign]
     Permits.doubt = doubt  # type: ignore[method-assign]
 
 

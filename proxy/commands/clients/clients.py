@@ -84,7 +84,7 @@ class ClientCommands(Family):
             state_of(session).library_version = argv[3]
         return replies.OK
 
-    # -- the session's wishes -------------------------------------------------------------------------------
+    # -- what a session wants for itself -------------------------------------------------------------------------
 
     def reply(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT REPLY ON|OFF|SKIP."""

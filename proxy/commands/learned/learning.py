@@ -14,7 +14,7 @@ import structlog
 from proxy.engine.backend import command
 from proxy.engine.router import Router
 from proxy.servers.everywhere import ask, words
-from proxy.servers.standing import Standing
+from proxy.servers.whileconnected import WhileConnected
 from slots import learned
 from slots.commands import Command
 
@@ -50,7 +50,7 @@ class Learning:
         self.commands: Mapping[str, Command] = self._known
         """All commands by name."""
         self._rows: dict[str, tuple[str, Command]] = {}
-        self._asked: dict[str, Standing] = {}
+        self._asked: dict[str, WhileConnected] = {}
         self._asking: asyncio.Task[None] | None = None
         self._next_check = 0.0
         self._next_again = 0.0
@@ -83,9 +83,9 @@ class Learning:
         if reply.startswith(b"-"):
             if backend.is_ready:
                 log.warning("commands_not_learned", server=address, reason=words(reply))
-                self._asked[address] = Standing(backend)
+                self._asked[address] = WhileConnected(backend)
             return
-        self._asked[address] = Standing(backend)
+        self._asked[address] = WhileConnected(backend)
         parser = hiredis.Reader(encoding="utf-8", errors="replace")
         parser.feed(reply)
         self._take(address, learned.missing(self._known, learned.rows(parser.gets(), self._any_server)))

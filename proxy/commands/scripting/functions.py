@@ -30,7 +30,7 @@ from proxy.engine.outcomes import Later, Outcome, Unit, clear
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers.everywhere import ask, ask_each, unheard, words
-from proxy.servers.standing import Standing
+from proxy.servers.whileconnected import WhileConnected
 from slots import commands
 from slots.commands import Code, CodeRequests
 from slots.table import SlotTable
@@ -57,7 +57,7 @@ class FunctionCommands(Family):
         self._router = services.router
         self._row = commands.table()["FCALL"]
         # For servers that have every library: the connection by which that is known, and until when it holds.
-        self._level: dict[str, tuple[Standing, float]] = {}
+        self._level: dict[str, tuple[WhileConnected, float]] = {}
         # Libraries are compared and changed one after the other.
         self._changing = asyncio.Lock()
 
@@ -170,7 +170,7 @@ class FunctionCommands(Family):
             return None
         backend = self._router.shared_backend(address)
         here = await _libraries(backend)
-        standing = Standing(backend)
+        standing = WhileConnected(backend)
         if isinstance(here, bytes):
             if not _has_none(here):
                 return here

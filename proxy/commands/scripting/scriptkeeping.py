@@ -15,7 +15,7 @@ from proxy.commands.scripting.seenscripts import Scripts
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import Router
 from proxy.servers.everywhere import ask
-from proxy.servers.standing import Standing
+from proxy.servers.whileconnected import WhileConnected
 
 CHECK_SECONDS = 1.0
 AT_ONCE = 100
@@ -36,7 +36,7 @@ class ScriptKeeping:
         self._router = router
         self._masters = masters
         # Servers that have all scripts that clients loaded, with the connections by which that is known.
-        self._complete: dict[str, Standing] = {}
+        self._complete: dict[str, WhileConnected] = {}
         self._filling: asyncio.Task[None] | None = None
         # So workers that start together do not ask together.
         self._next = asyncio.get_running_loop().time() + random.uniform(0.0, CHECK_SECONDS)
@@ -73,13 +73,13 @@ class ScriptKeeping:
     async def _fill_one(self, backend: Backend) -> None:
         """Load a server's missing scripts, one at a time. If that fails, the next tick tries again."""
         names = self._scripts.loaded()
-        standing: Standing | None = None
+        standing: WhileConnected | None = None
         for start in range(0, len(names), AT_ONCE):
             some = names[start : start + AT_ONCE]
             reply = await ask(backend, _exist(some))
             if reply.startswith(b"-"):
                 return
-            standing = standing or Standing(backend)
+            standing = standing or WhileConnected(backend)
             for name, found in zip(some, reply.split(b"\r\n")[1:], strict=False):
                 body = self._scripts.body(name) if found == b":0" else None
                 if body is not None and (await ask(backend, command(("SCRIPT", "LOAD", body)))).startswith(b"-"):

@@ -1,10 +1,10 @@
 """The scripts that a worker has seen (:mod:`proxy.commands.scripting.knownscripts`), and which servers are known to
 have them.
 
-The knowledge about a server holds as long as the connection by which it was learned (:mod:`proxy.servers.standing`).
-What a request surely finds is told to the engine (:mod:`proxy.engine.loaded`), which then does not ask here any more.
-Each time that a quarter of the room has been filled, the engine forgets all of it. So each script that is still used
-comes here once more, counts as used, and does not go before others do.
+The knowledge about a server holds as long as the connection by which it was learned
+(:mod:`proxy.servers.whileconnected`). What a request surely finds is told to the engine (:mod:`proxy.engine.loaded`),
+which then does not ask here any more. Each time that a quarter of the room has been filled, the engine forgets all of
+it. So each script that is still used comes here once more, counts as used, and does not go before others do.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from itertools import islice
 from proxy.commands.scripting.knownscripts import KnownScripts
 from proxy.engine.backend import Backend
 from proxy.engine.loaded import LoadedCode
-from proxy.servers.standing import Standing
+from proxy.servers.whileconnected import WhileConnected
 
 
 class Scripts(KnownScripts):
@@ -31,7 +31,7 @@ class Scripts(KnownScripts):
         super().__init__(most, most_bytes)
         self._engine = loaded
         self._index_of = index_of
-        self._at: dict[str, OrderedDict[bytes, Standing]] = {}
+        self._at: dict[str, OrderedDict[bytes, WhileConnected]] = {}
         self.flushes = 0
         """Grows when scripts are forgotten; an answer to an earlier question to a server then says nothing."""
 
@@ -64,7 +64,7 @@ class Scripts(KnownScripts):
     def note_at(self, name: bytes, backend: Backend) -> None:
         """A server has a script: it has just said so over ``backend``."""
         there = self._at.setdefault(backend.address, OrderedDict())
-        there[name] = Standing(backend)
+        there[name] = WhileConnected(backend)
         there.move_to_end(name)
         while len(there) > self._most:
             there.popitem(last=False)

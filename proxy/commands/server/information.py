@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from proxy.commands import replies
 from proxy.commands.arguments import SERVER_VERSION, mode
 from proxy.commands.family import Family, Handler
-from proxy.commands.server.measured import percentile, statistics
+from proxy.commands.server.latency import percentile, statistics
 from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Later, Outcome

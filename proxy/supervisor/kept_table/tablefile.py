@@ -1,6 +1,6 @@
 """The file in which a proxy keeps its last table, with the identity that the table was given to.
 
-A proxy that starts while topom is away may serve by it (:mod:`proxy.supervisor.kept_table.alone` says when). These
+A proxy that starts while topom is away may serve by it (:mod:`proxy.supervisor.kept_table.coldstart` says when). These
 rules make that safe:
 
 1. **The identity is in the file.** A process that starts from it is the member that topom knows. When slots move, topom

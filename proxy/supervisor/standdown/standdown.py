@@ -29,7 +29,7 @@ from redis.asyncio import Redis
 from proxy.channel import Message
 from proxy.engine.allowance import clock
 from proxy.servers.allowances import UNLIMITED
-from proxy.supervisor.standdown.looking import client_of, look
+from proxy.supervisor.standdown.fenceprobe import client_of, look
 from proxy.supervisor.standdown.unfenced import KNOWN_SECONDS, Unfenced
 from slots.access import ServerAccess
 from slots.failures import FAILURES

@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from proxy.supervisor.control import Product
-from proxy.supervisor.kept_table import alone
+from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
@@ -108,7 +108,7 @@ async def test_what_keeps_a_proxy_from_serving_alone(server: RedisServer) -> Non
     kept = Kept(INSTANCE, Product("p", 1, "crc32", 16), table)
 
     async def found() -> str | None:
-        return await alone.look_at_masters(kept, ServerAccess())
+        return await coldstart.look_at_masters(kept, ServerAccess())
 
     async with plain_client(server.address) as client, plain_client(server.address) as old:
         await old.client_setname(f"{proxy_prefix(INSTANCE)}1.1.")
@@ -128,5 +128,5 @@ async def test_what_keeps_a_proxy_from_serving_alone(server: RedisServer) -> Non
         assert "no master any more" in str(await found())
         await client.execute_command("REPLICAOF", "NO", "ONE")
     await server.stop()
-    with pytest.raises(alone.Unknown, match="cannot be asked"):
+    with pytest.raises(coldstart.Unknown, match="cannot be asked"):
         await found()

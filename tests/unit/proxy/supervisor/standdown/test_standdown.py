@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.channel import Message
-from proxy.supervisor.standdown.looking import Look
+from proxy.supervisor.standdown.fenceprobe import Look
 from proxy.supervisor.standdown.standdown import KNOWN_AGAIN_SECONDS, StandDown
 from proxy.supervisor.standdown.unfenced import KNOWN_SECONDS
 from slots.access import ServerAccess

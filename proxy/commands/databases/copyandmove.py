@@ -16,7 +16,7 @@ from proxy.engine.session import Session
 from slots import commands
 
 
-class CrossingCommands(Family):
+class CopyAndMoveCommands(Family):
     """The family's handlers.
 
     Args:

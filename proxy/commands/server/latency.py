@@ -51,7 +51,7 @@ def histogram(statistic: Statistic) -> dict[int, int]:
     return shown
 
 
-class MeasuredCommands(Family):
+class LatencyCommands(Family):
     """The family's handlers.
 
     Args:

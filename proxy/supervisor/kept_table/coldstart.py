@@ -25,7 +25,7 @@ import structlog
 
 from proxy.settings import ProxySettings
 from proxy.supervisor.kept_table.tablefile import Kept
-from proxy.supervisor.standdown.looking import client_of, look
+from proxy.supervisor.standdown.fenceprobe import client_of, look
 from proxy.supervisor.standdown.unfenced import KNOWN_SECONDS
 from slots.access import ServerAccess
 from slots.backoff import Backoff

@@ -8,7 +8,7 @@ longer holds once that connection is gone.
 from proxy.engine.backend import Backend
 
 
-class Standing:
+class WhileConnected:
     """A connection in its present state."""
 
     __slots__ = ("_backend", "_name")

@@ -1,4 +1,4 @@
-"""Keys that a lane moves: whatever fails, the clients that wait for them are told."""
+"""Keys that a batches moves: whatever fails, the clients that wait for them are told."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ import pytest
 from proxy.engine.backend import Backend
 from proxy.engine.router import Router
 from proxy.moving import permits
-from proxy.moving.lane import Lane, _End
+from proxy.moving.batches import KeyBatches, _End
 from proxy.moving.move import Move, Origin
 from proxy.moving.permits import Permits
 from proxy.settings import ProxySettings
@@ -63,16 +63,16 @@ async def test_drained_a_key_whose_permit_cannot_be_renewed_is_given_up() -> Non
     async with Server(unsettled) as server:
         with engine(server.address) as inside:
             mover = Mover(inside.router, NoPermits(ProxySettings(), lambda: "name"))
-            lane = Lane(mover, Origin(server.address), TARGET, 0)
+            batches = KeyBatches(mover, Origin(server.address), TARGET, 0)
             move = Move(3, (1, 0, b"key"), time.monotonic() + 0.2)
-            lane.add(move)
+            batches.add(move)
             await until(lambda: bool(mover.finished))
             [(finished, error)] = mover.finished
             assert finished is move
             assert error is not None
             assert error.startswith(b"-TRYAGAIN")
-            assert lane.idle
-            for backend in lane.backends:
+            assert batches.idle
+            for backend in batches.backends:
                 backend.close()
 
 
@@ -85,13 +85,13 @@ async def test_absent_first_an_odd_answer_moves_nothing() -> None:
     async with Server(odd) as server:
         with engine(server.address) as inside:
             mover = Mover(inside.router, NoPermits(ProxySettings(), lambda: "name"))
-            lane = Lane(mover, Origin(server.address), TARGET, 0)
-            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
+            batches = KeyBatches(mover, Origin(server.address), TARGET, 0)
+            batches.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
             await until(lambda: bool(mover.finished))
             [(_, error)] = mover.finished
             assert error is not None
             assert b"it answers" in error or b"others were moved" in error
-            for backend in lane.backends:
+            for backend in batches.backends:
                 backend.close()
 
 
@@ -165,11 +165,11 @@ async def test_a_key_that_a_dead_mover_has_claimed_is_tried_by_another_permit_be
         with engine(server.address) as inside:
             mover = Mover(inside.router, Doubts(ProxySettings(), lambda: "name"))
             mover.settings = ProxySettings(move_seconds=0.2)
-            lane = Lane(mover, Origin(server.address), TARGET, 0)
-            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
+            batches = KeyBatches(mover, Origin(server.address), TARGET, 0)
+            batches.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
             await until(lambda: bool(mover.finished))
             assert set(doubted) == {"a permit"}
-            for backend in lane.backends:
+            for backend in batches.backends:
                 backend.close()
 
 
@@ -204,8 +204,8 @@ async def test_one_way_a_claim_is_not_given_back_where_it_is_not_known_whether_t
     async with Server(source) as giving, Server(target) as taking:
         with engine(giving.address) as inside:
             mover = Mover(inside.router, Has(ProxySettings(), lambda: "name"))
-            lane = Lane(mover, Origin(giving.address), taking.address, 0)
-            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
+            batches = KeyBatches(mover, Origin(giving.address), taking.address, 0)
+            batches.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
             await until(lambda: bool(mover.finished))
             by_permit = [digest for digest, permit in asked if permit == b"permit"]
             assert by_permit == [TAKE.digest.encode()]
@@ -243,14 +243,14 @@ async def test_a_key_that_the_target_refuses_is_no_harm_to_those_that_are_moved_
     async with Server(gives_all) as giving, Server(target) as taking:
         with engine(giving.address) as inside:
             mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
-            lane = Lane(mover, Origin(giving.address), taking.address, 0)
+            batches = KeyBatches(mover, Origin(giving.address), taking.address, 0)
             for name in (b"first", b"odd", b"second", b"bad", b"third"):
-                lane.add(Move(3, (1, 0, name), time.monotonic() + 0.5))
+                batches.add(Move(3, (1, 0, name), time.monotonic() + 0.5))
             await until(lambda: len(mover.finished) == 5)
             errors = {move.identity[2]: error for move, error in mover.finished}
             assert {name for name, error in errors.items() if error is not None} == set(refused)
             assert b"Bad data format" in (errors[b"bad"] or b"")
-            for backend in lane.backends:
+            for backend in batches.backends:
                 backend.close()
 
 
@@ -279,16 +279,16 @@ async def test_absent_first_a_key_that_the_source_cannot_give_is_not_absent_and_
     async with Server(source) as giving, Server(target) as taking:
         with engine(giving.address) as inside:
             mover = Mover(inside.router, Doubtless(ProxySettings(), lambda: "name"))
-            lane = Lane(mover, Origin(giving.address), taking.address, 0)
+            batches = KeyBatches(mover, Origin(giving.address), taking.address, 0)
             for name in (b"first", b"bad", b"second"):
-                lane.add(Move(3, (1, 0, name), time.monotonic() + 0.2))
+                batches.add(Move(3, (1, 0, name), time.monotonic() + 0.2))
             await until(lambda: len(mover.finished) == 3)
             errors = {move.identity[2]: error for move, error in mover.finished}
             assert errors[b"first"] is None
             assert errors[b"second"] is None
             assert b"ERR no" in (errors[b"bad"] or b"")
             assert moved == [b"first", b"second"]
-            for backend in lane.backends:
+            for backend in batches.backends:
                 backend.close()
 
 
@@ -318,10 +318,10 @@ async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys()
     async with Server(source) as giving:
         with engine(giving.address) as inside:
             mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
-            lane = Lane(mover, Origin(giving.address, min_replicas=1), TARGET, 0)
-            giving_end, _ = lane.backends
-            lane._target_end = _End(cast(Backend, Reconnects()))
-            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.1))
+            batches = KeyBatches(mover, Origin(giving.address, min_replicas=1), TARGET, 0)
+            giving_end, _ = batches.backends
+            batches._target_end = _End(cast(Backend, Reconnects()))
+            batches.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.1))
             await until(lambda: bool(mover.finished))
             assert set(asked) == {TAKE.digest.encode()}
             [(_, error)] = mover.finished
@@ -340,16 +340,16 @@ async def test_many_keys_that_the_target_refuses_do_not_hold_up_others() -> None
     async with Server(gives_all) as giving, Server(target) as taking:
         with engine(giving.address) as inside:
             mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
-            lane = Lane(mover, Origin(giving.address), taking.address, 0)
+            batches = KeyBatches(mover, Origin(giving.address), taking.address, 0)
             began = time.monotonic()
             for number in range(300):
-                lane.add(Move(3, (1, 0, b"bad:%d" % number), began + 2.0))
-            lane.add(Move(3, (1, 0, b"good"), began + 2.0))
+                batches.add(Move(3, (1, 0, b"bad:%d" % number), began + 2.0))
+            batches.add(Move(3, (1, 0, b"good"), began + 2.0))
             await until(lambda: bool(mover.finished))
             [(move, error)] = mover.finished
             assert (move.identity[2], error) == (b"good", None)
             assert time.monotonic() - began < 1.0
-            for backend in lane.backends:
+            for backend in batches.backends:
                 backend.close()
 
 
@@ -403,13 +403,13 @@ async def test_bounded_keys_that_are_late_are_given_up_a_batch_at_a_time() -> No
     async with Server(unsettled) as server:
         with engine(server.address) as inside:
             mover = Mover(inside.router, NoPermits(ProxySettings(), lambda: "name"))
-            lane = Lane(mover, Origin(server.address), TARGET, 0)
+            batches = KeyBatches(mover, Origin(server.address), TARGET, 0)
             for number in range(1000):
-                lane.add(Move(3, (1, 0, b"%d" % number), time.monotonic() - 1.0))
+                batches.add(Move(3, (1, 0, b"%d" % number), time.monotonic() - 1.0))
             most, before = 0, 0
             while len(mover.finished) < 1000:
                 await asyncio.sleep(0)
                 most, before = max(most, len(mover.finished) - before), len(mover.finished)
             assert most <= mover.settings.move_batch_keys
-            for backend in lane.backends:
+            for backend in batches.backends:
                 backend.close()

@@ -64,5 +64,5 @@ async def test_sessions_of_each_worker_are_spread_over_the_connections() -> None
     async with Server(answer) as server:
         for workers in (1, 2, 3, 4):
             with engine(server.address, workers=workers, backend_connections=2) as proxy:
-                lanes = [proxy.connect(number=1 + place * workers).session.lane for place in range(8)]
-                assert sorted(lanes) == [0] * 4 + [1] * 4, (workers, lanes)
+                numbers = [proxy.connect(number=1 + place * workers).session.connection_number for place in range(8)]
+                assert sorted(numbers) == [0] * 4 + [1] * 4, (workers, numbers)

@@ -7,7 +7,7 @@ from proxy.engine.session import Session
 from slots.commands import Code, CodeRequests
 
 
-class Preparation:
+class CodeInTransactions:
     """The families of scripts and functions, as the transactions use them."""
 
     def __init__(self, scripts: ScriptCommands, functions: FunctionCommands) -> None:

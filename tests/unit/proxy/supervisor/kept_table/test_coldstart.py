@@ -7,9 +7,9 @@ import pytest
 
 from proxy.settings import ProxySettings
 from proxy.supervisor.control import Product
-from proxy.supervisor.kept_table import alone
+from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
-from proxy.supervisor.standdown.looking import Look
+from proxy.supervisor.standdown.fenceprobe import Look
 from slots.access import ServerAccess
 from slots.table import Group, Slot, SlotTable
 
@@ -23,9 +23,9 @@ async def test_the_age_is_that_after_the_servers_were_asked(monkeypatch: pytest.
     async def slow(kept: Kept, access: ServerAccess) -> None:
         return None
 
-    monkeypatch.setattr(alone, "ALONE_SECONDS", 0.0)
-    monkeypatch.setattr(alone, "look_at_masters", slow)
-    assert await alone.may_serve(KEPT, lambda: next(ages), ProxySettings(), lambda: True) == 9.0
+    monkeypatch.setattr(coldstart, "ALONE_SECONDS", 0.0)
+    monkeypatch.setattr(coldstart, "look_at_masters", slow)
+    assert await coldstart.may_serve(KEPT, lambda: next(ages), ProxySettings(), lambda: True) == 9.0
 
 
 @pytest.mark.parametrize(("run_id", "reason"), [("r", None), ("q", "may have forgotten a fence")])
@@ -40,8 +40,8 @@ async def test_final_fence_a_process_that_was_not_known_is_not_believed(
     async def nothing_to_end(client: object, prefix: str) -> int:
         return 0
 
-    monkeypatch.setattr(alone, "look", look)
-    monkeypatch.setattr(alone, "end_connections", nothing_to_end)
+    monkeypatch.setattr(coldstart, "look", look)
+    monkeypatch.setattr(coldstart, "end_connections", nothing_to_end)
     kept = replace(KEPT, table=SlotTable(1, (Slot(0),), {1: Group(1, ("h:1",))}), processes={"h:1": "r"})
-    said = await alone.look_at_masters(kept, ServerAccess())
+    said = await coldstart.look_at_masters(kept, ServerAccess())
     assert said is None if reason is None else reason in str(said)

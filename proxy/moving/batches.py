@@ -56,7 +56,7 @@ Arguments = tuple[str | bytes | int, ...]
 
 
 class Mover(Protocol):
-    """The part of the :class:`proxy.moving.migrating.KeyMover` that its lanes use."""
+    """The part of the :class:`proxy.moving.migrating.KeyMover` that its batches use."""
 
     permits: Permits
 
@@ -137,7 +137,7 @@ class _End:
         return reply
 
 
-class Lane:
+class KeyBatches:
     """Moves the waiting keys, in their order."""
 
     def __init__(self, mover: Mover, origin: Origin, target: str, database: int) -> None:
