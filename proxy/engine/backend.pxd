@@ -66,6 +66,8 @@ cdef class Backend(ServerConnection):
     cdef bint relieved(self) noexcept
     cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept
     cdef size_t take_replies(self, const char* data, size_t size)
+    cdef object take_unasked(self, bytes reply)
+    cdef bint passes_on(self, const char* data, size_t size)
     cdef void send_out(self) noexcept
     cdef void _end_over(self) noexcept
     cdef object _refuse_reply(self, request_t* request)

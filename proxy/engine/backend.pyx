@@ -89,6 +89,71 @@ cdef void send_backend(void* owner) noexcept:
     (<Backend> owner).send_out()
 
 
+cdef inline request_t* take_head(Backend backend) noexcept:
+    """Take the oldest request off the queue; NULL if there is none."""
+    cdef request_t* request = backend.head
+    if request == NULL:
+        return NULL
+    backend.head = request.next_at_backend
+    if backend.head == NULL:
+        backend.tail = NULL
+    else:
+        # The next request is here by now. Its effects are handled when its turn comes.
+        prefetch(backend.head.next_at_backend)
+        prefetch(backend.head.next_at_client)
+    backend.queued -= 1
+    backend.replies += 1
+    return request
+
+
+cdef inline void give_reply(
+    Backend backend,
+    run_t* run,
+    request_t* request,
+    const char* data,
+    size_t start,
+    size_t end,
+    bint streamed,
+) noexcept:
+    """Give a client its reply, which is ``data[start:end]``. Replies to one client are collected in ``run``."""
+    cdef Loop loop = backend.loop
+    cdef client_t* client = request.client
+    cdef bint failed = data[start] == c'-' and not streamed
+    cdef bint in_turn
+    loop.errors += failed
+    observe(
+        loop.statistics,
+        request.command,
+        loop.ticks - request.sent,
+        failed,
+        request.slot,
+        client.sender.owner,
+        backend.address,
+    )
+    loop.leave_slot(request.slot)
+    in_turn = client.head == request
+    if client != run.client or in_turn != (run.early == NULL) or (
+        # Replies that are kept together are also freed together, so they must not be too many.
+        not in_turn and end - run.start > LARGE_ROOM - sizeof(kept_t)
+    ):
+        backend.end_run(run, data, start)
+        run.client = client
+        run.early = NULL if in_turn else request
+        run.start = start
+    if not in_turn:
+        request.reply_size = end - start
+        return
+    client.head = request.next_at_client
+    client.owed -= 1
+    client.replies += 1
+    loop.free_request(request)
+    if client.head == NULL:
+        client.tail = NULL
+    elif client.head.done:
+        backend.end_run(run, data, end)
+        loop.pop_done(client)
+
+
 cdef class Answer:
     """Gives a reply to who waits for it; who asked may have gone."""
 
@@ -518,12 +583,9 @@ cdef class Backend(ServerConnection):
 
     cdef size_t take_replies(self, const char* data, size_t size):
         """Hand out the replies in ``data``; give the number of bytes that were handled."""
-        cdef Loop loop = self.loop
         cdef size_t position = 0
         cdef size_t scan = self.scanned
         cdef size_t used
-        cdef bint failed
-        cdef bint in_turn
         cdef run_t run
         cdef client_t* client
         cdef request_t* request
@@ -543,37 +605,18 @@ cdef class Backend(ServerConnection):
                 return 0
             if status != PARSE_COMPLETE:
                 break
-            if data[position] == c'>' and not self.streaming:
+            if self.state == BACKEND_GREETING or (data[position] == c'>' and not self.streaming):
                 self.end_run(&run, data, position)
-                if self.on_push is not None:
-                    self.on_push(data[position:scan])
-                    if self.fd < 0 or self.connects != connection:
-                        return 0
-                position = scan
-                continue
-            if self.state == BACKEND_GREETING:
-                problem = self.greeting_reply(data[position:scan])
-                if problem is not None:
-                    # The server is busy with a script, loading, or cut off: clients get the server's own words.
-                    own = data[position:scan] if data[position:scan].startswith((b"-BUSY ", b"-LOADING ", b"-MASTERDOWN ")) else None
-                    self._lose(problem, own=own)
+                self.take_unasked(data[position:scan])
+                if self.fd < 0 or self.connects != connection:
                     return 0
                 position = scan
                 continue
-            request = self.head
+            request = take_head(self)
             if request == NULL:
                 self.end_run(&run, data, position)
                 self._lose("sent a reply that nothing asked for")
                 return 0
-            self.head = request.next_at_backend
-            if self.head == NULL:
-                self.tail = NULL
-            else:
-                # The next request is here by now. Its effects are handled when its turn comes.
-                prefetch(self.head.next_at_backend)
-                prefetch(self.head.next_at_client)
-            self.queued -= 1
-            self.replies += 1
             client = request.client
             streamed = self.streaming
             if streamed:
@@ -582,44 +625,11 @@ cdef class Backend(ServerConnection):
                     client.streaming = False
             if client == NULL or request.kind != REQUEST_PLAIN or request.muted:
                 self.end_run(&run, data, position)
-                loop.deliver(request, data + position, scan - position)
+                self.loop.deliver(request, data + position, scan - position)
                 if self.fd < 0 or self.connects != connection:
                     return 0
-                position = scan
-                continue
-            failed = data[position] == c'-' and not streamed
-            loop.errors += failed
-            observe(
-                loop.statistics,
-                request.command,
-                loop.ticks - request.sent,
-                failed,
-                request.slot,
-                client.sender.owner,
-                self.address,
-            )
-            loop.leave_slot(request.slot)
-            in_turn = client.head == request
-            if client != run.client or in_turn != (run.early == NULL) or (
-                # Replies that are kept together are also freed together, so they must not be too many.
-                not in_turn and scan - run.start > LARGE_ROOM - sizeof(kept_t)
-            ):
-                self.end_run(&run, data, position)
-                run.client = client
-                run.early = NULL if in_turn else request
-                run.start = position
-            if not in_turn:
-                request.reply_size = scan - position
             else:
-                client.head = request.next_at_client
-                client.owed -= 1
-                client.replies += 1
-                loop.free_request(request)
-                if client.head == NULL:
-                    client.tail = NULL
-                elif client.head.done:
-                    self.end_run(&run, data, scan)
-                    loop.pop_done(client)
+                give_reply(self, &run, request, data, position, scan, streamed)
             position = scan
         self.end_run(&run, data, position)
         if (
@@ -629,31 +639,50 @@ cdef class Backend(ServerConnection):
             # A push is not a reply to a request.
             and (self.streaming or data[position] != c'>')
         ):
-            request = self.head
-            client = NULL if request.muted else request.client
-            if request.kind == REQUEST_PART and (<split_t*> request.extra).place != NULL:
-                if not (<split_t*> request.extra).place.muted:
-                    client = (<split_t*> request.extra).place.client
-            if client == NULL and (request.kind != REQUEST_CALL or request.extra == NULL):
-                # The client has gone, or wants no reply.
-                self.streaming = True
+            if self.passes_on(data + position, scan - position):
                 position = scan
-            elif request.kind == REQUEST_CALL:
-                if scan - position > self.most_held:
-                    self.streaming = True
-                    self._refuse_reply(request)
-                    if self.fd < 0 or self.connects != connection:
-                        return 0
-                    position = scan
-            elif request.kind == REQUEST_PLAIN and client.head == request:
-                loop.put_reply(client, data + position, scan - position)
-                self.streaming = client.streaming = True
-                position = scan
-            elif client != NULL:
-                # The reply has to be kept until its turn comes, or until its end.
-                loop.too_much(client, scan - position)
+            if self.fd < 0 or self.connects != connection:
+                return 0
         elif scan - position > self.most_held and data[position] == c'>':
             self._lose(f"sent a message of more than {self.most_held} bytes (session_output_limit_bytes)")
             return 0
         self.scanned = scan - position
         return position
+
+    cdef object take_unasked(self, bytes reply):
+        """A push, or a reply to the greeting."""
+        if reply.startswith(b">"):
+            if self.on_push is not None:
+                self.on_push(reply)
+            return
+        problem = self.greeting_reply(reply)
+        if problem is not None:
+            # The server is busy with a script, loading, or cut off: clients get the server's own words.
+            own = reply if reply.startswith((b"-BUSY ", b"-LOADING ", b"-MASTERDOWN ")) else None
+            self._lose(problem, own=own)
+
+    cdef bint passes_on(self, const char* data, size_t size):
+        """Pass on what has come of a long reply, if nothing has to be kept of it (**bounded**)."""
+        cdef request_t* request = self.head
+        cdef client_t* client = NULL if request.muted else request.client
+        if request.kind == REQUEST_PART and (<split_t*> request.extra).place != NULL:
+            if not (<split_t*> request.extra).place.muted:
+                client = (<split_t*> request.extra).place.client
+        if client == NULL and (request.kind != REQUEST_CALL or request.extra == NULL):
+            # The client has gone, or wants no reply.
+            self.streaming = True
+            return True
+        if request.kind == REQUEST_CALL:
+            if size <= self.most_held:
+                return False
+            self.streaming = True
+            self._refuse_reply(request)
+            return True
+        if request.kind == REQUEST_PLAIN and client.head == request:
+            self.loop.put_reply(client, data, size)
+            self.streaming = client.streaming = True
+            return True
+        if client != NULL:
+            # The reply has to be kept until its turn comes, or until its end.
+            self.loop.too_much(client, size)
+        return False
