@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slots.commands import Command, KeysError, Route, key_positions
+from slots.commands import Command, KeysError, Right, Route, key_positions
 from slots.keys import positions
 
 ASKED = "asked"
@@ -56,7 +56,12 @@ def missing(known: dict[str, Command], reported: dict[str, Command]) -> dict[str
         # The subcommand would never be looked up, because the command is known to have none.
         if name not in known and (parent.container or "|" not in name):
             refused = parent.name in known and parent.route is Route.REFUSED
-            found[name] = replace(row, route=parent.route, reason=parent.reason) if refused else row
+            found[name] = replace(
+                row,
+                route=parent.route if refused else row.route,
+                reason=parent.reason if refused else row.reason,
+                rights=parent.rights & {Right.DATABASES},
+            )
     return found
 
 

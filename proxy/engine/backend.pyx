@@ -284,8 +284,11 @@ cdef class Backend(ServerConnection):
         """
         cdef request_t* request
         cdef int index
-        if not self.loop.have_requests(before + 1):
+        cdef bint ready = self.ready_to_take()
+        if not self.loop.have_requests(before + 1) or (ready and not self.reserve(len(payload))):
             raise MemoryError
+        if not ready:
+            before = 0
         for index in range(before):
             request = self.loop.new_request(REQUEST_PLAIN, NULL, -1)
             request.command = UNCOUNTED
@@ -293,7 +296,10 @@ cdef class Backend(ServerConnection):
         request = self.loop.new_request(REQUEST_CALL, NULL, -1)
         Py_INCREF(callback)
         request.extra = <void*> callback
-        self.push(request, payload, 0 if before else len(payload))
+        if not ready:
+            self.loop.deliver(request, self.failure_reply, len(self.failure_reply))
+        else:
+            self.push(request, payload, 0 if before else len(payload))
 
     def ask(self, bytes payload, int before=0):
         """Send requests of the proxy's own; gives a future of the last reply, as :meth:`call`."""

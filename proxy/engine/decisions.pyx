@@ -173,7 +173,7 @@ cdef object grant(Session session, object wish):
         if router.routes[slot].server < 0:
             raise Answered(session.offline_error(slot))
         address = router.addresses[router.routes[slot].server]
-    if session.has_to_wait(shared(session, address), session.front_size):
+    if session.has_to_wait(shared(session, address), max(session.front_size, <size_t> wish.size)):
         return None
     session.turn = None
     session.admitted = False

@@ -5,7 +5,8 @@ here as they came, and EXEC sends them in one piece. What is not as simple as th
 all that is queued (:mod:`proxy.commands.transactions.transactions`), which decides about it and goes on: another
 command, a mistake, a watch at EXEC, a slot that is not at rest. So no rule has its place here alone.
 
-**bounded**: a transaction that may be too large is handed over, too; plain Python knows the limit.
+**bounded**: a transaction that may be too large is handed over, too; plain Python knows the limit. So is one with many
+commands: to hand it over takes a step of the event loop in which nobody else is served.
 """
 
 from libc.stdint cimport int32_t
@@ -41,6 +42,8 @@ cdef enum:
     # COMMAND_COST and KEY_COST.
     OF_COMMAND = 160
     OF_KEY = 128
+    # The most commands of a transaction here; to hand over so many takes about a millisecond.
+    MOST_QUEUED = 256
 
 MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 EXEC = b"*1\r\n$4\r\nEXEC\r\n"
@@ -103,6 +106,8 @@ cdef bint keep(
     cdef int32_t slot = multi.slot
     cdef int32_t of_key
     cdef size_t total = multi.size + size + OF_COMMAND
+    if multi.count >= MOST_QUEUED:
+        return False
     if (count != row.arity if row.arity >= 0 else count < -row.arity) or row.first >= count:
         return False
     if row.path == PATH_SPLIT and (count - 1) % row.step:

@@ -99,25 +99,27 @@ class NothingOwed(Wish):
 class Clear(Wish):
     """The way of keys is free."""
 
-    __slots__ = ("keys",)
+    __slots__ = ("keys", "size")
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
+    def __init__(self, keys: Sequence[bytes], size: int) -> None:
         self.keys = keys
+        self.size = size
 
     def __await__(self) -> Generator[Wish, tuple[int, str], tuple[int, str]]:
         return (yield self)
 
 
-def clear(keys: Sequence[bytes]) -> Clear:
+def clear(keys: Sequence[bytes], size: int = 0) -> Clear:
     """Wait until the keys' slot lets them through; gives the slot and the address of its server.
 
     absent-first, drained: then the slot is not locked and, in a migration, every key is absent from the source. That is
-    so until the handler waits again. Without keys the slot is -1, and the address is that of any server.
+    so until the handler waits again. Without keys the slot is -1, and the address is that of any server. ``size`` is in
+    bytes, if more is sent than the request at the front.
 
     Raises:
         Answered: the keys are in several slots, or of no server; or they were not let through in time.
     """
-    return Clear(keys)
+    return Clear(keys, size)
 
 
 def nothing_owed() -> NothingOwed:

@@ -13,8 +13,10 @@ cdef class Loop(UnderWay):
     cdef:
         # Backends with a socket: there may be no other reference to one.
         set connected
-        # By address, the run id of the process that the newest connection leads to.
+        # By address: the newest connection that was introduced, by its place in the order in which connections were
+        # opened, and the run id of the process that it leads to.
         dict processes
+        int64_t opened
         readonly Statistics statistics
         # The number of requests that plain Python decided on.
         int64_t decisions
@@ -35,7 +37,7 @@ cdef class Loop(UnderWay):
         readonly int64_t requests
         readonly int64_t errors
 
-    cdef object is_process(self, address, process)
+    cdef bint is_process(self, address, process, int64_t opened) except -1
     cdef bint is_full(self, object session, size_t size)
     cdef void hold(self, object session, size_t size)
     cdef void count_waiting(self, int64_t difference) noexcept

@@ -475,18 +475,21 @@ cdef class Loop(UnderWay):
         for connection in list(self.connected):
             connection.processes_known()
 
-    cdef object is_process(self, address, process):
-        """A new connection to an address leads to this process.
+    cdef bint is_process(self, address, process, int64_t opened) except -1:
+        """Whether the present process at an address is the one to which a connection leads that was opened then.
 
         run-id: what was learned over connections to another process does not hold for this one. That one is not at the
         address any more, though its connections may be silent and not closed. So they end here.
         """
-        former = self.processes.get(address, process)
-        self.processes[address] = process
-        if process and former and former != process:
+        newest, present = self.processes.get(address, (0, process))
+        if opened < newest:
+            return not present or not process or process == present
+        self.processes[address] = opened, process
+        if process and present and process != present:
             for connection in list(self.connected):
                 if connection.address == address:
                     connection.end_if_not(process)
+        return True
 
     def end_over(self):
         """End the connections to servers that may not be used any more; requests that they owe get an error."""

@@ -47,6 +47,8 @@ cdef class ServerConnection:
         # Whether a client's bytes were sent on this connection.
         bint used
         readonly int64_t connects
+        # The place of the present connection in the order in which all were opened.
+        int64_t opened
 
     cdef object connect(self)
     cdef object connected(self)

@@ -77,6 +77,8 @@ cdef class ServerConnection:
 
     cdef object connect(self):
         self.connects += 1
+        self.loop.opened += 1
+        self.opened = self.loop.opened
         self.name = self.options.new_name()
         self.used = False
         self.connect_deadline = self.loop.now + self.options.connect_seconds
@@ -247,9 +249,11 @@ cdef class ServerConnection:
         return None
 
     cdef object introduced(self):
-        self.loop.is_process(self.address, self.process)
-        self.state = BACKEND_READY
-        self.became_ready()
+        if not self.loop.is_process(self.address, self.process, self.opened):
+            self._lose("is another process by now; nothing was run at the one before")
+        elif self.fd >= 0:
+            self.state = BACKEND_READY
+            self.became_ready()
 
     def processes_known(self):
         """More processes of servers are known: go on if the connection waited for that."""

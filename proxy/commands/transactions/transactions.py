@@ -204,7 +204,7 @@ class TransactionCommands(Family):
         if self._scripts is not None and transaction.scripts:
             await self._scripts.look_for(transaction.scripts)
 
-        slot, address = await clear(self._way(transaction, watch is not None))
+        slot, address = await clear(self._way(transaction, watch is not None), transaction.size)
         # From here on, all is done in one step.
         if watch is not None and not self._watching.holds(session, watch):
             return _changed(session)

@@ -189,6 +189,20 @@ async def test_bounded_a_large_one_is_for_plain_python_which_knows_the_limit() -
             assert taken.queued == [[b"SET", b"{t}a", b"x" * 2000]]
 
 
+async def test_bounded_a_long_one_goes_on_in_plain_python() -> None:
+    """While it is handed over, nobody else is served."""
+    async with Server(run_at_exec) as server:
+        with engine(server.address) as proxy:
+            taken = Taken(proxy)
+            client = proxy.connect()
+            requests = [("MULTI",), *[("INCR", "{t}a")] * 256]
+            assert await said(client, *requests) == [b"+OK", *[b"+QUEUED"] * 256]
+            assert taken.queued is None
+            assert await said(client, ("INCR", "{t}a")) == [b"+TAKEN"]
+            assert taken.queued == [[b"INCR", b"{t}a"]] * 256
+            assert taken.asked == [[b"INCR", b"{t}a"]]
+
+
 async def test_a_client_that_leaves() -> None:
     async with Server(run_at_exec) as server:
         with engine(server.address) as proxy:
