@@ -10,7 +10,6 @@ by that of a GET of the same turn. The replies are short, like that of the GET.
 
 import asyncio
 import sys
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -20,10 +19,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes, report
+from benchmarks import report
 from benchmarks.load import KEY_PREFIX, SMALL_BYTES, Load, fill, run
-from slotferry.local import LocalCluster
-from slotferry.processes import ProcessError, until
+from benchmarks.oneworker import one_worker
+from slotferry.processes import ProcessError
 
 KEYS = 10_000
 RANDOM = "__rand_int__"
@@ -32,7 +31,6 @@ SCRIPT = "return redis.call('GET', KEYS[1])"
 LIBRARY = "#!lua name=bench\nredis.register_function('bench', function(keys) return redis.call('GET', keys[1]) end)"
 GET = "get"
 GOAL = 1.25
-START_SECONDS = 20.0
 SETTLE_SECONDS = 0.1
 
 
@@ -78,27 +76,18 @@ async def prepare(address: str, servers: list[str]) -> str:
 async def measure(depths: list[int], clients: int, requests: int, turns: int, only: list[str]) -> Measured:
     """Run every command as often as there are turns. Raises ProcessError, LoadFailed."""
     found = Measured()
-    async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(LocalCluster(groups=2, proxies=0))
-        address = await cluster.add_proxy({"workers": 1})
-        proxy = cluster.proxies[-1]
-
-        async def complete() -> bool:
-            return len(processes.running(proxy.pid, "proxy.worker.worker")) == 1
-
-        await until(complete, "the worker", START_SECONDS, [proxy])
-        worker = {"worker": processes.running(proxy.pid, "proxy.worker.worker")}
-        words = requests_of(await prepare(address, [group[0] for group in cluster.groups.values()]))
+    async with one_worker() as worker:
+        words = requests_of(await prepare(worker.address, worker.servers))
         chosen = {name: sent for name, sent in words.items() if not only or name in only or name == GET}
         for turn in range(turns + 1):
             for depth in depths:
                 for name, sent in chosen.items():
                     many = requests * min(depth, 8)
                     load = Load(name, depth, many, clients, KEYS, SMALL_BYTES, sent)
-                    before = processes.cpu_by_role(worker)
-                    await run(address, load)
+                    before = worker.cpu
+                    await run(worker.address, load)
                     await asyncio.sleep(SETTLE_SECONDS)
-                    used = processes.spent(before, processes.cpu_by_role(worker))["worker"]
+                    used = worker.spent(before)
                     if turn:  # the first turn warms up
                         found.cpu.setdefault(name, {}).setdefault(depth, []).append(1e6 * used / many)
     return found

@@ -12,7 +12,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -21,14 +21,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes, report
+from benchmarks import report
 from benchmarks.load import fill
+from benchmarks.oneworker import one_worker
 from proxy.engine.backend import command
-from slotferry.local import LocalCluster
-from slotferry.processes import ProcessError, until
+from slotferry.processes import ProcessError
 from slots import address as addresses
 
-START_SECONDS = 20.0
 REPLY_SECONDS = 30.0
 KEYS = 10_000
 """At each server, so that a scan has many pages."""
@@ -138,32 +137,23 @@ def go_through(clients: Sequence[Client], steps: Sequence[Step], times: int) -> 
 async def measure(number: int, times: int, turns: int, only: list[str]) -> Measured:
     """Run every flow as often as there are turns. Raises ProcessError, OSError, ValueError."""
     found = Measured()
-    async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(LocalCluster(groups=2, proxies=0))
-        address = await cluster.add_proxy({"workers": 1})
-        proxy = cluster.proxies[-1]
-
-        async def complete() -> bool:
-            return len(processes.running(proxy.pid, "proxy.worker.worker")) == 1
-
-        await until(complete, "the worker", START_SECONDS, [proxy])
-        worker = {"worker": processes.running(proxy.pid, "proxy.worker.worker")}
+    async with one_worker() as worker:
         with ExitStack() as open_sockets:
-            clients = [Client(address) for _ in range(number)]
+            clients = [Client(worker.address) for _ in range(number)]
             for client in clients:
                 open_sockets.callback(client.socket.close)
-            for group in cluster.groups.values():
-                await asyncio.to_thread(fill, group[0], KEYS, len(VALUE))
+            for server in worker.servers:
+                await asyncio.to_thread(fill, server, KEYS, len(VALUE))
             await asyncio.to_thread(go_through, clients[:1], [(("SET", "{f}key", VALUE),)], 1)
             for turn in range(turns + 1):
                 for name, flow in FLOWS.items():
                     if only and name not in only:
                         continue
                     for steps, kept in ((flow.gets, found.gets), (flow.steps, found.flows)):
-                        before = processes.cpu_by_role(worker)
+                        before = worker.cpu
                         await asyncio.to_thread(go_through, clients, steps, max(1, times // number))
                         await asyncio.sleep(SETTLE_SECONDS)
-                        used = processes.spent(before, processes.cpu_by_role(worker))["worker"]
+                        used = worker.spent(before)
                         if turn:  # the first turn warms up
                             kept.setdefault(name, []).append(1e6 * used / (max(1, times // number) * number))
                     await asyncio.to_thread(go_through, clients[:1], [(("DEL", "{f}list", "{f}list2"),)], 1)
