@@ -1,14 +1,23 @@
 """Handlers that wait: what they wait for, for how long, and what has no part in it."""
 
 import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+import redis.exceptions
 
 from proxy.engine.backend import command
 from slots.states import SlotState
 from slots.table import Action, Slot
+from tests.certificates import Authority
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import slot_of
+from tests.integration.worker.places import opened, tls_settings, trusting
 from tests.integration.worker.test_slot_states import KEY, SLOT, frozen, migrate_key
 
+DIGEST = hashlib.sha1(b"return 42", usedforsecurity=False).hexdigest()
+OTHER = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
 CHANNEL = next(f"c{number}" for number in range(99) if slot_of(f"c{number}") != SLOT)
 
 
@@ -87,3 +96,49 @@ async def test_a_blocked_command_is_held_for_the_whole_time_at_each_lock(start_w
     writer.close()
     assert said.startswith(b"-TRYAGAIN")
     assert took > 2.0
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+async def test_in_order_what_is_pipelined_behind_a_handler_that_waits(
+    start_worker: StartWorker, tmp_path: Path, tls: bool
+) -> None:
+    """More than is read behind a waiting request comes meanwhile: bytes may be left in the layers below."""
+    authority = Authority(tmp_path)
+    worker = await start_worker(**tls_settings(authority.issue("proxy")))
+    address = worker.settings.tls_listen if tls else worker.settings.listen
+    async with opened(address, trusting(authority) if tls else None) as (reader, writer):
+        # Nobody answers the question for the script, so it waits for as long as such a question may take.
+        worker.answering = False
+        behind = 300
+        value = "x" * 10_000
+        requests = [command(("SET", f"key{number}", value)) for number in range(behind)]
+        writer.write(command(("EVALSHA", "f" * 40, 1, KEY)) + b"".join(requests) + command(("PING",)))
+        assert (await line(reader)).startswith(b"-NOSCRIPT")
+        assert [await line(reader) for _ in range(behind)] == [b"+OK\r\n"] * behind
+        assert await line(reader) == b"+PONG\r\n"
+
+
+async def test_a_worker_that_drains_lets_handlers_that_wait_come_to_their_end(start_worker: StartWorker) -> None:
+    worker = await start_worker(lock_hold_seconds=60.0, drain_seconds=0.1, drain_last_seconds=60.0)
+    async with worker.client() as client:
+        assert await client.script_load("return 42") == DIGEST
+    await worker.act([SLOT], SlotState.PREPARED)
+    held, transaction = await worker.connect(), await worker.connect()
+    held[1].write(command(("EVALSHA", DIGEST, 1, KEY)))
+    transaction[1].write(command(("MULTI",)) + command(("SET", OTHER, "1")))
+    assert [await line(transaction[0]) for _ in range(2)] == [b"+OK\r\n", b"+QUEUED\r\n"]
+    await worker.next(lambda m: m["type"] == "counters" and m["counters"]["held"] > 0)
+    worker.channel.send({"type": "drain"})
+    async with worker.client() as late:
+        with pytest.raises(redis.exceptions.ConnectionError):
+            await late.ping()
+    await worker.apply([Slot(SLOT, 1)])
+    assert await line(held[0]) == b":42\r\n"
+    assert await line(held[0]) == b"", "it was its last one"
+    # A transaction is not cut.
+    transaction[1].write(command(("EXEC",)))
+    assert [await line(transaction[0]) for _ in range(2)] == [b"*1\r\n", b"+OK\r\n"]
+    assert await line(transaction[0]) == b""
+    assert await worker.process.wait(60) == 0
+    for _, writer in (held, transaction):
+        writer.close()
