@@ -111,7 +111,11 @@ cdef verdict drive(Session session, object coroutine, const char* data, size_t s
         return carry_out(session, ended.value, data, size)
     except Answered as answered:
         return carry_out(session, answered.reply, data, size)
-    except (Exception, asyncio.CancelledError) as error:
+    except asyncio.CancelledError:
+        coroutine.close()
+        session.close()
+        return VERDICT_TAKEN
+    except Exception as error:
         coroutine.close()
         session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
         return carry_out(session, FAILED, data, size)
@@ -279,9 +283,12 @@ async def _carry(Session session, coroutine, awaited, turn):
         outcome = await carry(session, coroutine, awaited, turn)
     except Answered as answered:
         outcome = answered.reply
-    except (Exception, asyncio.CancelledError) as error:
-        if session.closed:
-            raise
+    except asyncio.CancelledError:
+        # The client has left, or the worker ends. Nobody knows what was run.
+        session.waiting = None
+        session.close()
+        raise
+    except Exception as error:
         session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
         outcome = FAILED
     session.waiting = None

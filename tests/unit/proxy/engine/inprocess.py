@@ -87,15 +87,15 @@ class SlowPath:
         self.handlers: dict[bytes, Callable[[], Any]] = {}
         self.handled: list[str] = []
         """For each request that came here, the client's name."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, session: Session, argv: list[bytes]) -> Any:
         self.handled.append(session.peer)
         return self.handlers[argv[0]]()
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
 
 class Client:

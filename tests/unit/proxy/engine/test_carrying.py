@@ -531,3 +531,29 @@ async def test_a_large_carried_request_gets_its_turn(carried: bool) -> None:
             waited = served.index(b"mine") - before if b"mine" in served else len(served) - before
             assert b"mine" in served
             assert waited < 150
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_handler_that_is_cancelled_says_nothing(at_once: bool) -> None:
+    """The worker ends, and nobody knows what was run: an error would say that nothing was."""
+    begun = asyncio.Event()
+
+    async def handler() -> bytes:
+        begun.set()
+        if at_once:
+            raise asyncio.CancelledError
+        await asyncio.Event().wait()
+        return b"+OK\r\n"
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            client = proxy.connect()
+            await client.send(("ECHO", "x"), ("PING",))
+            await begun.wait()
+            # The task that carries it on has begun, too.
+            await asyncio.sleep(0.01)
+            for task in proxy.slow_path.tasks:
+                task.cancel()
+            assert await client.read(100) == b""
+            assert client.session.closed
