@@ -59,6 +59,10 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
 
+    async def greet(self, visit: Visit, words: list[bytes]) -> None:
+        """Answer a part of a greeting."""
+        visit.say(GREETING[words[0]])
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visit = Visit(writer)
         self.visits.append(visit)
@@ -68,7 +72,7 @@ class Server:
                 size = int((await reader.readline())[1:])
                 words.append((await reader.readexactly(size + 2))[:-2])
             if words[0] in GREETING:
-                visit.say(GREETING[words[0]])
+                await self.greet(visit, words)
             else:
                 visit.asked.append(words)
                 await self._answer(visit, words)
@@ -78,6 +82,16 @@ class Server:
 async def nothing_stored(visit: Visit, words: list[bytes]) -> None:
     """Answer as a Redis server that keeps nothing."""
     visit.say({b"GET": b"$-1\r\n", b"PING": b"+PONG\r\n"}.get(words[0], b"+OK\r\n"))
+
+
+def once(let_go: asyncio.Event, answer: Answer) -> Answer:
+    """Answer so, but not before the event."""
+
+    async def slowly(visit: Visit, words: list[bytes]) -> None:
+        await let_go.wait()
+        await answer(visit, words)
+
+    return slowly
 
 
 class SlowPath:

@@ -15,7 +15,7 @@ from proxy.engine.refusals import FAILED
 from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN
 from proxy.engine.session import Session
 from proxy.worker.holding import Holding
-from tests.unit.proxy.engine.inprocess import LIMIT, Server, Visit, engine, nothing_stored, until
+from tests.unit.proxy.engine.inprocess import LIMIT, Server, Visit, engine, nothing_stored, once, until
 
 GET = command(("GET", "k"))
 PING = command(("PING",))
@@ -76,11 +76,7 @@ async def test_it_begins_once_all_before_it_is_answered() -> None:
     steps: list[str] = []
     let_go = asyncio.Event()
 
-    async def slowly(visit: Visit, words: list[bytes]) -> None:
-        await let_go.wait()
-        await nothing_stored(visit, words)
-
-    async with Server(slowly) as server:
+    async with Server(once(let_go, nothing_stored)) as server:
         with engine(server.address) as proxy:
             proxy.slow_path.handlers[b"ECHO"] = get(steps, before=nothing_owed)
             client = proxy.connect()
@@ -281,11 +277,7 @@ async def test_it_waits_while_its_server_has_too_much_to_do() -> None:
     steps: list[str] = []
     let_go = asyncio.Event()
 
-    async def slowly(visit: Visit, words: list[bytes]) -> None:
-        await let_go.wait()
-        await nothing_stored(visit, words)
-
-    async with Server(slowly) as server:
+    async with Server(once(let_go, nothing_stored)) as server:
         with engine(server.address) as proxy:
             proxy.options.queue_pause_bytes = 1000
             proxy.slow_path.handlers[b"ECHO"] = get(steps)
@@ -346,16 +338,12 @@ async def test_bounded_a_request_without_keys_waits_for_a_full_server_too(keys: 
     let_go = asyncio.Event()
     cleared: list[int] = []
 
-    async def slowly(visit: Visit, words: list[bytes]) -> None:
-        await let_go.wait()
-        await nothing_stored(visit, words)
-
     async def handler() -> Unit:
         slot, address = await clear(keys)
         cleared.append(slot)
         return Unit(slot, address, command(("EVALSHA", "x" * 40, 0, "y" * 1_000_000)))
 
-    async with Server(slowly) as server:
+    async with Server(once(let_go, nothing_stored)) as server:
         with engine(server.address) as proxy:
             proxy.options.queue_pause_bytes = 1000
             proxy.slow_path.handlers[b"ECHO"] = handler
@@ -375,17 +363,13 @@ async def test_way_is_not_free_any_more_after_a_wish_that_had_to_wait() -> None:
     let_go = asyncio.Event()
     steps: list[str] = []
 
-    async def slowly(visit: Visit, words: list[bytes]) -> None:
-        await let_go.wait()
-        await nothing_stored(visit, words)
-
     async def handler() -> Unit:
         slot, address = await clear([b"k"])
         steps.append("cleared")
         await nothing_owed()
         return Unit(slot, address, GET)
 
-    async with Server(slowly) as server:
+    async with Server(once(let_go, nothing_stored)) as server:
         with engine(server.address) as proxy:
             proxy.slow_path.handlers[b"ECHO"] = handler
             client = proxy.connect()

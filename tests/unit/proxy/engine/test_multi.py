@@ -11,7 +11,7 @@ from proxy.engine.multi import EXEC, MULTI
 from proxy.engine.outcomes import IN_TRANSACTION
 from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN
 from proxy.engine.session import Session
-from tests.unit.proxy.engine.inprocess import Client, Engine, Server, Visit, engine, until
+from tests.unit.proxy.engine.inprocess import Client, Engine, Server, Visit, engine, once, until
 
 QUEUED = b"+QUEUED\r\n"
 TAKEN = b"+TAKEN\r\n"
@@ -219,11 +219,7 @@ async def test_a_client_that_leaves() -> None:
 async def test_replies_come_in_order_behind_those_of_requests_before_it() -> None:
     let_go = asyncio.Event()
 
-    async def slowly(visit: Visit, words: list[bytes]) -> None:
-        await let_go.wait()
-        await run_at_exec(visit, words)
-
-    async with Server(slowly) as server:
+    async with Server(once(let_go, run_at_exec)) as server:
         with engine(server.address) as proxy:
             Taken(proxy)
             client = proxy.connect()
@@ -237,11 +233,7 @@ async def test_replies_come_in_order_behind_those_of_requests_before_it() -> Non
 async def test_an_exec_waits_while_its_server_has_too_much_to_do() -> None:
     let_go = asyncio.Event()
 
-    async def slowly(visit: Visit, words: list[bytes]) -> None:
-        await let_go.wait()
-        await run_at_exec(visit, words)
-
-    async with Server(slowly) as server:
+    async with Server(once(let_go, run_at_exec)) as server:
         with engine(server.address) as proxy:
             Taken(proxy)
             proxy.options.queue_pause_bytes = 1000
