@@ -17,7 +17,6 @@ from proxy.commands import replies
 from proxy.commands.blocking import acknowledged, streamreads
 from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, StoppedError
 from proxy.commands.blocking.blockingrequest import BlockingRequest
-from proxy.commands.databases import elsewhere
 from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
@@ -27,6 +26,7 @@ from proxy.engine.outcomes import Later, Outcome, clear, nothing_owed
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.router import LOCKED
 from proxy.engine.session import Session
+from proxy.servers import slotrequests
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands
 from slots.commands import Command, Route, Timeout
@@ -133,7 +133,7 @@ class BlockingCommands(Family):
         slot, address = await clear(keys)
         payload = MULTI + make_request(tuple(argv)) + EXEC
         backend = self._router.shared(session, address)
-        reply = await elsewhere.send(self._router, slot, backend, payload, 2, elsewhere.as_it_came)
+        reply = await slotrequests.send(self._router, slot, backend, payload, 2, slotrequests.as_it_came)
         if reply.startswith(REFUSED):
             # Without MULTI the server says why.
             return None

@@ -13,6 +13,7 @@ from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Outcome, clear, nothing_owed
 from proxy.engine.session import Session
+from proxy.servers import slotrequests
 from slots import commands
 
 
@@ -50,4 +51,4 @@ class CopyAndMoveCommands(Family):
         if elsewhere.moves(self._router, slot):
             return elsewhere.MOVES
         backend = self._router.shared(session, address)
-        return await elsewhere.send(self._router, slot, backend, command(tuple(argv)), 0, elsewhere.as_it_came)
+        return await slotrequests.send(self._router, slot, backend, command(tuple(argv)), 0, slotrequests.as_it_came)

@@ -28,6 +28,7 @@ from proxy.commands.transactions.watching import Watching
 from proxy.engine.backend import Backend
 from proxy.engine.outcomes import IN_TRANSACTION, Outcome, Unit, clear, nothing_owed
 from proxy.engine.session import Session
+from proxy.servers import slotrequests
 from slots.commands import CodeRequests, Command
 
 QUEUED = b"+QUEUED\r\n"
@@ -219,7 +220,7 @@ class TransactionCommands(Family):
             return Unit(slot, address, payload, before)
         backend = self._router.shared(session, address)
         finish = partial(self._executed, transaction, session, backend)
-        return await elsewhere.send(self._router, slot, backend, payload, before, finish)
+        return await slotrequests.send(self._router, slot, backend, payload, before, finish)
 
     def _way(self, transaction: Transaction, watched: bool) -> list[bytes]:
         """The keys by which the transaction finds its server, and which have to be there."""

@@ -16,15 +16,15 @@ for ``watch_seconds`` at most.
 from functools import partial
 
 from proxy.commands import replies
-from proxy.commands.databases import elsewhere
-from proxy.commands.databases.elsewhere import Finish
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Outcome, clear, nothing_owed
 from proxy.engine.refusals import CROSSSLOT
 from proxy.engine.session import Session
+from proxy.servers import slotrequests
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
+from proxy.servers.slotrequests import Finish
 
 UNWATCH = command(("UNWATCH",))
 
@@ -225,7 +225,7 @@ class Watching:
         watch.busy = True
         backend = connection.backend
         backend.reply_seconds = self._reply_seconds
-        return await elsewhere.send(self._router, slot, backend, payload, before, ended)
+        return await slotrequests.send(self._router, slot, backend, payload, before, ended)
 
     # -- ending --------------------------------------------------------------------------------------------
 
