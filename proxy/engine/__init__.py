@@ -2,8 +2,8 @@
 
 May import: nothing of the proxy.
 
-Plain Python is called for what is rare: :mod:`proxy.commands` decides on a request, and
-:mod:`~proxy.engine.decisions` carries the decision out.
+Plain Python is called for what is rare: :mod:`proxy.commands` decides on a request, :mod:`~proxy.engine.handlers` runs
+what it may have to wait for, and :mod:`~proxy.engine.decisions` carries the decision out.
 
 To change
 

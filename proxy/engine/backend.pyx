@@ -37,6 +37,7 @@ from proxy.engine.serverconnection cimport (
 from proxy.engine.statistics cimport UNCOUNTED, observe
 from proxy.engine.stream cimport receive, transmit
 
+from proxy.engine.outcomes import Reply
 from proxy.engine.serverconnection import command as command
 
 OVER = "is not used by this proxy for now: it hears no topom, and another server may have become the master"
@@ -152,16 +153,6 @@ cdef inline void give_reply(
     elif client.head.done:
         backend.end_run(run, data, end)
         loop.pop_done(client)
-
-
-cdef class Answer:
-    """Gives a reply to who waits for it; who asked may have gone."""
-
-    cdef object future
-
-    def __call__(self, bytes reply):
-        if not self.future.done():
-            self.future.set_result(reply)
 
 
 cdef class Backend(ServerConnection):
@@ -303,10 +294,9 @@ cdef class Backend(ServerConnection):
 
     def ask(self, bytes payload, int before=0):
         """Send requests of the proxy's own; gives a future of the last reply, as :meth:`call`."""
-        cdef Answer answer = Answer.__new__(Answer)
-        answer.future = self.loop.event_loop.create_future()
-        self.call(payload, answer, before)
-        return answer.future
+        reply = Reply(loop=self.loop.event_loop)
+        self.call(payload, reply.give, before)
+        return reply
 
     def write(self, bytes payload):
         """Send requests whose replies come as pushes. Only when the connection is ready; false without memory.

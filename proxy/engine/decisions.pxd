@@ -6,5 +6,4 @@ from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
 cdef verdict decide(
     Session session, const argument_t* arguments, int count, const char* data, size_t size
 ) except VERDICT_FAILED
-cdef object grant(Session session, object wish)
 cdef verdict carry_out(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED

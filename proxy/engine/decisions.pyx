@@ -4,17 +4,16 @@ A decision that has to wait leaves the request at the front of the session's inp
 go out in the same step that found the way of their keys free (**drained**, **absent-first**).
 """
 
-import asyncio
 from types import CoroutineType
 
 from libc.stdint cimport int32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
+from proxy.engine.handlers cimport begin
 from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, request_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
-from proxy.engine.router cimport ROUTE_OPEN, Router
 from proxy.engine.session cimport (
     VERDICT_FAILED,
     VERDICT_HELD,
@@ -32,9 +31,8 @@ cdef enum:
     # No slot: the way of a session's keys is not free.
     NO_WAY = -2
 
-from proxy.engine.carrying import carry
-from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, Answered, Last, Later, NothingOwed, Unit, Wish
-from proxy.engine.refusals import CROSSSLOT, FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY
+from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, Last, Later, Unit
+from proxy.engine.refusals import FAILED, NO_SERVER, OUT_OF_MEMORY
 
 
 cdef class Place:
@@ -48,12 +46,6 @@ cdef class Place:
         if self.place != NULL:
             self.loop.finish_place(self.place, reply, len(reply))
             self.place = NULL
-
-
-cdef Backend shared(Session session, address):
-    """The session's shared connection to a server."""
-    cdef Router router = session.router
-    return router.backend(router.server_index(address), session.database, session.protocol, session.connection_number)
 
 
 cdef verdict decide(
@@ -72,120 +64,13 @@ cdef verdict decide(
     argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
     outcome = session.router.slow_path.handle(session, argv)
     if type(outcome) is CoroutineType:
-        found = drive(session, outcome, data, size)
-    else:
-        found = carry_out(session, outcome, data, size)
+        outcome = begin(session, outcome, size)
+        if outcome is None:
+            return VERDICT_WAIT
+    found = carry_out(session, outcome, data, size)
     if session.protocol != protocol:
         session.switched = True
     return found
-
-
-cdef verdict drive(Session session, object coroutine, const char* data, size_t size) except VERDICT_FAILED:
-    """Run a handler as far as it can now. If it has to wait, a task carries it on.
-
-    It may be the task of another request that brought the session here. What belongs to a task, such as a timeout, must
-    not become part of that one, so there is none meanwhile.
-    """
-    turn = given = None
-    session.front_size = size
-    event_loop = session.loop.event_loop
-    task = asyncio.current_task(event_loop)
-    if task is not None:
-        asyncio.tasks._leave_task(event_loop, task)
-    try:
-        wish = coroutine.send(None)
-        while isinstance(wish, Wish):
-            try:
-                given = grant(session, wish)
-            except Answered as answered:
-                wish = coroutine.throw(answered)
-                continue
-            if given is not None:
-                wish = coroutine.send(given)
-            elif session.woken:
-                session.woken = False
-            else:
-                turn = session.take_turn()
-                break
-    except StopIteration as ended:
-        return carry_out(session, ended.value, data, size)
-    except Answered as answered:
-        return carry_out(session, answered.reply, data, size)
-    except asyncio.CancelledError:
-        coroutine.close()
-        session.close()
-        return VERDICT_TAKEN
-    except Exception as error:
-        coroutine.close()
-        session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
-        return carry_out(session, FAILED, data, size)
-    finally:
-        if task is not None:
-            asyncio.tasks._enter_task(event_loop, task)
-    session.woken = False
-    session.waiting = session.loop.event_loop.create_task(_carry(session, coroutine, wish, turn))
-    session.router.slow_path.keep(session.waiting)
-    if turn is None:
-        session.watch_for_leaving(True)
-    return VERDICT_WAIT
-
-
-cdef object grant(Session session, object wish):
-    """What a wish gives, or None if the session has to wait for it; then it will be woken.
-
-    Raises:
-        Answered: it can never be granted.
-    """
-    cdef Router router = session.router
-    cdef argument_t* keys
-    cdef bytes key
-    cdef int32_t slot
-    cdef int index
-    cdef int count
-    session.way = NO_WAY
-    if session.waits_since and session.has_left():
-        raise Answered(LEFT)
-    if isinstance(wish, NothingOwed):
-        if session.client.owed:
-            # The send that leaves nothing owed resumes the session.
-            session.switched = session.paused = True
-            session.loop.list_client(&session.client.sender)
-            return None
-        session.turn = None
-        session.stage += 1
-        return True
-    count = len(wish.keys)
-    if count == 0:
-        slot = NO_SLOT
-        address = router.any_address()
-        if address is None:
-            raise Answered(NO_SERVER)
-    else:
-        keys = router.key_room(count)
-        if keys == NULL:
-            raise Answered(OUT_OF_MEMORY)
-        for index in range(count):
-            key = wish.keys[index]
-            keys[index].data = key
-            keys[index].size = len(key)
-        slot = router.slot_of(keys[0].data, keys[0].size)
-        for index in range(1, count):
-            if router.slot_of(keys[index].data, keys[index].size) != slot:
-                raise Answered(CROSSSLOT)
-        if router.routes[slot].state != ROUTE_OPEN and session.clear_keys(keys, count, 1) == VERDICT_WAIT:
-            return None
-        if router.routes[slot].server < 0:
-            raise Answered(session.offline_error(slot))
-        address = router.addresses[router.routes[slot].server]
-    if session.has_to_wait(shared(session, address), max(session.front_size, <size_t> wish.size)):
-        return None
-    session.turn = None
-    session.admitted = False
-    session.stage += 1
-    # The next wish of this request may be for other keys, or come after another change.
-    session.cleared = -1
-    session.way = slot
-    return slot, address
 
 
 cdef verdict carry_out(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED:
@@ -213,7 +98,7 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
         if address is None:
             return session.refuse_or_reply(NO_SERVER)
         session.loop.requests -= 1
-        return session.forward(shared(session, address), NO_SLOT, data, size)
+        return session.forward(session.shared(address), NO_SLOT, data, size)
     if outcome is NO_REPLY:
         return VERDICT_TAKEN
     if outcome is AFTER_OWED:
@@ -242,7 +127,7 @@ cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
     cdef bytes payload = unit.payload
     cdef int before = unit.before
     cdef int32_t slot = unit.slot
-    cdef Backend backend = shared(session, unit.address)
+    cdef Backend backend = session.shared(unit.address)
     cdef request_t* request
     cdef int index
     if slot != session.way:
@@ -274,28 +159,3 @@ async def _later(Session session, coroutine, Place place):
         session.loop.errors += 1
     place.fill(reply)
     session.wake()
-
-
-async def _carry(Session session, coroutine, awaited, turn):
-    """Go on with the handler of the request at the front, and do what it decides."""
-    protocol = session.protocol
-    try:
-        outcome = await carry(session, coroutine, awaited, turn)
-    except Answered as answered:
-        outcome = answered.reply
-    except asyncio.CancelledError:
-        # The client has left, or the worker ends. Nobody knows what was run.
-        session.waiting = None
-        session.close()
-        raise
-    except Exception as error:
-        session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
-        outcome = FAILED
-    session.waiting = None
-    if session.protocol != protocol:
-        session.switched = True
-    try:
-        session.finish_front(outcome)
-    except Exception as error:
-        session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
-        session.close()

@@ -3,11 +3,12 @@
 A handler reads from top to bottom. It is a plain function that gives an :data:`Outcome` at once, or a coroutine that
 waits first: ``await clear(keys)`` until the keys' slot lets them through, ``await nothing_owed()`` until everything
 before it is answered, or for any future. The request stays at the front of its session's input meanwhile, and nothing
-behind it is looked at (**in-order**). A coroutine runs at once as far as it can. Only if it has to wait, a task carries
-it on (:mod:`proxy.engine.carrying`). So what needs a task, such as ``asyncio.timeout``, has to be in one of its own. If
-the client leaves, the coroutine is cancelled.
+behind it is looked at (**in-order**). The engine runs a coroutine itself, as far as it can, and goes on with it where
+it waited (:mod:`proxy.engine.handlers`). It has no task: what needs one, such as ``asyncio.timeout``, has to be in one
+of its own. If the client leaves, the coroutine is cancelled.
 """
 
+import asyncio
 import enum
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final
@@ -125,6 +126,23 @@ def clear(keys: Sequence[bytes], size: int = 0) -> Clear:
 def nothing_owed() -> NothingOwed:
     """Wait until everything owed to the session is answered (**in-order**)."""
     return NothingOwed()
+
+
+class Reply(asyncio.Future[bytes]):
+    """The reply to a request of the proxy's own.
+
+    A handler that awaits it goes on in the turn in which it comes, once all replies of that turn are given out.
+    """
+
+    session: Any = None
+    """The session whose handler awaits it."""
+
+    def give(self, reply: bytes) -> None:
+        """It has come; who asked may have gone."""
+        if not self.done():
+            self.set_result(reply)
+            if self.session is not None:
+                self.session.reply_came()
 
 
 class Answered(Exception):

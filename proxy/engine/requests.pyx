@@ -95,11 +95,6 @@ cdef class Loop(UnderWay):
             self.admitted = session
             session.resume_reading()
             self.admitted = None
-            if session.admitted:
-                # A task carries its handler on, in its next step. That comes before this goes on.
-                self.resuming = True
-                self.event_loop.call_soon(self.resume_held)
-                return
 
     # -- replies -------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport command_t
 from proxy.engine.connection cimport ClientConnection
-from proxy.engine.records cimport client_t, multi_t
+from proxy.engine.records cimport client_t, multi_t, sender_t
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 
@@ -56,14 +56,16 @@ cdef class Session(ClientConnection):
         int64_t named_at
         # Counts requests that are finished or under way. It tells a request that is looked at again from the next one.
         readonly int64_t taken
-        # The task that carries on the handler of the request at the front. Its turn is the future that wakes it while it
-        # waits for a wish. Its way is the slot whose way was found free in the present step.
-        object waiting
-        object turn
+        # The handler of the request at the front, what it waits for, and the reply that ends its waiting for a wish. Its
+        # way is the slot whose way was found free in the present step. See proxy.engine.handlers.
+        object coroutine
+        object awaited
+        bytes answered
+        bint cancelled
         int32_t way
         size_t front_size
-        # There was room for the request at the front when the session was woken.
-        readonly bint admitted
+        # Goes on with the handler once the reply that it awaits has come.
+        sender_t resumer
         # Counts requests that are finished or under way, and the wishes that were granted: while it stays the same, the
         # session waits for the same.
         readonly int64_t stage
@@ -88,6 +90,7 @@ cdef class Session(ClientConnection):
     cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED
     cdef bint finds_code(self, const command_t* row, const argument_t* arguments, const argument_t* key) noexcept
     cdef bint has_no_room(self, size_t size)
+    cdef Backend shared(self, address)
     cdef bint has_to_wait(self, Backend backend, size_t size)
     cdef verdict refuse(self, const char* text) noexcept
     cdef verdict refuse_or_reply(self, bytes reply) noexcept

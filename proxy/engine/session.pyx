@@ -10,6 +10,7 @@ only its own side, and still reads, looks the same as one that has left, so it g
 to wait are run and answered.
 """
 
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
@@ -31,7 +32,8 @@ from proxy.engine.commandlookup cimport (
     command_t,
 )
 from proxy.engine.connection cimport ClientConnection
-from proxy.engine.decisions cimport decide, grant, carry_out
+from proxy.engine.decisions cimport carry_out, decide
+from proxy.engine.handlers cimport go_on
 from proxy.engine.keyplaces cimport find_keys
 from proxy.engine.multi cimport begin_multi, free_multi, within_multi
 from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
@@ -53,7 +55,7 @@ from proxy.engine.statistics cimport observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
-from proxy.engine.outcomes import NO_REPLY, Answered, Last, Unit
+from proxy.engine.outcomes import NO_REPLY, Last, Reply, Unit, Wish
 from proxy.engine.refusals import CROSSSLOT, LEFT, OUT_OF_MEMORY, OWN_KEYS
 
 cdef enum:
@@ -80,6 +82,12 @@ cdef enum:
 cdef size_t LONGEST_BULK = 536870912
 
 
+cdef void resume_handler(void* owner) noexcept:
+    cdef Session session = <Session> owner
+    Py_DECREF(session)
+    go_on(session)
+
+
 cdef class Session(ClientConnection):
     """One client's session.
 
@@ -103,6 +111,8 @@ cdef class Session(ClientConnection):
         self.cleared = -1
         self.named_at = -2
         self.way = NO_WAY
+        self.resumer.send = resume_handler
+        self.resumer.owner = <void*> self
 
     def __dealloc__(self):
         free_multi(self.multi)
@@ -198,7 +208,6 @@ cdef class Session(ClientConnection):
     cdef void advance(self) noexcept:
         """The request at the front is finished, or under way."""
         self.cleared = -1
-        self.admitted = False
         self.waits_since = 0
         self.taken += 1
         self.stage += 1
@@ -230,16 +239,17 @@ cdef class Session(ClientConnection):
             return
         self.loop.set_clock()
         self.cleared = cleared
-        if self.waiting is None:
+        if self.coroutine is None:
             self.stopped = False
         self._resume()
 
     def _resume(self):
-        if self.waiting is None:
+        if self.coroutine is None:
             ClientConnection._resume(self)
-        elif self.turn is not None and not self.turn.done():
-            self.admitted = self.loop.admitted is self
-            self.turn.set_result(None)
+        elif isinstance(self.awaited, Wish):
+            go_on(self)
+        else:
+            self.woken = True
 
     cdef bint gives_up(self):
         """Whether its client has left while the request at the front waited. Then that request and later ones are not
@@ -258,12 +268,14 @@ cdef class Session(ClientConnection):
 
     def complete(self, bytes reply):
         """Answer the request at the front and go on with the next one."""
-        if self.closed or not self.stopped:
+        if self.closed:
             return
-        if self.waiting is None:
+        if self.coroutine is not None:
+            self.answered = reply
+            if isinstance(self.awaited, Wish):
+                go_on(self)
+        elif self.stopped:
             self.finish_front(reply)
-        elif self.turn is not None and not self.turn.done():
-            self.turn.set_exception(Answered(reply))
 
     def finish_front(self, outcome):
         """Give the outcome of the request at the front, which has waited: a reply, the last one, a unit, or NO_REPLY. Then
@@ -296,25 +308,32 @@ cdef class Session(ClientConnection):
         else:
             self._resume()
 
-    # -- the handler of the request at the front: see proxy.engine.carrying ------------------------------------
+    # -- the handler of the request at the front: see proxy.engine.handlers ------------------------------------
 
-    def take_turn(self):
-        """A future that is done when the session is woken. It raises Answered if the request was answered."""
-        self.turn = self.loop.event_loop.create_future()
-        return self.turn
+    def _go_on(self, future=None):
+        """What the handler waits for is done."""
+        go_on(self)
 
-    def grant(self, wish):
-        """What ``wish`` gives if it can be granted now. Else None; then the session will be woken."""
-        self.loop.set_clock()
-        return grant(self, wish)
+    def reply_came(self):
+        """What the handler waits for is done. It goes on once all replies of this batch are given out."""
+        if not self.resumer.listed:
+            Py_INCREF(self)
+            self.loop.list_client(&self.resumer)
 
-    def watch_for_leaving(self, bint watched):
-        """Whether to notice that the client hangs up while the handler waits for something else than a wish."""
-        self.way = NO_WAY
-        if watched and not self.closed:
-            self.watch_leaving()
-        else:
-            self.leaving_watched = False
+    def _cancel(self):
+        """The client has left: end the handler where it waits."""
+        awaited = self.awaited
+        if self.coroutine is None:
+            return
+        if awaited is None or isinstance(awaited, Wish):
+            self.cancelled = True
+            if awaited is not None:
+                go_on(self)
+        elif not awaited.cancel():
+            # It is done, so the handler is about to go on.
+            self.cancelled = True
+        elif isinstance(awaited, Reply):
+            go_on(self)
 
     def big(self, origin, leave):
         """A key of the request at the front goes in pieces from ``origin``; ``leave()`` ends the wait for it."""
@@ -509,6 +528,12 @@ cdef class Session(ClientConnection):
             router.backend(route.server, self.database, self.protocol, self.connection_number), slot, data, size
         )
 
+    cdef Backend shared(self, address):
+        """The session's shared connection to a server."""
+        return self.router.backend(
+            self.router.server_index(address), self.database, self.protocol, self.connection_number
+        )
+
     cdef bint has_to_wait(self, Backend backend, size_t size):
         """Whether a request has to wait, because too much waits for its server, or for all servers (**bounded**)."""
         if backend.is_full():
@@ -518,7 +543,7 @@ cdef class Session(ClientConnection):
 
     cdef bint has_no_room(self, size_t size):
         """Whether a request has to wait until others have gone to their servers."""
-        if self.admitted or not self.loop.is_full(self, size):
+        if not self.loop.is_full(self, size):
             return False
         self.held_back = True
         self.loop.hold(self, size)
@@ -674,16 +699,14 @@ cdef class Session(ClientConnection):
 
     def close(self):
         """Close the connection now. Its requests that are under way at the servers run to their end there."""
-        cdef object waiting = self.waiting
         if self.closed:
             return
         ClientConnection.close(self)
         free_multi(self.multi)
         self.multi = NULL
-        if waiting is not None:
-            self.waiting = None
-            # Not before the coroutine has begun: it may have something to undo.
-            self.loop.event_loop.call_soon(waiting.cancel)
+        if self.coroutine is not None:
+            # Not now: the handler may be running.
+            self.loop.event_loop.call_soon(self._cancel)
         if self.state is not None:
             self.router.slow_path.session_closed(self)
 

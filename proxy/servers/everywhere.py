@@ -3,10 +3,10 @@
 **bounded**: a connection answers within ``backend_reply_seconds``, or it is closed, which gives an error as answer.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
 
 from proxy.engine.backend import Backend
+from proxy.engine.outcomes import Reply
 
 Heard = Callable[[Backend, bytes], None]
 """Called with a reply as it comes, while its connection is still open."""
@@ -28,13 +28,11 @@ async def ask_each(backends: Iterable[Backend], payload: bytes, heard: Heard | N
     return {address: await reply for address, reply in asked.items()}
 
 
-def _ask_and_tell(backend: Backend, payload: bytes, heard: Heard) -> "asyncio.Future[bytes]":
-    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+def _ask_and_tell(backend: Backend, payload: bytes, heard: Heard) -> Reply:
+    answered = Reply()
 
     def take(reply: bytes) -> None:
-        # The asking client may have gone.
-        if not answered.done():
-            answered.set_result(reply)
+        answered.give(reply)
         heard(backend, reply)
 
     backend.call(payload, take)

@@ -1,9 +1,9 @@
 """Requests that count for a slot until their server has answered (**drained**), whatever becomes of their client."""
 
-import asyncio
 from collections.abc import Callable
 
 from proxy.engine.backend import Backend
+from proxy.engine.outcomes import Reply
 from proxy.engine.router import Router
 
 Finish = Callable[[bytes], bytes]
@@ -16,16 +16,14 @@ async def send(router: Router, slot: int, backend: Backend, payload: bytes, befo
 
     drained: it is called in the step that found the slot's way free, and counts for the slot until it is answered.
     """
-    answered: asyncio.Future[bytes] = router.loop.event_loop.create_future()
+    answered = Reply(loop=router.loop.event_loop)
 
     # Not in the session's coroutine: the client may leave, and this has to be done all the same.
     def done(reply: bytes) -> None:
         if slot >= 0:
             # drained: the server has answered, or the connection is known to be lost.
             router.loop.release_slot(slot)
-        given = finish(reply)
-        if not answered.done():
-            answered.set_result(given)
+        answered.give(finish(reply))
 
     if slot >= 0:
         router.loop.hold_slot(slot)

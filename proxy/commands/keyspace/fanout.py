@@ -10,7 +10,6 @@ answered, all are asked again.
 ``backend_reply_seconds``; in attempts by :data:`ATTEMPTS`. The first error is the reply.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from proxy.commands import replies
 from proxy.commands.keyspace.listedkeys import ShownSlots
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
+from proxy.engine.outcomes import Reply
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
@@ -100,11 +100,9 @@ class FanOut:
     async def _ask(
         self, session: Session, addresses: Iterable[str], request: bytes, budget: "_Budget"
     ) -> dict[str, bytes]:
-        loop = asyncio.get_running_loop()
-        waiting: dict[str, asyncio.Future[bytes]] = {}
+        waiting: dict[str, Reply] = {}
         for address in addresses:
-            said: asyncio.Future[bytes] = loop.create_future()
-            waiting[address] = said
+            said = waiting[address] = Reply()
             self._router.shared(session, address).call(request, lambda reply, said=said: budget.keep(said, reply))  # type: ignore[misc]
         heard = {address: await said for address, said in waiting.items()}
         error = everywhere.first_error(heard)
@@ -120,13 +118,11 @@ class _Budget:
         self._limit = limit
         self._left = limit
 
-    def keep(self, said: "asyncio.Future[bytes]", reply: bytes) -> None:
+    def keep(self, said: Reply, reply: bytes) -> None:
         self._left -= len(reply)
         if self._left < 0:
             reply = replies.error(
                 f"ERR the servers' replies are larger than the {self._limit} bytes that a client may be owed"
                 " (session_output_limit_bytes)"
             )
-        # The asking client may have gone.
-        if not said.done():
-            said.set_result(reply)
+        said.give(reply)

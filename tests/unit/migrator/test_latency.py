@@ -131,7 +131,7 @@ async def test_the_loops_delay_is_the_longest_one_and_the_one_that_runs() -> Non
     time.sleep(0.05)  # noqa: ASYNC251
     assert delay.end(time.monotonic()) >= 0.04, "the timer had no chance to say so"
     delay.begin()
-    assert delay.end(time.monotonic()) == 0
+    assert delay.end(time.monotonic()) < 0.04
 
 
 async def test_a_lost_connection_is_opened_again(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:

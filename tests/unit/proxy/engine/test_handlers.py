@@ -4,18 +4,19 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from proxy.engine.backend import command
-from proxy.engine.outcomes import Answered, Outcome, Unit, clear, nothing_owed
+from proxy.engine.outcomes import Answered, Outcome, Reply, Unit, clear, nothing_owed
 from proxy.engine.refusals import FAILED
 from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN
 from proxy.engine.session import Session
 from proxy.worker.holding import Holding
-from tests.unit.proxy.engine.inprocess import LIMIT, Server, Visit, engine, nothing_stored, once, until
+from tests.unit.proxy.engine.inprocess import LIMIT, Engine, Server, Visit, engine, nothing_stored, once, until
 
 GET = command(("GET", "k"))
 PING = command(("PING",))
@@ -463,9 +464,9 @@ async def test_bounded_a_limit_in_time_does_not_become_part_of_another_task(behi
             assert proxy.mistakes == ["Timeout should be used inside a task"]
 
 
-@pytest.mark.parametrize("carried", [False, True], ids=["driven", "carried"])
-async def test_a_large_carried_request_gets_its_turn(carried: bool) -> None:
-    """It is woken when there is room, and goes on in a later step; the others do not take the room before."""
+@pytest.mark.parametrize("waited", [False, True], ids=["at once", "after a wait"])
+async def test_a_large_request_of_a_handler_gets_its_turn(waited: bool) -> None:
+    """It is woken when there is room; the others do not take the room before."""
     served: list[bytes] = []
     go_on = asyncio.Event()
 
@@ -475,7 +476,7 @@ async def test_a_large_carried_request_gets_its_turn(carried: bool) -> None:
         visit.say(b"+OK\r\n")
 
     async def handler() -> Unit:
-        if carried:
+        if waited:
             await go_on.wait()
         slot, address = await clear([b"k"])
         return Unit(slot, address, command(("SET", "mine", "x" * 1_000_000)))
@@ -494,14 +495,14 @@ async def test_a_large_carried_request_gets_its_turn(carried: bool) -> None:
                     assert await client.read(5) == b"+OK\r\n"
 
             client = proxy.connect()
-            if carried:
+            if waited:
                 sending = asyncio.create_task(client.send(("ECHO", "x" * 600_000)))
                 await until(lambda: bool(proxy.slow_path.handled))
             hogs = [asyncio.create_task(hog(number)) for number in range(24)]
             await until(lambda: len(served) > 60)
             before = len(served)
             go_on.set()
-            if not carried:
+            if not waited:
                 sending = asyncio.create_task(client.send(("ECHO", "x" * 600_000)))
             try:
                 async with asyncio.timeout(10):
@@ -520,13 +521,14 @@ async def test_a_large_carried_request_gets_its_turn(carried: bool) -> None:
 @pytest.mark.parametrize("at_once", [False, True])
 async def test_a_handler_that_is_cancelled_says_nothing(at_once: bool) -> None:
     """The worker ends, and nobody knows what was run: an error would say that nothing was."""
+    awaited = asyncio.get_running_loop().create_future()
     begun = asyncio.Event()
 
     async def handler() -> bytes:
         begun.set()
         if at_once:
             raise asyncio.CancelledError
-        await asyncio.Event().wait()
+        await awaited
         return b"+OK\r\n"
 
     async with Server(nothing_stored) as server:
@@ -535,9 +537,173 @@ async def test_a_handler_that_is_cancelled_says_nothing(at_once: bool) -> None:
             client = proxy.connect()
             await client.send(("ECHO", "x"), ("PING",))
             await begun.wait()
-            # The task that carries it on has begun, too.
-            await asyncio.sleep(0.01)
-            for task in proxy.slow_path.tasks:
-                task.cancel()
+            awaited.cancel()
             assert await client.read(100) == b""
             assert client.session.closed
+
+
+# How it waits, and how its waiting ends: each of these has its own way in the engine
+
+
+async def wait_for_lock(proxy: Engine, address: str) -> None:
+    proxy.route(LOCKED, address)
+    await clear([b"k"])
+
+
+async def wait_for_future(proxy: Engine, address: str) -> None:
+    await asyncio.Event().wait()
+
+
+async def wait_for_turn(proxy: Engine, address: str) -> None:
+    while True:
+        await asyncio.sleep(0)
+
+
+async def wait_for_server(proxy: Engine, address: str) -> None:
+    await proxy.router.shared_backend(address).ask(command(("BLPOP", "k", "0")))
+
+
+@pytest.mark.parametrize("waits", [wait_for_lock, wait_for_future, wait_for_turn, wait_for_server])
+@pytest.mark.parametrize("first", [True, False], ids=["its first wait", "a later wait"])
+async def test_a_handler_tidies_up_once_and_may_wait_for_it(waits: Callable[[Any], Any], first: bool) -> None:
+    """The client leaves. What the handler has to undo may need waits of its own."""
+    steps: list[str] = []
+
+    async def handler() -> bytes:
+        if not first:
+            await asyncio.sleep(0.001)
+        try:
+            steps.append("waits")
+            await waits(proxy, address)
+        except asyncio.CancelledError:
+            steps.append("cancelled")
+            raise
+        finally:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+            await proxy.router.shared_backend(address).ask(PING)
+            steps.append("tidied up")
+        return b"+OK\r\n"
+
+    async def pings_only(visit: Visit, words: list[bytes]) -> None:
+        if words[0] == b"PING" and steps:
+            visit.say(b"+PONG\r\n")
+
+    async with Server(pings_only) as server:
+        with engine(server.address) as proxy:
+            address = server.address
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            await until(lambda: steps == ["waits"])
+            client.session.close()
+            if waits is wait_for_server:
+                # BLPOP holds up the PING behind it no longer.
+                server.visits[0].say(b"*-1\r\n")
+            await until(lambda: steps[-1] == "tidied up")
+            assert steps == ["waits", "cancelled", "tidied up"]
+            assert proxy.mistakes == []
+
+
+@pytest.mark.parametrize("order", ["the reply first", "the end first"])
+async def test_the_reply_and_the_end_of_the_client_in_one_turn(order: str) -> None:
+    """The handler goes on once: with the reply, or with the end."""
+    steps: list[object] = []
+
+    async def handler() -> bytes:
+        try:
+            steps.append(await answer)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            steps.append("cancelled")
+            raise
+        return b"+OK\r\n"
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            answer = Reply()
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            await until(lambda: answer.session is not None)
+            ends = [partial(answer.give, b"+PONG\r\n"), client.session.close]
+            for end in ends if order == "the reply first" else reversed(ends):
+                end()
+            await until(lambda: steps[-1:] == ["cancelled"])
+            await asyncio.sleep(0.01)
+            assert steps == [*([b"+PONG\r\n"] if order == "the reply first" else []), "cancelled"]
+            assert proxy.mistakes == []
+
+
+async def test_a_client_that_a_handler_ends_itself() -> None:
+    """CLIENT KILL of the own connection, and then a wait."""
+    steps: list[str] = []
+
+    async def handler() -> bytes:
+        client.session.close()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            steps.append("cancelled")
+            raise
+        return b"+OK\r\n"
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            client = proxy.connect()
+            await client.send(("ECHO", "x"))
+            await until(lambda: steps == ["cancelled"])
+            assert await client.read(10) == b""
+            assert proxy.mistakes == []
+
+
+async def test_what_ends_an_earlier_wait_says_nothing_about_a_later_one() -> None:
+    """Who moves keys answers late: the handler waits for something else by then."""
+    answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    steps: list[str] = []
+
+    async def handler() -> bytes:
+        await clear([b"k"])
+        steps.append("cleared")
+        said = await answer
+        await nothing_owed()
+        return said
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = handler
+            client = proxy.connect()
+            await client.send(("ECHO", "x"), ("PING",))
+            await until(lambda: steps == ["cleared"])
+            client.session.fail(b"-ERR late\r\n")
+            client.session.wake()
+            client.session.resume_reading()
+            await asyncio.sleep(0.01)
+            answer.set_result(b"+right\r\n")
+            assert await client.read(15) == b"+right\r\n+PONG\r\n"
+
+
+async def test_who_is_asked_may_answer_at_once() -> None:
+    """The mover wakes, or fails, the session while it asks."""
+    failing = False
+
+    def need(session: Any, *_: Any) -> None:
+        if failing:
+            session.fail(b"-ERR at once\r\n")
+        else:
+            session.wake(proxy.router.generation)
+
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.router.mover = SimpleNamespace(need=need)  # type: ignore[assignment]
+            proxy.slow_path.handlers[b"ECHO"] = get([])
+            proxy.slow_path.handlers[b"TIME"] = get([], before=a_moment)
+            proxy.route(MIGRATING, server.address)
+            client = proxy.connect()
+            await client.send(("ECHO", "x"), ("TIME",))
+            assert await client.read(10) == NOTHING * 2
+            failing = True
+            await client.send(("ECHO", "x"), ("TIME",))
+            assert await client.read(28) == b"-ERR at once\r\n" * 2
+            assert proxy.mistakes == []

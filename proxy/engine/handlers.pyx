@@ -1,0 +1,187 @@
+"""Runs the handlers that are coroutines: as far as they can go now, and on from where they wait.
+
+A handler waits at the front of its session's input. For a *wish* (:mod:`proxy.engine.outcomes`), it is looked at in the
+very step that goes on with the handler, whenever the session is woken. So what the handler sends next goes out in the
+same step that found the way of its keys free (**absent-first**, **drained**). For a future, the handler goes on once
+that is done; for the reply of a server, in the turn in which it comes.
+
+A handler has no task. So it costs no turn of the event loop, and what belongs to a task cannot become part of it.
+"""
+
+import asyncio
+
+from libc.stdint cimport int32_t
+
+from proxy.engine.resp cimport argument_t
+from proxy.engine.router cimport ROUTE_OPEN, Router
+from proxy.engine.session cimport VERDICT_WAIT, Session
+
+cdef enum:
+    # The slot of requests without keys.
+    NO_SLOT = -1
+    # No slot: the way of a session's keys is not free.
+    NO_WAY = -2
+
+from proxy.engine.outcomes import NO_REPLY, Answered, NothingOwed, Reply, Wish
+from proxy.engine.refusals import CROSSSLOT, FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY
+
+# What a handler waits for while it is running.
+RUNNING = object()
+
+
+cdef object begin(Session session, object coroutine, size_t size):
+    """Run the handler of the request at the front, of ``size`` bytes, as far as it can now: its outcome, or None if it
+    has to wait."""
+    session.front_size = size
+    session.coroutine = coroutine
+    return run(session)
+
+
+cdef void go_on(Session session) noexcept:
+    """Go on with the handler of the request at the front, and do what it decides."""
+    session.loop.set_clock()
+    try:
+        outcome = run(session)
+        if outcome is not None:
+            session.finish_front(outcome)
+    except Exception as error:
+        session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
+        session.close()
+
+
+cdef object run(Session session):
+    """Run the handler as far as it can now: its outcome, or None if it has to wait.
+
+    It may be the task of another request that brings the session here. What belongs to a task, such as a timeout, must
+    not become part of that one, so there is none meanwhile.
+    """
+    cdef object event_loop = session.loop.event_loop
+    cdef int protocol = session.protocol
+    task = asyncio.current_task(event_loop)
+    if task is not None:
+        asyncio.tasks._leave_task(event_loop, task)
+    try:
+        while not step(session):
+            pass
+        return None
+    except StopIteration as ended:
+        outcome = ended.value
+    except Answered as answered:
+        outcome = answered.reply
+    except asyncio.CancelledError:
+        # The client has left, or the worker ends. Nobody knows what was run.
+        outcome = NO_REPLY
+        session.close()
+    except Exception as error:
+        event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
+        outcome = FAILED
+    finally:
+        if task is not None:
+            asyncio.tasks._enter_task(event_loop, task)
+        if session.protocol != protocol:
+            session.switched = True
+    session.coroutine = session.awaited = None
+    session.woken = False
+    return outcome
+
+
+cdef bint step(Session session) except? False:
+    """One step of a handler: from what it waits for to the next thing that it waits for. Whether it has to wait.
+
+    Raises:
+        StopIteration: the handler has come to its end.
+        Exception: what the handler raises.
+    """
+    given = error = None
+    awaited, session.awaited = session.awaited, RUNNING
+    session.leaving_watched = False
+    if session.cancelled:
+        session.cancelled = False
+        error = asyncio.CancelledError()
+    elif isinstance(awaited, Wish):
+        if session.answered is None:
+            session.woken = False
+            try:
+                given = grant(session, awaited)
+            except Answered as answered:
+                error = answered
+        if session.answered is not None:
+            error = Answered(session.answered)
+        elif error is None and given is None:
+            session.awaited = awaited
+            # Whoever was asked may have woken the session at once.
+            return not session.woken
+    awaited = session.coroutine.send(given) if error is None else session.coroutine.throw(error)
+    session.awaited = awaited
+    session.answered = None
+    session.woken = False
+    if isinstance(awaited, Wish):
+        return False
+    session.way = NO_WAY
+    if awaited is None:
+        # It lets others go first, as asyncio.sleep(0) does.
+        session.loop.event_loop.call_soon(session._go_on)
+    else:
+        awaited._asyncio_future_blocking = False
+        if isinstance(awaited, Reply):
+            awaited.session = session
+        else:
+            awaited.add_done_callback(session._go_on)
+    if not session.closed:
+        session.watch_leaving()
+    return True
+
+
+cdef object grant(Session session, object wish):
+    """What a wish gives, or None if the session has to wait for it; then it will be woken.
+
+    Raises:
+        Answered: it can never be granted.
+    """
+    cdef Router router = session.router
+    cdef argument_t* keys
+    cdef bytes key
+    cdef int32_t slot
+    cdef int index
+    cdef int count
+    session.way = NO_WAY
+    if session.waits_since and session.has_left():
+        raise Answered(LEFT)
+    if isinstance(wish, NothingOwed):
+        if session.client.owed:
+            # The send that leaves nothing owed resumes the session.
+            session.switched = session.paused = True
+            session.loop.list_client(&session.client.sender)
+            return None
+        session.stage += 1
+        return True
+    count = len(wish.keys)
+    if count == 0:
+        slot = NO_SLOT
+        address = router.any_address()
+        if address is None:
+            raise Answered(NO_SERVER)
+    else:
+        keys = router.key_room(count)
+        if keys == NULL:
+            raise Answered(OUT_OF_MEMORY)
+        for index in range(count):
+            key = wish.keys[index]
+            keys[index].data = key
+            keys[index].size = len(key)
+        slot = router.slot_of(keys[0].data, keys[0].size)
+        for index in range(1, count):
+            if router.slot_of(keys[index].data, keys[index].size) != slot:
+                raise Answered(CROSSSLOT)
+        if router.routes[slot].state != ROUTE_OPEN and session.clear_keys(keys, count, 1) == VERDICT_WAIT:
+            return None
+        if router.routes[slot].server < 0:
+            raise Answered(session.offline_error(slot))
+        address = router.addresses[router.routes[slot].server]
+    if session.has_to_wait(session.shared(address), max(session.front_size, <size_t> wish.size)):
+        return None
+    session.stage += 1
+    # The next wish of this request may be for other keys, or come after another change.
+    session.cleared = -1
+    session.way = slot
+    return slot, address
