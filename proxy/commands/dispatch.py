@@ -36,8 +36,7 @@ class SlowPath:
         for family in families.all:
             self._handlers.update(family.handlers())
             self._answers.update(family.answers())
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._going_on: tuple[Session, int] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -135,20 +134,10 @@ class SlowPath:
         mark(session)
         return decided
 
-    def keep(self, task: "asyncio.Task[None]") -> None:
-        """Keep a reference to the task of a later reply until it is done."""
+    def keep(self, task: "asyncio.Task[Any]") -> None:
+        """Keep a reference to a task of the slow path until it is done."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if self._going_on is not None:
-            session, muted = self._going_on
-            self._going_on = None
-            session.muted = muted
-            session.wake()
-
-    def go_on(self, session: Session) -> None:
-        """Let a session go on behind the present request, whose reply comes later and is not muted."""
-        self._going_on = session, session.muted
-        session.muted = 0
 
     def take_transaction(self, session: Session, requests: list[list[bytes]]) -> None:
         """Go on with a transaction that the engine has begun and queued ``requests`` for."""

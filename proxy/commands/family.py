@@ -1,10 +1,12 @@
 """The events that a family of slow commands can handle."""
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from proxy.channel import Message
 from proxy.engine.outcomes import Outcome
+from proxy.engine.router import Router
 from proxy.engine.session import Session
 from slots.table import SlotTable
 
@@ -13,6 +15,13 @@ Steps = Coroutine[Any, Any, Outcome]
 Decided = Outcome | Steps
 Handler = Callable[[Session, list[bytes]], Decided]
 Answer = Callable[[Message], Any]
+
+
+async def to_its_end(router: Router, steps: Coroutine[Any, Any, bytes]) -> bytes:
+    """The reply that ``steps`` give. Even if the client leaves, they go on to their end, in a task of their own."""
+    task = asyncio.create_task(steps)
+    router.slow_path.keep(task)
+    return await asyncio.shield(task)
 
 
 class Family:

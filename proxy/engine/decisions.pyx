@@ -111,11 +111,11 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
     if isinstance(outcome, Later):
         place = Place()
         place.loop = session.loop
-        place.place = session.loop.new_request(REQUEST_PLACE, session.asker(), NO_SLOT)
+        session.client.muted = False
+        place.place = session.loop.new_request(REQUEST_PLACE, &session.client, NO_SLOT)
         if place.place == NULL:
             session.client.broken = b"out of memory"
             session.loop.list_client(&session.client.sender)
-        session.stopped = True
         task = session.loop.event_loop.create_task(_later(session, outcome.coroutine, place))
         session.router.slow_path.keep(task)
         return VERDICT_TAKEN
@@ -149,7 +149,7 @@ cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
 
 
 async def _later(Session session, coroutine, Place place):
-    """Fill a place with the result of ``coroutine``, then go on with the session."""
+    """Fill a place with the result of ``coroutine``."""
     try:
         reply = await coroutine
     except Exception as error:
@@ -158,4 +158,3 @@ async def _later(Session session, coroutine, Place place):
     if reply.startswith(b"-"):
         session.loop.errors += 1
     place.fill(reply)
-    session.wake()

@@ -58,9 +58,9 @@ class Unit:
 
 
 class Later:
-    """The request is under way, and has its place in the replies; ``coroutine`` gives its reply.
+    """The request has its place in the replies, for a reply that is never muted; ``coroutine`` gives it.
 
-    The coroutine runs to its end, even if the client leaves. Later requests of the session wait for it.
+    The session goes on meanwhile. The coroutine has a task, and runs to its end even if the client leaves.
     """
 
     __slots__ = ("coroutine",)

@@ -121,6 +121,8 @@ async def test_pipelines_while_the_table_changes(seed: int) -> None:
                     requests.append(command(("GET", name)))
                 elif choice == 5:
                     requests.append(command(("TIME", name)))
+                    # A confirmation, as of a subscription, is never muted.
+                    muted = False
                 elif choice == 6:
                     requests.append(b"ECHO %b %d\r\n" % (name, rand.randrange(32)))
                 elif choice == 7:

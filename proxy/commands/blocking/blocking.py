@@ -22,7 +22,7 @@ from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command as make_request
 from proxy.engine.multi import EXEC, MULTI
-from proxy.engine.outcomes import Later, Outcome, clear, nothing_owed
+from proxy.engine.outcomes import Outcome, clear, nothing_owed
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.router import LOCKED
 from proxy.engine.session import Session
@@ -344,7 +344,7 @@ class BlockingCommands(Family):
 
     # -- CLIENT UNBLOCK ------------------------------------------------------------------------------------
 
-    def client_unblock(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def client_unblock(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT UNBLOCK id [TIMEOUT | ERROR]."""
         if len(argv) > 4:
             name = replies.shown(argv[1])
@@ -354,10 +354,7 @@ class BlockingCommands(Family):
             return replies.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
         if not INTEGER.fullmatch(argv[2]) or not -(2**63) <= int(argv[2]) < 2**63:
             return replies.error(NOT_AN_INTEGER)
-        return Later(self._ask_unblock(int(argv[2]), reason.decode()))
-
-    async def _ask_unblock(self, number: int, reason: str) -> bytes:
-        answers = await self._services.ask_all("unblock", number=number, reason=reason)
+        answers = await self._services.ask_all("unblock", number=int(argv[2]), reason=reason.decode())
         return replies.integer(max(answers, default=0))
 
     def _answer_unblock(self, message: Message) -> Any:

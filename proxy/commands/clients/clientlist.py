@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.arguments import SYNTAX_ERROR, integer
-from proxy.commands.family import Answer, Decided, Family, Handler
+from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.pubsub import subscription_of
 from proxy.commands.services import Services
 from proxy.commands.state import SessionState
-from proxy.engine.outcomes import Last, Later, Outcome
+from proxy.engine.outcomes import Last, Outcome
 from proxy.engine.session import Session
 from proxy.users import DEFAULT
 
@@ -120,7 +120,7 @@ class ClientList(Family):
         """CLIENT INFO."""
         return replies.verbatim(describe(session, self._now()) + "\n", session.protocol)
 
-    def all(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def all(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT LIST [ID id ...] [TYPE type]."""
         wanted = Filter()
         if len(argv) > 2:
@@ -137,32 +137,23 @@ class ClientList(Family):
                     return error.reply
             else:
                 return SYNTAX_ERROR
-        return Later(self._list(session.protocol, wanted))
-
-    async def _list(self, protocol: int, wanted: Filter) -> bytes:
         answers = await self._ask_all("clients", filter=asdict(wanted))
         lines = {number: line for answer in answers for number, line in answer}
         # As in Redis: clients that were asked for by number come in that order.
         order = sorted(lines) if wanted.ids is None else [number for number in wanted.ids if number in lines]
-        return replies.verbatim("".join(lines[number] + "\n" for number in order), protocol)
+        return replies.verbatim("".join(lines[number] + "\n" for number in order), session.protocol)
 
-    def kill(self, session: Session, argv: list[bytes]) -> Decided:
+    async def kill(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT KILL address | [ID id] [TYPE type] [USER name] [ADDR address] [LADDR address] [SKIPME yes|no] ..."""
         by_address = len(argv) == 3
         try:
             wanted = Filter(address=_text(argv[2])) if by_address else self._read(session, argv)
         except FilterError as error:
             return error.reply
-        if wanted.means(session, self._now()):
-            return self._kill_with_itself(session, wanted, by_address)
-        return Later(self._kill(session, wanted, by_address))
-
-    async def _kill(self, session: Session, wanted: Filter, by_address: bool) -> bytes:
-        return _said(await self._count_killed(session, wanted), by_address)
-
-    async def _kill_with_itself(self, session: Session, wanted: Filter, by_address: bool) -> Outcome:
-        # Later requests of this session are not looked at.
-        return Last(await self._kill(session, wanted, by_address))
+        itself = wanted.means(session, self._now())
+        reply = _said(await self._count_killed(session, wanted), by_address)
+        # Then later requests of this session are not looked at.
+        return Last(reply) if itself else reply
 
     async def _count_killed(self, session: Session, wanted: Filter) -> int:
         return sum(await self._ask_all("kill_clients", filter=asdict(wanted), asker=session.id))

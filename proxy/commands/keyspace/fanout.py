@@ -17,7 +17,7 @@ from proxy.commands import replies
 from proxy.commands.keyspace.listedkeys import ShownSlots
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
-from proxy.engine.outcomes import Reply
+from proxy.engine.outcomes import Answered, Reply
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
@@ -28,12 +28,8 @@ ALWAYS_MOVING = (
 )
 
 
-class FanOutError(Exception):
-    """Some server gave an error or none. ``reply`` is the error for the client."""
-
-    def __init__(self, reply: bytes) -> None:
-        super().__init__(reply)
-        self.reply = reply
+class FanOutError(Answered):
+    """Some server gave an error or no answer."""
 
 
 @dataclass(frozen=True, slots=True)

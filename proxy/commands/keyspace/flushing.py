@@ -29,11 +29,11 @@ from collections.abc import Callable, Collection
 
 from proxy.commands import replies
 from proxy.commands.arguments import SYNTAX_ERROR
-from proxy.commands.family import Family, Handler
+from proxy.commands.family import Family, Handler, to_its_end
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.outcomes import AFTER_OWED, Later, Outcome
+from proxy.engine.outcomes import Outcome, nothing_owed
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
@@ -65,14 +65,14 @@ class FlushCommands(Family):
         """Handlers by the command's name."""
         return {"FLUSHDB": self.flush, "FLUSHALL": self.flush}
 
-    def flush(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def flush(self, session: Session, argv: list[bytes]) -> Outcome:
         """FLUSHDB [ASYNC|SYNC], FLUSHALL [ASYNC|SYNC]."""
         if len(argv) > 2 or (len(argv) == 2 and argv[1].upper() not in (b"ASYNC", b"SYNC")):
             return SYNTAX_ERROR
         if session.owed and argv[0].upper() == b"FLUSHALL":
             # in-order: the session's requests in other databases use other connections.
-            return AFTER_OWED
-        return Later(self._flush(session, argv))
+            await nothing_owed()
+        return await to_its_end(self._router, self._flush(session, argv))
 
     async def _flush(self, session: Session, argv: list[bytes]) -> bytes:
         loop = self._router.loop

@@ -1,8 +1,7 @@
 """DBSIZE, KEYS, RANDOMKEY and LASTSAVE: every master is asked, see :mod:`proxy.commands.keyspace.fanout`."""
 
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from proxy.commands import replies
 from proxy.commands.family import Family, Handler
@@ -11,7 +10,7 @@ from proxy.commands.keyspace.listedkeys import joined, only_key
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.outcomes import Later, Outcome
+from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from slots.moving import RESERVED_KEYS
 
@@ -51,11 +50,8 @@ class KeyspaceCommands(Family):
             "LASTSAVE": self.lastsave,
         }
 
-    def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
         """DBSIZE: the sum. While slots move, a key that has just moved may count twice; none is left out."""
-        return Later(_or_error(self._dbsize(session)))
-
-    async def _dbsize(self, session: Session) -> bytes:
         return replies.integer(sum((await self._sizes(session)).values()))
 
     async def _sizes(self, session: Session) -> dict[str, int]:
@@ -68,19 +64,13 @@ class KeyspaceCommands(Family):
             said = await self._fan_out.ask(session, DBSIZE)
         return {address: int(reply[1:]) for address, reply in said.latest.items()}
 
-    def keys(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def keys(self, session: Session, argv: list[bytes]) -> Outcome:
         """KEYS pattern: one array made of all arrays, with each key once."""
-        return Later(_or_error(self._keys(session, command(tuple(argv)))))
-
-    async def _keys(self, session: Session, request: bytes) -> bytes:
-        said = await self._fan_out.ask(session, request)
+        said = await self._fan_out.ask(session, command(tuple(argv)))
         return await joined(self._router, [(array, said.shown.at(address)) for address, array in said.all])
 
-    def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
         """RANDOMKEY: every key with about the same chance; nil only if there is none."""
-        return Later(_or_error(self._randomkey(session)))
-
-    async def _randomkey(self, session: Session) -> bytes:
         for _ in range(RANDOM_ATTEMPTS):
             sizes = {address: size for address, size in (await self._sizes(session)).items() if size}
             looks = 0
@@ -99,17 +89,7 @@ class KeyspaceCommands(Family):
                     looks = 0
         return replies.null(session.protocol)
 
-    def lastsave(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def lastsave(self, session: Session, argv: list[bytes]) -> Outcome:
         """LASTSAVE: the oldest one, so that everything written before it is saved everywhere."""
-        return Later(_or_error(self._lastsave(session)))
-
-    async def _lastsave(self, session: Session) -> bytes:
         said = await self._fan_out.ask(session, LASTSAVE)
         return replies.integer(min(int(reply[1:]) for _, reply in said.all))
-
-
-async def _or_error(answer: Coroutine[Any, Any, bytes]) -> bytes:
-    try:
-        return await answer
-    except FanOutError as error:
-        return error.reply

@@ -14,7 +14,7 @@ from proxy.commands.keyspace.scancursor import TOTAL_BITS, Cursor, CursorError
 from proxy.commands.keyspace.scanwalk import FIRST, Walk
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.outcomes import Later, Outcome
+from proxy.engine.outcomes import Outcome
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
@@ -55,7 +55,7 @@ class Scanning(Family):
         """Every table counts, even those between two pages."""
         self._moves()
 
-    def scan(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def scan(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]."""
         packed = read_cursor(argv[1])
         if packed is None:
@@ -64,7 +64,7 @@ class Scanning(Family):
         cursor = self._walk.resume(Cursor.unpack(packed)) if packed else self._walk.begin()
         if cursor is None:
             return NO_SERVER
-        return Later(self._page(session, argv[2:], cursor))
+        return await self._page(session, argv[2:], cursor)
 
     async def _page(self, session: Session, options: list[bytes], cursor: Cursor) -> bytes:
         if cursor.number != FIRST:

@@ -216,7 +216,6 @@ class PubSubCommands(Family):
         """Confirm once the servers are done, and let the session go on with more requests of that kind."""
         subscription.unconfirmed += 1
         session.attention |= CONFIRMING
-        self._router.slow_path.go_on(session)
         return Later(self._confirm(session, subscription, confirmed, settled, done))
 
     async def _confirm(
@@ -257,12 +256,10 @@ class PubSubCommands(Family):
         """A question that any server can answer, because every worker is subscribed at all of them."""
         return ANY_SERVER
 
-    def numbers(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
+    async def numbers(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
         """PUBSUB NUMSUB or SHARDNUMSUB [channel ...]."""
-        return Later(self._numbers(kind, argv[:2], argv[2:]))
-
-    async def _numbers(self, kind: Kind, request: list[bytes], names: list[bytes]) -> bytes:
-        at_server = await self._ask_server(command((*request, *names))) if names else []
+        names = argv[2:]
+        at_server = await self._ask_server(command(tuple(argv))) if names else []
         sessions = [0] * len(names)
         workers = [0] * len(names)
         try:

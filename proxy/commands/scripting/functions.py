@@ -21,12 +21,12 @@ import hiredis
 import structlog
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler
+from proxy.commands.family import Family, Handler, to_its_end
 from proxy.commands.scripting import unnamed
 from proxy.commands.scripting.killing import ask_busy, verdict
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
-from proxy.engine.outcomes import Later, Outcome, Unit, clear
+from proxy.engine.outcomes import Outcome, Unit, clear
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers.everywhere import ask, ask_each, unheard, words
@@ -205,9 +205,9 @@ class FunctionCommands(Family):
 
     # -- changing ------------------------------------------------------------------------------------------
 
-    def function_change(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def function_change(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION LOAD, DELETE, FLUSH and RESTORE, at every master or at none."""
-        return Later(self._change(session, argv))
+        return await to_its_end(self._router, self._change(session, argv))
 
     async def _change(self, session: Session, argv: list[bytes]) -> bytes:
         async with self._changing:
@@ -257,25 +257,19 @@ class FunctionCommands(Family):
 
     # -- what runs -----------------------------------------------------------------------------------------
 
-    def function_kill(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def function_kill(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION KILL, at every master."""
-        return Later(self._kill(argv))
-
-    async def _kill(self, argv: list[bytes]) -> bytes:
         said = await self._ask_busy([command(tuple(argv))])
         return verdict(said) if said else NO_SERVER
 
-    def function_stats(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def function_stats(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION STATS: of a master at which something runs, else of any."""
-        return Later(self._stats(session.protocol, argv))
-
-    async def _stats(self, protocol: int, argv: list[bytes]) -> bytes:
-        hello = [command(("HELLO", "3"))] if protocol == 3 else []
+        hello = [command(("HELLO", "3"))] if session.protocol == 3 else []
         said = await self._ask_busy([*hello, command(tuple(argv))])
         if not said:
             return NO_SERVER
         # Redis gives the running script first, as null if there is none.
-        idle = b"running_script\r\n" + replies.null(protocol)
+        idle = b"running_script\r\n" + replies.null(session.protocol)
         good = [reply for reply in said.values() if not reply.startswith(b"-")]
         running = [reply for reply in good if idle not in reply[:64]]
         return (running or good or list(said.values()))[0]

@@ -15,7 +15,7 @@ from typing import Any
 
 from proxy.channel import Message
 from proxy.commands import replies
-from proxy.commands.family import Answer, Family, Handler
+from proxy.commands.family import Answer, Family, Handler, to_its_end
 from proxy.commands.scripting import unnamed
 from proxy.commands.scripting.killing import ask_busy, verdict
 from proxy.commands.scripting.knownscripts import LOADED, RUN, digest
@@ -24,7 +24,7 @@ from proxy.commands.scripting.seenscripts import Scripts
 from proxy.commands.scripting.unnamed import KeepingToKeys
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
-from proxy.engine.outcomes import ANY_SERVER, Later, Outcome, Unit, clear
+from proxy.engine.outcomes import ANY_SERVER, Outcome, Unit, clear
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers.everywhere import ask, ask_each, first_error
@@ -260,9 +260,9 @@ class ScriptCommands(Family):
         """The session's shared connections to servers: its own requests stay in their order."""
         return [self._router.shared(session, address) for address in addresses]
 
-    def script_load(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def script_load(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT LOAD body: at every master that can be reached. The others get it when they need it."""
-        return Later(self._load_everywhere(session, argv[2]))
+        return await to_its_end(self._router, self._load_everywhere(session, argv[2]))
 
     async def _load_everywhere(self, session: Session, body: bytes) -> bytes:
         flushes = self.scripts.flushes
@@ -285,11 +285,8 @@ class ScriptCommands(Family):
             await self._services.ask_all("script_loaded", body=body.decode("latin-1"))
         return done
 
-    def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT EXISTS sha1 [sha1 ...]: what EVALSHA would find at every master, if necessary by loading it first."""
-        return Later(self._exists(session, argv))
-
-    async def _exists(self, session: Session, argv: list[bytes]) -> bytes:
         names = [name.lower().decode("latin-1") for name in argv[2:]]
         known = [self._answer_known({"names": names}), *await self._services.ask_all("scripts_known", names=names)]
         said = await ask_each(self._shared(session, self._services.masters()), command(tuple(argv)))
@@ -307,11 +304,11 @@ class ScriptCommands(Family):
             found.append(replies.integer(int(everywhere or level == LOADED or (level == RUN and any(present)))))
         return replies.array(found)
 
-    def script_flush(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def script_flush(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT FLUSH [ASYNC | SYNC]: every worker of this proxy forgets the scripts, then every master does."""
         if len(argv) > 3 or (len(argv) == 3 and argv[2].upper() not in (b"SYNC", b"ASYNC")):
             return b"-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n"
-        return Later(self._flush(session, argv))
+        return await to_its_end(self._router, self._flush(session, argv))
 
     async def _flush(self, session: Session, argv: list[bytes]) -> bytes:
         self.scripts.forget()
@@ -322,11 +319,8 @@ class ScriptCommands(Family):
         await self._services.ask_all("scripts_flushed", bodies=False)
         return (first_error(said) or replies.OK) if said else NO_SERVER
 
-    def script_kill(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def script_kill(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT KILL, at every master."""
-        return Later(self._kill(argv))
-
-    async def _kill(self, argv: list[bytes]) -> bytes:
         services = self._services
         addresses = services.masters()
         seconds = services.settings.backend_reply_seconds

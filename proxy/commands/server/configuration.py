@@ -10,8 +10,8 @@ import hiredis
 from proxy.commands import replies
 from proxy.commands.family import Family, Handler
 from proxy.commands.services import Services
-from proxy.engine.backend import Backend, command
-from proxy.engine.outcomes import Later, Outcome
+from proxy.engine.backend import command
+from proxy.engine.outcomes import Outcome
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
@@ -36,15 +36,13 @@ class ConfigurationCommands(Family):
         """Handlers by the command's name."""
         return {"CONFIG|GET": self.get}
 
-    def get(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def get(self, session: Session, argv: list[bytes]) -> Outcome:
         """CONFIG GET pattern [pattern ...]."""
         address = self._router.any_address()
         if address is None:
             return NO_SERVER
-        return Later(self._get(self._router.shared(session, address), command(tuple(argv)), session.protocol))
-
-    async def _get(self, backend: Backend, request: bytes, protocol: int) -> bytes:
-        return for_clients(await everywhere.ask(backend, request), self._databases, protocol)
+        said = await everywhere.ask(self._router.shared(session, address), command(tuple(argv)))
+        return for_clients(said, self._databases, session.protocol)
 
 
 def for_clients(reply: bytes, databases: int, protocol: int) -> bytes:

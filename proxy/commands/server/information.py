@@ -14,7 +14,7 @@ from proxy.commands.family import Family, Handler
 from proxy.commands.server.latency import percentile, statistics
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.outcomes import Later, Outcome
+from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 from slots import address as addresses
@@ -80,7 +80,7 @@ class Information(Family):
         """Handlers by the command's name."""
         return {"INFO": self.info}
 
-    def info(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def info(self, session: Session, argv: list[bytes]) -> Outcome:
         """INFO [section ...]."""
         asked = {section.decode(errors="replace").lower() for section in argv[1:]}
         by_default = not asked or "default" in asked
@@ -89,7 +89,7 @@ class Information(Family):
             for name in self._sections
             if asked & {name.lower(), *EVERYTHING} or (by_default and name.lower() not in NOT_BY_DEFAULT)
         ]
-        return Later(self._info(session, session.protocol, wanted))
+        return await self._info(session, session.protocol, wanted)
 
     async def _info(self, session: Session, protocol: int, wanted: Collection[str]) -> bytes:
         counters: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """SLOWLOG, LATENCY, and the command statistics of INFO: the measurements of the engine, over all workers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -11,7 +11,7 @@ from proxy.commands.arguments import integer
 from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.services import AskAll, Services
 from proxy.commands.slowlog import SlowRequest
-from proxy.engine.outcomes import Later, Outcome
+from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from proxy.engine.statistics import TICK_MICROSECONDS, bucket_limits
 
@@ -91,7 +91,7 @@ class LatencyCommands(Family):
 
     # -- SLOWLOG -------------------------------------------------------------------------------------------
 
-    def slowlog_get(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def slowlog_get(self, session: Session, argv: list[bytes]) -> Outcome:
         """SLOWLOG GET [count]: the newest of all workers. -1 is all of them."""
         if len(argv) > 3:
             name = replies.shown(argv[1])
@@ -99,38 +99,26 @@ class LatencyCommands(Family):
         count = integer(argv[2]) if len(argv) == 3 else DEFAULT_COUNT
         if count is None or count < -1:
             return BAD_COUNT
-        return Later(self._slowlog_get(None if count == -1 else count))
-
-    async def _slowlog_get(self, count: int | None) -> bytes:
-        answers = await self._ask_all("slow_log", count=count)
+        most = None if count == -1 else count
+        answers = await self._ask_all("slow_log", count=most)
         entries = [SlowRequest(**entry) for answer in answers for entry in answer]
         entries.sort(key=lambda entry: entry.at, reverse=True)
-        return replies.array(_entry(entry) for entry in entries[:count])
+        return replies.array(_entry(entry) for entry in entries[:most])
 
-    def slowlog_len(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def slowlog_len(self, session: Session, argv: list[bytes]) -> Outcome:
         """SLOWLOG LEN."""
-        return Later(self._slowlog_len())
-
-    async def _slowlog_len(self) -> bytes:
         return replies.integer(sum(await self._ask_all("slow_log_length")))
 
-    def slowlog_reset(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def slowlog_reset(self, session: Session, argv: list[bytes]) -> Outcome:
         """SLOWLOG RESET."""
-        return Later(self._slowlog_reset())
-
-    async def _slowlog_reset(self) -> bytes:
         await self._ask_all("slow_log_reset")
         return replies.OK
 
     # -- LATENCY -------------------------------------------------------------------------------------------
 
-    def latency_histogram(self, session: Session, argv: list[bytes]) -> Outcome:
+    async def latency_histogram(self, session: Session, argv: list[bytes]) -> Outcome:
         """LATENCY HISTOGRAM [command ...]."""
-        return Later(
-            self._latency_histogram(session.protocol, [name.decode(errors="replace").lower() for name in argv[2:]])
-        )
-
-    async def _latency_histogram(self, protocol: int, names: Iterable[str]) -> bytes:
+        names = [name.decode(errors="replace").lower() for name in argv[2:]]
         measured = await statistics(self._ask_all)
         if names:
             # The name of a command also means its subcommands.
@@ -139,7 +127,8 @@ class LatencyCommands(Family):
                 for name, statistic in measured.items()
                 if any(name == asked or name.startswith(asked + "|") for asked in names)
             }
-        return replies.mapping({name: _calls(statistic, protocol) for name, statistic in measured.items()}, protocol)
+        shown = {name: _calls(statistic, session.protocol) for name, statistic in measured.items()}
+        return replies.mapping(shown, session.protocol)
 
     def no_events(self, session: Session, argv: list[bytes]) -> Outcome:
         """LATENCY LATEST, LATENCY HISTORY event."""
