@@ -146,6 +146,13 @@ class SlowPath:
         for argv in requests:
             transactions.queue(session, self._families.learned.find(argv), argv)
 
+    def exec_watched(self, session: Session, payload: bytes, before: int) -> Steps:
+        """EXEC of a transaction that the engine has queued, and whose keys are all in the slot of the session's watch.
+
+        ``payload`` is the whole of it; ``before`` replies come before EXEC's.
+        """
+        return self._families.transactions.exec_watched(session, payload, before)
+
     # -- what the families are told ----------------------------------------------------------------------
 
     def answer(self, message: Message) -> Any:

@@ -6,4 +6,7 @@ from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
 cdef verdict decide(
     Session session, const argument_t* arguments, int count, const char* data, size_t size
 ) except VERDICT_FAILED
+cdef verdict begin_with(
+    Session session, object handler, tuple arguments, const char* data, size_t size
+) except VERDICT_FAILED
 cdef verdict carry_out(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED

@@ -53,16 +53,23 @@ cdef verdict decide(
 ) except VERDICT_FAILED:
     """Let plain Python decide."""
     cdef int index
-    cdef int protocol = session.protocol
-    cdef verdict found
     if session.loop.waiting and session.has_no_room(size):
         # bounded: a request for every server would wait for all of them.
         session.loop.requests -= 1
         return VERDICT_HELD
+    argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
+    return begin_with(session, session.router.slow_path.handle, (session, argv), data, size)
+
+
+cdef verdict begin_with(
+    Session session, object handler, tuple arguments, const char* data, size_t size
+) except VERDICT_FAILED:
+    """Call the handler of the request at the front, and do what it decides."""
+    cdef int protocol = session.protocol
+    cdef verdict found
     session.loop.decisions += 1
     session.way = NO_WAY
-    argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
-    outcome = session.router.slow_path.handle(session, argv)
+    outcome = handler(*arguments)
     if type(outcome) is CoroutineType:
         outcome = begin(session, outcome, size)
         if outcome is None:

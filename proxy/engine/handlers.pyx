@@ -81,6 +81,7 @@ cdef object run(Session session):
         if session.protocol != protocol:
             session.switched = True
     session.coroutine = session.awaited = None
+    session.cancelled = False
     session.woken = False
     return outcome
 
@@ -145,7 +146,7 @@ cdef object grant(Session session, object wish):
     cdef int index
     cdef int count
     session.way = NO_WAY
-    if session.waits_since and session.has_left():
+    if session.left_meanwhile():
         raise Answered(LEFT)
     if isinstance(wish, NothingOwed):
         if session.client.owed:

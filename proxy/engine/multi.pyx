@@ -3,7 +3,8 @@
 Most transactions have commands whose keys stand at fixed places, and these keys share a slot at rest. They are queued
 here as they came, and EXEC sends them in one piece. What is not as simple as that is handed over to plain Python with
 all that is queued (:mod:`proxy.commands.transactions.transactions`), which decides about it and goes on: another
-command, a mistake, a watch at EXEC, a slot that is not at rest. So no rule has its place here alone.
+command, a mistake, a slot that is not at rest. So no rule has its place here alone. With a watch, plain Python gets the
+queued requests in one piece at EXEC, for they go over the connection that watches.
 
 **bounded**: a transaction that may be too large is handed over, too; plain Python knows the limit. So is one with many
 commands: to hand it over takes a step of the event loop in which nobody else is served.
@@ -16,7 +17,7 @@ from libc.string cimport memset
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
 from proxy.engine.commandlookup cimport PATH_EXEC, PATH_SPLIT, command_t
-from proxy.engine.decisions cimport decide
+from proxy.engine.decisions cimport begin_with, decide
 from proxy.engine.records cimport REQUEST_PLAIN, multi_t, request_t
 from proxy.engine.resp cimport (
     MAXIMUM_ARGUMENTS,
@@ -80,8 +81,11 @@ cdef verdict within_multi(
 ) except VERDICT_FAILED:
     """Decide on a request between MULTI and EXEC."""
     session.loop.requests += 1
-    if row != NULL and row.path == PATH_EXEC and count == 1 and runs_here(session):
-        return run(session)
+    if row != NULL and row.path == PATH_EXEC and count == 1 and is_at_rest(session):
+        if session.state is None or session.state.watch is None:
+            return run(session)
+        if session.state.watch.slot == session.multi.slot:
+            return run_watched(session, data, size)
     if (
         row != NULL
         and row.queueable
@@ -133,11 +137,11 @@ cdef bint keep(
     return True
 
 
-cdef bint runs_here(Session session):
-    """Whether EXEC can be sent as it is."""
+cdef bint is_at_rest(Session session) noexcept:
+    """Whether the transaction can be sent as it is."""
     cdef multi_t* multi = session.multi
     cdef route_t* route
-    if not multi.count or session.attention or (session.state is not None and session.state.watch is not None):
+    if not multi.count or session.attention:
         return False
     route = &session.router.routes[multi.slot]
     return route.state == ROUTE_OPEN and route.server >= 0
@@ -179,6 +183,19 @@ cdef verdict run(Session session) except VERDICT_FAILED:
     if backend.congested(False):
         session.hold_back(backend)
     return VERDICT_TAKEN
+
+
+cdef verdict run_watched(Session session, const char* data, size_t size) except VERDICT_FAILED:
+    """Send the transaction over the connection that watches."""
+    cdef multi_t* multi = session.multi
+    cdef bytes requests = multi.requests.data[multi.requests.start:multi.requests.end]
+    cdef int count = multi.count
+    # Its bytes are counted until it has been sent.
+    free_multi(multi)
+    session.multi = NULL
+    return begin_with(
+        session, session.router.slow_path.exec_watched, (session, MULTI + requests + EXEC, count + 1), data, size
+    )
 
 
 cdef void end(Session session) noexcept:

@@ -78,6 +78,7 @@ cdef class Session(ClientConnection):
     cdef bint on_wrong_connection(self) noexcept
     cdef void choose_connection(self) noexcept
     cdef void has_to_be_looked_at_again(self) noexcept
+    cdef bint left_meanwhile(self) noexcept
     cdef bint gives_up(self)
     cdef void advance(self) noexcept
     cdef client_t* asker(self) noexcept

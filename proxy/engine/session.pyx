@@ -75,6 +75,8 @@ cdef enum:
     MOST_DECISIONS = 64
     # No slot.
     NO_WAY = -2
+    # Ticks of the loop's clock, half a millisecond: no client gives up within it and has a reply elsewhere.
+    SHORT_WAIT = 122
     # The most keys of a request that are looked for in one turn while slots move; a longer request is looked at in
     # slices.
     MOST_CLEARED_AT_ONCE = 256
@@ -205,6 +207,10 @@ cdef class Session(ClientConnection):
             self.waits_since = self.loop.since | 1
         self.waiting_command = self.loop.command
 
+    cdef bint left_meanwhile(self) noexcept:
+        """Whether the client has left while the request at the front waited. A very short wait counts as none."""
+        return self.waits_since and self.loop.ticks - self.waits_since > SHORT_WAIT and self.has_left()
+
     cdef void advance(self) noexcept:
         """The request at the front is finished, or under way."""
         self.cleared = -1
@@ -254,7 +260,7 @@ cdef class Session(ClientConnection):
     cdef bint gives_up(self):
         """Whether its client has left while the request at the front waited. Then that request and later ones are not
         run."""
-        if not self.waits_since or not self.has_left():
+        if not self.left_meanwhile():
             return False
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since
@@ -280,6 +286,7 @@ cdef class Session(ClientConnection):
     def finish_front(self, outcome):
         """Give the outcome of the request at the front, which has waited: a reply, the last one, a unit, or NO_REPLY. Then
         go on with the next one."""
+        cdef bint left
         cdef parse_status status
         cdef Router router = self.router
         if self.closed or not self.stopped:
@@ -300,9 +307,10 @@ cdef class Session(ClientConnection):
         if status == PARSE_COMPLETE or status == PARSE_INLINE:
             buffer_consume(&self.inbox, router.parse.size, 0)
             self.count_inbox()
+        left = self.left_meanwhile()
         self.advance()
         self.stopped = False
-        if self.has_left():
+        if left:
             # The requests behind it have waited as long.
             self._finish()
         else:
@@ -323,17 +331,15 @@ cdef class Session(ClientConnection):
     def _cancel(self):
         """The client has left: end the handler where it waits."""
         awaited = self.awaited
-        if self.coroutine is None:
+        if not self.cancelled or awaited is None:
+            # It has ended, or goes on by itself.
             return
-        if awaited is None or isinstance(awaited, Wish):
-            self.cancelled = True
-            if awaited is not None:
-                go_on(self)
-        elif not awaited.cancel():
-            # It is done, so the handler is about to go on.
-            self.cancelled = True
-        elif isinstance(awaited, Reply):
+        if isinstance(awaited, Wish):
             go_on(self)
+        elif awaited.cancel():
+            self.cancelled = False
+            if isinstance(awaited, Reply):
+                go_on(self)
 
     def big(self, origin, leave):
         """A key of the request at the front goes in pieces from ``origin``; ``leave()`` ends the wait for it."""
@@ -705,7 +711,8 @@ cdef class Session(ClientConnection):
         free_multi(self.multi)
         self.multi = NULL
         if self.coroutine is not None:
-            # Not now: the handler may be running.
+            # It gets no further, whatever it waits for. Not now: it may be running.
+            self.cancelled = True
             self.loop.event_loop.call_soon(self._cancel)
         if self.state is not None:
             self.router.slow_path.session_closed(self)

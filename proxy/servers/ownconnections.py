@@ -277,7 +277,7 @@ class OwnConnections:
                 del self._idle[kind]
 
     def _now(self) -> float:
-        return asyncio.get_running_loop().time()
+        return self._loop.event_loop.time()
 
     def _longest_idle(self) -> OwnConnection | None:
         first = [idle[0] for idle in self._idle.values() if idle]

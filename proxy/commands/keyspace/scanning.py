@@ -60,22 +60,17 @@ class Scanning(Family):
         packed = read_cursor(argv[1])
         if packed is None:
             return INVALID_CURSOR
-        self._moves()
+        moves = self._moves()
         cursor = self._walk.resume(Cursor.unpack(packed)) if packed else self._walk.begin()
         if cursor is None:
             return NO_SERVER
-        return await self._page(session, argv[2:], cursor)
-
-    async def _page(self, session: Session, options: list[bytes], cursor: Cursor) -> bytes:
-        if cursor.number != FIRST:
-            options = with_count(options, LATER_COUNT)
-        moves = self._moves()
+        options = argv[2:] if cursor.number == FIRST else with_count(argv[2:], LATER_COUNT)
         master, shown = moves.masters.get(cursor.group), moves.shown
         # A group without slots has no keys to give.
         page = OVER
         if master is not None:
             request = command(("SCAN", cursor.position, *options))
-            page = await everywhere.ask(self._router.shared(session, master), request)
+            page = await self._router.shared(session, master).ask(request)
         found = PAGE.match(page)
         if found is None:
             return page

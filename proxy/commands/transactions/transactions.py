@@ -222,6 +222,22 @@ class TransactionCommands(Family):
         finish = partial(self._executed, transaction, session, backend)
         return await slotrequests.send(self._router, slot, backend, payload, before, finish)
 
+    async def exec_watched(self, session: Session, payload: bytes, before: int) -> bytes:
+        """EXEC of a transaction of which nothing has to be looked at: see :mod:`proxy.engine.multi`."""
+        try:
+            await nothing_owed()
+            watch = self._watching.of(session)
+            if watch is not None and self._watching.holds(session, watch):
+                if watch.database != session.database:
+                    await self._watching.change_database(session, watch)
+                await clear([watch.key], len(payload))
+                # absent-first: its slot was at rest when EXEC came, and is so as long as the watch holds.
+                if self._watching.holds(session, watch):
+                    return await self._watching.run(session, watch, payload, before, slotrequests.as_it_came)
+            return _changed(session)
+        finally:
+            self._end(session)
+
     def _way(self, transaction: Transaction, watched: bool) -> list[bytes]:
         """The keys by which the transaction finds its server, and which have to be there."""
         if transaction.keys:

@@ -42,6 +42,7 @@ class Watch:
         "changes",
         "connection",
         "database",
+        "key",
         "migration",
         "moved",
         "over",
@@ -58,6 +59,8 @@ class Watch:
         """Whether the connection is in another database than expected."""
         self.slot: int | None = None
         """The slot of the keys; None while nothing is watched."""
+        self.key = b""
+        """One of them."""
         self.changes = 0
         self.migration = 0
         self.since = 0.0
@@ -116,7 +119,7 @@ class Watching:
             watch, slot = await self._connected(session, argv[1:])
         except OwnConnectionError as error:
             return error.reply
-        watch.slot = slot
+        watch.slot, watch.key = slot, argv[1]
         watch.changes = self._router.changes(slot)
         watch.migration = self._router.route(slot)[2]
         watch.replica_reads, session.replica_reads = session.replica_reads, False

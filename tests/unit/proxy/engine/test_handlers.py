@@ -607,7 +607,7 @@ async def test_a_handler_tidies_up_once_and_may_wait_for_it(waits: Callable[[Any
 
 @pytest.mark.parametrize("order", ["the reply first", "the end first"])
 async def test_the_reply_and_the_end_of_the_client_in_one_turn(order: str) -> None:
-    """The handler goes on once: with the reply, or with the end."""
+    """The handler goes on once, and sends nothing more."""
     steps: list[object] = []
 
     async def handler() -> bytes:
@@ -631,7 +631,7 @@ async def test_the_reply_and_the_end_of_the_client_in_one_turn(order: str) -> No
                 end()
             await until(lambda: steps[-1:] == ["cancelled"])
             await asyncio.sleep(0.01)
-            assert steps == [*([b"+PONG\r\n"] if order == "the reply first" else []), "cancelled"]
+            assert steps == ["cancelled"]
             assert proxy.mistakes == []
 
 

@@ -158,12 +158,23 @@ async def test_with_a_watch() -> None:
             slot = proxy.router.slot_of_key(b"{t}a")
             client.session.state = SimpleNamespace(watch=SimpleNamespace(slot=slot), transaction=None)  # type: ignore[assignment]
             proxy.slow_path.session_closed = lambda session: None  # type: ignore[attr-defined]
+            watched: list[tuple[bytes, int]] = []
+
+            def exec_watched(session: Session, payload: bytes, before: int) -> bytes:
+                watched.append((payload, before))
+                return b"+WATCHED\r\n"
+
+            proxy.slow_path.exec_watched = exec_watched  # type: ignore[attr-defined]
             assert await said(client, ("MULTI",), ("SET", "{t}a", "1")) == [b"+OK", b"+QUEUED"]
-            assert await said(client, ("EXEC",)) == [b"+TAKEN"]
-            assert taken.queued == [[b"SET", b"{t}a", b"1"]]
-            client.session.attention = 0
+            assert await said(client, ("EXEC",)) == [b"+WATCHED"]
+            assert watched == [(MULTI + command(("SET", "{t}a", "1")) + EXEC, 2)]
             assert await said(client, ("MULTI",), ("SET", "another slot", "1")) == [b"+OK", b"+TAKEN"]
             assert taken.queued == []
+            client.session.attention = 0
+            assert await said(client, ("MULTI",), ("SET", "{t}a", "1")) == [b"+OK", b"+QUEUED"]
+            proxy.route(LOCKED, server.address)
+            assert await said(client, ("EXEC",)) == [b"+TAKEN"]
+            assert taken.queued == [[b"SET", b"{t}a", b"1"]]
 
 
 @pytest.mark.parametrize("what", ["attention", "read_only"])
