@@ -71,9 +71,9 @@ class BigKeys:
         pace: Pace,
         progress: Progress,
         manner: Manner,
-        is_ours: Callable[[bytes], bool],
+        is_ours: Callable[[int, bytes], bool],
     ) -> BigKeys:
-        """Connect. ``is_ours`` says whether a key belongs to the slots that are moved."""
+        """Connect. ``is_ours`` says whether a key of a database belongs to the slots that are moved."""
         urgeable = Urgeable(pace)
         found = await Lane.open(ends, urgeable, progress, manner, b"found")
         # The pace does not hold back a key that a client waits for.

@@ -28,9 +28,9 @@ from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
 from migrator.steering import steered
 from migrator.transfer import Transfer
-from slots import functions
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
+from slots.keyslots import KeySlots
 
 log = structlog.get_logger()
 
@@ -112,7 +112,9 @@ async def migrate(
     async with AsyncExitStack() as stack:
         pace = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, timeouts))
         ends = Ends(stack, source, target, access, instance, timeouts or Timeouts(), term)
-        run = await _Run.open(ends, function, bytes(wanted), pace, progress, manner or Manner())
+        run = await _Run.open(
+            ends, KeySlots(function, number_of_slots), bytes(wanted), pace, progress, manner or Manner()
+        )
         passes = await run.until_complete()
     progress.completed()
     log.info("migration_complete", source=source, target=target, slots=len(slots), passes=passes)
@@ -126,7 +128,7 @@ class _Run:
         source: Connection,
         transfer: Transfer,
         big_keys: BigKeys,
-        function: str,
+        key_slots: KeySlots,
         wanted: bytes,
         pace: Pace,
         progress: Progress,
@@ -134,7 +136,7 @@ class _Run:
         self._source = source
         self._transfer = transfer
         self._big_keys = big_keys
-        self._function = function
+        self._key_slots = key_slots
         self._wanted = wanted
         self._pace = pace
         self._progress = progress
@@ -142,7 +144,7 @@ class _Run:
 
     @classmethod
     async def open(
-        cls, ends: Ends, function: str, wanted: bytes, pace: Pace, progress: Progress, manner: Manner
+        cls, ends: Ends, key_slots: KeySlots, wanted: bytes, pace: Pace, progress: Progress, manner: Manner
     ) -> _Run:
         """Connect to both servers, and make sure that nothing of an earlier call can run any more at either."""
         source = await ends.at_source()
@@ -157,9 +159,9 @@ class _Run:
             pace,
             progress,
             manner,
-            lambda key: bool(functions.select(function, len(wanted), [key], wanted)),
+            lambda database, key: bool(key_slots.select(database, [key], wanted)),
         )
-        return cls(source, transfer, big_keys, function, wanted, pace, progress)
+        return cls(source, transfer, big_keys, key_slots, wanted, pace, progress)
 
     async def until_complete(self) -> int:
         """Make passes until one finds nothing, and move big keys meanwhile; give the number of passes."""
@@ -219,7 +221,7 @@ class _Run:
 
     async def _move_database(self, database: int) -> int:
         await self._source.select(database)
-        scanner = Scanner(self._source, self._function, self._wanted, self._pace, self._progress)
+        scanner = Scanner(self._source, self._key_slots, database, self._wanted, self._pace, self._progress)
         upcoming = asyncio.create_task(scanner.next_page())
         try:
             busy: dict[bytes, float] = {}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from migrator.connection import Connection
 from migrator.pace import Pace
 from migrator.progress import Progress
-from slots import functions
+from slots.keyslots import KeySlots
 from slots.moving import RESERVED
 
 SCAN_COUNT = 500
@@ -34,12 +34,17 @@ class Scanner:
 
     Args:
         connection: to the source, with the database selected.
+        key_slots: the product's.
+        database: its number.
         wanted: a byte for each slot, other than 0 if its keys are wanted.
     """
 
-    def __init__(self, connection: Connection, function: str, wanted: bytes, pace: Pace, progress: Progress) -> None:
+    def __init__(
+        self, connection: Connection, key_slots: KeySlots, database: int, wanted: bytes, pace: Pace, progress: Progress
+    ) -> None:
         self._connection = connection
-        self._function = function
+        self._key_slots = key_slots
+        self._database = database
         self._wanted = wanted
         self._pace = pace
         self._progress = progress
@@ -54,7 +59,7 @@ class Scanner:
             await self._pace.ready()
             cursor, seen = await self._connection.scan(self._cursor or b"0", SCAN_COUNT)
             self._cursor = cursor
-            wanted = functions.select(self._function, len(self._wanted), seen, self._wanted)
+            wanted = self._key_slots.select(self._database, seen, self._wanted)
             if any(key.startswith(RESERVED) for key in wanted):
                 wanted = [key for key in wanted if not key.startswith(RESERVED)]
             self._progress.scanned(len(seen), len(wanted))

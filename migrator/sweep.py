@@ -39,6 +39,7 @@ from migrator.scan import Scanner, occupied_databases
 from migrator.terms import MIGRATORS, take
 from slots.access import ServerAccess
 from slots.connections import BY_EFFECTS, RedisClient
+from slots.keyslots import KeySlots
 from slots.moving import SWEPT, UNLINK
 
 log = structlog.get_logger()
@@ -189,7 +190,7 @@ async def sweep(
         standing = Standing(*(_text(part) for part in said))
         if standing.is_swept(data):
             return Swept(0)
-        run = _Run(connection, token, function, number_of_slots, pace)
+        run = _Run(connection, token, KeySlots(function, number_of_slots), pace)
         found = await run.count(warrant.foreign())
         if found:
             foreign = await warrant.begin(found, bool(data) and standing.data == data)
@@ -234,11 +235,10 @@ async def _open(address: str, access: ServerAccess, instance: str, timeouts: Tim
 class _Run:
     """One sweep under its token."""
 
-    def __init__(self, connection: Connection, token: str, function: str, number_of_slots: int, pace: Pace) -> None:
+    def __init__(self, connection: Connection, token: str, key_slots: KeySlots, pace: Pace) -> None:
         self._connection = connection
         self._token = token
-        self._function = function
-        self._number_of_slots = number_of_slots
+        self._key_slots = key_slots
         self._pace = pace
         self.removed = 0
 
@@ -271,7 +271,7 @@ class _Run:
 
     async def _scanner(self, database: int, foreign: bytes) -> Scanner:
         await self._connection.select(database)
-        return Scanner(self._connection, self._function, foreign, self._pace, Progress())
+        return Scanner(self._connection, self._key_slots, database, foreign, self._pace, Progress())
 
     async def _delete(self, database: int, keys: list[bytes], warrant: Warrant) -> None:
         most = min(SCRIPT_KEYS, self._pace.batch_keys)

@@ -30,10 +30,10 @@ class Wishes:
 
     Args:
         listening: to the source; a reply to it is waited for longer than to others.
-        is_ours: says whether a key belongs to the slots that are moved.
+        is_ours: says whether a key of a database belongs to the slots that are moved.
     """
 
-    def __init__(self, listening: Connection, is_ours: Callable[[bytes], bool]) -> None:
+    def __init__(self, listening: Connection, is_ours: Callable[[int, bytes], bool]) -> None:
         self._listening = listening
         self._is_ours = is_ours
         self._limit = LISTEN_SECONDS + listening.reply_seconds
@@ -48,8 +48,9 @@ class Wishes:
         places: dict[Place, None] = {}
         for entry in entries:
             database, _, key = entry.partition(b":")
-            if self._is_ours(key):
-                places[int(database), key] = None
+            place = int(database), key
+            if self._is_ours(*place):
+                places[place] = None
         return list(places)
 
     async def _taken(self) -> list[bytes] | None:

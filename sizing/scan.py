@@ -26,8 +26,8 @@ from sizing.pace import Pace
 from sizing.partitions import ScanPartition
 from sizing.sampling import sampled
 from sizing.selection import Selection
-from slots import functions
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 from slots.reserved import RESERVED
 
 SECOND_LOOKS = (10, 3, 1)
@@ -80,7 +80,7 @@ def _read(
                 connection.call("SELECT", each.database)
             except CommandRefused as error:
                 raise refused(connection, f"SELECT {each.database}", error) from None
-            for found, slots in reader.read(each.cursors):
+            for found, slots in reader.read(each.database, each.cursors):
                 batches.add(found, each.database, slots)
                 if batches.is_full:
                     yield batches.take()
@@ -96,7 +96,8 @@ class RangeReader:
         self._connection = connection
         self._selection = selection
         self._samples = options.samples
-        self._product = partition.function, partition.number_of_slots
+        self._database = 0
+        self._key_slots = KeySlots(partition.function, partition.number_of_slots)
         self._columns = [column for column in ASKED if column in selection.names]
         self._look = self._a_look(scripts=not partition.in_cluster_mode)
         self._scan = ScanLook(connection, selection.types)
@@ -117,14 +118,18 @@ class RangeReader:
         kind = ScriptLook if scripts else PipelineLook
         return kind(self._connection, self._columns, types, self._samples)
 
-    def read(self, cursors: CursorRange) -> Iterator[tuple[Found, list[int] | None]]:
-        """The keys of each call, with their slots if they are wanted."""
+    def read(self, database: int, cursors: CursorRange) -> Iterator[tuple[Found, list[int] | None]]:
+        """The keys of each call, with their slots if they are wanted. The connection is in that database."""
+        self._database = database
         scan = self._scan_first if self._selection.is_by_name else self._scan_and_look
         for found in scan(cursors):
             # One look for all names is much cheaper than one for each.
             if RESERVED in b"".join(found.keys):
                 found.without({key for key in found.keys if key.startswith(RESERVED)})
-            yield found, functions.slots_of(*self._product, found.keys) if "slot" in self._selection.names else None
+            yield (
+                found,
+                self._key_slots.slots_of(self._database, found.keys) if "slot" in self._selection.names else None,
+            )
 
     def _scan_and_look(self, cursors: CursorRange) -> Iterator[Found]:
         """Both in one call."""
@@ -182,7 +187,7 @@ class RangeReader:
             found.keep(sampled(found.keys, self._selection.fraction))
         wanted = self._selection.slots
         if wanted is not None:
-            slots = functions.slots_of(*self._product, found.keys)
+            slots = self._key_slots.slots_of(self._database, found.keys)
             found.keep([place for place, slot in enumerate(slots) if slot in wanted])
 
     def _fall_back(self, error: ScriptsRefused) -> None:

@@ -16,7 +16,7 @@ from slotferry.operator.waiting import wait_moved
 from slotferry.output import say
 from slotferry.processes import STOP_SECONDS, ProcessError, end_with_parent
 from slots.access import ServerAccess
-from slots.functions import slot
+from slots.keyslots import KeySlots
 
 SIZING_SECONDS = 300.0
 """Limit of the sizing, including Spark's start."""
@@ -65,10 +65,11 @@ async def _make_heavy(cluster: LocalCluster, topom: TopomClient) -> None:
     owned = [entry["id"] for entry in table["slots"] if entry["group_id"] == HEAVY_GROUP][:HEAVY_SLOTS]
     host, _, port = cluster.proxy_addresses[0].rpartition(":")
     wanted = set(owned)
+    key_slots = KeySlots(status["slot_function"], status["number_of_slots"])
     async with ServerAccess().client(host, int(port)) as client:
         for number in count():
             key = f"heavy:{number}"
-            place = slot(status["slot_function"], key.encode(), status["number_of_slots"])
+            place = key_slots.slot_of(0, key.encode())
             if place in wanted:
                 await client.set(key, os.urandom(HEAVY_BYTES // 2).hex())
                 wanted.remove(place)

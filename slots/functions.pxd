@@ -7,3 +7,6 @@ ctypedef uint32_t (*slot_function)(const char* key, size_t length, uint32_t numb
 
 # Raises ValueError for a name that names() does not give. Ask once and keep the pointer.
 cdef slot_function find(str name) except NULL
+
+# Raises ValueError unless it is a power of two up to 16384.
+cdef uint32_t checked(number_of_slots) except 0

@@ -284,37 +284,6 @@ def slot(str function not None, bytes key not None, number_of_slots: int) -> int
     return find(function)(key, len(key), checked(number_of_slots))
 
 
-def slots_of(str function not None, number_of_slots: int, list keys not None) -> list[int]:
-    """The slots of many keys, in their order. Raises as :func:`slot` does."""
-    cdef slot_function of = find(function)
-    cdef uint32_t count = checked(number_of_slots)
-    cdef bytes key
-    found = []
-    for key in keys:
-        found.append(of(key, len(key), count))
-    return found
-
-
-def select(str function not None, number_of_slots: int, list keys not None, bytes wanted not None) -> list[bytes]:
-    """The keys whose slot is marked in ``wanted``, in their order. ``wanted`` has one byte a slot, not zero for a
-    wanted slot.
-
-    Raises:
-        ValueError: as :func:`slot` does, and when ``wanted`` has not as many bytes as there are slots.
-    """
-    cdef slot_function of = find(function)
-    cdef uint32_t count = checked(number_of_slots)
-    cdef const uint8_t* marks = wanted
-    cdef bytes key
-    if len(wanted) != count:
-        raise ValueError(f"{len(wanted)} slots are marked as wanted or not; there are {count}")
-    found = []
-    for key in keys:
-        if marks[of(key, len(key), count)]:
-            found.append(key)
-    return found
-
-
 def hash_tag(str function not None, bytes key not None) -> bytes:
     """The bytes of ``key`` that are hashed: its hash tag, or all of it. Raises ValueError for an unknown function."""
     cdef const char* start = key

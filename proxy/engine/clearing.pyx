@@ -100,7 +100,7 @@ cdef class Clearing:
             if self.index % AT_ONCE == 0 and now() > end:
                 break
             size = self.sizes[self.index]
-            slot = self.router.slot_of(self.data + self.position, size)
+            slot = self.router.slot_of(self.database, self.data + self.position, size)
             route = &self.router.routes[slot]
             if route.state == ROUTE_LOCKED:
                 self.router.holding.hold(self.session, slot)

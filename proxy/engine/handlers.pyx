@@ -170,9 +170,9 @@ cdef object grant(Session session, object wish):
             key = wish.keys[index]
             keys[index].data = key
             keys[index].size = len(key)
-        slot = router.slot_of(keys[0].data, keys[0].size)
+        slot = router.slot_of(session.database, keys[0].data, keys[0].size)
         for index in range(1, count):
-            if router.slot_of(keys[index].data, keys[index].size) != slot:
+            if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
                 raise Answered(CROSSSLOT)
         if router.routes[slot].state != ROUTE_OPEN and session.clear_keys(keys, count, 1) == VERDICT_WAIT:
             return None

@@ -40,7 +40,8 @@ cdef class KeyList:
     """One array of keys.
 
     Args:
-        router: knows the slot function.
+        router: knows the slots of keys.
+        database: which one the keys are in.
         reply: the whole array.
         shown: a byte for each slot: whether its keys are shown.
         reserved: the prefix of keys that are never shown.
@@ -51,6 +52,7 @@ cdef class KeyList:
 
     cdef:
         Router router
+        int database
         bytes reply
         bytes shown
         bytes reserved
@@ -60,10 +62,11 @@ cdef class KeyList:
         readonly list parts
         readonly list uncertain
 
-    def __init__(self, Router router, bytes reply not None, bytes shown not None, bytes reserved not None):
+    def __init__(self, Router router, int database, bytes reply not None, bytes shown not None, bytes reserved not None):
         if len(shown) != router.number_of_slots:
             raise ValueError(f"{len(shown)} slots are shown or not; there are {router.number_of_slots}")
         self.router = router
+        self.database = database
         self.reply = reply
         self.shown = shown
         self.reserved = reserved
@@ -90,7 +93,7 @@ cdef class KeyList:
                 raise ValueError("not a list of keys")
             mark = KEYS_HIDDEN
             if length < prefix or memcmp(data + self.at, reserved, prefix):
-                mark = shown[self.router.slot_of(data + self.at, length)]
+                mark = shown[self.router.slot_of(self.database, data + self.at, length)]
             if mark == KEYS_HERE:
                 self.kept += 1
             else:

@@ -119,7 +119,7 @@ cdef bint keep(
     if last >= count:
         last = count - 1
     for index in range(row.first, last + 1, row.step):
-        of_key = router.slot_of(arguments[index].data, arguments[index].size)
+        of_key = router.slot_of(session.database, arguments[index].data, arguments[index].size)
         if slot == NO_SLOT:
             slot = of_key
         elif of_key != slot:

@@ -8,7 +8,7 @@ from proxy.engine.commandlookup cimport CommandLookup
 from proxy.engine.loaded cimport LoadedCode
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t, request_parse_t
-from slots.functions cimport slot_function
+from slots.keyslots cimport KeySlots
 
 cdef extern from *:
     """
@@ -52,7 +52,7 @@ cdef class Router:
         size_t per_server
         # One for each slot, and one more, see slot_of.
         route_t* routes
-        slot_function hash_key
+        KeySlots key_slots
         readonly AbsentKeys absent
         readonly LoadedCode loaded
         CommandLookup commands
@@ -80,9 +80,9 @@ cdef class Router:
         readonly int64_t generation
 
     cdef argument_t* key_room(self, int count) noexcept
-    cdef inline int32_t slot_of(self, const char* key, size_t size) noexcept:
-        """The slot of a key. Slotferry's own keys have the slot behind all others, which is always offline."""
+    cdef inline int32_t slot_of(self, int database, const char* key, size_t size) noexcept:
+        """The slot of a key of a database. Slotferry's own keys have the slot behind all others, which is always offline."""
         if slotferry_is_reserved(key, size):
             return self.number_of_slots
-        return <int32_t> self.hash_key(key, size, self.number_of_slots)
+        return <int32_t> self.key_slots.of(database, key, size)
     cdef Backend backend(self, int32_t server, int database, int protocol, int connection_number)

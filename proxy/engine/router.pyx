@@ -16,7 +16,7 @@ from proxy.engine.loaded cimport LoadedCode
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t, free_parse
 from proxy.engine.serverconnection cimport BACKEND_READY
-from slots.functions cimport find
+from slots.keyslots cimport KeySlots
 
 KNOWN_ABSENT = 65536
 """Keys that a worker remembers as absent from the source of a migrating slot, at 16 bytes each: hot keys are fewer."""
@@ -46,7 +46,7 @@ cdef class Router:
         if self.routes == NULL:
             raise MemoryError
         memset(&self.parse, 0, sizeof(self.parse))
-        self.hash_key = find(slot_function)
+        self.key_slots = KeySlots(slot_function, loop.number_of_slots)
         for slot in range(loop.number_of_slots + 1):
             self.routes[slot].server = self.routes[slot].replica = -1
 
@@ -87,9 +87,9 @@ cdef class Router:
             self.key_capacity = count
         return self.keys
 
-    def slot_of_key(self, bytes key):
+    def slot_of_key(self, int database, bytes key):
         """Slot of a key. Slotferry's own keys, which clients may not use, have ``number_of_slots``."""
-        return self.slot_of(key, len(key))
+        return self.slot_of(database, key, len(key))
 
     # -- servers -------------------------------------------------------------------------------------------
 

@@ -488,7 +488,7 @@ cdef class Session(ClientConnection):
         run-id: what is known of a server holds for a connection that is up; the next one may lead to another process.
         """
         cdef Router router = self.router
-        cdef const route_t* route = &router.routes[router.slot_of(key.data, key.size)]
+        cdef const route_t* route = &router.routes[router.slot_of(self.database, key.data, key.size)]
         if self.runs_no_code or route.state != ROUTE_OPEN or route.server < 0:
             return False
         if row.code == CODE_TEXT:
@@ -513,12 +513,12 @@ cdef class Session(ClientConnection):
     cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED:
         """Send a request unchanged to the server of its keys' slot, or find the reason why it cannot be sent."""
         cdef Router router = self.router
-        cdef int32_t slot = router.slot_of(keys[0].data, keys[0].size)
+        cdef int32_t slot = router.slot_of(self.database, keys[0].data, keys[0].size)
         cdef route_t* route = &router.routes[slot]
         cdef Backend replica
         cdef int index
         for index in range(1, count):
-            if router.slot_of(keys[index].data, keys[index].size) != slot:
+            if router.slot_of(self.database, keys[index].data, keys[index].size) != slot:
                 self.loop.requests += 1
                 return self.refuse_or_reply(CROSSSLOT)
         if reads and self.replica_reads and route.replica >= 0 and route.state == ROUTE_OPEN:
@@ -619,7 +619,7 @@ cdef class Session(ClientConnection):
             return VERDICT_WAIT
         missing = None
         for index in range(0, count, step):
-            slot = router.slot_of(keys[index].data, keys[index].size)
+            slot = router.slot_of(self.database, keys[index].data, keys[index].size)
             route = &router.routes[slot]
             if route.state == ROUTE_LOCKED:
                 router.holding.hold(self, slot)
@@ -657,9 +657,9 @@ cdef class Session(ClientConnection):
         loop.requests += 1
         if keys * step != count - 1:
             return decide(self, arguments, count, data, size)
-        first_slot = router.slot_of(arguments[1].data, arguments[1].size)
+        first_slot = router.slot_of(self.database, arguments[1].data, arguments[1].size)
         for index in range(1, count, step):
-            slot = router.slot_of(arguments[index].data, arguments[index].size)
+            slot = router.slot_of(self.database, arguments[index].data, arguments[index].size)
             same_slot = same_slot and slot == first_slot
             if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
                 if router.routes[slot].state != ROUTE_LOCKED:
@@ -679,7 +679,7 @@ cdef class Session(ClientConnection):
                 size,
             )
         for index in range(1, count, step):
-            slot = router.slot_of(arguments[index].data, arguments[index].size)
+            slot = router.slot_of(self.database, arguments[index].data, arguments[index].size)
             if router.routes[slot].server == looked_at:
                 continue
             looked_at = router.routes[slot].server

@@ -20,7 +20,9 @@ from proxy.engine.router cimport Router
 cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
 
 
-cdef int32_t assign_parts(Router router, split_t* split, const argument_t* arguments, int step) noexcept:
+cdef int32_t assign_parts(
+    Router router, int database, split_t* split, const argument_t* arguments, int step
+) noexcept:
     """Give each key the part of its server; return the number of parts."""
     cdef int32_t* part_of_server = router.part_of_server
     cdef int32_t parts = 0
@@ -28,7 +30,7 @@ cdef int32_t assign_parts(Router router, split_t* split, const argument_t* argum
     cdef int32_t server
     cdef int key
     for key in range(split.keys):
-        slot = router.slot_of(arguments[1 + key * step].data, arguments[1 + key * step].size)
+        slot = router.slot_of(database, arguments[1 + key * step].data, arguments[1 + key * step].size)
         server = router.routes[slot].server
         if part_of_server[server] < 0:
             part_of_server[server] = parts
@@ -114,7 +116,7 @@ cdef Backend send_in_parts(
     cdef int key
     cdef int index
     if split != NULL:
-        split.parts = split.parts_left = assign_parts(router, split, arguments, step)
+        split.parts = split.parts_left = assign_parts(router, kind.database, split, arguments, step)
         following = take_requests(loop, split.parts)
         if following != NULL:
             split.place = loop.place(client)

@@ -162,7 +162,7 @@ class FullTargets:
             return None
         parts: dict[int, list[bytes]] = {}
         for key in dict.fromkeys(keys) if name in DELETES else keys:
-            parts.setdefault(self._router.slot_of_key(key), []).append(key)
+            parts.setdefault(self._router.slot_of_key(session.database, key), []).append(key)
         if len(parts) > 1 and name not in DELETES | DIVISIBLE:
             return None
         made = [_Part(*part) for part in parts.items()]
@@ -328,7 +328,7 @@ class FullTargets:
         values: dict[int, list[bytes]] = {}
         for part, reply in zip(request.parts, said, strict=True):
             values[part.slot] = _elements(reply, request.session.protocol)[::-1]
-        return _array([values[self._router.slot_of_key(key)].pop() for key in request.keys])
+        return _array([values[self._router.slot_of_key(request.session.database, key)].pop() for key in request.keys])
 
 
 def _merged(there: list[int], at_source: bytes, at_target: bytes, protocol: int) -> bytes:

@@ -77,7 +77,7 @@ class SourceReads:
             return
         argv, request = front
         keys = read_keys(argv)
-        if not keys or len({self._router.slot_of_key(key) for key in keys}) != 1:
+        if not keys or len({self._router.slot_of_key(session.database, key) for key in keys}) != 1:
             return
 
         def answered(seen: Seen | None) -> None:

@@ -11,9 +11,8 @@ from libc.string cimport memcmp, memcpy
 from sizing.rdb.input cimport INTEGER, PLAIN, Input, Stored
 from sizing.rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, VALKEY_8_1, VALKEY_9, Layout
 from sizing.rdb.values cimport MODULE, Measured, measure, skip_module_value
-from slots.functions cimport find, slot_function
+from slots.keyslots cimport KeySlots
 
-import slots.functions
 
 from sizing.rdb.errors import ChecksumMismatch, NotAnRdbFile, RdbError, UnsupportedRdb
 from sizing.rdb.input import MOST_CONTIGUOUS
@@ -74,8 +73,7 @@ cdef class Scanner:
 
     cdef Input _input
     cdef Layout _layout
-    cdef slot_function _slot_of
-    cdef uint32_t _number_of_slots
+    cdef KeySlots _key_slots
     cdef bint _checked
     cdef bint _begun
     cdef bint _ended
@@ -116,9 +114,7 @@ cdef class Scanner:
             raise ValueError(f"there is no allocator {allocator!r}; there are {', '.join(ALLOCATORS)}")
         if rows < 1:
             raise ValueError(f"a batch of {rows} rows holds none")
-        slots.functions.slot(function, b"", number_of_slots)
-        self._slot_of = find(function)
-        self._number_of_slots = number_of_slots
+        self._key_slots = KeySlots(function, number_of_slots)
         self._layout.allocator = ALLOCATORS.index(allocator)
         self._input = Input(file, name, size, checksum)
         self._checked = checksum
@@ -362,7 +358,7 @@ cdef class Scanner:
         ):
             return 0  # Slotferry's own
         self._databases[row] = self._database
-        self._slots[row] = self._slot_of(<const char*>self._keys + at, stored.length, self._number_of_slots)
+        self._slots[row] = self._key_slots.of(self._database, <const char*>self._keys + at, stored.length)
         self._types[row] = self.module(found.module) if found.type == MODULE else found.type
         self._encodings[row] = found.encoding
         self._ends[row + 1] = <int32_t>(at + stored.length)

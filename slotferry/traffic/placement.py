@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from slotferry.traffic.content import PREFIX, index_of, name_of
 from slotferry.traffic.keys import Keys
-from slots.functions import slots_of
+from slots.keyslots import KeySlots
 
 _SCAN_COUNT = 1000
 _KEPT_TEXTS = 10
@@ -95,11 +95,12 @@ async def _look(
     client: Redis, server: str, database: int, keys: Keys, layout: Layout, seen: dict[int, str], found: Placement
 ) -> None:
     cursor = 0
+    key_slots = KeySlots(layout.function, len(layout.owners))
     here: set[int] = set()  # SCAN may give a key twice
     while True:
         cursor, found_names = await client.scan(cursor, match=PREFIX.decode() + "*", count=_SCAN_COUNT)
         names = [name.encode() if isinstance(name, str) else name for name in found_names]
-        for name, slot in zip(names, slots_of(layout.function, len(layout.owners), names), strict=True):
+        for name, slot in zip(names, key_slots.slots_of(database, names), strict=True):
             index = index_of(name)
             if index is None or not keys.mine(index) or index in here:
                 continue

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slotferry.calls import TopomError
-from slots.functions import slots_of
+from slots.keyslots import KeySlots
 from tests.histories.cluster import SLOTS, HistoriesCluster
 from tests.histories.operations import Outcome, Partition
 
@@ -100,7 +100,7 @@ class Losses:
         return any(self._was_at(one, slot) for one in self.older)
 
     def _slot_of(self, key: str) -> int:
-        (slot,) = slots_of(self._function, SLOTS, [key.encode()])
+        slot = KeySlots(self._function, SLOTS).slot_of(0, key.encode())
         return int(slot)
 
     def _was_at(self, one: Older, slot: int) -> bool:

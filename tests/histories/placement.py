@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from slots.functions import slots_of
+from slots.keyslots import KeySlots
 from tests.histories.cluster import HistoriesCluster
 from tests.integration.cluster.harness import plain_client
 
@@ -19,7 +19,7 @@ async def misplaced(cluster: HistoriesCluster, databases: Iterable[int]) -> list
         for database in databases:
             async with plain_client(server, db=database) as client:
                 names = sorted({name async for name in client.scan_iter(count=1000)})
-            for name, slot in zip(names, slots_of(layout.function, len(layout.owners), names), strict=True):
+            for name, slot in zip(names, KeySlots(layout.function, len(layout.owners)).slots_of(0, names), strict=True):
                 if name.startswith(OWN_PREFIX):
                     continue
                 owner = layout.owners[slot]

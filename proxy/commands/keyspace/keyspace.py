@@ -67,7 +67,9 @@ class KeyspaceCommands(Family):
     async def keys(self, session: Session, argv: list[bytes]) -> Outcome:
         """KEYS pattern: one array made of all arrays, with each key once."""
         said = await self._fan_out.ask(session, command(tuple(argv)))
-        return await joined(self._router, [(array, said.shown.at(address)) for address, array in said.all])
+        return await joined(
+            self._router, session.database, [(array, said.shown.at(address)) for address, array in said.all]
+        )
 
     async def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
         """RANDOMKEY: every key with about the same chance; nil only if there is none."""
@@ -81,7 +83,9 @@ class KeyspaceCommands(Family):
                     del sizes[address]
                     continue
                 key = only_key(reply)
-                if key is not None and self._moves().shown.has(address, self._router.slot_of_key(key)):
+                if key is not None and self._moves().shown.has(
+                    address, self._router.slot_of_key(session.database, key)
+                ):
                     return reply
                 looks += 1
                 if looks == MOST_LOOKS:

@@ -72,19 +72,20 @@ class ShownSlots:
         return self.at(address)[slot] != HIDDEN
 
 
-async def joined(router: Router, lists: Iterable[tuple[bytes, bytes]]) -> bytes:
+async def joined(router: Router, database: int, lists: Iterable[tuple[bytes, bytes]]) -> bytes:
     """One array of the shown keys of several servers, each once.
 
     **bounded**: the worker serves others in between, every :data:`SLICE_KEYS` keys.
 
     Args:
+        database: which one the keys are in.
         lists: each server's array, with the bytes of its slots.
     """
     count, parts = 0, list[bytes]()
     uncertain: dict[bytes, None] = {}
     try:
         for array, shown in lists:
-            keys = KeyList(router, array, shown, RESERVED)
+            keys = KeyList(router, database, array, shown, RESERVED)
             while keys.read(SLICE_KEYS):
                 await asyncio.sleep(0)
             count += keys.kept

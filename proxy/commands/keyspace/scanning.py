@@ -82,7 +82,11 @@ class Scanning(Family):
         self._moves()
         following = self._walk.advance(cursor, position)
         # A page has a key twice only if the server's page did.
-        keys = await joined(self._router, [(page[found.end() :], shown.at(master))]) if master is not None else EMPTY
+        keys = (
+            await joined(self._router, session.database, [(page[found.end() :], shown.at(master))])
+            if master is not None
+            else EMPTY
+        )
         if keys.startswith(b"-"):
             return keys
         try:

@@ -29,9 +29,9 @@ class SortCommands(Family):
         """SORT key [BY pattern] [GET pattern ...] [STORE destination] ..., and SORT_RO."""
         keys = commands.keys_of(commands.find(argv), argv)
         patterns = sorting.patterns(argv)
-        slot = self._router.slot_of_key(argv[1])
+        slot = self._router.slot_of_key(session.database, argv[1])
         for option, pattern in patterns:
-            if self._router.slot_of_key(pattern) != slot:
+            if self._router.slot_of_key(session.database, pattern) != slot:
                 return replies.error(sorting.denial(option))
         # absent-first: only the list tells which keys the patterns name.
-        return unnamed.SORT_REFUSED if patterns and unnamed.moves(self._router, keys) else keys
+        return unnamed.SORT_REFUSED if patterns and unnamed.moves(self._router, session.database, keys) else keys

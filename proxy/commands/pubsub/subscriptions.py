@@ -102,9 +102,13 @@ class Subscriptions:
         self._written = 0
         # Sessions with messages behind a confirmation: in-order, later messages wait, too.
         self._behind: set[Session] = set()
-        self._order = MessageOrder(self._router.slot_of_key, self._servers.sync_one, self._deliver)
+        self._order = MessageOrder(self._slot_of_channel, self._servers.sync_one, self._deliver)
 
     # -- sessions ------------------------------------------------------------------------------------------
+
+    def _slot_of_channel(self, channel: bytes) -> int:
+        """A channel is in no database. Its slot is that of a key of the first one."""
+        return self._router.slot_of_key(0, channel)
 
     def join(self, session: Session, kind: Kind, names: Iterable[bytes]) -> "asyncio.Future[None]":
         """One more session is subscribed to these; done when the servers have it, see :meth:`joined`."""

@@ -91,9 +91,9 @@ class FunctionCommands(Family):
         except commands.KeysError:
             # The server looks for the function first, so it gives the right error.
             keys = []
-        while not unnamed.moves(self._router, keys):
+        while not unnamed.moves(self._router, session.database, keys):
             slot, address = await clear(keys)
-            if unnamed.moves(self._router, keys):
+            if unnamed.moves(self._router, session.database, keys):
                 break
             if self._is_ready(session, address):
                 return Unit(slot, address, command(tuple(argv)))

@@ -101,11 +101,15 @@ class ScriptCommands(Family):
     def eval(self, session: Session, argv: list[bytes]) -> Outcome:
         """EVAL and EVAL_RO: the server loads the script by running it, but may drop it again at any time."""
         keys = commands.keys_of(self._row, argv)
-        if self._crosses(keys):
+        if self._crosses(session, keys):
             # If it is refused for its keys, a server would not know it either.
             return keys
         name = self._remember(argv[1])
-        refused = self._keeping_to_keys.refusal(name, argv[1]) if unnamed.moves(self._router, keys) else None
+        refused = (
+            self._keeping_to_keys.refusal(name, argv[1])
+            if unnamed.moves(self._router, session.database, keys)
+            else None
+        )
         if name in self.scripts:
             self.scripts.is_remembered(argv[1])
         return refused or keys or ANY_SERVER
@@ -136,10 +140,10 @@ class ScriptCommands(Family):
                 return refused
         return None
 
-    def _crosses(self, keys: list[bytes]) -> bool:
+    def _crosses(self, session: Session, keys: list[bytes]) -> bool:
         """Whether keys are in several slots, which is refused before anything else is checked."""
         slot_of_key = self._router.slot_of_key
-        return len(keys) > 1 and len({slot_of_key(key) for key in keys}) > 1
+        return len(keys) > 1 and len({slot_of_key(session.database, key) for key in keys}) > 1
 
     async def evalsha(self, session: Session, argv: list[bytes]) -> Outcome:
         """EVALSHA and EVALSHA_RO."""
@@ -150,21 +154,27 @@ class ScriptCommands(Family):
                 # Redis looks no further.
                 return NO_SCRIPT
             raise
-        if self._crosses(keys):
+        if self._crosses(session, keys):
             return keys
         if len(argv[1]) != DIGEST_LENGTH:
             return NO_SCRIPT
         name = argv[1].lower()
         while True:
-            if unnamed.moves(self._router, keys) and name not in self.scripts and not await self._ask_proxy(name):
+            if (
+                unnamed.moves(self._router, session.database, keys)
+                and name not in self.scripts
+                and not await self._ask_proxy(name)
+            ):
                 # absent-first: a script that only the servers know cannot be checked; the client then gives its text.
                 return NO_SCRIPT
-            refused = self._refused(name, keys)
+            refused = self._refused(session, name, keys)
             if refused is not None:
                 return refused
             slot, address = await clear(keys)
             body = self.scripts.body(name)
-            if unnamed.moves(self._router, keys) and (body is None or self._refused(name, keys) is not None):
+            if unnamed.moves(self._router, session.database, keys) and (
+                body is None or self._refused(session, name, keys) is not None
+            ):
                 # It did not move before.
                 continue
             there = self._is_at(session, name, address)
@@ -177,10 +187,10 @@ class ScriptCommands(Family):
                 self._load(self._router.shared(session, address), name, body)
             return Unit(slot, address, command(tuple(argv)))
 
-    def _refused(self, name: bytes, keys: list[bytes]) -> bytes | None:
+    def _refused(self, session: Session, name: bytes, keys: list[bytes]) -> bytes | None:
         """Why a script that is remembered cannot be run while its slot moves; None if it can."""
         body = self.scripts.body(name)
-        if body is None or not unnamed.moves(self._router, keys):
+        if body is None or not unnamed.moves(self._router, session.database, keys):
             return None
         return self._keeping_to_keys.refusal(name, body)
 
@@ -299,7 +309,7 @@ class ScriptCommands(Family):
             # A script that was only run may not be loadable: then no server has it.
             level = max((answer[index] for answer in known), default=0)
             # While slots move, EVALSHA needs the text. A client that asks here loads the script then.
-            readable = level or not unnamed.moves(self._router, ())
+            readable = level or not unnamed.moves(self._router, session.database, ())
             everywhere = len(there) == len(said) and all(present) and readable
             found.append(replies.integer(int(everywhere or level == LOADED or (level == RUN and any(present)))))
         return replies.array(found)

@@ -46,10 +46,10 @@ class KeepingToKeys:
         return None if answer else SCRIPT_REFUSED
 
 
-def moves(router: Router, keys: Sequence[bytes]) -> bool:
+def moves(router: Router, database: int, keys: Sequence[bytes]) -> bool:
     """Whether the slot of ``keys`` moves; without keys, whether any slot does. Keys of several slots are refused
     elsewhere."""
     if not keys:
         return router.mover.migrating
-    slots = {router.slot_of_key(key) for key in keys}
+    slots = {router.slot_of_key(database, key) for key in keys}
     return len(slots) == 1 and router.route(slots.pop())[0] == MIGRATING

@@ -47,7 +47,7 @@ class Transaction:
     Args:
         slot: the slot that all keys must have; None if the first key decides.
         limit: the most bytes it may take.
-        slot_of: gives the slot of a key.
+        slot_of: gives the slot of a key of a database.
         database: the database that it begins in.
         databases: how many there are.
         refusal: gives the error for a database that the client may not use.
@@ -77,7 +77,7 @@ class Transaction:
         self,
         slot: int | None,
         limit: int,
-        slot_of: Callable[[bytes], int],
+        slot_of: Callable[[int, bytes], int],
         database: int = 0,
         databases: int = 1,
         refusal: Refusal = lambda database: None,
@@ -199,19 +199,19 @@ class Transaction:
                 keys.append((database, keys[-1][1]))
         if command.name in ("SORT", "SORT_RO"):
             for option, pattern in sorting.patterns(argv):
-                if self._slot_of(pattern) != self._slot_of(argv[1]):
+                if self._slot_of(self.database, pattern) != self._slot_of(self.database, argv[1]):
                     raise KeysRefused(sorting.denial(option))
                 self.patterns = True
         return keys
 
     def _check_slot(self, keys: list[Place]) -> None:
         slot = self.slot
-        for _, key in keys:
+        for database, key in keys:
             if key.startswith(RESERVED):
                 raise QueueError(REFUSAL)
             if slot is None:
-                slot = self._slot_of(key)
-            elif self._slot_of(key) != slot:
+                slot = self._slot_of(database, key)
+            elif self._slot_of(database, key) != slot:
                 raise QueueError(words(CROSSSLOT))
         self.slot = slot
 

@@ -254,7 +254,7 @@ class TransactionCommands(Family):
         if not (transaction.patterns or transaction.scripts):
             return None
         keys = list(transaction.keys)[:1] or [key for _, key in transaction.elsewhere][:1]
-        if not unnamed.moves(self._router, keys):
+        if not unnamed.moves(self._router, transaction.home, keys):
             return None
         if transaction.patterns:
             return unnamed.SORT_REFUSED

@@ -109,7 +109,7 @@ class Watching:
     async def begin(self, session: Session, argv: list[bytes]) -> Outcome:
         """WATCH key [key ...]."""
         watch = self.of(session)
-        slots = {self._router.slot_of_key(key) for key in argv[1:]}
+        slots = {self._router.slot_of_key(session.database, key) for key in argv[1:]}
         if len(slots) > 1 or (watch is not None and watch.slot not in slots):
             return CROSSSLOT
         await nothing_owed()

@@ -25,7 +25,8 @@ from slotferry.local import LocalCluster
 from slotferry.processes import ManagedProcess
 from slotferry.traffic.driver import Traffic
 from slotferry.traffic.placement import Layout
-from slots.functions import slot, slots_of
+from slots.functions import slot
+from slots.keyslots import KeySlots
 from slots.moving import RESERVED
 from topom.term.stores import STORE_FILE
 
@@ -193,7 +194,9 @@ class Cluster(LocalCluster):
                 async with plain_client(server, db=database) as client:
                     found = [name async for name in client.scan_iter(count=1000)]
                 names = [name for name in found if not name.startswith(RESERVED)]
-                for name, place in zip(names, slots_of(layout.function, len(layout.owners), names), strict=True):
+                for name, place in zip(
+                    names, KeySlots(layout.function, len(layout.owners)).slots_of(0, names), strict=True
+                ):
                     if layout.owners[place] != server:
                         wrong.append(f"{name!r} of slot {place} is on {server} instead of {layout.owners[place]}")
         return wrong

@@ -39,7 +39,7 @@ def scan(
         )  # fmt: skip
         given.append([])
         with Connection(server.address, ServerAccess(), 5, 30) as connection:
-            for found, _ in RangeReader(connection, partition, options, selection("key", *columns)).read(cursors):
+            for found, _ in RangeReader(connection, partition, options, selection("key", *columns)).read(0, cursors):
                 given[-1] += found.keys
                 between(index)
     return given
@@ -138,4 +138,4 @@ def scan_range(server: RedisServer, cursors: CursorRange) -> list[bytes]:
     partition = ScanPartition(None, "crc32", 1024, server.address, None, False, (ScanRange(0, cursors, 0),), 1)
     with Connection(server.address, ServerAccess(), 5, 30) as connection:
         reader = RangeReader(connection, partition, options_of(server), selection("key"))
-        return [key for found, _ in reader.read(cursors) for key in found.keys]
+        return [key for found, _ in reader.read(0, cursors) for key in found.keys]

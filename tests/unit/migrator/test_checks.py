@@ -58,7 +58,7 @@ async def test_a_source_that_does_not_give_the_keys_of_its_list_many_at_a_time(s
         refused=SourceRefused,
         timeouts=Timeouts(),
     )
-    wishes = Wishes(connection, lambda key: key != b"not ours")
+    wishes = Wishes(connection, lambda database, key: key != b"not ours")
     for _ in range(2):
         assert await wishes.next() == [(0, b"big"), (3, b"another")]
     assert [command[:2] for command in source.commands if command[0] in (b"LPOP", b"LTRIM")] == [

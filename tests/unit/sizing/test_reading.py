@@ -149,10 +149,10 @@ def test_a_smaller_sample_is_part_of_a_larger_one(keys: list[bytes], one: float,
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5])
 def test_each_slot_has_its_share_of_a_sample(fraction: float) -> None:
-    from slots import functions
+    from slots.keyslots import KeySlots
 
     keys = [f"user:{number}".encode() for number in range(200_000)]
-    slots = functions.slots_of("crc32", 8, keys)
+    slots = KeySlots("crc32", 8).slots_of(0, keys)
     chosen = sampled(keys, fraction)
     for slot in range(8):
         mine = slots.count(slot)

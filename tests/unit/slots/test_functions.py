@@ -122,18 +122,6 @@ def test_slot(function: str, key: bytes, number_of_slots: int) -> None:
     assert functions.slot(function, key, number_of_slots) == expected_slot(function, key, number_of_slots)
 
 
-@given(NAMES, st.lists(KEYS, max_size=30), NUMBERS_OF_SLOTS, st.data())
-def test_many_keys_at_once(function: str, keys: list[bytes], number_of_slots: int, data: st.DataObject) -> None:
-    slots = [functions.slot(function, key, number_of_slots) for key in keys]
-    chosen = data.draw(st.sets(st.sampled_from(slots))) if slots else set()
-    wanted = bytes(slot in chosen for slot in range(number_of_slots))
-
-    assert functions.slots_of(function, number_of_slots, keys) == slots
-    assert functions.select(function, number_of_slots, keys, wanted) == [
-        key for key, slot in zip(keys, slots, strict=True) if slot in chosen
-    ]
-
-
 def test_slots_of_redis_cluster() -> None:
     # What CLUSTER KEYSLOT of a real server says.
     assert functions.slot("crc16", b"foo", 16384) == 12182
@@ -171,8 +159,6 @@ def test_absolute_value_before_mask() -> None:
 def test_unknown_function() -> None:
     calls: list[Callable[[], object]] = [
         lambda: functions.slot("sha1", b"", 1024),
-        lambda: functions.slots_of("sha1", 1024, []),
-        lambda: functions.select("sha1", 1024, [], bytes(1024)),
         lambda: functions.hash_tag("sha1", b""),
         lambda: functions.checksum("sha1", b""),
     ]
@@ -187,15 +173,3 @@ def test_number_of_slots_that_is_not_allowed(number_of_slots: int) -> None:
         functions.slot("crc32", b"key", number_of_slots)
     with pytest.raises(ValueError, match="power of two up to 16384"):
         functions.fold(1, number_of_slots)
-
-
-def test_marks_of_another_number_of_slots() -> None:
-    with pytest.raises(ValueError, match="512 slots are marked"):
-        functions.select("crc32", 1024, [b"key"], bytes(512))
-
-
-def test_keys_that_are_not_bytes() -> None:
-    with pytest.raises(TypeError):
-        functions.slots_of("crc32", 1024, ["text"])  # type: ignore[list-item]
-    with pytest.raises(TypeError):
-        functions.slots_of("crc32", 1024, [None])  # type: ignore[list-item]

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from migrator.connection import Connection, pack
 from migrator.scan import occupied_databases
-from slots import functions
+from slots.keyslots import KeySlots
 from slots.reserved import RESERVED
 from topom.copies.digests import asking
 from topom.copies.digests.errors import CheckFailed
@@ -63,8 +63,7 @@ class Walk:
     ) -> None:
         self._master = master
         self._replica = replica
-        self._function = function
-        self._number_of_slots = number_of_slots
+        self._key_slots = KeySlots(function, number_of_slots)
         self._throttle = throttle
         self._tally = tally
         self._exact_deadlines = True
@@ -122,7 +121,7 @@ class Walk:
     async def _batch(self, database: int, keys: Sequence[bytes], only_extra: bool) -> None:
         if not keys:
             return
-        slots = dict(zip(keys, functions.slots_of(self._function, self._number_of_slots, list(keys)), strict=True))
+        slots = dict(zip(keys, self._key_slots.slots_of(database, list(keys)), strict=True))
         strikes = dict.fromkeys(keys, 0)
         pause = PAUSE_SECONDS
         for attempt in range(LOOKS):

@@ -23,12 +23,12 @@ async def test_keys_are_shown_by_their_slots() -> None:
         for _ in range(500):
             keys = [chance.choice(ODD) if chance.random() < 0.2 else chance.randbytes(4) for _ in range(20)]
             shown = bytes(chance.choice([HIDDEN, HERE, HERE_OR_THERE]) for _ in range(SLOTS))
-            found = KeyList(proxy.router, array(keys), shown, RESERVED)
+            found = KeyList(proxy.router, 0, array(keys), shown, RESERVED)
             while found.read(chance.randrange(1, 8)):
                 pass
             reader = hiredis.Reader()
             reader.feed(b"*%d\r\n%b" % (found.kept, b"".join(found.parts)))
-            clients = [(key, shown[proxy.router.slot_of_key(key)]) for key in keys if not key.startswith(RESERVED)]
+            clients = [(key, shown[proxy.router.slot_of_key(0, key)]) for key in keys if not key.startswith(RESERVED)]
             assert reader.gets() == [key for key, mark in clients if mark == HERE]
             assert found.uncertain == [key for key, mark in clients if mark == HERE_OR_THERE]
 
@@ -42,9 +42,9 @@ async def test_keys_are_shown_by_their_slots() -> None:
 )
 async def test_what_is_no_list_of_keys_is_refused(reply: bytes) -> None:
     with engine("127.0.0.1:1") as proxy, pytest.raises(ValueError, match="not a list of keys"):
-        KeyList(proxy.router, reply, bytes([HERE]) * SLOTS, RESERVED).read(10)
+        KeyList(proxy.router, 0, reply, bytes([HERE]) * SLOTS, RESERVED).read(10)
 
 
 async def test_every_slot_has_to_be_marked() -> None:
     with engine("127.0.0.1:1") as proxy, pytest.raises(ValueError, match="there are 16"):
-        KeyList(proxy.router, b"*0\r\n", b"\1", RESERVED)
+        KeyList(proxy.router, 0, b"*0\r\n", b"\1", RESERVED)

@@ -48,8 +48,8 @@ async def scene() -> AsyncIterator[Scene]:
             for slot in range(HALF, SLOTS):
                 proxy.router.set_route(slot, OPEN, second.address, 0)
             keys = [f"k{number}" for number in range(99)]
-            here = next(key for key in keys if proxy.router.slot_of_key(key.encode()) < HALF)
-            there = next(key for key in keys if proxy.router.slot_of_key(key.encode()) >= HALF)
+            here = next(key for key in keys if proxy.router.slot_of_key(0, key.encode()) < HALF)
+            there = next(key for key in keys if proxy.router.slot_of_key(0, key.encode()) >= HALF)
             yield Scene(proxy, released, here, there)
             released.set()
 

@@ -155,7 +155,7 @@ async def test_with_a_watch() -> None:
         with engine(server.address) as proxy:
             taken = Taken(proxy)
             client = proxy.connect()
-            slot = proxy.router.slot_of_key(b"{t}a")
+            slot = proxy.router.slot_of_key(0, b"{t}a")
             client.session.state = SimpleNamespace(watch=SimpleNamespace(slot=slot), transaction=None)  # type: ignore[assignment]
             proxy.slow_path.session_closed = lambda session: None  # type: ignore[attr-defined]
             watched: list[tuple[bytes, int]] = []

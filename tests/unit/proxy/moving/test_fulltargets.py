@@ -25,10 +25,16 @@ class Scene:
         keys = {b"a": 1, b"b": 2}
         payload = b""
         session = SimpleNamespace(
-            front=lambda: ([name, *keys], payload), taken=0, complete=self.replies.append, has_left=lambda: False
+            front=lambda: ([name, *keys], payload),
+            taken=0,
+            database=0,
+            complete=self.replies.append,
+            has_left=lambda: False,
         )
         loop = SimpleNamespace(hold_slot=self.in_use.append, release_slot=self.in_use.remove)
-        router = SimpleNamespace(loop=loop, slot_of_key=keys.__getitem__, route=lambda slot: (MIGRATING, "target:1", 1))
+        router = SimpleNamespace(
+            loop=loop, slot_of_key=lambda database, key: keys[key], route=lambda slot: (MIGRATING, "target:1", 1)
+        )
         self.targets = FullTargets(*cast(Any, (router, None, None, None, None)), start=self._start)
         self.targets._run_part = run_part  # type: ignore[method-assign, assignment]
         assert self.targets.begin(cast(Sleeper, SimpleNamespace(session=session)), ERROR)

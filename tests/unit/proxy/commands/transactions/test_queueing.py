@@ -10,7 +10,9 @@ from slots.commands import Route
 
 def transaction(limit: int = 100_000, slot: int | None = None) -> Transaction:
     """An empty transaction, by a slot function that gives a key's first byte."""
-    return Transaction(slot, limit, lambda key: key[0], 0, 16, lambda number: b"-NOPERM\r\n" if number == 9 else None)
+    return Transaction(
+        slot, limit, lambda database, key: key[0], 0, 16, lambda number: b"-NOPERM\r\n" if number == 9 else None
+    )
 
 
 def add(tried: Transaction, *words: bytes) -> None:
