@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
-from proxy.engine.handlers cimport begin
+from proxy.engine.handlers cimport WAITS, begin
 from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, request_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
@@ -72,8 +72,10 @@ cdef verdict begin_with(
     outcome = handler(*arguments)
     if type(outcome) is CoroutineType:
         outcome = begin(session, outcome, size)
-        if outcome is None:
+        if outcome is WAITS:
             return VERDICT_WAIT
+    if session.closed:
+        return VERDICT_TAKEN
     found = carry_out(session, outcome, data, size)
     if session.protocol != protocol:
         session.switched = True

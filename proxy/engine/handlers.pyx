@@ -25,13 +25,14 @@ cdef enum:
 from proxy.engine.outcomes import NO_REPLY, Answered, NothingOwed, Reply, Wish
 from proxy.engine.refusals import CROSSSLOT, FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY
 
+# In place of an outcome: the handler has to wait.
+WAITS = object()
 # What a handler waits for while it is running.
 RUNNING = object()
 
 
 cdef object begin(Session session, object coroutine, size_t size):
-    """Run the handler of the request at the front, of ``size`` bytes, as far as it can now: its outcome, or None if it
-    has to wait."""
+    """Run the handler of the request at the front, of ``size`` bytes, as far as it can now: its outcome, or WAITS."""
     session.front_size = size
     session.coroutine = coroutine
     return run(session)
@@ -42,7 +43,7 @@ cdef void go_on(Session session) noexcept:
     session.loop.set_clock()
     try:
         outcome = run(session)
-        if outcome is not None:
+        if outcome is not WAITS:
             session.finish_front(outcome)
     except Exception as error:
         session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
@@ -50,7 +51,7 @@ cdef void go_on(Session session) noexcept:
 
 
 cdef object run(Session session):
-    """Run the handler as far as it can now: its outcome, or None if it has to wait.
+    """Run the handler as far as it can now: its outcome, or WAITS.
 
     It may be the task of another request that brings the session here. What belongs to a task, such as a timeout, must
     not become part of that one, so there is none meanwhile.
@@ -63,7 +64,7 @@ cdef object run(Session session):
     try:
         while not step(session):
             pass
-        return None
+        return WAITS
     except StopIteration as ended:
         outcome = ended.value
     except Answered as answered:
@@ -81,7 +82,7 @@ cdef object run(Session session):
         if session.protocol != protocol:
             session.switched = True
     session.coroutine = session.awaited = None
-    session.cancelled = False
+    session.cancelled = session.asleep = False
     session.woken = False
     return outcome
 
@@ -104,8 +105,9 @@ cdef bint step(Session session) except? False:
             session.woken = False
             try:
                 given = grant(session, awaited)
-            except Answered as answered:
-                error = answered
+            except Exception as failed:
+                # Most often Answered. The handler may have something to tidy up, whatever it is.
+                error = failed
         if session.answered is not None:
             error = Answered(session.answered)
         elif error is None and given is None:
@@ -115,7 +117,9 @@ cdef bint step(Session session) except? False:
     awaited = session.coroutine.send(given) if error is None else session.coroutine.throw(error)
     session.awaited = awaited
     session.answered = None
-    session.woken = False
+    session.asleep = session.woken = False
+    # absent-first: what ended an earlier wait says nothing about the keys of a later one.
+    session.cleared = -1
     if isinstance(awaited, Wish):
         return False
     session.way = NO_WAY
@@ -124,7 +128,7 @@ cdef bint step(Session session) except? False:
         session.loop.event_loop.call_soon(session._go_on)
     else:
         awaited._asyncio_future_blocking = False
-        if isinstance(awaited, Reply):
+        if isinstance(awaited, Reply) and awaited.session is None:
             awaited.session = session
         else:
             awaited.add_done_callback(session._go_on)
@@ -146,7 +150,7 @@ cdef object grant(Session session, object wish):
     cdef int index
     cdef int count
     session.way = NO_WAY
-    if session.left_meanwhile():
+    if session.closed or session.left_meanwhile():
         raise Answered(LEFT)
     if isinstance(wish, NothingOwed):
         if session.client.owed:
@@ -154,7 +158,6 @@ cdef object grant(Session session, object wish):
             session.switched = session.paused = True
             session.loop.list_client(&session.client.sender)
             return None
-        session.stage += 1
         return True
     count = len(wish.keys)
     if count == 0:
@@ -174,15 +177,16 @@ cdef object grant(Session session, object wish):
         for index in range(1, count):
             if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
                 raise Answered(CROSSSLOT)
-        if router.routes[slot].state != ROUTE_OPEN and session.clear_keys(keys, count, 1) == VERDICT_WAIT:
-            return None
+        if router.routes[slot].state != ROUTE_OPEN:
+            session.asleep = True
+            if session.clear_keys(keys, count, 1) == VERDICT_WAIT:
+                return None
+            session.asleep = False
         if router.routes[slot].server < 0:
             raise Answered(session.offline_error(slot))
         address = router.addresses[router.routes[slot].server]
     if session.has_to_wait(session.shared(address), max(session.front_size, <size_t> wish.size)):
         return None
     session.stage += 1
-    # The next wish of this request may be for other keys, or come after another change.
-    session.cleared = -1
     session.way = slot
     return slot, address

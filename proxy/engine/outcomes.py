@@ -141,8 +141,24 @@ class Reply(asyncio.Future[bytes]):
         """It has come; who asked may have gone."""
         if not self.done():
             self.set_result(reply)
-            if self.session is not None:
-                self.session.reply_came()
+            self._tell()
+
+    def fail(self, error: Exception) -> None:
+        """It has come, and nothing could be made of it."""
+        if not self.done():
+            self.set_exception(error)
+            self._tell()
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Nobody waits for it any more; false if it has come."""
+        if not super().cancel(msg):
+            return False
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        if self.session is not None:
+            self.session.reply_came()
 
 
 class Answered(Exception):

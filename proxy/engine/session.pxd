@@ -62,11 +62,13 @@ cdef class Session(ClientConnection):
         object awaited
         bytes answered
         bint cancelled
+        # Its keys' slot is locked, or they move: only wake() goes on with it.
+        bint asleep
         int32_t way
         size_t front_size
         # Goes on with the handler once the reply that it awaits has come.
         sender_t resumer
-        # Counts requests that are finished or under way, and the wishes that were granted: while it stays the same, the
+        # Counts requests that are finished or under way, and granted wishes for keys: while it stays the same, the
         # session waits for the same.
         readonly int64_t stage
         # The time when the request at the front was read, and its command, if it had to wait.

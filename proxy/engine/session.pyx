@@ -55,7 +55,7 @@ from proxy.engine.statistics cimport observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
-from proxy.engine.outcomes import NO_REPLY, Last, Reply, Unit, Wish
+from proxy.engine.outcomes import NO_REPLY, Last, Unit, Wish
 from proxy.engine.refusals import CROSSSLOT, LEFT, OUT_OF_MEMORY, OWN_KEYS
 
 cdef enum:
@@ -245,6 +245,7 @@ cdef class Session(ClientConnection):
             return
         self.loop.set_clock()
         self.cleared = cleared
+        self.asleep = False
         if self.coroutine is None:
             self.stopped = False
         self._resume()
@@ -252,6 +253,8 @@ cdef class Session(ClientConnection):
     def _resume(self):
         if self.coroutine is None:
             ClientConnection._resume(self)
+        elif self.asleep:
+            return
         elif isinstance(self.awaited, Wish):
             go_on(self)
         else:
@@ -337,9 +340,8 @@ cdef class Session(ClientConnection):
         if isinstance(awaited, Wish):
             go_on(self)
         elif awaited.cancel():
+            # It goes on with that.
             self.cancelled = False
-            if isinstance(awaited, Reply):
-                go_on(self)
 
     def big(self, origin, leave):
         """A key of the request at the front goes in pieces from ``origin``; ``leave()`` ends the wait for it."""
@@ -713,7 +715,11 @@ cdef class Session(ClientConnection):
         if self.coroutine is not None:
             # It gets no further, whatever it waits for. Not now: it may be running.
             self.cancelled = True
-            self.loop.event_loop.call_soon(self._cancel)
+            try:
+                self.loop.event_loop.call_soon(self._cancel)
+            except RuntimeError:
+                # The event loop is closed: the worker is on its way out.
+                pass
         if self.state is not None:
             self.router.slow_path.session_closed(self)
 

@@ -23,7 +23,12 @@ async def send(router: Router, slot: int, backend: Backend, payload: bytes, befo
         if slot >= 0:
             # drained: the server has answered, or the connection is known to be lost.
             router.loop.release_slot(slot)
-        answered.give(finish(reply))
+        try:
+            given = finish(reply)
+        except Exception as error:
+            answered.fail(error)
+        else:
+            answered.give(given)
 
     if slot >= 0:
         router.loop.hold_slot(slot)

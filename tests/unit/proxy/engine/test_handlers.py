@@ -596,6 +596,8 @@ async def test_a_handler_tidies_up_once_and_may_wait_for_it(waits: Callable[[Any
             client = proxy.connect()
             await client.send(("ECHO", "x"))
             await until(lambda: steps == ["waits"])
+            if waits is wait_for_server:
+                await until(lambda: bool(server.visits and server.visits[0].asked))
             client.session.close()
             if waits is wait_for_server:
                 # BLPOP holds up the PING behind it no longer.
