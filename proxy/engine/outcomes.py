@@ -11,7 +11,9 @@ of its own. If the client leaves, the coroutine is cancelled.
 import asyncio
 import enum
 from collections.abc import Coroutine, Generator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+Content = TypeVar("Content")
 
 
 class Decision(enum.Enum):
@@ -128,8 +130,8 @@ def nothing_owed() -> NothingOwed:
     return NothingOwed()
 
 
-class Reply(asyncio.Future[bytes]):
-    """The reply to a request of the proxy's own.
+class Reply(asyncio.Future[Content]):
+    """The reply to a request of the proxy's own, or what becomes of it.
 
     A handler that awaits it goes on in the turn in which it comes, once all replies of that turn are given out.
     """
@@ -137,7 +139,7 @@ class Reply(asyncio.Future[bytes]):
     session: Any = None
     """The session whose handler awaits it."""
 
-    def give(self, reply: bytes) -> None:
+    def give(self, reply: Content) -> None:
         """It has come; who asked may have gone."""
         if not self.done():
             self.set_result(reply)

@@ -28,8 +28,8 @@ async def ask_each(backends: Iterable[Backend], payload: bytes, heard: Heard | N
     return {address: await reply for address, reply in asked.items()}
 
 
-def _ask_and_tell(backend: Backend, payload: bytes, heard: Heard) -> Reply:
-    answered = Reply()
+def _ask_and_tell(backend: Backend, payload: bytes, heard: Heard) -> Reply[bytes]:
+    answered: Reply[bytes] = Reply()
 
     def take(reply: bytes) -> None:
         answered.give(reply)

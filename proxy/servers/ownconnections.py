@@ -136,6 +136,15 @@ class OwnConnections:
         Raises:
             OwnConnectionError: at the limit, or when the server cannot be connected to.
         """
+        connection = self.take_idle(address, database, protocol)
+        if connection is not None:
+            return connection
+        self._make_room()
+        self._check_reachable(address)
+        return await self._connect(address, database, protocol)
+
+    def take_idle(self, address: str, database: int, protocol: int) -> OwnConnection | None:
+        """The same at once, if there is one that nobody uses. Give it back or discard it."""
         idle = self._idle.get((address, database, protocol))
         while idle:
             connection = idle.pop()
@@ -143,9 +152,7 @@ class OwnConnections:
                 self._in_use.add(connection)
                 return connection
             connection.backend.close()
-        self._make_room()
-        self._check_reachable(address)
-        return await self._connect(address, database, protocol)
+        return None
 
     def _make_room(self) -> None:
         if len(self) < self._settings.own_connections:

@@ -16,7 +16,7 @@ async def send(router: Router, slot: int, backend: Backend, payload: bytes, befo
 
     drained: it is called in the step that found the slot's way free, and counts for the slot until it is answered.
     """
-    answered = Reply(loop=router.loop.event_loop)
+    answered: Reply[bytes] = Reply(loop=router.loop.event_loop)
 
     # Not in the session's coroutine: the client may leave, and this has to be done all the same.
     def done(reply: bytes) -> None:

@@ -83,6 +83,9 @@ class BlockedCommand:
     async def _take(self, address: str, database: int, protocol: int) -> OwnConnection:
         if self._stopped is not None:
             raise StoppedError
+        idle = self._own.take_idle(address, database, protocol)
+        if idle is not None:
+            return idle
         self._taking = asyncio.create_task(self._own.take(address, database, protocol))
         try:
             connection = await self._taking

@@ -22,7 +22,7 @@ from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command as make_request
 from proxy.engine.multi import EXEC, MULTI
-from proxy.engine.outcomes import Outcome, clear, nothing_owed
+from proxy.engine.outcomes import Outcome, Reply, clear, nothing_owed
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.router import LOCKED
 from proxy.engine.session import Session
@@ -64,7 +64,8 @@ class Waiter:
         self.slot = slot
         self.commands: list[BlockedCommand] = []
         self.newest: dict[int, bytes] = {}
-        self.outcome: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self.outcome: Reply[bytes | None] = Reply()
+        """The reply; None if the command has to go to another server."""
         self.leaving = False
         """Whether its slot is leaving the server."""
         self.asked: bytes | None = None
@@ -198,12 +199,9 @@ class BlockingCommands(Family):
         try:
             outcome = await running
         except Exception as error:
-            if not waiter.outcome.done():
-                waiter.outcome.set_exception(error)
-            return
-        # Its client may have gone.
-        if not waiter.outcome.done():
-            waiter.outcome.set_result(outcome)
+            waiter.outcome.fail(error)
+        else:
+            waiter.outcome.give(outcome)
 
     def _forget(self, waiter: Waiter) -> None:
         if self._waiters.get(waiter.session.id) is waiter:
@@ -235,12 +233,11 @@ class BlockingCommands(Family):
 
     async def _talk(self, waiter: Waiter, command: BlockedCommand, connection: OwnConnection) -> bytes:
         request = waiter.request
-        loop = asyncio.get_running_loop()
         newest = {place: key for place, key in waiter.newest.items() if place not in request.ids}
         found = await streamreads.ask_newest(connection, newest) if newest else {}
         if command.stopped:
             raise StoppedError
-        now = loop.time()
+        now = self._time()
         reply = await connection.ask(request.payload(now), request.left(now) + self._reply_seconds)
         if reply.startswith(b"-UNBLOCKED "):
             request.ids.update(found)

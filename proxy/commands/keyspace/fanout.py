@@ -96,7 +96,7 @@ class FanOut:
     async def _ask(
         self, session: Session, addresses: Iterable[str], request: bytes, budget: "_Budget"
     ) -> dict[str, bytes]:
-        waiting: dict[str, Reply] = {}
+        waiting: dict[str, Reply[bytes]] = {}
         for address in addresses:
             said = waiting[address] = Reply()
             self._router.shared(session, address).call(request, lambda reply, said=said: budget.keep(said, reply))  # type: ignore[misc]
@@ -114,7 +114,7 @@ class _Budget:
         self._limit = limit
         self._left = limit
 
-    def keep(self, said: Reply, reply: bytes) -> None:
+    def keep(self, said: Reply[bytes], reply: bytes) -> None:
         self._left -= len(reply)
         if self._left < 0:
             reply = replies.error(

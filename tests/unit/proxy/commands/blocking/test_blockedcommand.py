@@ -38,6 +38,9 @@ class Surroundings:
         self.told: list[tuple[bytes, Callable[[bytes], None]]] = []
         self.tasks: list[asyncio.Task[None]] = []
 
+    def take_idle(self, address: str, database: int, protocol: int) -> Any:
+        return None
+
     async def take(self, address: str, database: int, protocol: int) -> Any:
         await self.connected.wait()
         return self.connection
