@@ -6,6 +6,7 @@ its length.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import hiredis
@@ -20,6 +21,9 @@ TAKE = pack("LPOP", WANTED, MOST_HEARD)
 TAKE_FROM_OLD = pack("LRANGE", WANTED, 0, MOST_HEARD - 1) + pack("LTRIM", WANTED, MOST_HEARD, -1)
 """The same for servers before Redis 6.2, whose LPOP has no count. No other process takes anything off the list, and
 proxies add to its other end. A transaction would be refused by a server that is out of memory."""
+
+ENTRY = re.compile(rb"(\d{1,9}):(.*)", re.DOTALL)
+"""Of the list: the number of the database, and the key."""
 
 Place = tuple[int, bytes]
 """Database and key."""
@@ -47,10 +51,12 @@ class Wishes:
             entries = [] if heard is None else [heard[1]]
         places: dict[Place, None] = {}
         for entry in entries:
-            database, _, key = entry.partition(b":")
-            place = int(database), key
-            if self._is_ours(*place):
-                places[place] = None
+            # Whoever may write at the server may have put in something else.
+            written = ENTRY.fullmatch(entry)
+            if written is not None:
+                place = int(written[1]), written[2]
+                if self._is_ours(*place):
+                    places[place] = None
         return list(places)
 
     async def _taken(self) -> list[bytes] | None:

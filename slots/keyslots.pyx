@@ -1,5 +1,5 @@
 """Which slot each key of a product has. Everybody who needs the slot of a key asks here: the engine, the migrator, the
-planners and the sizing.
+checks of copies, and the sizing, by whose figures is planned.
 
 A slot function does not look at the database. Everybody names it all the same, so that what a product says about a
 database has one place.

@@ -11,7 +11,7 @@ to wait are run and answered.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
@@ -209,7 +209,13 @@ cdef class Session(ClientConnection):
 
     cdef bint left_meanwhile(self) noexcept:
         """Whether the client has left while the request at the front waited. A very short wait counts as none."""
-        return self.waits_since and self.loop.ticks - self.waits_since > SHORT_WAIT and self.has_left()
+        cdef uint32_t since = self.loop.since
+        if not self.waits_since:
+            return False
+        # The worker may have been stopped since the clock was read.
+        self.loop.set_clock()
+        self.loop.since = since
+        return self.loop.ticks - self.waits_since > SHORT_WAIT and self.has_left()
 
     cdef void advance(self) noexcept:
         """The request at the front is finished, or under way."""

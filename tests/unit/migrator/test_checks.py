@@ -39,14 +39,14 @@ async def test_a_server_that_knows_no_modules_is_fit(scripted: StartScripted) ->
 
 async def test_a_source_that_does_not_give_the_keys_of_its_list_many_at_a_time(scripted: StartScripted) -> None:
     """LPOP has a count since Redis 6.2."""
-    entries = [b"0:big", b"3:another", b"0:not ours"]
+    entries = [b"0:big", b"nothing", b"x:y", b"9999999999:z", b"3:another", b"0:not ours"]
 
     def answer(command: list[bytes]) -> bytes:
         match command:
             case [b"LPOP", _, _]:
                 return b"-ERR wrong number of arguments for 'lpop' command\r\n"
             case [b"LRANGE", *_]:
-                return b"*3\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(entry), entry) for entry in entries)
+                return b"*%d\r\n" % len(entries) + b"".join(b"$%d\r\n%b\r\n" % (len(entry), entry) for entry in entries)
         return b"+OK\r\n"
 
     source = await scripted(answer)

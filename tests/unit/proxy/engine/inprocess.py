@@ -59,6 +59,11 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
 
+    @property
+    def asked(self) -> list[list[bytes]]:
+        """All that it was asked."""
+        return [words for visit in self.visits for words in visit.asked]
+
     async def greet(self, visit: Visit, words: list[bytes]) -> None:
         """Answer a part of a greeting."""
         visit.say(GREETING[words[0]])

@@ -23,11 +23,6 @@ PING = command(("PING",))
 NOTHING = b"$-1\r\n"
 
 
-def asked(server: Server) -> list[list[bytes]]:
-    """All that a server was asked."""
-    return [words for visit in server.visits for words in visit.asked]
-
-
 def get(steps: list[str], *, keys: tuple[bytes, ...] = (b"k",), before: Callable[[], Any] | None = None) -> Any:
     """A handler that writes down its steps."""
 
@@ -380,7 +375,7 @@ async def test_way_is_not_free_any_more_after_a_wish_that_had_to_wait() -> None:
             let_go.set()
             await client.read(5)
             await asyncio.sleep(0.05)
-            assert [b"GET", b"k"] not in asked(server), "sent while the slot was locked"
+            assert [b"GET", b"k"] not in server.asked, "sent while the slot was locked"
 
 
 async def test_the_way_of_an_earlier_request_is_not_that_of_a_later_one() -> None:
@@ -401,7 +396,7 @@ async def test_the_way_of_an_earlier_request_is_not_that_of_a_later_one() -> Non
             proxy.route(LOCKED, server.address)
             await client.send(("TIME",))
             await asyncio.sleep(0.05)
-            assert [b"GET", b"second"] not in asked(server), "sent while the slot was locked"
+            assert [b"GET", b"second"] not in server.asked, "sent while the slot was locked"
 
 
 async def test_a_later_lock_has_its_own_time() -> None:

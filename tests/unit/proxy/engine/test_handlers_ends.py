@@ -21,11 +21,6 @@ GET = command(("GET", "k"))
 ECHO = command(("ECHO", "x"))
 
 
-def asked(server: Server) -> list[list[bytes]]:
-    """All that a server was asked."""
-    return [words for visit in server.visits for words in visit.asked]
-
-
 def mover(proxy: Engine) -> list[Any]:
     """Have all slots in migration; gives the list of who asked for keys, with them."""
     needed: list[Any] = []
@@ -33,6 +28,16 @@ def mover(proxy: Engine) -> list[Any]:
         need=lambda session, database, missing, *_: needed.append(missing)
     )
     return needed
+
+
+def echo_from_client_of_its_own(proxy: Engine, number: int) -> socket.socket:
+    """A client that only the engine knows sends an ECHO; gives the client's end."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    Session(proxy.router, theirs, "client", number)
+    ours.send(ECHO)
+    return ours
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -71,7 +76,7 @@ async def test_absent_first_what_wakes_an_earlier_wait_says_nothing_about_later_
             client.session.wake(proxy.router.generation)
             future.set_result(None)
             await until(lambda: bool(needed))
-            assert asked(server) == []
+            assert server.asked == []
 
 
 async def test_keys_are_asked_for_once() -> None:
@@ -231,11 +236,7 @@ async def test_nothing_is_left_of_a_client_that_was_ended(handler: Callable[[Eng
         with engine(server.address) as proxy:
             proxy.slow_path.handlers[b"ECHO"] = lambda: handler(proxy)
             for number in range(50):
-                ours, theirs = socket.socketpair()
-                for end in (ours, theirs):
-                    end.setblocking(False)
-                Session(proxy.router, theirs, "client", number)
-                ours.send(ECHO)
+                ours = echo_from_client_of_its_own(proxy, number)
                 await until(lambda: not proxy.router.sessions)
                 await asyncio.sleep(0.003)
                 ours.close()
@@ -262,11 +263,7 @@ async def test_only_the_engine_refers_to_a_client_that_has_gone() -> None:
         with engine(server.address) as proxy:
             proxy.slow_path.handlers[b"ECHO"] = handler
             for number in range(20):
-                ours, theirs = socket.socketpair()
-                for end in (ours, theirs):
-                    end.setblocking(False)
-                Session(proxy.router, theirs, "client", number)
-                ours.send(ECHO)
+                ours = echo_from_client_of_its_own(proxy, number)
                 await until(lambda: len(begun) > len(ended))
                 next(iter(proxy.router.sessions)).close()
                 # Behind what tells the handler, and before the turn in which it goes on.
@@ -298,7 +295,7 @@ async def test_in_order_a_handler_that_waits_and_changes_the_protocol() -> None:
             await client.send(("GET", "first"), ("ECHO", "x"), ("GET", "second"))
             await until(lambda: client.session.protocol == 3)
             await asyncio.sleep(0.02)
-            assert [words[1] for words in asked(server)] == [b"first"]
+            assert [words[1] for words in server.asked] == [b"first"]
             let_go.set()
             assert await client.read(22) == b"+first\r\n+OK\r\n+second\r\n"
 
