@@ -11,7 +11,7 @@ to wait are run and answered.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
@@ -75,8 +75,6 @@ cdef enum:
     MOST_DECISIONS = 64
     # No slot.
     NO_WAY = -2
-    # Ticks of the loop's clock, half a millisecond: no client gives up within it and has a reply elsewhere.
-    SHORT_WAIT = 122
     # The most keys of a request that are looked for in one turn while slots move; a longer request is looked at in
     # slices.
     MOST_CLEARED_AT_ONCE = 256
@@ -208,14 +206,9 @@ cdef class Session(ClientConnection):
         self.waiting_command = self.loop.command
 
     cdef bint left_meanwhile(self) noexcept:
-        """Whether the client has left while the request at the front waited. A very short wait counts as none."""
-        cdef uint32_t since = self.loop.since
-        if not self.waits_since:
-            return False
-        # The worker may have been stopped since the clock was read.
-        self.loop.set_clock()
-        self.loop.since = since
-        return self.loop.ticks - self.waits_since > SHORT_WAIT and self.has_left()
+        """Whether the client has left while the request at the front waited, however short that was: the requests behind
+        it wait, too, and many short waits make a long one."""
+        return self.waits_since and self.has_left()
 
     cdef void advance(self) noexcept:
         """The request at the front is finished, or under way."""

@@ -329,3 +329,24 @@ async def test_bounded_a_large_request_waits_for_room_whatever_its_handler_sends
             assert await large.read(5) == b"$-1\r\n"
             await asyncio.gather(sending, filling)
             assert before == ["begun"]
+
+
+async def test_nothing_is_run_for_a_client_that_left_though_each_wait_is_short() -> None:
+    """It may have had a reply elsewhere meanwhile. The server holds its replies back, so nothing is sent to it."""
+    begun: list[Any] = []
+
+    def need(session: Any, *_: Any) -> None:
+        begun.append(session)
+        if len(begun) == 5:
+            client.hang_up()
+        asyncio.get_running_loop().call_soon(session.wake, proxy.router.generation)
+
+    async with Server(once(asyncio.Event(), nothing_stored)) as server:
+        with engine(server.address) as proxy:
+            proxy.router.mover = SimpleNamespace(need=need)  # type: ignore[assignment]
+            proxy.route(MIGRATING, server.address)
+            client = proxy.connect()
+            await client.send(*[("SET", f"k{number}", "v") for number in range(30)])
+            await until(lambda: len(begun) >= 5)
+            await asyncio.sleep(0.05)
+            assert len(begun) == 5
