@@ -12,6 +12,8 @@ ctypedef enum command_path:
     PATH_COUNTED
     # The keys follow the word STREAMS.
     PATH_STREAMS
+    # It takes something away, or waits until there is something; its keys stand as above.
+    PATH_POP
     # The second word names the row that counts.
     PATH_CONTAINER
     # Split over slots; the replies are put together again.
@@ -51,8 +53,8 @@ ctypedef struct command_t:
     int16_t first
     int16_t last
     int16_t step
-    # Of PATH_COUNTED: the place of the number, and the least number of arguments behind the keys. ``first`` is the place
-    # of another key then, or 0.
+    # Of keys that are counted: the place of the number, and the least number of arguments behind the keys. ``first`` is
+    # the place of another key then, or 0.
     int16_t count_at
     int16_t following
     # Of PATH_STREAMS: the command reads as a member of a group.

@@ -41,6 +41,11 @@ cdef inline bint is_named(const command_t* row, const char* name, size_t size) n
     return True
 
 
+def is_special(command):
+    """Whether only plain Python can tell where a command's keys are, or who may send it."""
+    return command.learned or "admin" in command.flags
+
+
 cdef class CommandLookup:
     """A hash table of :data:`command_t`, filled from :mod:`slots.commands`.
 
@@ -99,10 +104,12 @@ cdef class CommandLookup:
                 row.path = PATHS[command.name]
             elif command.name in containers:
                 row.path = PATH_CONTAINER
-            elif command.route is Route.MOVABLE and "admin" not in command.flags and not command.learned:
+            elif command.route is Route.BLOCKING and not command.keys and not command.learned:
+                row.path = PATH_POP
+            elif command.route in (Route.MOVABLE, Route.BLOCKING) and not is_special(command):
                 counted = COUNTED.fullmatch(command.keys)
                 if counted is not None:
-                    row.path = PATH_COUNTED
+                    row.path = PATH_COUNTED if command.route is Route.MOVABLE else PATH_POP
                     row.first = int(counted["target"] or 0)
                     row.count_at = int(counted["place"])
                     row.following = KINDS[counted["kind"]].following

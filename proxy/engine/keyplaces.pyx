@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from proxy.engine.commandlookup cimport PATH_COUNTED, PATH_STREAMS, CommandLookup, command_t, upper
+from proxy.engine.commandlookup cimport PATH_COUNTED, PATH_POP, PATH_STREAMS, CommandLookup, command_t, upper
 from proxy.engine.resp cimport argument_t
 
 cdef enum:
@@ -48,9 +48,24 @@ cdef int find_keys(const command_t* row, const argument_t* arguments, int count,
 
     0 where there are none, or where plain Python has to look.
     """
-    if row.path == PATH_COUNTED:
+    if row.path == PATH_STREAMS:
+        return streams(row, arguments, count, keys)
+    if row.count_at:
         return counted(row, arguments, count, keys)
-    return streams(row, arguments, count, keys)
+    return fixed(row, arguments, count, keys)
+
+
+cdef int fixed(const command_t* row, const argument_t* arguments, int count, argument_t* keys) noexcept:
+    """Keys at places that the row names."""
+    cdef int last = row.last if row.last >= 0 else count + row.last
+    cdef int index
+    cdef int found = 0
+    if count != row.arity if row.arity >= 0 else last >= count:
+        return 0
+    for index in range(row.first, last + 1, row.step):
+        keys[found] = arguments[index]
+        found += 1
+    return found
 
 
 cdef int counted(const command_t* row, const argument_t* arguments, int count, argument_t* keys) noexcept:
@@ -108,7 +123,7 @@ def keys_of(CommandLookup lookup, list argv):
             arguments[index].data = argument
             arguments[index].size = len(argument)
         row = lookup.find(arguments[0].data, arguments[0].size)
-        if row != NULL and row.path in (PATH_COUNTED, PATH_STREAMS):
+        if row != NULL and row.path in (PATH_COUNTED, PATH_POP, PATH_STREAMS):
             found = find_keys(row, arguments, len(argv), arguments + len(argv))
         keys = [arguments[index].data[:arguments[index].size] for index in range(len(argv), len(argv) + found)]
     finally:

@@ -61,6 +61,8 @@ cdef class Session(ClientConnection):
         object coroutine
         object awaited
         bytes answered
+        # What came of the attempt to take something at once: see proxy.engine.pops.
+        bytes popped
         bint cancelled
         # Its keys' slot is locked, or they move: only wake() goes on with it.
         bint asleep

@@ -27,6 +27,7 @@ from proxy.engine.commandlookup cimport (
     PATH_KEYED,
     PATH_MULTI,
     PATH_PING,
+    PATH_POP,
     PATH_SPLIT,
     PATH_STREAMS,
     command_t,
@@ -36,6 +37,7 @@ from proxy.engine.decisions cimport carry_out, decide
 from proxy.engine.handlers cimport go_on
 from proxy.engine.keyplaces cimport find_keys
 from proxy.engine.multi cimport begin_multi, free_multi, within_multi
+from proxy.engine.pops cimport pop, popped
 from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport (
@@ -85,7 +87,10 @@ cdef size_t LONGEST_BULK = 536870912
 cdef void resume_handler(void* owner) noexcept:
     cdef Session session = <Session> owner
     Py_DECREF(session)
-    go_on(session)
+    if session.popped is None:
+        go_on(session)
+    else:
+        popped(session)
 
 
 cdef class Session(ClientConnection):
@@ -330,6 +335,11 @@ cdef class Session(ClientConnection):
             Py_INCREF(self)
             self.loop.list_client(&self.resumer)
 
+    def take_popped(self, bytes reply):
+        """The server has looked for something to take."""
+        self.popped = reply
+        self.reply_came()
+
     def _cancel(self):
         """The client has left: end the handler where it waits."""
         awaited = self.awaited
@@ -353,17 +363,23 @@ cdef class Session(ClientConnection):
         return self
 
     def front(self):
-        """The arguments and the bytes of the request at the front. None if it is an inline request, or there is
-        none."""
+        """The arguments and the bytes of the request at the front; None if there is none."""
         cdef int index
+        cdef parse_status status
         cdef Router router = self.router
-        if self.closed or not self.stopped or parse_request(
+        if self.closed or not self.stopped:
+            return None
+        status = parse_request(
             &router.parse,
             self.inbox.data + self.inbox.start,
             buffer_length(&self.inbox),
             LONGEST_BULK,
             MAXIMUM_ARGUMENTS,
-        ) != PARSE_COMPLETE:
+        )
+        if status == PARSE_INLINE:
+            argv = split_inline(self.inbox.data[self.inbox.start:self.inbox.start + router.parse.size])
+            return argv, make_request(tuple(argv))
+        if status != PARSE_COMPLETE:
             return None
         arguments = [
             router.parse.arguments[index].data[:router.parse.arguments[index].size]
@@ -466,12 +482,14 @@ cdef class Session(ClientConnection):
             if count == 1 + row.step:
                 return self.route(arguments + 1, 1, data, size, row.reads)
             return self.split(row, arguments, count, data, size)
-        if row.path == PATH_COUNTED or row.path == PATH_STREAMS:
+        if row.path == PATH_COUNTED or row.path == PATH_STREAMS or row.path == PATH_POP:
             keys = self.router.key_room(count)
             if keys == NULL:
                 return self.refuse_or_reply(OUT_OF_MEMORY)
             if count >= -row.arity:
                 found = find_keys(row, arguments, count, keys)
+            if found and row.path == PATH_POP:
+                return pop(self, keys, found, arguments, count, data, size)
             if found and (row.code == CODE_NONE or self.finds_code(row, arguments, keys)):
                 return self.route(keys, found, data, size, False)
         self.loop.requests += 1

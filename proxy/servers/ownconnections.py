@@ -2,8 +2,8 @@
 
 Blocking commands, WAIT and WATCH cannot use the connections that all sessions share. A worker keeps a few such
 connections idle for each (server, database, RESP version) and opens more on demand. **bounded**: there are at most
-``own_connections`` at once. At most :data:`MOST_IDLE` are kept, each for :data:`IDLE_SECONDS`. If a
-server could not be connected to, it is not tried again for every session.
+``own_connections`` at once. Unused ones are kept for :data:`IDLE_SECONDS`, no more of them than are in use, or
+:data:`MOST_IDLE`. If a server could not be connected to, it is not tried again for every session.
 
 A lost connection is never given out again, and neither is one whose server has left the slot table: what it held at the
 server (a watch, a place in a queue of blocked clients) is gone. **drained**: if a connection is closed with replies
@@ -13,11 +13,13 @@ outstanding, its backend tells ``options.on_lost``, like every connection of the
 import asyncio
 import math
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from proxy.engine.backend import Backend, command
+from proxy.engine.outcomes import Reply, clear
 from proxy.engine.requests import Loop
+from proxy.engine.session import Session
 from proxy.servers.backends import BackendOptions
 from proxy.settings import ProxySettings
 from slots.backoff import Backoff
@@ -26,7 +28,8 @@ CLIENT_ID = command(("CLIENT", "ID"))
 NO_CLIENT_ID = (b"-ERR Syntax error, try CLIENT", b"-ERR Unknown subcommand or wrong number of arguments for")
 """The errors of servers before Redis 5."""
 MOST_IDLE = 32
-"""How many connections are kept for later clients: to make one costs a few round trips, to keep one some kilobytes."""
+"""How many connections are kept for later clients, or as many as are in use: to make one costs a few round trips, to
+keep one some kilobytes."""
 IDLE_SECONDS = 60.0
 """How long an unused one is kept."""
 LEFT_THE_TABLE = "is no longer in the slot table"
@@ -82,19 +85,33 @@ class OwnConnection:
         """Whether it has ended. A backend would reconnect, but without the session's state at the server."""
         return self.backend.failure is not None or self.backend.connects > 1
 
-    async def ask(self, payload: bytes, seconds: float | None = None) -> bytes:
-        """Send one request; give its unchanged reply, or an error that names the server.
+    def call(
+        self, payload: bytes, callback: Callable[[bytes], None], seconds: float | None = None, before: int = 0
+    ) -> None:
+        """Send requests; ``callback`` gets the last reply, unchanged, or an error that names the server.
 
         Args:
-            payload: the request in RESP.
+            payload: the requests in RESP.
+            callback: called once, whatever becomes of the client.
             seconds: how long the reply may take before the connection is given up; ``math.inf`` for no limit.
                 With several requests under way, the longest limit holds for all.
+            before: how many replies come before the last one; they are dropped.
+
+        Raises:
+            MemoryError: nothing was sent.
         """
         if self.lost:
-            return f"-ERR server {self.address} {self.backend.failure}\r\n".encode()
+            callback(f"-ERR server {self.address} {self.backend.failure}\r\n".encode())
+            return
         limit = self._reply_seconds if seconds is None else seconds
         self.backend.reply_seconds = max(limit, self.backend.reply_seconds) if self.backend.queued else limit
-        return await self.backend.ask(payload)
+        self.backend.call(payload, callback, before)
+
+    def ask(self, payload: bytes, seconds: float | None = None) -> Reply[bytes]:
+        """Send one request, as :meth:`call`; gives its reply."""
+        reply: Reply[bytes] = Reply()
+        self.call(payload, reply.give, seconds)
+        return reply
 
 
 class _Unreachable:
@@ -142,6 +159,33 @@ class OwnConnections:
         self._make_room()
         self._check_reachable(address)
         return await self._connect(address, database, protocol)
+
+    async def take_for(self, session: Session, keys: Sequence[bytes]) -> tuple[OwnConnection, int]:
+        """A connection to the server of the keys, and their slot, whose way is free until the caller waits
+        (:func:`proxy.engine.outcomes.clear`). As :meth:`take`; for a handler.
+
+        Raises:
+            Answered: the keys were not let through.
+            OwnConnectionError: as :meth:`take`.
+        """
+        connection: OwnConnection | None = None
+        while True:
+            try:
+                slot, address = await clear(keys)
+            except BaseException:
+                if connection is not None:
+                    self.give_back(connection)
+                raise
+            kind = address, session.database, session.protocol
+            if connection is not None and (connection.lost or connection.kind != kind):
+                # The slot has moved meanwhile.
+                self.give_back(connection)
+                connection = None
+            if connection is None:
+                connection = self.take_idle(*kind)
+            if connection is not None:
+                return connection, slot
+            connection = await self.take(*kind)
 
     def take_idle(self, address: str, database: int, protocol: int) -> OwnConnection | None:
         """The same at once, if there is one that nobody uses. Give it back or discard it."""
@@ -228,10 +272,11 @@ class OwnConnections:
         self._in_use.remove(connection)
         connection.idle_since = self._now()
         self._idle.setdefault(connection.kind, deque()).append(connection)
-        if self.idle > MOST_IDLE:
+        while self.idle > max(MOST_IDLE, self.in_use):
             oldest = self._longest_idle()
-            if oldest is not None:
-                self._end_idle(oldest)
+            if oldest is None:
+                break
+            self._end_idle(oldest)
 
     def discard(self, connection: OwnConnection, reason: str) -> None:
         """End a connection. Its requests under way are answered with an error that has ``reason``."""

@@ -5,22 +5,21 @@ so the asking connection first runs a PING: after any command, a connection stan
 far.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 import hiredis
 
 from proxy.commands import replies
+from proxy.commands.blocking.blockedcommand import BlockedCommand
 from proxy.engine.backend import command
-from proxy.servers.ownconnections import OwnConnection
+from proxy.engine.outcomes import Reply
 
 PING = command(("PING",))
 
 
-async def ask(connection: OwnConnection, request: bytes, seconds: float) -> bytes:
+def ask(blocked: BlockedCommand, request: bytes, seconds: float) -> Reply[bytes]:
     """One server's answer to WAIT or WAITAOF."""
-    _, reply = await asyncio.gather(connection.ask(PING), connection.ask(request, seconds))
-    return reply
+    return blocked.ask(PING + request, seconds, before=1)
 
 
 def smallest(said: Sequence[bytes]) -> bytes:

@@ -1,19 +1,23 @@
-"""Runs one command at a server on a connection of its own, and ends the command early when told to.
+"""One command at a server on a connection of its own, which ends early when told to.
 
 A command that blocks is ended with CLIENT UNBLOCK over a connection that sessions share. The two connections have no
 common order, so the server may get the CLIENT UNBLOCK before it has read the command. So it is sent again until the
 command's own reply has come. That reply is the truth: if an element was popped at that moment, the reply has it. Only
 ``-UNBLOCKED`` says that nothing was run.
 
+**drained**: once sent, a command is followed to its end, even if its client leaves; its slot is held until then.
+
 The connection goes back to the pool once every CLIENT UNBLOCK for it has been answered, too. A late one would hit the
 command of the next session. If the outcome of one is unknown, the connection is closed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
 
 from proxy.engine.backend import command
+from proxy.engine.outcomes import Reply
 from proxy.engine.router import Router
 from proxy.servers.everywhere import ask
 from proxy.servers.ownconnections import OwnConnection, OwnConnections
@@ -25,141 +29,144 @@ LONGEST_PAUSE_SECONDS = 0.05
 ERROR = b"ERROR"
 TIMEOUT = b"TIMEOUT"
 
-Talk = Callable[[OwnConnection], Awaitable[bytes]]
-"""Sends the requests, and gives the reply that counts."""
 
-
-class StoppedError(Exception):
-    """The command was stopped before any of it was sent."""
-
-
-class BlockedCommand:
-    """One command that may wait at a server.
+class Unblocking:
+    """What blocked commands of one worker need to be ended.
 
     Args:
-        own: gives the connection of the command.
-        router: gives the connection for CLIENT UNBLOCK.
-        unblock_seconds: how long the end may take before the connection is closed.
+        own: takes the commands' connections back.
+        router: gives the connections for CLIENT UNBLOCK.
+        seconds: how long the end of a command may take before its connection is closed.
         start: starts a task and keeps a reference to it.
     """
 
     def __init__(
-        self,
-        own: OwnConnections,
-        router: Router,
-        unblock_seconds: float,
-        start: Callable[[Coroutine[Any, Any, None]], Any],
+        self, own: OwnConnections, router: Router, seconds: float, start: Callable[[Coroutine[Any, Any, None]], Any]
     ) -> None:
-        self._own = own
-        self._router = router
-        self._unblock_seconds = unblock_seconds
-        self._start = start
-        self._taking: asyncio.Task[OwnConnection] | None = None
-        self._connection: OwnConnection | None = None
-        self._over = asyncio.Event()
-        self._stopped: bytes | None = None
-        self._unblocking: asyncio.Future[bool] | None = None
+        self.own = own
+        self.router = router
+        self.seconds = seconds
+        self.start = start
 
-    async def run(self, address: str, database: int, protocol: int, talk: Talk) -> bytes:
-        """Have ``talk`` use the connection; give its reply.
 
-        Raises:
-            OwnConnectionError: no connection is available.
-            StoppedError: :meth:`stop` was called before anything was sent.
-        """
-        try:
-            connection = await self._take(address, database, protocol)
-        except BaseException:
-            self._over.set()
-            raise
+class BlockedCommand:
+    """One command that may wait at a server; ``with`` it, a connection is used for it, and left in the end.
+
+    Args:
+        unblocking: what it needs to be ended.
+        connection: the connection, which is the command's from now on.
+        slot: the slot that is held until the server has nothing left to run of it; -1 for none.
+    """
+
+    __slots__ = ("_connection", "_ended", "_sent", "_slot", "_unblocked", "_unblocking", "over", "stopped")
+
+    def __init__(self, unblocking: Unblocking, connection: OwnConnection, slot: int) -> None:
+        self._unblocking = unblocking
         self._connection = connection
-        try:
-            return await talk(connection)
-        finally:
-            self._over.set()
-            if self._unblocking is None:
-                self._own.give_back(connection)
-
-    async def _take(self, address: str, database: int, protocol: int) -> OwnConnection:
-        if self._stopped is not None:
-            raise StoppedError
-        idle = self._own.take_idle(address, database, protocol)
-        if idle is not None:
-            return idle
-        self._taking = asyncio.create_task(self._own.take(address, database, protocol))
-        try:
-            connection = await self._taking
-        except asyncio.CancelledError:
-            if self._stopped is not None:
-                raise StoppedError from None
-            raise
-        if self._stopped is not None:
-            self._own.give_back(connection)
-            raise StoppedError
-        return connection
-
-    @property
-    def stopped(self) -> bool:
-        """Whether :meth:`stop` was called; then ``talk`` sends nothing more."""
-        return self._stopped is not None
-
-    @property
-    def over(self) -> bool:
+        self._slot = slot
+        self._sent = False
+        self._ended: asyncio.Event | None = None
+        self._unblocked: asyncio.Future[bool] | None = None
+        self.over = False
         """Whether the server has nothing left to run of it."""
-        return self._over.is_set()
+        self.stopped = False
+        """Whether :meth:`stop` was called; then nothing more may be sent."""
+
+    def __enter__(self) -> Self:
+        if self._slot >= 0:
+            self._unblocking.router.loop.hold_slot(self._slot)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._sent:
+            self._end()
+        elif not self.over:
+            # The client has left.
+            self.stop()
+
+    def ask(self, payload: bytes, seconds: float, before: int = 0) -> Reply[bytes]:
+        """Send the command; gives its reply.
+
+        Args:
+            payload: the command in RESP, behind requests that have ``before`` replies, which are dropped.
+            seconds: how long the reply may take; ``math.inf`` for no limit.
+        """
+        reply: Reply[bytes] = Reply(loop=self._unblocking.router.loop.event_loop)
+
+        # Not in the handler: the client may leave, and this has to be done all the same.
+        def came(text: bytes) -> None:
+            self._end()
+            reply.give(text)
+
+        self._connection.call(payload, came, seconds, before)
+        self._sent = True
+        return reply
+
+    def _end(self) -> None:
+        self.over = True
+        if self._slot >= 0:
+            # drained: the server has answered, or the connection is known to be lost.
+            self._unblocking.router.loop.release_slot(self._slot)
+        if self._ended is None:
+            self._unblocking.own.give_back(self._connection)
+        else:
+            self._ended.set()
 
     def stop(self, reason: bytes = ERROR) -> None:
-        """End the command: if it was sent, it is unblocked, else it is not sent.
+        """End the command: if it was sent, it is unblocked.
 
         ``reason`` is the argument of CLIENT UNBLOCK, and decides which reply comes.
         """
-        if self._stopped is not None or self.over:
+        if self.stopped or self.over:
             return
-        self._stopped = reason
-        if self._connection is not None:
-            self._unblocking = asyncio.get_running_loop().create_future()
-            self._start(self._unblock(self._connection, reason, self._unblocking))
-        elif self._taking is not None:
-            self._taking.cancel()
+        self.stopped = True
+        if self._sent:
+            self._ended = asyncio.Event()
+            self._unblocked = asyncio.get_running_loop().create_future()
+            self._unblocking.start(self._unblock(reason, self._ended, self._unblocked))
 
     async def unblocked(self) -> bool:
         """Whether it was ended by :meth:`stop`, and not by its own reply. Waits until that is known."""
-        if self._unblocking is not None:
-            return await asyncio.shield(self._unblocking)
-        return self._stopped is not None
+        if self._unblocked is not None:
+            return await asyncio.shield(self._unblocked)
+        return self.stopped
 
-    async def _unblock(self, connection: OwnConnection, reason: bytes, ended: "asyncio.Future[bool]") -> None:
+    async def _unblock(self, reason: bytes, ended: asyncio.Event, unblocked: "asyncio.Future[bool]") -> None:
+        connection, own = self._connection, self._unblocking.own
         request = command(("CLIENT", "UNBLOCK", connection.client_id, reason))
         certain = True
-        unblocked = False
+        heard = False
         try:
-            async with asyncio.timeout(self._unblock_seconds):
+            async with asyncio.timeout(self._unblocking.seconds):
                 pause = FIRST_PAUSE_SECONDS
-                while not self.over and not unblocked:
+                while not self.over and not heard:
                     certain_before, certain = certain, False
-                    reply = await ask(self._router.shared_backend(connection.address), request)
+                    reply = await ask(self._unblocking.router.shared_backend(connection.address), request)
                     certain = certain_before and reply.startswith(b":")
-                    unblocked = reply == b":1\r\n"
-                    if not unblocked:
-                        await self._pause(pause)
+                    heard = reply == b":1\r\n"
+                    if not heard:
+                        await _pause(ended, pause)
                         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-                await self._over.wait()
+                await ended.wait()
         except TimeoutError:
             # drained: the lost connection is settled at the server before a lock there is acknowledged.
-            self._own.discard(
+            own.discard(
                 connection,
-                f"did not end a blocked command within {self._unblock_seconds:g} s; it may still run there",
+                f"did not end a blocked command within {self._unblocking.seconds:g} s; it may still run there",
             )
         finally:
-            ended.set_result(unblocked)
+            unblocked.set_result(heard)
             if certain:
-                self._own.give_back(connection)
+                own.give_back(connection)
             else:
-                self._own.discard(connection, "may still be told to unblock")
+                own.discard(connection, "may still be told to unblock")
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
-        except TimeoutError:
-            return
+
+async def _pause(ended: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        return

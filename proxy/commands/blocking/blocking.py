@@ -1,10 +1,10 @@
 """Commands that wait at a server: BLPOP and similar, XREAD and XREADGROUP with BLOCK, WAIT, and CLIENT UNBLOCK.
 
-Pops first take what is there by now. A command that has to wait does so on a connection of its session's own.
-**drained**: waiting commands of a slot hold up its lock, so they are unblocked when the slot leaves its server. The
-command then waits in the proxy until the slot is served again, and goes to the new server with the rest of its timeout.
-**in-order**: a command is looked at once everything before it has been answered, and later requests wait for its reply.
-**bounded**: ``own_connections`` of :mod:`proxy.servers.ownconnections`.
+Pops take what is there by now before they get here (:mod:`proxy.engine.pops`). A command that has to wait does so on a
+connection of its session's own. **drained**: waiting commands of a slot hold up its lock, so they are unblocked when the
+slot leaves its server. The command then waits in the proxy until the slot is served again, and goes to the new server
+with the rest of its timeout. **in-order**: a command is looked at once everything before it has been answered, and later
+requests wait for its reply. **bounded**: ``own_connections`` of :mod:`proxy.servers.ownconnections`.
 """
 
 import asyncio
@@ -15,28 +15,21 @@ from typing import Any
 from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.blocking import acknowledged, streamreads
-from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, StoppedError
+from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, Unblocking
 from proxy.commands.blocking.blockingrequest import BlockingRequest
 from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
-from proxy.engine.backend import command as make_request
-from proxy.engine.multi import EXEC, MULTI
-from proxy.engine.outcomes import Outcome, Reply, clear, nothing_owed
+from proxy.engine.outcomes import Outcome, Reply, nothing_owed
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.router import LOCKED
 from proxy.engine.session import Session
-from proxy.servers import slotrequests
-from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
+from proxy.servers.ownconnections import OwnConnectionError
 from slots import commands
 from slots.commands import Command, Route, Timeout
 from slots.keys import INTEGER, NOT_AN_INTEGER
 from slots.table import SlotTable
 
-ONE_REPLY = b"*1\r\n"
-"""The beginning of the reply to EXEC after one command."""
-REFUSED = b"-EXECABORT"
-NOTHING = (b"*-1\r\n", b"$-1\r\n", b"_\r\n")
 UNBLOCKED = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
 NO_SLOT = -1
 
@@ -44,41 +37,29 @@ NO_SLOT = -1
 class Waiter:
     """A session whose request at the front waits at one or more servers."""
 
-    __slots__ = (
-        "asked",
-        "changed",
-        "closing",
-        "commands",
-        "leaving",
-        "newest",
-        "outcome",
-        "parked",
-        "request",
-        "session",
-        "slot",
-    )
+    __slots__ = ("asked", "closing", "commands", "leaving", "parked", "request", "session", "stopped")
 
-    def __init__(self, session: Session, request: BlockingRequest, slot: int) -> None:
+    def __init__(self, session: Session, request: BlockingRequest) -> None:
         self.session = session
         self.request = request
-        self.slot = slot
         self.commands: list[BlockedCommand] = []
-        self.newest: dict[int, bytes] = {}
-        self.outcome: Reply[bytes | None] = Reply()
-        """The reply; None if the command has to go to another server."""
         self.leaving = False
         """Whether its slot is leaving the server."""
         self.asked: bytes | None = None
         """The reason that another client gave with CLIENT UNBLOCK: TIMEOUT or ERROR."""
         self.closing = False
         """Whether its session is closed instead of getting the reply that nothing came."""
-        self.parked = False
-        """Whether it waits in the proxy for its slot to be unlocked."""
-        self.changed = asyncio.Event()
+        self.stopped = False
+        """Whether it was to come back from its servers."""
+        self.parked: Reply[bool] | None = None
+        """While it waits in the proxy for its slot to be unlocked: what becomes of that. False when its time is
+        over."""
 
     def stop(self, reason: bytes) -> None:
         """Have it come back from the servers."""
-        self.changed.set()
+        self.stopped = True
+        if self.parked is not None:
+            self.parked.give(True)
         for command in self.commands:
             command.stop(reason)
 
@@ -93,11 +74,13 @@ class BlockingCommands(Family):
     def __init__(self, services: Services) -> None:
         self._services = services
         self._router = services.router
+        self._own = services.own
         self._reply_seconds = services.settings.backend_reply_seconds
+        self._unblocking = Unblocking(services.own, services.router, self._reply_seconds, self._start)
         self._waiters: dict[int, Waiter] = {}
         # The order in which they began to wait, in which they also go on.
         self._at_slot: dict[int, dict[Waiter, None]] = {}
-        self._parked: dict[Waiter, None] = {}
+        self._parked: dict[Waiter, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[str, Handler]:
@@ -126,20 +109,7 @@ class BlockingCommands(Family):
         keys = commands.keys_of(command, argv)
         await nothing_owed()
         request = BlockingRequest(argv, limit.place % len(argv), limit.milliseconds, self._time())
-        reply = await self._at_once(session, keys, argv)
-        return reply if reply is not None else await self._block(session, keys, request, {})
-
-    async def _at_once(self, session: Session, keys: list[bytes], argv: list[bytes]) -> bytes | None:
-        """The reply if there is something by now. That needs no connection of its own: in a transaction, none waits."""
-        slot, address = await clear(keys)
-        payload = MULTI + make_request(tuple(argv)) + EXEC
-        backend = self._router.shared(session, address)
-        reply = await slotrequests.send(self._router, slot, backend, payload, 2, slotrequests.as_it_came)
-        if reply.startswith(REFUSED):
-            # Without MULTI the server says why.
-            return None
-        reply = reply.removeprefix(ONE_REPLY)
-        return None if reply in NOTHING else reply
+        return await self._block(session, keys, request, {})
 
     async def read(self, session: Session, argv: list[bytes]) -> Outcome:
         """XREAD and XREADGROUP. Those without BLOCK are routed like any other command."""
@@ -153,150 +123,130 @@ class BlockingCommands(Family):
     async def wait(self, session: Session, argv: list[bytes]) -> Outcome:
         """WAIT replicas timeout, WAITAOF local replicas timeout."""
         await nothing_owed()
-        request = BlockingRequest(argv, len(argv) - 1, True, self._time())
         masters = self._services.masters()
         if not masters:
             return NO_SERVER
-        waiter = Waiter(session, request, NO_SLOT)
-        waiter.commands.extend(self._command() for _ in masters)
-        return await self._outcome(waiter, self._run_everywhere(waiter, masters)) or UNBLOCKED
+        waiter = Waiter(session, BlockingRequest(argv, len(argv) - 1, True, self._time()))
+        self._waiters[session.id] = waiter
+        state_of(session).blocking = waiter.request
+        try:
+            said = await asyncio.gather(*(self._wait_at(waiter, address) for address in masters))
+        finally:
+            self._forget(waiter)
+        errors = [reply for reply in said if reply.startswith(b"-")]
+        if not errors:
+            return acknowledged.smallest(said)
+        if waiter.asked is None and waiter.closing:
+            session.close()
+        # A wait that was ended because of another's error has no word of its own.
+        return next((error for error in errors if not error.startswith(b"-UNBLOCKED ")), errors[0])
 
     async def _block(
         self, session: Session, keys: list[bytes], request: BlockingRequest, newest: dict[int, bytes]
     ) -> bytes:
         """Wait at the server of the keys' slot. If the slot leaves it, wait at its next server."""
-        while True:
-            slot, address = await clear(keys)
-            waiter = Waiter(session, request, slot)
-            waiter.newest = newest
-            waiter.commands.append(self._command())
-            # drained: the slot is held until the server has nothing left to run of it.
-            self._router.loop.hold_slot(slot)
-            self._at_slot.setdefault(slot, {})[waiter] = None
-            reply = await self._outcome(waiter, self._run(waiter, address))
-            if reply is not None:
-                return reply
+        waiter = Waiter(session, request)
+        try:
+            while True:
+                connection, slot = await self._own.take_for(session, keys)
+                with BlockedCommand(self._unblocking, connection, slot) as command:
+                    waiter.commands = [command]
+                    waiter.leaving = False
+                    self._waiters[session.id] = waiter
+                    state_of(session).blocking = request
+                    self._at_slot.setdefault(slot, {})[waiter] = None
+                    try:
+                        unknown = {place: key for place, key in newest.items() if place not in request.ids}
+                        found = await streamreads.ask_newest(connection, unknown) if unknown else {}
+                        now = self._time()
+                        reply = UNBLOCKED
+                        if not command.stopped:
+                            reply = await command.ask(request.payload(now), request.left(now) + self._reply_seconds)
+                    finally:
+                        self._leave_slot(waiter, slot)
+                if not reply.startswith(b"-UNBLOCKED "):
+                    return reply
+                # It has run nothing.
+                request.ids.update(found)
+                over = await self._after_unblocking(waiter, slot, reply)
+                if over is not None:
+                    return over
+        except OwnConnectionError as error:
+            return error.reply
+        finally:
+            self._forget(waiter)
+
+    def _leave_slot(self, waiter: Waiter, slot: int) -> None:
+        del self._at_slot[slot][waiter]
+        if not self._at_slot[slot]:
+            del self._at_slot[slot]
+
+    def _forget(self, waiter: Waiter) -> None:
+        session = waiter.session
+        if self._waiters.get(session.id) is waiter:
+            del self._waiters[session.id]
+            state_of(session).blocking = None
 
     def _time(self) -> float:
         return self._router.loop.event_loop.time()
-
-    def _command(self) -> BlockedCommand:
-        return BlockedCommand(self._services.own, self._router, self._reply_seconds, self._start)
-
-    async def _outcome(self, waiter: Waiter, running: Coroutine[Any, Any, bytes | None]) -> bytes | None:
-        """Wait at the servers; give the reply, or None if the command has to go to another server."""
-        self._waiters[waiter.session.id] = waiter
-        state_of(waiter.session).blocking = waiter.request
-        # A task of its own: once a command is sent, it is followed to its end, even if the client leaves.
-        self._start(self._finish(waiter, running))
-        try:
-            return await waiter.outcome
-        finally:
-            self._forget(waiter)
-            state_of(waiter.session).blocking = None
-
-    async def _finish(self, waiter: Waiter, running: Coroutine[Any, Any, bytes | None]) -> None:
-        try:
-            outcome = await running
-        except Exception as error:
-            waiter.outcome.fail(error)
-        else:
-            waiter.outcome.give(outcome)
-
-    def _forget(self, waiter: Waiter) -> None:
-        if self._waiters.get(waiter.session.id) is waiter:
-            del self._waiters[waiter.session.id]
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # -- at the servers ------------------------------------------------------------------------------------
-
-    async def _run(self, waiter: Waiter, address: str) -> bytes | None:
-        """Wait at the server of the slot; give the reply, or None if the slot has another server now."""
+    async def _after_unblocking(self, waiter: Waiter, slot: int, reply: bytes) -> bytes | None:
+        """The reply to a request that came back from its server, where it has run nothing; None if it goes to another
+        one."""
         session = waiter.session
-        command = waiter.commands[0]
-        try:
-            reply = await command.run(address, session.database, session.protocol, partial(self._talk, waiter, command))
-        except OwnConnectionError as error:
-            reply = error.reply
-        except StoppedError:
-            reply = UNBLOCKED
-        finally:
-            del self._at_slot[waiter.slot][waiter]
-            if not self._at_slot[waiter.slot]:
-                del self._at_slot[waiter.slot]
-            self._router.loop.release_slot(waiter.slot)
-        return await self._after_unblocking(waiter, reply) if reply.startswith(b"-UNBLOCKED ") else reply
-
-    async def _talk(self, waiter: Waiter, command: BlockedCommand, connection: OwnConnection) -> bytes:
-        request = waiter.request
-        newest = {place: key for place, key in waiter.newest.items() if place not in request.ids}
-        found = await streamreads.ask_newest(connection, newest) if newest else {}
-        if command.stopped:
-            raise StoppedError
-        now = self._time()
-        reply = await connection.ask(request.payload(now), request.left(now) + self._reply_seconds)
-        if reply.startswith(b"-UNBLOCKED "):
-            request.ids.update(found)
-        return reply
-
-    async def _after_unblocking(self, waiter: Waiter, reply: bytes) -> bytes | None:
-        """What to do with a request that came back from its server, where it has run nothing."""
-        request = waiter.request
-        if waiter.leaving and not waiter.closing:
-            waiter.parked = True
-            self._parked[waiter] = None
-            try:
-                async with asyncio.timeout_at(request.deadline):
-                    while self._locked(waiter.slot) and not self._given_up(waiter):
-                        waiter.changed.clear()
-                        await waiter.changed.wait()
-            except TimeoutError:
-                return request.nothing(waiter.session.protocol)
-            finally:
-                waiter.parked = False
-                del self._parked[waiter]
+        if waiter.leaving and not waiter.closing and not await self._unlocked(waiter, slot):
+            return waiter.request.nothing(session.protocol)
         if waiter.asked == TIMEOUT:
-            return request.nothing(waiter.session.protocol)
+            return waiter.request.nothing(session.protocol)
         if waiter.asked is None and waiter.closing:
-            waiter.session.close()
+            session.close()
         return None if waiter.leaving and waiter.asked is None else reply
 
-    def _given_up(self, waiter: Waiter) -> bool:
-        return waiter.session.closed or waiter.closing or waiter.asked is not None
+    async def _unlocked(self, waiter: Waiter, slot: int) -> bool:
+        """Wait until the slot is not locked, or the waiter is stopped; false when its time is over."""
+        deadline, event_loop = waiter.request.deadline, self._router.loop.event_loop
+        self._parked[waiter] = slot
+        timer = None if deadline is None else event_loop.call_at(deadline, self._time_is_over, waiter)
+        try:
+            while self._locked(slot) and not (waiter.closing or waiter.asked is not None):
+                waiter.parked = Reply(loop=event_loop)
+                if not await waiter.parked:
+                    return False
+        finally:
+            waiter.parked = None
+            del self._parked[waiter]
+            if timer is not None:
+                timer.cancel()
+        return True
+
+    def _time_is_over(self, waiter: Waiter) -> None:
+        if waiter.parked is not None:
+            waiter.parked.give(False)
 
     def _locked(self, slot: int) -> bool:
         return self._router.route(slot)[0] == LOCKED
 
-    async def _run_everywhere(self, waiter: Waiter, masters: list[str]) -> bytes:
-        """Wait at all masters at once; give the smallest count, or the first error."""
-        said = await asyncio.gather(
-            *(self._run_at(waiter, command, address) for command, address in zip(waiter.commands, masters, strict=True))
-        )
-        errors = [reply for reply in said if reply.startswith(b"-")]
-        if not errors:
-            return acknowledged.smallest(said)
-        if waiter.asked is None and waiter.closing:
-            waiter.session.close()
-        # A wait that was ended because of another's error has no word of its own.
-        return next((error for error in errors if not error.startswith(b"-UNBLOCKED ")), errors[0])
-
-    async def _run_at(self, waiter: Waiter, command: BlockedCommand, address: str) -> bytes:
+    async def _wait_at(self, waiter: Waiter, address: str) -> bytes:
+        """Wait at one server."""
         request = waiter.request
-
-        async def talk(connection: OwnConnection) -> bytes:
-            now = asyncio.get_running_loop().time()
-            return await acknowledged.ask(connection, request.payload(now), request.left(now) + self._reply_seconds)
-
         try:
-            reply = await command.run(address, 0, 2, talk)
+            connection = await self._own.take(address, 0, 2)
         except OwnConnectionError as error:
             reply = error.reply
-        except StoppedError:
-            reply = request.nothing(2) if waiter.asked == TIMEOUT else UNBLOCKED
+        else:
+            with BlockedCommand(self._unblocking, connection, NO_SLOT) as command:
+                waiter.commands.append(command)
+                now = self._time()
+                limit = request.left(now) + self._reply_seconds
+                if not waiter.stopped:
+                    reply = await acknowledged.ask(command, request.payload(now), limit)
+                else:
+                    reply = request.nothing(2) if waiter.asked == TIMEOUT else UNBLOCKED
         if reply.startswith(b"-"):
             waiter.stop(ERROR)
         return reply
@@ -309,12 +259,6 @@ class BlockingCommands(Family):
             for waiter in list(self._at_slot[slot]):
                 waiter.leaving = True
                 waiter.stop(ERROR)
-
-    def session_closed(self, session: Session) -> None:
-        """When a client leaves, its command at the server is ended."""
-        waiter = self._waiters.pop(session.id, None)
-        if waiter is not None:
-            waiter.stop(ERROR)
 
     def retiring(self, session: Session) -> None:
         """Close a waiting session that has received nothing. If its reply came just then, the session gets it first."""
@@ -329,9 +273,9 @@ class BlockingCommands(Family):
 
     def tick(self) -> None:
         """Let commands go on whose slot is served again."""
-        for waiter in self._parked:
-            if not self._locked(waiter.slot):
-                waiter.changed.set()
+        for waiter, slot in list(self._parked.items()):
+            if waiter.parked is not None and not self._locked(slot):
+                waiter.parked.give(True)
 
     async def close(self) -> None:
         """The worker ends."""
@@ -360,9 +304,10 @@ class BlockingCommands(Family):
 
     async def _unblock(self, waiter: Waiter, reason: bytes) -> int:
         """1 if this ended the session's wait, else 0."""
+        parked = waiter.parked is not None
         running = [command for command in waiter.commands if not command.over]
-        if waiter.outcome.done() or waiter.asked is not None or not (running or waiter.parked):
+        if waiter.asked is not None or not (running or parked):
             return 0
         waiter.asked = reason
         waiter.stop(reason)
-        return int(waiter.parked or any([await command.unblocked() for command in running]))
+        return int(parked or any([await command.unblocked() for command in running]))

@@ -24,6 +24,8 @@ COUNTS = {b"WAIT": b":0\r\n", b"WAITAOF": b"*2\r\n:0\r\n:0\r\n"}
 
 def seconds_of(text: bytes) -> float | None:
     """The seconds of a timeout of the pops, which is in seconds. 0 means no limit. None if a server refuses it."""
+    if text == b"0":
+        return 0.0
     if DECIMAL.fullmatch(text):
         value = float(text)
         nothing = not re.search(rb"[1-9]", re.split(rb"[eE]", text)[0])

@@ -50,6 +50,7 @@ from proxy.commands.pubsub.subscriber import Subscriber
 from proxy.commands.pubsub.subscribers import Subscribers
 from proxy.commands.pubsub.topic import LEAVING, Topic
 from proxy.commands.services import Services
+from proxy.engine.delivering import deliver
 from proxy.engine.session import Session
 from slots.table import SlotTable
 
@@ -307,13 +308,12 @@ class Subscriptions:
             return
         if topic.unsettled:
             self._deliver_unsettled(topic, message)
-        behind = self._behind
-        for session in topic.listeners:
-            data = message.resp3 if session.protocol == 3 else message.resp2
-            if behind and session in behind:
-                push_in_turn(session, data)
-            else:
-                session.push(data)
+        listeners = topic.listeners
+        if self._behind:
+            for session in self._behind.intersection(listeners):
+                push_in_turn(session, message.resp3 if session.protocol == 3 else message.resp2)
+            listeners = tuple(session for session in listeners if session not in self._behind)
+        deliver(listeners, message.resp2, message.resp3)
 
     def _deliver_unsettled(self, topic: Topic, message: Message) -> None:
         for session, mark in topic.unsettled.items():

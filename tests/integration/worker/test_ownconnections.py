@@ -131,7 +131,7 @@ async def test_one_with_a_reply_outstanding_is_ended_and_told_of(server: RedisSe
     pool = Pool()
     connection = await pool.take(server.address, 0, 2)
     name = connection.backend.name
-    waiting = asyncio.create_task(connection.ask(BLOCK, math.inf))
+    waiting = asyncio.ensure_future(connection.ask(BLOCK, math.inf))
     await pool.until(lambda: connection.backend.queued == 1)
     await pool.until(lambda: _blocked(server))
     assert pool.in_flight == 1
@@ -148,12 +148,12 @@ async def _blocked(server: RedisServer) -> bool:
 async def test_the_limit_of_a_reply(server: RedisServer) -> None:
     pool = Pool(backend_reply_seconds=0.2)
     connection = await pool.take(server.address, 0, 2)
-    waiting = asyncio.create_task(connection.ask(BLOCK))
+    waiting = asyncio.ensure_future(connection.ask(BLOCK))
     await pool.until(lambda: connection.lost)
     assert b"did not reply within 0.2 s" in await waiting
     # The longest limit holds for all that is under way.
     connection = await pool.take(server.address, 0, 2)
-    asks = [asyncio.create_task(connection.ask(BLOCK, seconds)) for seconds in (math.inf, None)]
+    asks = [asyncio.ensure_future(connection.ask(BLOCK, seconds)) for seconds in (math.inf, None)]
     await pool.until(lambda: connection.backend.queued == 2)
     assert connection.backend.reply_seconds == math.inf
     await ask(server.address, "RPUSH", "nothing", "a", "b")
@@ -166,7 +166,7 @@ async def test_a_server_that_left_the_table(server: RedisServer) -> None:
     pool = Pool(backend_reply_seconds=0.2)
     idle, used, stuck = [await pool.take(server.address, 0, 2) for _ in range(3)]
     pool.give_back(idle)
-    waiting = asyncio.create_task(stuck.ask(BLOCK, math.inf))
+    waiting = asyncio.ensure_future(stuck.ask(BLOCK, math.inf))
     await pool.until(lambda: _blocked(server))
     pool.keep_servers({"127.0.0.1:1"})
     assert pool.idle == 0
@@ -188,7 +188,7 @@ async def test_all_end_when_the_proxy_takes_another_name(server: RedisServer) ->
     pool = Pool()
     connection = await pool.take(server.address, 0, 2)
     pool.give_back(await pool.take(server.address, 0, 2))
-    waiting = asyncio.create_task(connection.ask(BLOCK, math.inf))
+    waiting = asyncio.ensure_future(connection.ask(BLOCK, math.inf))
     await pool.until(lambda: _blocked(server))
     pool.reset("was left")
     assert len(pool) == 0

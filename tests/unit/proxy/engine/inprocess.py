@@ -40,6 +40,10 @@ class Visit:
         """Send something."""
         self._writer.write(data)
 
+    def hang_up(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
 
 Answer = Callable[[Visit, list[bytes]], Awaitable[None]]
 

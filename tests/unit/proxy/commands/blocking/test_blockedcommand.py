@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, StoppedError
+from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, Unblocking
 from proxy.engine.backend import command
 
 ADDRESS = "127.0.0.1:1"
+SLOT = 5
 UNBLOCK = command(("CLIENT", "UNBLOCK", 7, ERROR))
 NOT_BLOCKED = b":0\r\n"
 UNBLOCKED = b":1\r\n"
@@ -22,36 +23,46 @@ class Connection:
     client_id = 7
 
     def __init__(self) -> None:
-        self.reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.sent: list[tuple[bytes, float, int]] = []
+        self.answer: Callable[[bytes], None] | None = None
+
+    def call(self, payload: bytes, callback: Callable[[bytes], None], seconds: float, before: int) -> None:
+        self.sent.append((payload, seconds, before))
+        self.answer = callback
+
+    def come(self, reply: bytes) -> None:
+        assert self.answer is not None
+        answer, self.answer = self.answer, None
+        answer(reply)
 
 
 class Surroundings:
-    """Pool, router and shared connection in one, and what they saw."""
+    """Pool, router, loop and shared connection in one, and what they saw."""
 
     address = ADDRESS
 
     def __init__(self) -> None:
         self.connection = Connection()
-        self.connected = asyncio.Event()
-        self.connected.set()
         self.back: list[str] = []
+        self.held: list[int] = []
         self.told: list[tuple[bytes, Callable[[bytes], None]]] = []
         self.tasks: list[asyncio.Task[None]] = []
+        self.loop = self
+        self.event_loop = asyncio.get_running_loop()
 
-    def take_idle(self, address: str, database: int, protocol: int) -> Any:
-        return None
+    def hold_slot(self, slot: int) -> None:
+        self.held.append(slot)
 
-    async def take(self, address: str, database: int, protocol: int) -> Any:
-        await self.connected.wait()
-        return self.connection
+    def release_slot(self, slot: int) -> None:
+        self.held.remove(slot)
 
     def give_back(self, connection: Any) -> None:
         self.back.append("given back")
 
     def discard(self, connection: Any, reason: str) -> None:
         self.back.append("discarded")
-        if not self.connection.reply.done():
-            self.connection.reply.set_result(b"-ERR server " + reason.encode() + b"\r\n")
+        if self.connection.answer is not None:
+            self.connection.come(b"-ERR server " + reason.encode() + b"\r\n")
 
     def shared_backend(self, address: str) -> Any:
         assert address == ADDRESS
@@ -65,9 +76,9 @@ class Surroundings:
     def start(self, coroutine: Any) -> None:
         self.tasks.append(asyncio.create_task(coroutine))
 
-    def blocked(self, seconds: float = 20.0) -> BlockedCommand:
+    def blocked(self, seconds: float = 20.0, slot: int = SLOT) -> BlockedCommand:
         here: Any = self
-        return BlockedCommand(here, here, seconds, self.start)
+        return BlockedCommand(Unblocking(here, here, seconds, self.start), here.connection, slot)
 
     async def tell(self, reply: bytes) -> None:
         """Answer the next CLIENT UNBLOCK, once it has been asked."""
@@ -75,10 +86,6 @@ class Surroundings:
         payload, callback = self.told.pop(0)
         assert payload == UNBLOCK
         callback(reply)
-
-    async def talk(self, connection: Any) -> bytes:
-        reply: bytes = await connection.reply
-        return reply
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -92,22 +99,23 @@ async def here() -> Surroundings:
     return Surroundings()
 
 
-def run(here: Surroundings, blocked: BlockedCommand) -> "asyncio.Task[bytes]":
-    return asyncio.create_task(blocked.run(ADDRESS, 0, 2, here.talk))
+async def run(blocked: BlockedCommand) -> bytes:
+    with blocked:
+        return await blocked.ask(b"BLPOP", 1.5)
 
 
 async def running(here: Surroundings, blocked: BlockedCommand) -> "asyncio.Task[bytes]":
     """Run it until it is at the server."""
-    task = run(here, blocked)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    task = asyncio.create_task(run(blocked))
+    await until(lambda: here.connection.answer is not None)
+    assert here.held == [SLOT]
     return task
 
 
 async def test_a_command_that_ends_by_itself(here: Surroundings) -> None:
     blocked = here.blocked()
     task = await running(here, blocked)
-    here.connection.reply.set_result(b"+popped\r\n")
+    here.connection.come(b"+popped\r\n")
     assert await task == b"+popped\r\n"
     assert here.back == ["given back"]
     assert blocked.over
@@ -126,7 +134,7 @@ async def test_it_is_told_until_it_has_heard(here: Surroundings) -> None:
         await here.tell(NOT_BLOCKED)
     await here.tell(UNBLOCKED)
     assert here.back == []
-    here.connection.reply.set_result(b"-UNBLOCKED\r\n")
+    here.connection.come(b"-UNBLOCKED\r\n")
     assert await task == b"-UNBLOCKED\r\n"
     assert await blocked.unblocked()
     assert here.back == ["given back"]
@@ -138,7 +146,7 @@ async def test_what_was_popped_just_then_is_a_reply_like_any_other(here: Surroun
     task = await running(here, blocked)
     blocked.stop()
     await until(lambda: bool(here.told))
-    here.connection.reply.set_result(b"+popped\r\n")
+    here.connection.come(b"+popped\r\n")
     assert await task == b"+popped\r\n"
     # The connection is not for others yet: what it is told may reach the server late.
     assert here.back == []
@@ -153,7 +161,7 @@ async def test_an_unblock_of_unknown_outcome_costs_the_connection(here: Surround
     blocked.stop()
     await here.tell(b"-ERR server 127.0.0.1:1 closed the connection\r\n")
     await here.tell(UNBLOCKED)
-    here.connection.reply.set_result(b"-UNBLOCKED\r\n")
+    here.connection.come(b"-UNBLOCKED\r\n")
     await task
     await until(lambda: here.back == ["discarded"])
 
@@ -174,39 +182,59 @@ async def test_bounded_a_server_that_does_not_end_it(here: Surroundings) -> None
 
 
 async def test_stopped_before_it_was_sent(here: Surroundings) -> None:
-    # Before it began,
-    blocked = here.blocked()
-    blocked.stop()
-    with pytest.raises(StoppedError):
-        await run(here, blocked)
-    # while the connection is made,
-    here.connected.clear()
-    blocked = here.blocked()
-    task = await running(here, blocked)
-    blocked.stop()
-    with pytest.raises(StoppedError):
-        await task
-    assert here.back == []
-    # and in the moment it is there.
-    here.connected.set()
-    blocked = here.blocked()
-    task = run(here, blocked)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    blocked.stop()
-    with pytest.raises(StoppedError):
-        await task
-    assert here.back in (["given back"], [])
-    assert blocked.over
+    with here.blocked() as blocked:
+        assert here.held == [SLOT]
+        blocked.stop()
+        assert blocked.stopped
+    assert here.held == []
+    assert here.back == ["given back"]
     assert here.told == []
     assert await blocked.unblocked()
 
 
-async def test_whoever_runs_it_may_be_cancelled(here: Surroundings) -> None:
-    here.connected.clear()
+async def test_drained_it_is_followed_to_its_end_when_its_client_leaves(here: Surroundings) -> None:
     blocked = here.blocked()
     task = await running(here, blocked)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert blocked.over
+    # The server may still run it.
+    assert here.held == [SLOT]
+    assert here.back == []
+    assert not blocked.over
+    await here.tell(UNBLOCKED)
+    assert here.held == [SLOT]
+    here.connection.come(b"-UNBLOCKED\r\n")
+    assert here.held == []
+    assert await blocked.unblocked()
+    await until(lambda: here.back == ["given back"])
+
+
+async def test_without_memory_nothing_is_held(here: Surroundings) -> None:
+    def full(*given: Any) -> None:
+        raise MemoryError
+
+    here.connection.call = full  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        await run(here.blocked())
+    assert here.held == []
+    assert here.back == ["given back"]
+
+
+async def test_a_connection_that_is_lost_answers_at_once(here: Surroundings) -> None:
+    def lost(payload: bytes, callback: Callable[[bytes], None], seconds: float, before: int) -> None:
+        callback(b"-ERR lost\r\n")
+
+    here.connection.call = lost  # type: ignore[method-assign]
+    assert await run(here.blocked()) == b"-ERR lost\r\n"
+    assert here.held == []
+    assert here.back == ["given back"]
+
+
+async def test_one_without_a_slot_holds_none(here: Surroundings) -> None:
+    task = asyncio.create_task(run(here.blocked(slot=-1)))
+    await until(lambda: here.connection.answer is not None)
+    assert here.held == []
+    assert here.connection.sent == [(b"BLPOP", 1.5, 0)]
+    here.connection.come(b"+popped\r\n")
+    assert await task == b"+popped\r\n"

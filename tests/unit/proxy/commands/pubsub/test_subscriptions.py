@@ -1,7 +1,7 @@
 """A worker's subscriptions at its servers, in the test's own process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 import redis
 import redis.asyncio
 
+from proxy.commands.pubsub import subscriptions
 from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.subscriptions import MARKS_AT_ONCE, Subscriptions, cost
 from proxy.engine.requests import Loop
@@ -33,6 +34,18 @@ class Listener:
     def answer(self, data: bytes) -> None:
         assert not self.muted
         self.behind.append(data)
+
+
+def deliver(listeners: Iterable[Listener], resp2: bytes, resp3: bytes) -> None:
+    """As the engine does it for sessions."""
+    for listener in listeners:
+        listener.push(resp3 if listener.protocol == 3 else resp2)
+
+
+@pytest.fixture(autouse=True)
+def listeners_as_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listeners in place of the engine's sessions."""
+    monkeypatch.setattr(subscriptions, "deliver", deliver)
 
 
 class Played:
