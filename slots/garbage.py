@@ -7,13 +7,13 @@ topom that takes 40 to 90 ms, and a slot may be locked meanwhile. These objects 
 import gc
 
 MOST_NEW_OBJECTS = 10_000
-"""How many more objects than were freed may be made before the new ones are looked at. Work comes in bursts: with
-Python's 700, hundreds of waiting requests that end and begin are looked at again and again, for they hold few cycles. In
-the worst case so many are garbage, of some hundred bytes each."""
+"""How many more objects than were freed may be made before the new ones are looked at. Work comes in bursts. With
+Python's 700, the objects of hundreds of waiting requests are looked at whenever fifty of these end and begin, and hardly
+any is garbage. In the worst case so many are, of some hundred bytes each."""
 
 
 def spare_what_is_here() -> None:
-    """Exclude all present objects from collections, and have fewer of these. Call it at the end of a process's start."""
+    """Exclude all present objects from collections, and have fewer of these. For the end of a process's start."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(MOST_NEW_OBJECTS)

@@ -14,6 +14,7 @@ ctypedef enum command_path:
     PATH_STREAMS
     # It takes something away, or waits until there is something; its keys stand as above.
     PATH_POP
+    PATH_SCAN
     # The second word names the row that counts.
     PATH_CONTAINER
     # Split over slots; the replies are put together again.

@@ -65,7 +65,7 @@ cdef class ClientConnection:
     cdef void count_elsewhere(self, int64_t size) noexcept
     cdef void hold_back(self, Backend backend)
     cdef void send_out(self) noexcept
-    cdef void watch_leaving(self)
+    cdef void watch_leaving(self) noexcept
     cpdef bint has_left(self) noexcept
     cdef int take_in(self) noexcept
     cdef bint gives_up(self)

@@ -209,7 +209,7 @@ cdef class ClientConnection:
                     self.close()
                 self.count_inbox()
 
-    cdef void watch_leaving(self):
+    cdef void watch_leaving(self) noexcept:
         """Notice it if the client hangs up while the request at the front waits."""
         self.leaving_watched = True
         if not self.reading and not self.closing:

@@ -42,27 +42,25 @@ cdef class KeyList:
     Args:
         router: knows the slots of keys.
         database: which one the keys are in.
-        reply: the whole array.
+        reply: the whole array, at its end.
         shown: a byte for each slot: whether its keys are shown.
         reserved: the prefix of keys that are never shown.
+
+        at: where in ``reply`` the array begins.
 
     Raises:
         ValueError: it is not an array of strings; :meth:`read` raises that, too.
     """
 
-    cdef:
-        Router router
-        int database
-        bytes reply
-        bytes shown
-        bytes reserved
-        Py_ssize_t at
-        Py_ssize_t left
-        readonly Py_ssize_t kept
-        readonly list parts
-        readonly list uncertain
-
-    def __init__(self, Router router, int database, bytes reply not None, bytes shown not None, bytes reserved not None):
+    def __init__(
+        self,
+        Router router,
+        int database,
+        bytes reply not None,
+        bytes shown not None,
+        bytes reserved not None,
+        Py_ssize_t at=0,
+    ):
         if len(shown) != router.number_of_slots:
             raise ValueError(f"{len(shown)} slots are shown or not; there are {router.number_of_slots}")
         self.router = router
@@ -70,13 +68,13 @@ cdef class KeyList:
         self.reply = reply
         self.shown = shown
         self.reserved = reserved
-        self.at = 0
+        self.at = at
         self.left = read_header(<const char*> reply, len(reply), &self.at, c"*")
         self.kept = 0
         self.parts = []
         self.uncertain = []
 
-    def read(self, Py_ssize_t most):
+    cpdef bint read(self, Py_ssize_t most) except -1:
         """Read up to ``most`` more keys; say whether there are others."""
         cdef const char* data = <const char*> self.reply
         cdef const char* reserved = <const char*> self.reserved

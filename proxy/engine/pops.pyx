@@ -1,28 +1,21 @@
 """BLPOP and its like: they take what is there by now, and need no connection of their own for that.
 
 In a transaction of its own, such a command does not wait. So it goes to the server over the connection that sessions
-share, and the session waits for the reply. If there was nothing to take, plain Python has the request wait at the
-server (:mod:`proxy.commands.blocking.blocking`). So it does if the keys' slot is not at rest.
+share. If there was nothing to take, plain Python has the request wait at the server
+(:mod:`proxy.commands.blocking.blocking`). So it does if the keys' slot is not at rest.
 
-**in-order**: requests behind it are not looked at before it has its reply. **drained**: it counts for its slot until the
-server has answered.
+**drained**: it counts for its slot until the server has answered.
 """
 
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t
 
-from cpython.ref cimport Py_INCREF
-
+from proxy.engine.asking cimport Asked, ask, let_python_decide
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
 from proxy.engine.decisions cimport decide
-from proxy.engine.handlers cimport WAITS, begin
-from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, request_t
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
-from proxy.engine.statistics cimport UNCOUNTED
-
-from types import CoroutineType
 
 from proxy.engine.multi import EXEC, MULTI
 from proxy.engine.refusals import OUT_OF_MEMORY
@@ -38,6 +31,18 @@ cdef size_t BEGIN_SIZE = len(MULTI)
 cdef size_t END_SIZE = len(EXEC)
 
 
+cdef class Pop(Asked):
+    """Whether there is something to take."""
+
+    cdef object go_on(self):
+        # Without MULTI, the server says why it refuses.
+        reply = self.reply.removeprefix(ONE_REPLY)
+        if reply.startswith(REFUSED) or reply in NOTHING:
+            let_python_decide(self.session)
+        else:
+            self.session.finish_front(reply)
+
+
 cdef verdict pop(
     Session session, const argument_t* keys, int found, const argument_t* arguments, int count, const char* data, size_t size
 ) except VERDICT_FAILED:
@@ -46,7 +51,6 @@ cdef verdict pop(
     cdef int32_t slot = router.slot_of(session.database, keys[0].data, keys[0].size)
     cdef route_t* route = &router.routes[slot]
     cdef Backend backend
-    cdef request_t* request
     cdef int index
     session.loop.requests += 1
     for index in range(1, found):
@@ -65,49 +69,5 @@ cdef verdict pop(
     buffer_append(&backend.out, BEGIN, BEGIN_SIZE)
     buffer_append(&backend.out, data, size)
     buffer_append(&backend.out, END, END_SIZE)
-    for index in range(2):
-        request = session.loop.new_request(REQUEST_PLAIN, NULL, slot)
-        request.command = UNCOUNTED
-        backend.queue(request)
-    request = session.loop.new_request(REQUEST_CALL, NULL, slot)
-    taker = session.take_popped
-    Py_INCREF(taker)
-    request.extra = <void*> taker
-    backend.queue(request)
-    session.watch_leaving()
+    ask(Pop(session), backend, 2, slot)
     return VERDICT_WAIT
-
-
-cdef void popped(Session session) noexcept:
-    """The server has answered: give the client what it took, or have the request wait there."""
-    session.loop.set_clock()
-    try:
-        go_on(session)
-    except Exception as error:
-        session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
-        session.close()
-
-
-cdef object go_on(Session session):
-    cdef uint32_t since
-    cdef bytes reply = session.popped
-    session.popped = None
-    session.leaving_watched = False
-    if session.closed:
-        return
-    if not reply.startswith(REFUSED):
-        # Without MULTI, the server says why.
-        reply = reply.removeprefix(ONE_REPLY)
-        if reply not in NOTHING:
-            session.finish_front(reply)
-            return
-    front = session.front()
-    session.loop.decisions += 1
-    # To look for something at once is no wait. If the client has left meanwhile, the request is ended at the server.
-    since, session.waits_since = session.waits_since, 0
-    outcome = session.router.slow_path.handle(session, front[0])
-    if type(outcome) is CoroutineType:
-        outcome = begin(session, outcome, len(front[1]))
-    session.waits_since = since
-    if outcome is not WAITS:
-        session.finish_front(outcome)

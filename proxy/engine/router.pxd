@@ -71,6 +71,8 @@ cdef class Router:
         public object slow_path
         public object mover
         public object holding
+        # proxy.engine.scans.Pages, or None
+        public object pages
         public set sessions
         # Whether clients have to authenticate.
         public bint gated

@@ -61,8 +61,8 @@ cdef class Session(ClientConnection):
         object coroutine
         object awaited
         bytes answered
-        # What came of the attempt to take something at once: see proxy.engine.pops.
-        bytes popped
+        # What a server has answered about the request at the front: a proxy.engine.asking.Asked.
+        object asked
         bint cancelled
         # Its keys' slot is locked, or they move: only wake() goes on with it.
         bint asleep

@@ -15,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
+from proxy.engine.asking cimport answered
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_consume, buffer_length
 from proxy.engine.clearing cimport Clearing
@@ -28,6 +29,7 @@ from proxy.engine.commandlookup cimport (
     PATH_MULTI,
     PATH_PING,
     PATH_POP,
+    PATH_SCAN,
     PATH_SPLIT,
     PATH_STREAMS,
     command_t,
@@ -37,7 +39,7 @@ from proxy.engine.decisions cimport carry_out, decide
 from proxy.engine.handlers cimport go_on
 from proxy.engine.keyplaces cimport find_keys
 from proxy.engine.multi cimport begin_multi, free_multi, within_multi
-from proxy.engine.pops cimport pop, popped
+from proxy.engine.pops cimport pop
 from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport (
@@ -51,6 +53,7 @@ from proxy.engine.resp cimport (
     parse_status,
 )
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, ROUTE_OFFLINE, ROUTE_OPEN, Router, route_t
+from proxy.engine.scans cimport scan
 from proxy.engine.serverconnection cimport BACKEND_READY
 from proxy.engine.splitting cimport connection_kind_t, send_in_parts
 from proxy.engine.statistics cimport observe
@@ -87,10 +90,10 @@ cdef size_t LONGEST_BULK = 536870912
 cdef void resume_handler(void* owner) noexcept:
     cdef Session session = <Session> owner
     Py_DECREF(session)
-    if session.popped is None:
+    if session.asked is None:
         go_on(session)
     else:
-        popped(session)
+        answered(session)
 
 
 cdef class Session(ClientConnection):
@@ -335,11 +338,6 @@ cdef class Session(ClientConnection):
             Py_INCREF(self)
             self.loop.list_client(&self.resumer)
 
-    def take_popped(self, bytes reply):
-        """The server has looked for something to take."""
-        self.popped = reply
-        self.reply_came()
-
     def _cancel(self):
         """The client has left: end the handler where it waits."""
         awaited = self.awaited
@@ -492,6 +490,8 @@ cdef class Session(ClientConnection):
                 return pop(self, keys, found, arguments, count, data, size)
             if found and (row.code == CODE_NONE or self.finds_code(row, arguments, keys)):
                 return self.route(keys, found, data, size, False)
+        if row.path == PATH_SCAN and count > 1:
+            return scan(self, arguments, count, data, size)
         self.loop.requests += 1
         if row.path == PATH_PING and count == 1:
             self.reply(b"+PONG\r\n", 7)

@@ -1,10 +1,10 @@
 """Commands that wait at a server: BLPOP and similar, XREAD and XREADGROUP with BLOCK, WAIT, and CLIENT UNBLOCK.
 
 Pops take what is there by now before they get here (:mod:`proxy.engine.pops`). A command that has to wait does so on a
-connection of its session's own. **drained**: waiting commands of a slot hold up its lock, so they are unblocked when the
-slot leaves its server. The command then waits in the proxy until the slot is served again, and goes to the new server
-with the rest of its timeout. **in-order**: a command is looked at once everything before it has been answered, and later
-requests wait for its reply. **bounded**: ``own_connections`` of :mod:`proxy.servers.ownconnections`.
+connection of its session's own. **drained**: waiting commands of a slot hold up its lock, so they are unblocked when
+the slot leaves its server. The command then waits in the proxy until the slot is served again, and goes to the new
+server with the rest of its timeout. **in-order**: a command waits once everything before it has been answered, and
+later requests wait for its reply. **bounded**: ``own_connections`` of :mod:`proxy.servers.ownconnections`.
 """
 
 import asyncio

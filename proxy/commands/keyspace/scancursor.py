@@ -21,6 +21,8 @@ SERVER_BITS = 32
 TOTAL_BITS = PASS_BITS + EPOCH_BITS + GROUP_BITS + SERVER_BITS
 
 EPOCHS = 1 << EPOCH_BITS
+GROUPS = 1 << GROUP_BITS
+"""A group's id has to be below this."""
 
 
 class CursorError(ValueError):
@@ -43,10 +45,9 @@ class Cursor:
 
     def pack(self) -> int:
         """The number that a client gets. Raises :class:`CursorError`."""
-        if self.group >> GROUP_BITS:
+        if self.group >= GROUPS:
             raise CursorError(
-                f"ERR SCAN cannot be used with a group of id {self.group}: a cursor has room for ids below"
-                f" {1 << GROUP_BITS}"
+                f"ERR SCAN cannot be used with a group of id {self.group}: a cursor has room for ids below {GROUPS}"
             )
         if self.position >> SERVER_BITS:
             raise CursorError(

@@ -10,15 +10,17 @@ from proxy.commands import replies
 from proxy.commands.family import Family, Handler
 from proxy.commands.keyspace.listedkeys import joined
 from proxy.commands.keyspace.moves import Moves
-from proxy.commands.keyspace.scancursor import TOTAL_BITS, Cursor, CursorError
+from proxy.commands.keyspace.scancursor import EPOCHS, GROUPS, TOTAL_BITS, Cursor, CursorError
 from proxy.commands.keyspace.scanwalk import FIRST, Walk
 from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Outcome
 from proxy.engine.refusals import NO_SERVER
+from proxy.engine.scans import Pages
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 from slots.keys import INTEGER
+from slots.moving import RESERVED
 from slots.table import SlotTable
 
 LATER_COUNT = 10_000
@@ -61,6 +63,7 @@ class Scanning(Family):
         if packed is None:
             return INVALID_CURSOR
         moves = self._moves()
+        self._give_pages(moves)
         cursor = self._walk.resume(Cursor.unpack(packed)) if packed else self._walk.begin()
         if cursor is None:
             return NO_SERVER
@@ -94,6 +97,17 @@ class Scanning(Family):
         except CursorError as error:
             return replies.error(str(error))
         return b"*2\r\n%b%b" % (replies.bulk(str(packed)), keys)
+
+    def _give_pages(self, moves: Moves) -> None:
+        """Tell the engine what it needs for pages in the middle of a group's server, until there is another table."""
+        router = self._router
+        if router.pages is None or router.pages.generation != router.generation:
+            groups = {
+                Cursor(FIRST, moves.epoch % EPOCHS, group, 0).pack(): (master, moves.shown.at(master))
+                for group, master in moves.masters.items()
+                if group < GROUPS
+            }
+            router.pages = Pages(router.generation, groups, next(iter(groups), None), RESERVED)
 
     async def _reach_all(self, session: Session) -> bytes | None:
         """None once every master has answered anything at all: none has fenced this proxy off. Else the error."""

@@ -1,0 +1,19 @@
+"""What the engine itself asks a server about the request at the front."""
+
+from proxy.engine.backend cimport Backend
+from proxy.engine.session cimport Session
+
+
+cdef class Asked:
+    """A question, and its reply once that has come."""
+
+    cdef:
+        Session session
+        bytes reply
+
+    cdef object go_on(self)
+
+
+cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept
+cdef void answered(Session session) noexcept
+cdef object let_python_decide(Session session)

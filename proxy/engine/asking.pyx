@@ -1,0 +1,86 @@
+"""What the engine itself asks a server about the request at the front, whose session waits for the answer.
+
+The session goes on once all replies of the turn are given out, as a handler does. **in-order**: nothing behind the
+request is looked at before it has its reply.
+"""
+
+from types import CoroutineType
+
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint32_t
+
+from proxy.engine.backend cimport Backend
+from proxy.engine.handlers cimport WAITS, begin
+from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, request_t
+from proxy.engine.session cimport Session
+from proxy.engine.statistics cimport UNCOUNTED
+
+
+cdef class Asked:
+    """A question, and its reply once that has come.
+
+    Args:
+        session: it waits, and has not been told to go on before the reply comes.
+    """
+
+    def __cinit__(self, Session session):
+        self.session = session
+
+    def __call__(self, bytes reply):
+        """The reply has come."""
+        self.reply = reply
+        self.session.asked = self
+        self.session.reply_came()
+
+    cdef object go_on(self):
+        """Decide about the request at the front, whose session is open."""
+        raise TypeError("a question that nobody asks")
+
+
+cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept:
+    """Queue a question whose bytes are in the backend's output; ``before`` replies are dropped.
+
+    The backend takes requests, and there are records for all of them. drained: they count for ``slot``, if it is not -1.
+    """
+    cdef Session session = asked.session
+    cdef request_t* request
+    cdef int index
+    for index in range(before):
+        request = session.loop.new_request(REQUEST_PLAIN, NULL, slot)
+        request.command = UNCOUNTED
+        backend.queue(request)
+    request = session.loop.new_request(REQUEST_CALL, NULL, slot)
+    Py_INCREF(asked)
+    request.extra = <void*> asked
+    backend.queue(request)
+    session.watch_leaving()
+
+
+cdef void answered(Session session) noexcept:
+    """The reply has come: go on."""
+    cdef Asked asked = <Asked> session.asked
+    session.asked = None
+    session.leaving_watched = False
+    if session.closed:
+        return
+    session.loop.set_clock()
+    try:
+        asked.go_on()
+    except Exception as error:
+        session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
+        session.close()
+
+
+cdef object let_python_decide(Session session):
+    """Have plain Python decide about the request at the front after all."""
+    cdef uint32_t since
+    arguments, data = session.front()
+    session.loop.decisions += 1
+    # To ask is no wait: what plain Python does now is as if it had been asked first.
+    since, session.waits_since = session.waits_since, 0
+    outcome = session.router.slow_path.handle(session, arguments)
+    if type(outcome) is CoroutineType:
+        outcome = begin(session, outcome, len(data))
+    session.waits_since = since
+    if outcome is not WAITS:
+        session.finish_front(outcome)

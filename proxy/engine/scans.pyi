@@ -1,0 +1,6 @@
+class Pages:
+    def __init__(
+        self, generation: int, groups: dict[int, tuple[str, bytes]], first: int | None, reserved: bytes
+    ) -> None: ...
+    @property
+    def generation(self) -> int: ...
