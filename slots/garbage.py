@@ -8,8 +8,8 @@ import gc
 
 MOST_NEW_OBJECTS = 10_000
 """How many more objects than were freed may be made before the new ones are looked at. Work comes in bursts. With
-Python's 700, the objects of hundreds of waiting requests are looked at whenever fifty of these end and begin, and hardly
-any is garbage. In the worst case so many are, of some hundred bytes each."""
+Python's 700, the objects of hundreds of waiting requests are looked at whenever fifty of these end and begin, and
+hardly any is garbage. In the worst case so many are, of some hundred bytes each."""
 
 
 def spare_what_is_here() -> None:

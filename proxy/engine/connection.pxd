@@ -8,6 +8,17 @@ from proxy.engine.poller cimport watch_t
 from proxy.engine.records cimport client_t
 from proxy.engine.requests cimport Loop
 
+# Why a connection takes no request now (**bounded**, **in-order**).
+ctypedef enum reason_to_wait:
+    # The request at the front waits.
+    FOR_FRONT = 1
+    # Too much is owed to the client, or all that is owed has to come first.
+    FOR_OWED = 2
+    # Its server's queue is too long, there is no room for the request, or other sessions have their turn.
+    FOR_TURN = 4
+    # It is to be closed once all owed replies are sent.
+    FOR_GOOD = 8
+
 
 cdef class ClientConnection:
     """The connection under a :class:`proxy.engine.session.Session`."""
@@ -28,11 +39,8 @@ cdef class ClientConnection:
         object tls
         int fd
         watch_t watch
-        # Reading stops (**bounded**) for one of these reasons: the request at the front waits, too much is owed to the
-        # client, or its server's queue is too long.
-        bint stopped
-        bint paused
-        bint held_back
+        # Why no request is taken now: bits of reason_to_wait.
+        int reasons
         bint reading
         bint writing
         # Its replies have already been kept once, to go with later ones.
@@ -43,7 +51,6 @@ cdef class ClientConnection:
         bint leaving_watched
         bint processing
         bint woken
-        bint closing
         # The callable that gets the socket once the client is between two requests; None: the client stays.
         object parting
         bint released

@@ -164,10 +164,10 @@ cdef class ClientConnection:
         cdef bint own
         if self.closed:
             return
-        if self.leaving_watched and self.stopped and buffer_length(&self.inbox) < WATCHED_INPUT:
+        if self.leaving_watched and self.reasons & FOR_FRONT and buffer_length(&self.inbox) < WATCHED_INPUT:
             self._read_ahead()
             return
-        if self.stopped or self.paused or self.held_back or self.closing:
+        if self.reasons:
             # Level-triggered: without this the loop would spin on bytes that are not read.
             self.reading = False
             self.watch_again()
@@ -212,7 +212,7 @@ cdef class ClientConnection:
     cdef void watch_leaving(self) noexcept:
         """Notice it if the client hangs up while the request at the front waits."""
         self.leaving_watched = True
-        if not self.reading and not self.closing:
+        if not self.reading and not self.reasons & FOR_GOOD:
             self.reading = True
             self.watch_again()
 
@@ -228,7 +228,7 @@ cdef class ClientConnection:
     def _process_inbox(self):
         cdef size_t length = buffer_length(&self.inbox)
         cdef size_t used
-        if length >= self.need or self.stopped:
+        if length >= self.need or self.reasons & FOR_FRONT:
             used = self.take(self.inbox.data + self.inbox.start, length)
             if not self.closed and used:
                 buffer_consume(&self.inbox, used, 0)
@@ -253,15 +253,15 @@ cdef class ClientConnection:
 
     def _finish(self):
         """Take no more requests; close once all owed replies are sent."""
-        self.closing = True
+        self.reasons |= FOR_GOOD
         self.loop.list_client(&self.client.sender)
 
     # -- waiting -------------------------------------------------------------------------------------------
 
     cdef void hold_back(self, Backend backend):
         """Read nothing more until the backend's queue is shorter."""
-        if not self.held_back:
-            self.held_back = True
+        if not self.reasons & FOR_TURN:
+            self.reasons |= FOR_TURN
             backend.pause_session(self)
 
     def resume_reading(self):
@@ -269,19 +269,19 @@ cdef class ClientConnection:
         if self.closed:
             return
         self.loop.set_clock()
-        self.held_back = False
+        self.reasons &= ~FOR_TURN
         self._resume()
 
     def _resume(self):
         if self.processing:
             self.woken = True
             return
-        if self.stopped or self.paused or self.held_back or self.closing or self.gives_up():
+        if self.reasons or self.gives_up():
             return
         self.need = 0
         if buffer_length(&self.inbox):
             self._process_inbox()
-        if not self.closed and not self.reading and not (self.stopped or self.paused or self.held_back):
+        if not self.closed and not self.reading and not self.reasons & ~FOR_GOOD:
             self.reading = True
             self.watch_again()
             if self.tls is not None:
@@ -290,7 +290,7 @@ cdef class ClientConnection:
     @property
     def waits(self):
         """Whether the request at the front waits."""
-        return self.stopped
+        return (self.reasons & FOR_FRONT) != 0
 
     # -- sending and closing -------------------------------------------------------------------------------
 
@@ -334,13 +334,13 @@ cdef class ClientConnection:
                         self.last_progress = self.loop.now
                     self.watch_again()
                     return
-            if self.closing and self.client.head == NULL:
+            if self.reasons & FOR_GOOD and self.client.head == NULL:
                 if self.parting is None:
                     self.close()
                 else:
                     self._part()
-            elif self.paused and not self.over_limits():
-                self.paused = False
+            elif self.reasons & FOR_OWED and not self.over_limits():
+                self.reasons &= ~FOR_OWED
                 self._resume()
             elif self.parting is not None:
                 self._part_between_requests()
@@ -360,7 +360,7 @@ cdef class ClientConnection:
         elif (
             idle_seconds
             and self.client.head == NULL
-            and not self.stopped
+            and not self.reasons & FOR_FRONT
             # A long reply may take its time.
             and self.loop.now - max(self.last_active, self.last_progress) > idle_seconds
         ):
@@ -371,7 +371,7 @@ cdef class ClientConnection:
 
         A session that waits, or is held back, goes on later: call again until it is closed.
         """
-        if not (self.stopped or self.paused or self.held_back):
+        if not self.reasons & ~FOR_GOOD:
             self._finish()
 
     # -- parting -------------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ cdef class ClientConnection:
         """
         if not self.closed:
             self.parting = parting
-            if self.stopped:
+            if self.reasons & FOR_FRONT:
                 self.loop.list_client(&self.client.sender)
             else:
                 self._finish()
@@ -410,9 +410,7 @@ cdef class ClientConnection:
             or self.client.early
             or buffer_length(&self.client.out)
             or buffer_length(&self.inbox)
-            or self.stopped
-            or self.paused
-            or self.held_back
+            or self.reasons & ~FOR_GOOD
             or self.processing
             or self.amid()
             or (self.tls is not None and self.tls.pending())

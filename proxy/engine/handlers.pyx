@@ -12,6 +12,7 @@ import asyncio
 
 from libc.stdint cimport int32_t
 
+from proxy.engine.connection cimport FOR_OWED
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router
 from proxy.engine.session cimport VERDICT_WAIT, Session
@@ -155,7 +156,8 @@ cdef object grant(Session session, object wish):
     if isinstance(wish, NothingOwed):
         if session.client.owed:
             # The send that leaves nothing owed resumes the session.
-            session.switched = session.paused = True
+            session.switched = True
+            session.reasons |= FOR_OWED
             session.loop.list_client(&session.client.sender)
             return None
         return True

@@ -64,7 +64,7 @@ cdef bint begin_multi(Session session) except -1:
     if multi == NULL:
         return False
     multi.slot = NO_SLOT
-    if session.state is not None and session.state.watch is not None and session.state.watch.slot is not None:
+    if session.state is not None and session.state.watch is not None:
         multi.slot = session.state.watch.slot
     session.multi = multi
     session.reply(b"+OK\r\n", 5)

@@ -34,7 +34,7 @@ from proxy.engine.commandlookup cimport (
     PATH_STREAMS,
     command_t,
 )
-from proxy.engine.connection cimport ClientConnection
+from proxy.engine.connection cimport FOR_FRONT, FOR_GOOD, FOR_OWED, FOR_TURN, ClientConnection
 from proxy.engine.decisions cimport carry_out, decide
 from proxy.engine.handlers cimport go_on
 from proxy.engine.keyplaces cimport find_keys
@@ -138,11 +138,11 @@ cdef class Session(ClientConnection):
         cdef int64_t decisions = self.loop.decisions
         self.processing = True
         self.need = 0
-        while position < size and not self.closing and self.client.broken == NULL:
+        while position < size and not self.reasons & FOR_GOOD and self.client.broken == NULL:
             if self.on_wrong_connection():
                 self.choose_connection()
             if self.over_limits():
-                self.paused = True
+                self.reasons |= FOR_OWED
                 # The send that brings the session below its limits resumes it.
                 self.loop.list_client(&self.client.sender)
                 break
@@ -184,23 +184,24 @@ cdef class Session(ClientConnection):
                 self.has_to_be_looked_at_again()
                 if self.woken:
                     continue
-                self.stopped = True
+                self.reasons |= FOR_FRONT
                 break
             if outcome == VERDICT_HELD:
                 self.has_to_be_looked_at_again()
                 break
             if outcome == VERDICT_PAUSE:
-                self.switched = self.paused = True
+                self.switched = True
+                self.reasons |= FOR_OWED
                 # The send that leaves nothing owed resumes the session.
                 self.loop.list_client(&self.client.sender)
                 break
             self.advance()
             position += request_size
-            if self.stopped or self.paused or self.held_back:
+            if self.reasons & ~FOR_GOOD:
                 break
             if self.loop.decisions - decisions >= MOST_DECISIONS and position < size:
                 # Other sessions have their turn.
-                self.held_back = True
+                self.reasons |= FOR_TURN
                 self.loop.event_loop.call_soon(self.resume_reading)
                 break
         self.processing = False
@@ -254,7 +255,7 @@ cdef class Session(ClientConnection):
         self.cleared = cleared
         self.asleep = False
         if self.coroutine is None:
-            self.stopped = False
+            self.reasons &= ~FOR_FRONT
         self._resume()
 
     def _resume(self):
@@ -290,7 +291,7 @@ cdef class Session(ClientConnection):
             self.answered = reply
             if isinstance(self.awaited, Wish):
                 go_on(self)
-        elif self.stopped:
+        elif self.reasons & FOR_FRONT:
             self.finish_front(reply)
 
     def finish_front(self, outcome):
@@ -299,7 +300,7 @@ cdef class Session(ClientConnection):
         cdef bint left
         cdef parse_status status
         cdef Router router = self.router
-        if self.closed or not self.stopped:
+        if self.closed or not self.reasons & FOR_FRONT:
             return
         if not (isinstance(outcome, (bytes, Unit, Last)) or outcome is NO_REPLY):
             raise TypeError(f"a handler that has waited decided {outcome!r}")
@@ -319,7 +320,7 @@ cdef class Session(ClientConnection):
             self.count_inbox()
         left = self.left_meanwhile()
         self.advance()
-        self.stopped = False
+        self.reasons &= ~FOR_FRONT
         if left:
             # The requests behind it have waited as long.
             self._finish()
@@ -352,7 +353,7 @@ cdef class Session(ClientConnection):
 
     def big(self, origin, leave):
         """A key of the request at the front goes in pieces from ``origin``; ``leave()`` ends the wait for it."""
-        if not self.closed and self.stopped:
+        if not self.closed and self.reasons & FOR_FRONT:
             self.router.mover.reads.begin(self, origin, leave)
 
     @property
@@ -365,7 +366,7 @@ cdef class Session(ClientConnection):
         cdef int index
         cdef parse_status status
         cdef Router router = self.router
-        if self.closed or not self.stopped:
+        if self.closed or not self.reasons & FOR_FRONT:
             return None
         status = parse_request(
             &router.parse,
@@ -570,7 +571,7 @@ cdef class Session(ClientConnection):
         """Whether a request has to wait until others have gone to their servers."""
         if not self.loop.is_full(self, size):
             return False
-        self.held_back = True
+        self.reasons |= FOR_TURN
         self.loop.hold(self, size)
         return True
 

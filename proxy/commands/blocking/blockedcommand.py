@@ -5,21 +5,18 @@ common order, so the server may get the CLIENT UNBLOCK before it has read the co
 command's own reply has come. That reply is the truth: if an element was popped at that moment, the reply has it. Only
 ``-UNBLOCKED`` says that nothing was run.
 
-**drained**: once sent, a command is followed to its end, even if its client leaves; its slot is held until then.
-
 The connection goes back to the pool once every CLIENT UNBLOCK for it has been answered, too. A late one would hit the
 command of the next session. If the outcome of one is unknown, the connection is closed.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from proxy.engine.backend import command
-from proxy.engine.outcomes import Reply
 from proxy.engine.router import Router
 from proxy.servers.everywhere import ask
+from proxy.servers.owncommand import OwnCommand
 from proxy.servers.ownconnections import OwnConnection, OwnConnections
 
 FIRST_PAUSE_SECONDS = 0.001
@@ -30,89 +27,44 @@ ERROR = b"ERROR"
 TIMEOUT = b"TIMEOUT"
 
 
-class Unblocking:
-    """What blocked commands of one worker need to be ended.
+class BlockedCommand(OwnCommand):
+    """A command that is ended at the server when its client leaves, or when :meth:`stop` is called.
 
     Args:
-        own: takes the commands' connections back.
-        router: gives the connections for CLIENT UNBLOCK.
-        seconds: how long the end of a command may take before its connection is closed.
+        own: takes the connection back.
+        router: gives the connection for CLIENT UNBLOCK.
+        unblock_seconds: how long the end may take before the connection is closed.
         start: starts a task and keeps a reference to it.
+        connection: the connection, which is the command's from now on.
+        slot: the slot that is held; -1 for none.
     """
 
     def __init__(
-        self, own: OwnConnections, router: Router, seconds: float, start: Callable[[Coroutine[Any, Any, None]], Any]
+        self,
+        own: OwnConnections,
+        router: Router,
+        unblock_seconds: float,
+        start: Callable[[Coroutine[Any, Any, None]], Any],
+        connection: OwnConnection,
+        slot: int,
     ) -> None:
-        self.own = own
-        self.router = router
-        self.seconds = seconds
-        self.start = start
-
-
-class BlockedCommand:
-    """One command that may wait at a server; ``with`` it, a connection is used for it, and left in the end.
-
-    Args:
-        unblocking: what it needs to be ended.
-        connection: the connection, which is the command's from now on.
-        slot: the slot that is held until the server has nothing left to run of it; -1 for none.
-    """
-
-    __slots__ = ("_connection", "_ended", "_sent", "_slot", "_unblocked", "_unblocking", "over", "stopped")
-
-    def __init__(self, unblocking: Unblocking, connection: OwnConnection, slot: int) -> None:
-        self._unblocking = unblocking
-        self._connection = connection
-        self._slot = slot
-        self._sent = False
+        super().__init__(own, router.loop, connection, slot)
+        self._router = router
+        self._unblock_seconds = unblock_seconds
+        self._start = start
         self._ended: asyncio.Event | None = None
         self._unblocked: asyncio.Future[bool] | None = None
-        self.over = False
-        """Whether the server has nothing left to run of it."""
         self.stopped = False
         """Whether :meth:`stop` was called; then nothing more may be sent."""
 
-    def __enter__(self) -> Self:
-        if self._slot >= 0:
-            self._unblocking.router.loop.hold_slot(self._slot)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if not self._sent:
-            self._end()
-        elif not self.over:
-            # The client has left.
-            self.stop()
-
-    def ask(self, payload: bytes, seconds: float, before: int = 0) -> Reply[bytes]:
-        """Send the command; gives its reply.
-
-        Args:
-            payload: the command in RESP, behind requests that have ``before`` replies, which are dropped.
-            seconds: how long the reply may take; ``math.inf`` for no limit.
-        """
-        reply: Reply[bytes] = Reply(loop=self._unblocking.router.loop.event_loop)
-
-        # Not in the handler: the client may leave, and this has to be done all the same.
-        def came(text: bytes) -> None:
-            self._end()
-            reply.give(text)
-
-        self._connection.call(payload, came, seconds, before)
-        self._sent = True
-        return reply
-
-    def _end(self) -> None:
-        self.over = True
-        if self._slot >= 0:
-            # drained: the server has answered, or the connection is known to be lost.
-            self._unblocking.router.loop.release_slot(self._slot)
+    def _let_go(self) -> None:
         if self._ended is None:
-            self._unblocking.own.give_back(self._connection)
+            super()._let_go()
         else:
             self._ended.set()
+
+    def _leave(self) -> None:
+        self.stop()
 
     def stop(self, reason: bytes = ERROR) -> None:
         """End the command: if it was sent, it is unblocked.
@@ -125,7 +77,7 @@ class BlockedCommand:
         if self._sent:
             self._ended = asyncio.Event()
             self._unblocked = asyncio.get_running_loop().create_future()
-            self._unblocking.start(self._unblock(reason, self._ended, self._unblocked))
+            self._start(self._unblock(reason, self._ended, self._unblocked))
 
     async def unblocked(self) -> bool:
         """Whether it was ended by :meth:`stop`, and not by its own reply. Waits until that is known."""
@@ -134,16 +86,16 @@ class BlockedCommand:
         return self.stopped
 
     async def _unblock(self, reason: bytes, ended: asyncio.Event, unblocked: "asyncio.Future[bool]") -> None:
-        connection, own = self._connection, self._unblocking.own
+        connection = self._connection
         request = command(("CLIENT", "UNBLOCK", connection.client_id, reason))
         certain = True
         heard = False
         try:
-            async with asyncio.timeout(self._unblocking.seconds):
+            async with asyncio.timeout(self._unblock_seconds):
                 pause = FIRST_PAUSE_SECONDS
                 while not self.over and not heard:
                     certain_before, certain = certain, False
-                    reply = await ask(self._unblocking.router.shared_backend(connection.address), request)
+                    reply = await ask(self._router.shared_backend(connection.address), request)
                     certain = certain_before and reply.startswith(b":")
                     heard = reply == b":1\r\n"
                     if not heard:
@@ -152,16 +104,16 @@ class BlockedCommand:
                 await ended.wait()
         except TimeoutError:
             # drained: the lost connection is settled at the server before a lock there is acknowledged.
-            own.discard(
+            self._own.discard(
                 connection,
-                f"did not end a blocked command within {self._unblocking.seconds:g} s; it may still run there",
+                f"did not end a blocked command within {self._unblock_seconds:g} s; it may still run there",
             )
         finally:
             unblocked.set_result(heard)
             if certain:
-                own.give_back(connection)
+                self._own.give_back(connection)
             else:
-                own.discard(connection, "may still be told to unblock")
+                self._own.discard(connection, "may still be told to unblock")
 
 
 async def _pause(ended: asyncio.Event, seconds: float) -> None:

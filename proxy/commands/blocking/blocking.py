@@ -15,7 +15,7 @@ from typing import Any
 from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.blocking import acknowledged, streamreads
-from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, Unblocking
+from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand
 from proxy.commands.blocking.blockingrequest import BlockingRequest
 from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.services import Services
@@ -24,7 +24,7 @@ from proxy.engine.outcomes import Outcome, Reply, nothing_owed
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.router import LOCKED
 from proxy.engine.session import Session
-from proxy.servers.ownconnections import OwnConnectionError
+from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands
 from slots.commands import Command, Route, Timeout
 from slots.keys import INTEGER, NOT_AN_INTEGER
@@ -76,7 +76,6 @@ class BlockingCommands(Family):
         self._router = services.router
         self._own = services.own
         self._reply_seconds = services.settings.backend_reply_seconds
-        self._unblocking = Unblocking(services.own, services.router, self._reply_seconds, self._start)
         self._waiters: dict[int, Waiter] = {}
         # The order in which they began to wait, in which they also go on.
         self._at_slot: dict[int, dict[Waiter, None]] = {}
@@ -149,7 +148,7 @@ class BlockingCommands(Family):
         try:
             while True:
                 connection, slot = await self._own.take_for(session, keys)
-                with BlockedCommand(self._unblocking, connection, slot) as command:
+                with self._command(connection, slot) as command:
                     waiter.commands = [command]
                     waiter.leaving = False
                     self._waiters[session.id] = waiter
@@ -186,6 +185,9 @@ class BlockingCommands(Family):
         if self._waiters.get(session.id) is waiter:
             del self._waiters[session.id]
             state_of(session).blocking = None
+
+    def _command(self, connection: OwnConnection, slot: int) -> BlockedCommand:
+        return BlockedCommand(self._own, self._router, self._reply_seconds, self._start, connection, slot)
 
     def _time(self) -> float:
         return self._router.loop.event_loop.time()
@@ -239,7 +241,7 @@ class BlockingCommands(Family):
         except OwnConnectionError as error:
             reply = error.reply
         else:
-            with BlockedCommand(self._unblocking, connection, NO_SLOT) as command:
+            with self._command(connection, NO_SLOT) as command:
                 waiter.commands.append(command)
                 now = self._time()
                 limit = request.left(now) + self._reply_seconds

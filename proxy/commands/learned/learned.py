@@ -6,9 +6,7 @@ cannot be ended with a certain outcome. So such a command has a connection of it
 for its reply: its slot is not handed over before.
 """
 
-import asyncio
 import math
-from functools import partial
 
 import hiredis
 
@@ -17,11 +15,12 @@ from proxy.commands.family import Family
 from proxy.commands.learned.learning import Learning
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.outcomes import GATED, IN_TRANSACTION, Outcome, clear, nothing_owed
+from proxy.engine.outcomes import GATED, IN_TRANSACTION, Outcome, nothing_owed
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers.everywhere import ask
-from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
+from proxy.servers.owncommand import OwnCommand
+from proxy.servers.ownconnections import OwnConnectionError
 from slots import commands, learned
 from slots.commands import Command, Route, UnknownCommandError
 from slots.table import SlotTable
@@ -40,7 +39,6 @@ class LearnedCommands(Family):
         self._learning = Learning(
             commands.table(), services.settings.any_server_commands, services.router, services.masters
         )
-        self._running: set[asyncio.Task[bytes]] = set()
 
     def find(self, argv: list[bytes]) -> Command:
         """The row of a request. Raises :class:`slots.commands.CommandError`."""
@@ -103,20 +101,13 @@ class LearnedCommands(Family):
             return keys
         # in-order: it uses another connection than the requests before it.
         await nothing_owed()
-        slot, address = await clear(keys)
-        # A task of its own: even if the client leaves, the slot is held until the server is done.
-        self._router.loop.hold_slot(slot)
-        task = asyncio.get_running_loop().create_task(
-            self._ask_alone(argv, address, session.database, session.protocol)
-        )
-        self._running.add(task)
-        task.add_done_callback(partial(self._over, slot))
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            # The client has left, so the connection is closed.
-            task.cancel()
-            raise
+            connection, slot = await self._own.take_for(session, keys)
+        except OwnConnectionError as error:
+            return error.reply
+        # drained: if the client leaves, the connection is closed, and settled at the server before a lock holds.
+        with OwnCommand(self._own, self._router.loop, connection, slot) as running:
+            return await running.ask(command(tuple(argv)), math.inf)
 
     async def _ask_keys(self, row: Command, argv: list[bytes]) -> list[bytes] | bytes:
         """Ask a server which arguments are keys; give them, or the error."""
@@ -130,20 +121,3 @@ class LearnedCommands(Family):
         parser.feed(reply)
         keys: list[bytes] = parser.gets()
         return keys
-
-    def _over(self, slot: int, task: "asyncio.Task[bytes]") -> None:
-        # drained: a connection that was closed with a reply owed is settled at the server before a lock holds.
-        self._running.discard(task)
-        self._router.loop.release_slot(slot)
-
-    async def _ask_alone(self, argv: list[bytes], address: str, database: int, protocol: int) -> bytes:
-        """Send a request over a connection of its own, and wait without a limit."""
-        connection: OwnConnection | None = None
-        try:
-            connection = await self._own.take(address, database, protocol)
-            return await connection.ask(command(tuple(argv)), math.inf)
-        except OwnConnectionError as error:
-            return error.reply
-        finally:
-            if connection is not None:
-                self._own.give_back(connection)

@@ -35,6 +35,8 @@ class Watch:
     Args:
         connection: the connection that it watches on.
         database: the database that the connection is in.
+        slot: the slot of the keys.
+        key: one of them.
     """
 
     __slots__ = (
@@ -42,6 +44,7 @@ class Watch:
         "changes",
         "connection",
         "database",
+        "kept",
         "key",
         "migration",
         "moved",
@@ -51,16 +54,16 @@ class Watch:
         "slot",
     )
 
-    def __init__(self, connection: OwnConnection, database: int) -> None:
+    def __init__(self, connection: OwnConnection, database: int, slot: int, key: bytes) -> None:
         self.connection: OwnConnection | None = connection
         """None once the connection was given back."""
         self.database = database
         self.moved = False
         """Whether the connection is in another database than expected."""
-        self.slot: int | None = None
-        """The slot of the keys; None while nothing is watched."""
-        self.key = b""
-        """One of them."""
+        self.slot = slot
+        self.key = key
+        self.kept = True
+        """Whether the server still watches."""
         self.changes = 0
         self.migration = 0
         self.since = 0.0
@@ -89,12 +92,10 @@ class Watching:
 
     def of(self, session: Session) -> Watch | None:
         """The session's watch, valid or not; None if it watches nothing."""
-        watch = _watch_of(session)
-        return watch if watch is not None and watch.slot is not None else None
+        return _watch_of(session)
 
     def holds(self, session: Session, watch: Watch) -> bool:
         """Whether the server would know of any change to a watched key."""
-        assert watch.slot is not None
         return (
             not watch.over
             and watch.connection is not None
@@ -116,10 +117,11 @@ class Watching:
         if watch is not None:
             return await self._watch_more(session, watch, argv)
         try:
-            watch, slot = await self._connected(session, argv[1:])
+            connection, slot = await self._own.take_for(session, argv[1:])
         except OwnConnectionError as error:
             return error.reply
-        watch.slot, watch.key = slot, argv[1]
+        watch = state_of(session).watch = Watch(connection, session.database, slot, argv[1])
+        self._sessions.add(session)
         watch.changes = self._router.changes(slot)
         watch.migration = self._router.route(slot)[2]
         watch.replica_reads, session.replica_reads = session.replica_reads, False
@@ -136,37 +138,6 @@ class Watching:
             return replies.OK
         watch.since = self._now()
         return await self._send(watch, command(tuple(argv)), 0, partial(self._watched, session, watch, False))
-
-    async def _connected(self, session: Session, keys: list[bytes]) -> tuple[Watch, int]:
-        """A watch with a connection to the server of the keys, and their slot, whose way is free.
-
-        Raises:
-            OwnConnectionError: no connection is available.
-        """
-        watch = _watch_of(session)
-        ready = False
-        try:
-            while True:
-                slot, address = await clear(keys)
-                if watch is not None and self._fits(session, watch, address):
-                    ready = True
-                    return watch, slot
-                # There is none yet, or the slot has moved meanwhile.
-                self.end(session)
-                connection = await self._own.take(address, session.database, session.protocol)
-                watch = state_of(session).watch = Watch(connection, session.database)
-                self._sessions.add(session)
-        finally:
-            if not ready:
-                self.end(session)
-
-    def _fits(self, session: Session, watch: Watch, address: str) -> bool:
-        connection = watch.connection
-        return (
-            connection is not None
-            and not connection.lost
-            and connection.kind == (address, session.database, session.protocol)
-        )
 
     def _watched(self, session: Session, watch: Watch, first: bool, reply: bytes) -> bytes:
         if reply == replies.OK or _watch_of(session) is not watch:
@@ -207,16 +178,15 @@ class Watching:
 
     def _executed(self, watch: Watch, finish: Finish, reply: bytes) -> bytes:
         if not reply.startswith(b"-"):
-            watch.slot = None
+            watch.kept = False
         return finish(reply)
 
     # -- sending -------------------------------------------------------------------------------------------
 
     async def _send(self, watch: Watch, payload: bytes, before: int, heard: Finish) -> bytes:
         """Send requests, at once. Gives what ``heard`` makes of the last reply; ``before`` replies are dropped."""
-        connection, slot = watch.connection, watch.slot
+        connection = watch.connection
         assert connection is not None
-        assert slot is not None
 
         def ended(reply: bytes) -> bytes:
             watch.busy = False
@@ -228,7 +198,13 @@ class Watching:
         watch.busy = True
         backend = connection.backend
         backend.reply_seconds = self._reply_seconds
-        return await slotrequests.send(self._router, slot, backend, payload, before, ended)
+        try:
+            return await slotrequests.send(self._router, watch.slot, backend, payload, before, ended)
+        except MemoryError:
+            # Nothing was sent.
+            watch.busy = False
+            self._let_go(watch)
+            raise
 
     # -- ending --------------------------------------------------------------------------------------------
 
@@ -242,8 +218,7 @@ class Watching:
     def _forget(self, session: Session, watch: Watch) -> None:
         state_of(session).watch = None
         self._sessions.discard(session)
-        if watch.slot is not None:
-            session.replica_reads = watch.replica_reads
+        session.replica_reads = watch.replica_reads
 
     def _let_go(self, watch: Watch) -> None:
         """Give the connection back, if necessary once its requests are answered; the watch is over."""
@@ -253,7 +228,7 @@ class Watching:
         connection, watch.connection = watch.connection, None
         if connection.lost or watch.moved:
             self._own.discard(connection, "was given up")
-        elif watch.slot is None:
+        elif not watch.kept:
             self._own.give_back(connection)
         else:
             connection.backend.call(UNWATCH, partial(self._unwatched, connection))
@@ -269,7 +244,7 @@ class Watching:
         late = self._now() - self._watch_seconds
         for session in list(self._sessions):
             watch = _watch_of(session)
-            if watch is None or watch.busy or watch.over or watch.slot is None:
+            if watch is None or watch.busy or watch.over:
                 continue
             if watch.since <= late or not self.holds(session, watch):
                 self._let_go(watch)
@@ -278,7 +253,7 @@ class Watching:
 def read_from_replicas(session: Session, wanted: bool) -> None:
     """READONLY and READWRITE. For a session with a watch they hold after the watch."""
     watch = _watch_of(session)
-    if watch is not None and watch.slot is not None:
+    if watch is not None:
         watch.replica_reads = wanted
     else:
         session.replica_reads = wanted

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand, Unblocking
+from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand
 from proxy.engine.backend import command
 
 ADDRESS = "127.0.0.1:1"
@@ -78,7 +78,7 @@ class Surroundings:
 
     def blocked(self, seconds: float = 20.0, slot: int = SLOT) -> BlockedCommand:
         here: Any = self
-        return BlockedCommand(Unblocking(here, here, seconds, self.start), here.connection, slot)
+        return BlockedCommand(here, here, seconds, self.start, here.connection, slot)
 
     async def tell(self, reply: bytes) -> None:
         """Answer the next CLIENT UNBLOCK, once it has been asked."""
@@ -208,33 +208,3 @@ async def test_drained_it_is_followed_to_its_end_when_its_client_leaves(here: Su
     assert here.held == []
     assert await blocked.unblocked()
     await until(lambda: here.back == ["given back"])
-
-
-async def test_without_memory_nothing_is_held(here: Surroundings) -> None:
-    def full(*given: Any) -> None:
-        raise MemoryError
-
-    here.connection.call = full  # type: ignore[method-assign]
-    with pytest.raises(MemoryError):
-        await run(here.blocked())
-    assert here.held == []
-    assert here.back == ["given back"]
-
-
-async def test_a_connection_that_is_lost_answers_at_once(here: Surroundings) -> None:
-    def lost(payload: bytes, callback: Callable[[bytes], None], seconds: float, before: int) -> None:
-        callback(b"-ERR lost\r\n")
-
-    here.connection.call = lost  # type: ignore[method-assign]
-    assert await run(here.blocked()) == b"-ERR lost\r\n"
-    assert here.held == []
-    assert here.back == ["given back"]
-
-
-async def test_one_without_a_slot_holds_none(here: Surroundings) -> None:
-    task = asyncio.create_task(run(here.blocked(slot=-1)))
-    await until(lambda: here.connection.answer is not None)
-    assert here.held == []
-    assert here.connection.sent == [(b"BLPOP", 1.5, 0)]
-    here.connection.come(b"+popped\r\n")
-    assert await task == b"+popped\r\n"

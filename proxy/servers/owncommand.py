@@ -1,0 +1,79 @@
+"""One command on a connection of a session's own, followed to its end, even if the client leaves.
+
+**drained**: the command's slot is held until its server has nothing left to run of it: until the reply has come, or the
+connection is known to be lost.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from proxy.engine.outcomes import Reply
+from proxy.engine.requests import Loop
+from proxy.servers.ownconnections import OwnConnection, OwnConnections
+
+
+class OwnCommand:
+    """A command; ``with`` it, a connection is used, and given back in the end. If the client leaves before the reply
+    has come, the connection is closed.
+
+    Args:
+        own: takes the connection back.
+        loop: the worker's loop, which counts what is under way for a slot.
+        connection: the connection, which is the command's from now on.
+        slot: the slot that is held; -1 for none.
+    """
+
+    def __init__(self, own: OwnConnections, loop: Loop, connection: OwnConnection, slot: int) -> None:
+        self._own = own
+        self._loop = loop
+        self._connection = connection
+        self._slot = slot
+        self._sent = False
+        self.over = False
+        """Whether the server has nothing left to run of it."""
+
+    def __enter__(self) -> Self:
+        if self._slot >= 0:
+            self._loop.hold_slot(self._slot)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._sent:
+            self._end()
+        elif not self.over:
+            self._leave()
+
+    def ask(self, payload: bytes, seconds: float, before: int = 0) -> Reply[bytes]:
+        """Send the command; gives its reply.
+
+        Args:
+            payload: the command in RESP, behind requests that have ``before`` replies, which are dropped.
+            seconds: how long the reply may take; ``math.inf`` for no limit.
+        """
+        reply: Reply[bytes] = Reply(loop=self._loop.event_loop)
+
+        # Not in the handler: the client may leave, and this has to be done all the same.
+        def came(text: bytes) -> None:
+            self._end()
+            reply.give(text)
+
+        self._connection.call(payload, came, seconds, before)
+        self._sent = True
+        return reply
+
+    def _end(self) -> None:
+        """Nothing is left of it at the server."""
+        self.over = True
+        if self._slot >= 0:
+            self._loop.release_slot(self._slot)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Nothing is under way on the connection."""
+        self._own.give_back(self._connection)
+
+    def _leave(self) -> None:
+        """The client has left."""
+        self._own.discard(self._connection, "was given up, because its client has left")
