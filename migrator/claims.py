@@ -2,9 +2,9 @@
 
 The scripts that move keys treat a claimed key as present at the source, even if it has expired there meanwhile
 (**absent-first**). Otherwise a client could create it again at the target, and the last step of the copy would replace
-the new key. A claim is a field of the hash :data:`slots.moving.STATE` at the source. It is given back in the same step
-that deletes the key there. A claim outlives the permit that it was made with (:mod:`slots.permits`), because copying
-takes long. When a call begins, it removes the claims of earlier calls.
+the new key. A claim is a field of the hash :data:`slots.reserved.STATE` at the source. It is given back in the same
+step that deletes the key there. A claim outlives the permit that it was made with (:mod:`slots.permits`), because
+copying takes long. When a call begins, it removes the claims of earlier calls.
 """
 
 from __future__ import annotations
@@ -14,31 +14,13 @@ from enum import Enum
 
 from migrator.connection import Connection
 from slots import moving
-from slots.moving import DROP, HOLDS, IN_PIECES, SELECT, STATE, UNSETTLED
+from slots.moving import DROP
 from slots.replies import integer
+from slots.reserved import IN_PIECES, STATE
+from slots.scripts import UNSETTLED, load
 
-_CLAIM = (
-    SELECT
-    + HOLDS
-    + """
-local key, permit, database, claimant = KEYS[2], ARGV[1], ARGV[2], ARGV[3]
-if not holds('permit', permit, '0') then return unsettled() end
-redis.call('SELECT', database)
-if redis.call('EXISTS', key) == 0 then return 'absent' end
-redis.call('SELECT', '0')
-redis.call('HDEL', state, '')  -- a write that is let through at maxmemory, see slots/moving.py
-if redis.call('HSETNX', state, 'claim:' .. database .. ':' .. key, claimant) == 0 then return 'taken' end
-return 'held'
-"""
-)
-_HELD = (
-    SELECT
-    + HOLDS
-    + """
-if not holds('permit', ARGV[1], '0') then return unsettled() end
-return redis.call('HGET', state, 'claim:' .. ARGV[2] .. ':' .. KEYS[2]) == ARGV[3] and 1 or 0
-"""
-)
+_CLAIM = load("claim")
+_HELD = load("claim_held")
 
 
 class Claimed(Enum):
@@ -59,7 +41,7 @@ class Claims:
 
     async def take(self, database: int, key: bytes, permit: str) -> Claimed:
         """Claim a key, if it is there and not claimed yet."""
-        said = await self._call("EVAL", _CLAIM, 2, STATE, key, permit, database, self._claimant)
+        said = await self._call("EVAL", _CLAIM.text, 2, STATE, key, permit, database, self._claimant)
         if said is None:
             return Claimed.UNSETTLED
         with self._source.understood("EVAL"):
@@ -67,7 +49,7 @@ class Claims:
 
     async def look(self, database: int, key: bytes, permit: str) -> Claimed:
         """Whether the claim is still there: HELD, ABSENT or UNSETTLED. A flush by a client removes it."""
-        said = await self._call("EVAL", _HELD, 2, STATE, key, permit, database, self._claimant)
+        said = await self._call("EVAL", _HELD.text, 2, STATE, key, permit, database, self._claimant)
         if said is None:
             return Claimed.UNSETTLED
         with self._source.understood("EVAL"):

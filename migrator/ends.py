@@ -25,8 +25,8 @@ from migrator.errors import (
 from migrator.terms import take
 from slots.access import ServerAccess
 from slots.connections import PREFIX, end_connections, migrator_prefix
-from slots.moving import RESERVED
 from slots.permits import run_id_of
+from slots.reserved import PIECE
 
 log = structlog.get_logger()
 
@@ -37,14 +37,12 @@ WRITING = f"{PREFIX}.migrator-writing."
 """The prefix of the names of connections to a target. The same server may be the source of another call, which must not
 end these."""
 
-TEMPORARY = RESERVED + b"piece:"
-
 _numbers = count(1)
 
 
 def temporary_name(source: str, who: bytes) -> bytes:
     """Name of an unfinished copy at a target; ``who`` is unique within one call."""
-    return TEMPORARY + source.encode() + b":" + who
+    return PIECE + source.encode() + b":" + who
 
 
 class Ends:

@@ -13,7 +13,7 @@ from migrator.connection import Connection
 from migrator.pace import Pace
 from migrator.progress import Progress
 from slots.keyslots import KeySlots
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 
 SCAN_COUNT = 500
 """Keys to look at in one SCAN: about half a millisecond of the source's time."""

@@ -5,7 +5,7 @@ data takes its place. Its keys of these slots are visible to nobody until one of
 were deleted long ago would be alive again. So a server is *swept*: every database is scanned for such keys, and they
 are deleted.
 
-The server itself records in the hash :data:`slots.moving.SWEPT` that it was swept, and in which *life*. A life is the
+The server itself records in the hash :data:`slots.reserved.SWEPT` that it was swept, and in which *life*. A life is the
 run id of its process and its replication id, which changes once the server has followed another one. During that life,
 slots that leave the server leave no keys (**complete**), so it stays swept. A restart, older data, or another master
 all show: the life differs from the recorded one, or there is no record.
@@ -38,9 +38,10 @@ from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
 from migrator.terms import MIGRATORS, take
 from slots.access import ServerAccess
-from slots.connections import BY_EFFECTS, RedisClient
+from slots.connections import RedisClient
 from slots.keyslots import KeySlots
-from slots.moving import SWEPT, UNLINK
+from slots.reserved import SWEPT
+from slots.scripts import load
 
 log = structlog.get_logger()
 
@@ -50,60 +51,11 @@ MOST_PASSES = 10
 
 _numbers = count(1)
 
-_SELECT = BY_EFFECTS + "redis.call('SELECT', '0')\n"
-_STANDING = """
-local life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') .. '.' ..
-  (string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)') or '')
-local function field(name)
-  return redis.call('HGET', KEYS[1], name) or ''
-end
-"""
-
-LOOK = _SELECT + _STANDING + "return {life, field('swept'), field('data')}"
-
-# At maxmemory the first write has to be one that the server allows; after it a script may write anything.
-BEGIN = (
-    _SELECT
-    + _STANDING
-    + """
-local data = field('data')
-if field('swept') == life and data == ARGV[2] then return {life, life, data} end
-redis.call('HDEL', KEYS[1], 'swept')
-redis.call('HSET', KEYS[1], 'token', ARGV[1])
-return {life, '', data}
-"""
-)
-"""Puts the token ARGV[1] in place of any other, unless the server is swept and has the data ARGV[2]."""
-
-DELETE = (
-    _SELECT
-    + UNLINK
-    + """
-if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return -1 end
-redis.call('SELECT', ARGV[2])
-local gone = 0
-for place = 2, #KEYS do
-  gone = gone + redis.call('EXISTS', KEYS[place])
-  unlink(KEYS[place])
-end
-return gone
-"""
-)
-"""Deletes the keys after the first in database ARGV[2]; gives the number of keys that were there, or -1 without the
-token."""
-
-END = (
-    _SELECT
-    + _STANDING
-    + """
-if field('token') ~= ARGV[1] or life ~= ARGV[2] then return 0 end
-redis.call('HDEL', KEYS[1], 'token')
-redis.call('HSET', KEYS[1], 'swept', ARGV[2])
-redis.call('HSET', KEYS[1], 'data', ARGV[3])
-return 1
-"""
-)
-STOP = _SELECT + "return redis.call('HDEL', KEYS[1], 'token')"
+LOOK = load("sweep_look")
+BEGIN = load("sweep_begin")
+DELETE = load("sweep_delete")
+END = load("sweep_end")
+STOP = load("sweep_stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +97,7 @@ class Warrant(Protocol):
 
 async def look(client: RedisClient) -> Standing:
     """The record of a server. Errors are those of ``client``."""
-    said = await client.execute_command("EVAL", LOOK, 1, SWEPT)
+    said = await client.execute_command("EVAL", LOOK.text, 1, SWEPT)
     return Standing(*(_text(part) for part in said))
 
 
@@ -186,7 +138,7 @@ async def sweep(
     connection = await _open(address, access, instance, timeouts or Timeouts(), term)
     try:
         token = secrets.token_hex(16)
-        said = await connection.call("EVAL", BEGIN, 1, SWEPT, token, data)
+        said = await connection.call("EVAL", BEGIN.text, 1, SWEPT, token, data)
         standing = Standing(*(_text(part) for part in said))
         if standing.is_swept(data):
             return Swept(0)
@@ -196,7 +148,7 @@ async def sweep(
             foreign = await warrant.begin(found, bool(data) and standing.data == data)
             await run.until_gone(foreign, warrant)
         # owned: the recorded process has seen all of the scan, and no part of its data was replaced meanwhile.
-        if not await connection.call("EVAL", END, 1, SWEPT, token, standing.life, data):
+        if not await connection.call("EVAL", END.text, 1, SWEPT, token, standing.life, data):
             raise SweepOvertaken(_overtaken(address))
         log.info("server_swept", server=address, removed=run.removed)
         return Swept(run.removed)
@@ -210,7 +162,7 @@ async def stop(
     """Return once no earlier sweep can delete anything at a server any more. Raises as :func:`sweep`."""
     connection = await _open(address, access, instance, timeouts or Timeouts(), term)
     try:
-        await connection.call("EVAL", STOP, 1, SWEPT)
+        await connection.call("EVAL", STOP.text, 1, SWEPT)
     finally:
         connection.close()
 
@@ -281,7 +233,9 @@ class _Run:
             await self._pace.ready()
             warrant.hold(self.removed)
             # owned: the deleting step itself checks the token.
-            gone = await self._connection.call("EVAL", DELETE, 1 + len(batch), SWEPT, *batch, self._token, database)
+            gone = await self._connection.call(
+                "EVAL", DELETE.text, 1 + len(batch), SWEPT, *batch, self._token, database
+            )
             if gone < 0:
                 raise SweepOvertaken(_overtaken(self._connection.address))
             self.removed += gone

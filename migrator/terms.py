@@ -3,7 +3,7 @@
 A topom may be paused in the middle of a step, and go on when another topom has long been leading. By then the move may
 have been turned round, or the slots moved back. By the paused topom's own clock its lease may even seem valid. Its step
 would then take keys away from their owner (**one-way**), and the permit from its successor. So each server keeps the
-newest term in the hash :data:`slots.moving.LEADER`. Every connection of a migrator reads it before anything else:
+newest term in the hash :data:`slots.reserved.LEADER`. Every connection of a migrator reads it before anything else:
 
 - if its own term is older, it is turned away;
 - if its own term is newer, it writes its term there, and has the server end all connections of other topoms' migrators.
@@ -22,24 +22,14 @@ from __future__ import annotations
 from migrator.connection import Connection
 from migrator.errors import Superseded
 from slots.connections import PREFIX, end_connections
-from slots.moving import LEADER
+from slots.reserved import LEADER
+from slots.scripts import load
 
 MIGRATORS = f"{PREFIX}.migrator"
 """The prefix of the names of all connections of a migrator, of any kind."""
 
-# At maxmemory the first write has to be one that the server allows; after it a script may write anything.
-_TAKE = """
-redis.call('SELECT', '0')
-redis.call('HDEL', KEYS[1], '')
-local newest = tonumber(redis.call('HGET', KEYS[1], 'term') or '0')
-if newest < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'term', ARGV[1]) end
-return {newest, tonumber(redis.call('HGET', KEYS[1], 'alone') or '0')}
-"""
-_ALONE = """
-redis.call('SELECT', '0')
-redis.call('HDEL', KEYS[1], '')
-if redis.call('HGET', KEYS[1], 'term') == ARGV[1] then redis.call('HSET', KEYS[1], 'alone', ARGV[1]) end
-"""
+_TAKE = load("term_take")
+_ALONE = load("term_alone")
 
 
 async def take(connection: Connection, term: int, instance: str) -> None:
@@ -56,7 +46,7 @@ async def take(connection: Connection, term: int, instance: str) -> None:
     """
     if not term:
         return
-    newest, alone = (int(part) for part in await connection.call("EVAL", _TAKE, 1, LEADER, term))
+    newest, alone = (int(part) for part in await connection.call("EVAL", _TAKE.text, 1, LEADER, term))
     if newest > term:
         raise Superseded(
             f"server {connection.address} has been used by the topom of term {newest}, and this one leads in term "
@@ -68,4 +58,4 @@ async def take(connection: Connection, term: int, instance: str) -> None:
     if alone != term:
         own = f".{instance}."
         await end_connections(connection, MIGRATORS, keep=lambda name: own in name)
-        await connection.call("EVAL", _ALONE, 1, LEADER, term)
+        await connection.call("EVAL", _ALONE.text, 1, LEADER, term)

@@ -24,7 +24,8 @@ from migrator.errors import NotApart, TargetUnavailable
 from migrator.manner import UNBOUNDED, WHOLE, Bounds, Manner
 from slots import moving, permits
 from slots.kinds import Kind
-from slots.moving import DROP, PLACE, TAKE, UNSETTLED, Script, Taken
+from slots.moving import DROP, PLACE, TAKE, Taken
+from slots.scripts import UNSETTLED, Script
 
 MOST_SETTLINGS = 20
 """How many times in a row a batch may find that its permit does not hold, because others renew it."""

@@ -13,27 +13,13 @@ from __future__ import annotations
 import secrets
 
 from migrator.connection import Connection
-from slots.connections import BY_EFFECTS
+from slots.reserved import TRIAL
+from slots.scripts import load
 
-TRIAL_PREFIX = "__slotferry:trial:"
-"""The prefix of the names of trial keys."""
 EXPIRY_SECONDS = 10
 """Seconds after which a trial key expires."""
 
-# A full source refuses SET as the first write of a script, and lets a script go on that has already written. So the
-# script begins with DEL, which is never refused for memory. Slots are often moved away from a full source.
-SCRIPT = (
-    BY_EFFECTS
-    + """
-local answer = redis.pcall('DEL', KEYS[1])
-if type(answer) == 'table' and answer.err then return answer end
-answer = redis.pcall('SET', KEYS[1], '', 'EX', ARGV[1])
-if type(answer) == 'table' and answer.err then return answer end
-answer = redis.pcall('DUMP', KEYS[1])
-redis.pcall('DEL', KEYS[1])
-return answer
-"""
-)
+_TRIAL = load("trial")
 
 
 async def try_a_key(source: Connection, target: Connection) -> None:
@@ -42,7 +28,7 @@ async def try_a_key(source: Connection, target: Connection) -> None:
     Raises:
         TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: as moving keys would.
     """
-    key = f"{TRIAL_PREFIX}{secrets.token_hex(8)}"
-    payload: bytes = await source.call("EVAL", SCRIPT, 1, key, EXPIRY_SECONDS)
+    key = TRIAL + secrets.token_hex(8).encode()
+    payload: bytes = await source.call("EVAL", _TRIAL.text, 1, key, EXPIRY_SECONDS)
     await target.call("RESTORE", key, EXPIRY_SECONDS * 1000, payload)
     await target.call("DEL", key)

@@ -1,4 +1,4 @@
-"""Hears which big keys clients wait for: proxies add them to the list :data:`slots.moving.WANTED` at the source.
+"""Hears which big keys clients wait for: proxies add them to the list :data:`slots.reserved.WANTED` at the source.
 
 **bounded**: at most :data:`MOST_HEARD` keys are taken off the list at a time. :data:`slots.moving.MOST_WANTED` bounds
 its length.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import hiredis
 
 from migrator.connection import Connection, pack
-from slots.moving import WANTED
+from slots.reserved import WANTED
 
 LISTEN_SECONDS = 1
 """How long one request to the list waits."""

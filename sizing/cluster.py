@@ -15,7 +15,7 @@ from sizing.connection import Connection
 from sizing.errors import CommandRefused, ServerFailed
 from sizing.options import ReadOptions
 from slots.access import ServerAccess
-from slots.moving import RESERVED_KEYS
+from slots.reserved import RESERVED_KEYS
 
 AT_ONCE = 32
 """Servers that are asked at the same time."""

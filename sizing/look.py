@@ -10,7 +10,6 @@ and similar); so ``idle_s`` is read before it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,12 +18,12 @@ import hiredis
 
 from sizing.connection import Argument, Connection
 from sizing.errors import CommandRefused, ServerFailed
+from slots.scripts import LENGTH_COMMANDS, load
 
 ASKED = ("type", "bytes", "ttl_ms", "encoding", "idle_s", "elements")
 """Columns that need a look at the server, in the order of the look."""
-LENGTHS = {"string": "STRLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "hash": "HLEN", "stream": "XLEN"}
 NAMES = {
-    "type": tuple(LENGTHS),
+    "type": tuple(LENGTH_COMMANDS),
     "encoding": (
         *("int", "embstr", "raw", "listpack", "quicklist", "hashtable", "intset", "skiplist", "stream", "ziplist"),
         *("listpackex",),
@@ -33,6 +32,7 @@ NAMES = {
 """Names that are sent as their place in this list. A name that is not in it (a module's type) comes with the reply."""
 DEFAULT_SAMPLES = 5
 """The default of MEMORY USAGE."""
+_SCRIPT = load("size_keys", TYPES=NAMES["type"], ENCODINGS=NAMES["encoding"])
 ABSENT_TTL = -2
 KEYS_PER_PIPELINE = 1000
 """Commands that are sent before replies are read: fewer than would fill both sockets' buffers."""
@@ -129,29 +129,29 @@ class ScriptLook:
         self._columns = [column for column in ASKED if column in columns]
         self._scan_options = scan_options(types)
         sifted = () if self._scan_options else types
-        self._scan = _Script(_script(_SCAN, self._columns, sifted, samples))
-        self._at = _Script(_script(_AT, self._columns, sifted, samples))
+        sampled = "" if samples == DEFAULT_SAMPLES else samples
+        self._wanted: tuple[Argument, ...] = (" ".join(self._columns), sampled, len(sifted), *sifted)
         self._asked: tuple[Argument, ...] = ()
 
     def ask(self, cursor: int, count: int) -> None:
-        self._asked = (cursor, "COUNT", count, *self._scan_options)
-        self._connection.send(("EVALSHA", self._scan.digest, 0, *self._asked))
-
-    def receive(self) -> Found:
-        return self._read(self._scan, self._asked)
+        self._send("SCAN", cursor, "COUNT", count, *self._scan_options)
 
     def at(self, keys: list[bytes]) -> Found:
-        self._connection.send(("EVALSHA", self._at.digest, 0, *keys))
-        return self._read(self._at, keys)
+        self._send("KEYS", *keys)
+        return self.receive()
 
-    def _read(self, script: _Script, arguments: Iterable[Argument]) -> Found:
+    def _send(self, *way: Argument) -> None:
+        self._asked = (0, *self._wanted, *way)
+        self._connection.send(("EVALSHA", _SCRIPT.digest, *self._asked))
+
+    def receive(self) -> Found:
         try:
             try:
                 reply = self._connection.receive()
             except CommandRefused as error:
                 if not error.text.startswith("NOSCRIPT"):
                     raise
-                reply = self._connection.call("EVAL", script.text, 0, *arguments)
+                reply = self._connection.call("EVAL", _SCRIPT.text, *self._asked)
         except CommandRefused as error:
             if _is_forbidden(error.text):
                 raise ScriptsRefused(error.text) from None
@@ -218,9 +218,9 @@ class PipelineLook:
         if column == "encoding":
             said = self._each("OBJECT ENCODING", [("OBJECT", "ENCODING", key) for key in keys])
             return _coded(found, column, [name and name.decode(errors="replace") for name in said])
-        asked = [(LENGTHS[kind], key) for kind, key in zip(kinds, keys, strict=True) if kind in LENGTHS]
+        asked = [(LENGTH_COMMANDS[kind], key) for kind, key in zip(kinds, keys, strict=True) if kind in LENGTH_COMMANDS]
         lengths = iter(self._each("a key's length", asked))
-        return [next(lengths) if kind in LENGTHS else None for kind in kinds]
+        return [next(lengths) if kind in LENGTH_COMMANDS else None for kind in kinds]
 
     def _each(self, what: str, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         """One reply for each command; None for an error, which means that the key is gone or that the server keeps no
@@ -242,7 +242,7 @@ def scan_options(types: Sequence[str]) -> tuple[Argument, ...]:
 
     SCAN takes one type. For a module's type it is not certain that SCAN respects upper and lower case.
     """
-    return ("TYPE", types[0]) if len(types) == 1 and types[0] in LENGTHS else ()
+    return ("TYPE", types[0]) if len(types) == 1 and types[0] in LENGTH_COMMANDS else ()
 
 
 def refused(connection: Connection, what: str, error: CommandRefused) -> ServerFailed:
@@ -261,77 +261,3 @@ def _coded(found: Found, column: str, names: Iterable[str | None]) -> list[int |
     if len(places) > known:
         found.more[column] = list(places)[known:]
     return coded
-
-
-class _Script:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.digest = hashlib.sha1(text.encode()).hexdigest()
-
-
-_SCAN = """
-local scanned = call('SCAN', unpack(ARGV))
-local cursor, keys = scanned[1], scanned[2]
-"""
-_AT = """
-local cursor, keys = '0', ARGV
-"""
-_STATEMENTS = {
-    "type": "local kind_place = type_places[kind]\n"
-    "  if not kind_place then\n"
-    "    type_more[#type_more + 1] = kind\n"
-    "    kind_place = {types} + #type_more - 1\n"
-    "    type_places[kind] = kind_place\n"
-    "  end\n"
-    "  type_[n] = kind_place",
-    "bytes": "bytes[n] = call('MEMORY', 'USAGE', key{samples})",
-    "ttl_ms": "ttl_ms[n] = call('PTTL', key)",
-    "encoding": "local name = call('OBJECT', 'ENCODING', key)\n"
-    "  local place = name and encoding_places[name]\n"
-    "  if name and not place then\n"
-    "    encoding_more[#encoding_more + 1] = name\n"
-    "    place = {encodings} + #encoding_more - 1\n"
-    "    encoding_places[name] = place\n"
-    "  end\n"
-    "  encoding[n] = place or false",
-    # An LFU policy keeps no idle time; OBJECT IDLETIME then gives an error.
-    "idle_s": "local idle = redis.pcall('OBJECT', 'IDLETIME', key)\n  idle_s[n] = type(idle) == 'number' and idle",
-    "elements": "local length = lengths[kind]\n  elements[n] = length and call(length, key) or false",
-}
-
-
-def _script(head: str, columns: Sequence[str], types: Sequence[str], samples: int) -> str:
-    """The script that looks at columns of the keys that ``head`` finds. In Lua, false means that there is no value."""
-    lines = ["local call = redis.call", head.strip()]
-    for column, names in NAMES.items():
-        if column in columns:
-            places = ", ".join(f"{name} = {place}" for place, name in enumerate(names))
-            lines.append(f"local {column}_places, {column}_more = {{{places}}}, {{}}")
-    if "elements" in columns:
-        lines.append(f"local lengths = {{{', '.join(f'{kind} = {_quoted(LENGTHS[kind])}' for kind in LENGTHS)}}}")
-    if types:
-        lines.append(f"local wanted = {{{', '.join(f'[{_quoted(kind)}] = true' for kind in types)}}}")
-    tables = {column: "type_" if column == "type" else column for column in columns}
-    lines += [f"local {table} = {{}}" for table in tables.values()]
-    lines += ["local n, kept = 0, {}" if types else "local kept = keys", "for i = 1, #keys do", "  local key = keys[i]"]
-    if types or not {"type", "elements"}.isdisjoint(columns):
-        lines.append("  local kind = call('TYPE', key).ok")
-    if types:
-        lines += ["  if wanted[kind] then", "  n = n + 1", "  kept[n] = key"]
-    else:
-        lines.append("  local n = i")
-    how = "" if samples == DEFAULT_SAMPLES else f", 'SAMPLES', {samples}"
-    for column in columns:
-        statement = _STATEMENTS[column].replace("{samples}", how)
-        for name, plural in (("type", "{types}"), ("encoding", "{encodings}")):
-            statement = statement.replace(plural, str(len(NAMES[name])))
-        lines.append(f"  {statement}")
-    lines += ["  end"] if types else []
-    parts = [tables[column] + (f", {column}_more" if column in NAMES else "") for column in columns]
-    lines += ["end", f"return {{{', '.join(['cursor', 'kept', *parts])}}}"]
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    """A Lua string with any text."""
-    return "'" + "".join(f"\\{byte:03d}" for byte in text.encode()) + "'"

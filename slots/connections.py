@@ -12,8 +12,8 @@ parts:
 
 - a user named :func:`fence_user`. The user is off and has no rights; it only has to exist. Clients cannot remove it.
   But a server that restarts without an ``aclfile`` forgets it, and some servers have no ACL;
-- a field of the hash :data:`FENCED`. It comes back with the server's data and is replicated. Clients of proxies can
-  remove it by a script alone. A FLUSHALL sent to the server itself also removes it.
+- a field of the hash :data:`slots.reserved.FENCED`. It comes back with the server's data and is replicated. Clients of
+  proxies can remove it by a script alone. A FLUSHALL sent to the server itself also removes it.
 """
 
 import re
@@ -24,23 +24,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from redis.exceptions import ResponseError
 
 from slots.replies import understood
+from slots.reserved import FENCED
+from slots.scripts import load
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 PREFIX = "slotferry"
-FENCED = b"__slotferry:fenced"
-"""Hash in database 0 of a server: a fenced proxy's instance is the field, the time of the fence the value, in seconds
-since 1970."""
 MOST_FENCED = 4096
-"""The most fields that :data:`FENCED` has; the oldest goes first. There are at most half as many proxies."""
+"""The most fields that :data:`slots.reserved.FENCED` has; the oldest goes first. There are at most half as many
+proxies."""
 FENCE_USERS = f"{PREFIX}-fenced-"
 AT_A_TIME = 100
 """How many proxies are fenced with one round trip."""
-BY_EFFECTS = "if redis.replicate_commands then redis.replicate_commands() end\n"
-"""The first line of a script that writes. A server older than Redis 5 would refuse to write after INFO or TIME. It
-would also send the script itself to its replicas, which would run it. Newer servers send only the effects in any case.
-"""
+_FENCE = load("fence")
 SETTLING = f"{PREFIX}.settling"
 """What the names of the connections begin with over which a proxy looks at a server, or has it end lost connections.
 They are never ended that way."""
@@ -138,7 +135,7 @@ async def fence(client: "Redis", instances: Collection[str]) -> str:
         # run-id: asked first, over the same connection. So a process that is started later is not taken for the one
         # with marks.
         together.info("server")
-        together.execute_command("EVAL", _MARK, 1, FENCED, MOST_FENCED, *some)
+        together.execute_command("EVAL", _FENCE.text, 1, FENCED, MOST_FENCED, *some)
         for instance in some:
             together.execute_command("ACL", "SETUSER", fence_user(instance), "reset", "off")
         info, fields, *users = await together.execute(raise_on_error=False)
@@ -204,27 +201,3 @@ def _batches(instances: Collection[str]) -> Iterator[list[str]]:
     """Parts so small that no single one holds up the server for long."""
     every = list(instances)
     return (every[first : first + AT_A_TIME] for first in range(0, len(every), AT_A_TIME))
-
-
-# At maxmemory the first write of a script has to be one that the server lets through. After it a script may write
-# anything. The oldest marks of a whole batch go at once. A look for them at each mark took longer than topom waits, at
-# a server with many marks.
-_MARK = (
-    BY_EFFECTS
-    + """
-redis.call('SELECT', '0')
-redis.call('HDEL', KEYS[1], '')
-local now = redis.call('TIME')[1]
-for index = 2, #ARGV do redis.call('HSET', KEYS[1], ARGV[index], now) end
-local over = redis.call('HLEN', KEYS[1]) - tonumber(ARGV[1])
-if over > 0 then
-  local all, marks = redis.call('HGETALL', KEYS[1]), {}
-  for index = 1, #all, 2 do marks[#marks + 1] = {tonumber(all[index + 1]) or 0, all[index]} end
-  table.sort(marks, function(one, other)
-    if one[1] ~= other[1] then return one[1] < other[1] end
-    return one[2] < other[2]
-  end)
-  for index = 1, over do redis.call('HDEL', KEYS[1], marks[index][2]) end
-end
-"""
-)

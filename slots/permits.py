@@ -1,7 +1,7 @@
 """The permit by which keys move: how it is renewed, withdrawn and withheld. docs/moving-keys.md says what it is for.
 
 A permit names the processes of both ends (**run-id**) and has a random part. It holds while both ends have it, as
-fields of the hash :data:`slots.moving.STATE`: ``permit`` at the source, ``accepts`` at the target.
+fields of the hash :data:`slots.reserved.STATE`: ``permit`` at the source, ``accepts`` at the target.
 
 **one-way**: a process that does not know how a step ended *renews* the permit (:func:`renew`), at the target first.
 From then on, steps that were sent with the former permit do nothing at the target, even if they arrive late. Only then
@@ -24,8 +24,9 @@ import structlog
 
 from slots.connections import RedisClient
 from slots.flushes import STANDING, TAKEN_OVER_SECONDS
-from slots.moving import IN_PIECES, SELECT, STATE, WANTED
 from slots.replies import NotUnderstood, items, one_of
+from slots.reserved import STATE, WANTED
+from slots.scripts import load
 
 log = structlog.get_logger()
 
@@ -35,65 +36,12 @@ MOST_TRIES = 20
 MOST_FLUSH_WAITS = 3
 """How many times :data:`slots.flushes.TAKEN_OVER_SECONDS` it waits for flushes at most."""
 
-_READ = (
-    SELECT
-    + """
-local permit = redis.call('HGET', KEYS[1], ARGV[1])
-if not permit then
-  permit = ARGV[2]
-  redis.call('HDEL', KEYS[1], ARGV[1])  -- a write that is let through at maxmemory, see moving.py
-  redis.call('HSET', KEYS[1], ARGV[1], permit)
-end
-return {string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or '', permit}
-"""
-)
-"""Gives the server's run id, and the permit that the field ARGV[1] has.
-
-Where there is none, the random ARGV[2] becomes the permit. Nothing can move by it. So a hash that is lost or withdrawn
-after this look differs from the hash that was seen.
-"""
-
-_SET = (
-    SELECT
-    + f"""
-local state, field, before, after = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-if ARGV[4] ~= string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') then return 'changed' end
-if redis.call('HGET', state, field) ~= before then return 'changed' end
-local claims = {{}}
-for _, name in ipairs(redis.call('HKEYS', state)) do
-  if string.sub(name, 1, 6) == 'flush:' then return 'flush' end
-  if string.sub(name, 1, 6) == 'claim:' then claims[#claims + 1] = name end
-end
-redis.call('HDEL', state, field)  -- a write that is let through at maxmemory, see moving.py
-redis.call('HSET', state, field, after)
-for _, name in ipairs(field == 'permit' and claims or {{}}) do
-  if ARGV[5] == '1' or string.sub(redis.call('HGET', state, name), 1, {len(IN_PIECES)}) ~= '{IN_PIECES}' then
-    redis.call('HDEL', state, name)
-  end
-end
-return 'done'
-"""
-)
-"""Puts the permit ARGV[3] in place of ARGV[2] in the field ARGV[1], if the server is the process ARGV[4] and no flush
-is under way.
-
-At a source the claims go, too. Claims on keys in pieces stay unless ARGV[5] is ``1``: copying takes long, and the
-process that copies checks its claim before it ends.
-"""
-
-_WITHDRAW_AT_TARGET = SELECT + "return redis.call('HDEL', KEYS[1], 'accepts')"
-_WITHDRAW_AT_SOURCE = (
-    SELECT
-    + """
-redis.call('HDEL', KEYS[1], 'permit')
-for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if string.sub(name, 1, 6) == 'claim:' then redis.call('HDEL', KEYS[1], name) end
-end
-return redis.call('DEL', KEYS[2])
-"""
-)
-WITHDRAW_ALL = SELECT + "return redis.call('HDEL', KEYS[1], 'permit', 'accepts')"
-"""Withdraws the permits of the server KEYS[1]. It is for a server that becomes a master and was one before."""
+_READ = load("permit_read")
+_SET = load("permit_set")
+_WITHDRAW_AT_TARGET = load("permit_withdraw_at_target")
+_WITHDRAW_AT_SOURCE = load("permit_withdraw_at_source")
+WITHDRAW_ALL = load("permit_withdraw_all")
+"""Withdraws the permits of a server that becomes a master and was one before."""
 
 
 class NotSettled(Exception):
@@ -173,7 +121,7 @@ async def renew(
 
 
 async def _read(server: RedisClient, field: str, who: str) -> tuple[str, str]:
-    said = await server.execute_command("EVAL", _READ, 1, STATE, field, secrets.token_hex(8))
+    said = await server.execute_command("EVAL", _READ.text, 1, STATE, field, secrets.token_hex(8))
     with _answers(f"{who}: "):
         run_id, permit = (_text(part) for part in items(said, 2))
     if not run_id:
@@ -182,7 +130,7 @@ async def _read(server: RedisClient, field: str, who: str) -> tuple[str, str]:
 
 
 async def _set(server: RedisClient, field: str, before: str, after: str, run_id: str, anew: bool) -> bytes:
-    said = await server.execute_command("EVAL", _SET, 1, STATE, field, before, after, run_id, int(anew))
+    said = await server.execute_command("EVAL", _SET.text, 1, STATE, field, before, after, run_id, int(anew))
     with _answers():
         return one_of(said, b"done", b"changed", b"flush")
 
@@ -208,7 +156,7 @@ async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
     while (now := time.monotonic()) - began < MOST_FLUSH_WAITS * TAKEN_OVER_SECONDS:
         standing: set[bytes] = set()
         for server in (target, source):
-            said = await server.execute_command("EVAL", STANDING, 1, STATE, *dead)
+            said = await server.execute_command("EVAL", STANDING.text, 1, STATE, *dead)
             with _answers():
                 standing.update(items(said))
         if dead:
@@ -228,8 +176,8 @@ async def withdraw(source: RedisClient, target: RedisClient) -> None:
     The caller has made sure that no process renews the permit.
     """
     # one-way: the target first.
-    await target.execute_command("EVAL", _WITHDRAW_AT_TARGET, 1, STATE)
-    await source.execute_command("EVAL", _WITHDRAW_AT_SOURCE, 2, STATE, WANTED)
+    await target.execute_command("EVAL", _WITHDRAW_AT_TARGET.text, 1, STATE)
+    await source.execute_command("EVAL", _WITHDRAW_AT_SOURCE.text, 2, STATE, WANTED)
 
 
 def _text(part: object) -> str:

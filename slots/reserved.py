@@ -1,7 +1,43 @@
-"""The names of Slotferry's own keys. This module imports nothing, so that any other can use it."""
+"""The names of Slotferry's own keys, and of what is in them. This module imports nothing: any other can use it."""
 
 RESERVED = b"__slotferry:"
 """The prefix of Slotferry's own keys: they belong to no slot, are not moved and not shown to clients."""
 
 REFUSAL = "ERR keys whose names begin with __slotferry: are Slotferry's own"
 """The error for a client that names such a key."""
+
+STATE = RESERVED + b"moving"
+"""Hash in database 0 of a server. ``permit``: the permit by which keys leave it. ``accepts``: the permit by which keys
+come. ``claim:database:key``: a claim on a key that is on its way from here; the value names the mover. It also has the
+fields of flushes (:mod:`slots.flushes`)."""
+WANTED = RESERVED + b"wanted"
+"""List in database 0 of a source: ``database:key`` of keys that go in pieces and that clients wait for."""
+FENCED = RESERVED + b"fenced"
+"""Hash in database 0 of a server: a fenced proxy's instance is the field, the time of the fence the value, in seconds
+since 1970."""
+LEADER = RESERVED + b"leader"
+"""Hash in database 0 of a server. ``term``: the newest term of a topom whose migrator has used the server. ``alone``:
+the term in which the connections of all other topoms' migrators were ended."""
+SWEPT = RESERVED + b"swept"
+"""Hash in database 0 of a server. ``swept``: the life in which the server was swept. ``data``: the id of its data.
+``token``: random, of a sweep under way (:mod:`migrator.sweep`)."""
+
+RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT)
+KINDS = {WANTED: "list"}
+"""The types of those :data:`RESERVED_KEYS` that are not hashes."""
+OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT)
+"""Keys that survive a client's flush: a process that comes late has to find them."""
+
+CLAIM_FIELD = "claim:"
+"""The prefix of the fields of :data:`STATE` that are claims."""
+FLUSH_FIELD = "flush:"
+"""The prefix of the fields of :data:`STATE` that are of flushes."""
+IN_PIECES = "pieces "
+"""The prefix of claims by which the migrator moves a key in pieces."""
+
+ASIDE = RESERVED + b"aside:"
+"""The prefix of names for keys of others that stood in the place of ours: they are kept under these names."""
+PIECE = RESERVED + b"piece:"
+"""The prefix of the names of unfinished copies at a target."""
+TRIAL = RESERVED + b"trial:"
+"""The prefix of the names of trial keys (:mod:`migrator.trial`)."""

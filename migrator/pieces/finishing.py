@@ -12,39 +12,11 @@ from migrator.connection import Connection
 from migrator.errors import CopyLost
 from migrator.pieces.copying import Copied
 from migrator.pieces.deadlines import NEVER
-from slots.connections import BY_EFFECTS
-from slots.moving import HOLDS, STATE
 from slots.replies import one_of
+from slots.reserved import STATE
+from slots.scripts import load
 
-SCRIPT = (
-    BY_EFFECTS
-    + HOLDS
-    + """
-local temporary, name = KEYS[2], KEYS[3]
-local kind, length_command, least, most, deadline = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-redis.call('SELECT', '0')
-if not holds('accepts', ARGV[6], '0') then return 'unsettled' end
-redis.call('SELECT', ARGV[7])
-if ARGV[8] == '1' and redis.call('EXISTS', name) == 1 then
-  redis.call('UNLINK', temporary)
-  return 'done'
-end
-if redis.call('TYPE', temporary).ok ~= kind then return 'lost' end
-local length = redis.call(length_command, temporary)
-if length < least or length > most then return 'lost' end
-redis.call('UNLINK', name)
-if deadline ~= '-1' then
-  local clock = redis.call('TIME')
-  if clock[1] * 1000 + math.floor(clock[2] / 1000) >= tonumber(deadline) then
-    redis.call('UNLINK', temporary)
-    return 'expired'
-  end
-end
-redis.call('RENAME', temporary, name)
-if deadline == '-1' then redis.call('PERSIST', name) else redis.call('PEXPIREAT', name, deadline) end
-return 'done'
-"""
-)
+_FINISH = load("finish")
 
 
 async def finish(
@@ -73,7 +45,7 @@ async def finish(
     """
     said = await target.call(
         "EVAL",
-        SCRIPT,
+        _FINISH.text,
         3,
         STATE,
         temporary,

@@ -23,10 +23,11 @@ from proxy.engine.router import Router
 from proxy.moving.move import Move, Origin
 from proxy.moving.permits import Permits
 from proxy.settings import ProxySettings
-from slots import moving
-from slots.moving import DROP, PLACE, TAKE, Script, Taken
+from slots import moving, scripts
+from slots.moving import DROP, PLACE, TAKE, Taken
 from slots.permits import processes_of
 from slots.replies import NotUnderstood, integer
+from slots.scripts import Script
 
 log = structlog.get_logger()
 
@@ -50,7 +51,7 @@ FULL = b"OOM"
 """Part of the error of a target that is at its maxmemory."""
 FINAL_ERRORS = (FULL, b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"MISCONF", b"Bad data format")
 """Parts of errors that another try soon would not cure."""
-UNSETTLED = b"-" + moving.UNSETTLED.encode()
+UNSETTLED = b"-" + scripts.UNSETTLED.encode()
 
 Arguments = tuple[str | bytes | int, ...]
 

@@ -36,15 +36,17 @@ from proxy.moving.move import Origin, Sleeper
 from proxy.moving.permits import Permits
 from proxy.moving.sourcereads import SourceReads, read_keys
 from proxy.settings import ProxySettings
-from slots.moving import DELETE, STATE
+from slots.moving import DELETE
 from slots.permits import processes_of
+from slots.reserved import STATE
+from slots.scripts import CLAIMED, COPIED, UNSETTLED
 
 log = structlog.get_logger()
 
 DELETES = frozenset({b"DEL", b"UNLINK"})
 DIVISIBLE = frozenset({b"MGET", b"EXISTS", b"TOUCH"})
 """Reads whose reply can be made from the replies for their single keys."""
-REFUSED = (b"-UNSETTLED", b"-CLAIMED", b"-COPIED")
+NOT_SETTLED, ON_ITS_WAY, HAS_COPY = REFUSED = tuple(f"-{why}".encode() for why in (UNSETTLED, CLAIMED, COPIED))
 """Answers of the source's step that mean that nothing was deleted."""
 MOST_KEYS = 1000
 """The most keys of a request that runs here."""
@@ -283,21 +285,23 @@ class FullTargets:
             return request.error
         has_copy = [b"1" if look == b":1\r\n" else b"0" for look in looks]
         part.touched = True
-        script = command(("EVAL", DELETE, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *has_copy))
+        script = command(
+            ("EVAL", DELETE.text, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *has_copy)
+        )
         reply = await self._reads.backend(origin.address, session.database).ask(script)
         if reply.startswith(REFUSED):
             # The client left before anything was deleted.
             part.touched = part.deleted > 0
-        if reply.startswith(b"-UNSETTLED"):
+        if reply.startswith(NOT_SETTLED):
             try:
                 # bounded: a renewal waits for flushes; other requests go on meanwhile.
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                     return None if await self._permits.renew(origin.address, target) is None else request.error
             except TimeoutError:
                 return request.error
-        if reply.startswith(b"-CLAIMED"):
+        if reply.startswith(ON_ITS_WAY):
             return None
-        if reply.startswith(b"-COPIED"):
+        if reply.startswith(HAS_COPY):
             return None if request.waits else request.error
         there = _numbers(reply, len(part.keys))
         if there is None:

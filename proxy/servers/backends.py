@@ -9,7 +9,8 @@ import structlog
 from proxy.servers.allowances import Allowances
 from proxy.servers.knownservers import KnownServers
 from proxy.settings import ProxySettings
-from slots.connections import FENCED, worker_prefix
+from slots.connections import worker_prefix
+from slots.reserved import FENCED
 
 log = structlog.get_logger()
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from slotferry.calls import TopomRefused
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 from tests.behaviour import when
 from tests.behaviour.clients import Clients
 from tests.behaviour.unusual import Amid

@@ -18,8 +18,7 @@ from redis.exceptions import RedisError
 
 from slotferry.calls import TopomError
 from slotferry.processes import ManagedProcess, ProcessError
-from slots.connections import FENCED
-from slots.moving import RESERVED_KEYS
+from slots.reserved import FENCED, RESERVED_KEYS
 from tests.histories.cluster import HistoriesCluster
 from tests.histories.journeys import SLOW_RATE, Journeys
 from tests.histories.losses import Losses, Older

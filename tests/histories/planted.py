@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slots.flushes import KEEP_FLUSHES
-from slots.moving import DROP, PLACE, TAKE, Script
+from slots.moving import DROP, PLACE, TAKE
+from slots.scripts import Script
 from slots.states import SlotState
 from tests.histories.steps import DROP_UNCLAIMED, PLACE_ANYHOW, TAKE_CLAIMED
 
@@ -135,6 +135,11 @@ def _replace(script: Script, changed: Script) -> None:
     script.text, script.digest = changed.text, changed.digest
 
 
+def _changed(script: Script, part: str, by: str) -> Script:
+    assert part in script.text
+    return Script(script.text.replace(part, by))
+
+
 def permit() -> None:
     """Targets place every key, with an old permit or without one."""
     _replace(PLACE, PLACE_ANYHOW)
@@ -203,8 +208,7 @@ def withheld() -> None:
     """A flush leaves the permit, and keys move on."""
     from proxy.commands.keyspace import flushing
 
-    assert KEEP_FLUSHES in flushing.WITHHOLD
-    flushing.WITHHOLD = flushing.WITHHOLD.replace(KEEP_FLUSHES, "")
+    _replace(flushing.WITHHOLD, _changed(flushing.WITHHOLD, "redis.call('HDEL', state, field)", "local left = field"))
 
 
 def undeclared() -> None:
@@ -247,8 +251,7 @@ def sweep_mark() -> None:
     from migrator import sweep
 
     mark = "redis.call('HGET', KEYS[1], 'token') ~= ARGV[1]"
-    assert mark in sweep.DELETE
-    sweep.DELETE = sweep.DELETE.replace(mark, "ARGV[1] == ''")
+    _replace(sweep.DELETE, _changed(sweep.DELETE, mark, "ARGV[1] == ''"))
     sweep.Timeouts = partial(sweep.Timeouts, reply_seconds=1.5)  # type: ignore[misc,assignment]
 
 

@@ -1,6 +1,7 @@
 """How to recognise the steps of keys on their way (docs/moving-keys.md), also those with a planted fault."""
 
-from slots.moving import DROP, PLACE, TAKE, Script
+from slots.moving import DROP, PLACE, TAKE
+from slots.scripts import Script
 
 TAKE_CLAIMED = Script(TAKE.text.replace("claims = redis.call('HMGET', state, unpack(fields))", "claims = {}"))
 """Takes keys that others have claimed."""

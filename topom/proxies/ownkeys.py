@@ -14,8 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from slots.connections import FENCED
-from slots.moving import ASIDE
+from slots.reserved import ASIDE, FENCED
 from topom.cluster import fences
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger

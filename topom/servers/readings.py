@@ -11,8 +11,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
-from slots.moving import RESERVED_KEYS
 from slots.replies import Info, NotUnderstood, info_of, integer
+from slots.reserved import RESERVED_KEYS
 from topom.cluster.topology import parse_address
 
 NO_PLACE = 1

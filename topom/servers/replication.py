@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from slots.moving import STATE
 from slots.permits import WITHDRAW_ALL
 from slots.replies import info_of
+from slots.reserved import STATE
 from topom.cluster.topology import parse_address
 from topom.reasons import Reason
 from topom.servers.lastcopy import As, MasterLacks, NotToFollow, ServerFailed, refusal, still_needed
@@ -269,7 +269,7 @@ async def _require_same(one: Redis, run_id: str) -> None:
 
 
 async def _promote(one: Redis) -> None:
-    withdraw = ("EVAL", WITHDRAW_ALL, "1", STATE)
+    withdraw = ("EVAL", WITHDRAW_ALL.text, "1", STATE)
     await one.execute_command("MULTI")
     try:
         await one.execute_command(REPLICAOF, "NO", "ONE")

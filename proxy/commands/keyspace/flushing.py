@@ -15,7 +15,7 @@ this worker knows all moves. A flush lets a waiting lock go first, so that a ser
 up. A failover does not wait for a master that is lost: the flush then gives an error.
 
 Keys that are known to be absent from a source (**one-way**) stay absent, for a flush only removes keys. Marks that late
-processes have to find (:data:`slots.moving.OUTLAST_FLUSH`) are kept, in the same step.
+processes have to find (:data:`slots.reserved.OUTLAST_FLUSH`) are kept, in the same step.
 
 The masters of groups without slots are flushed, too: they may have keys of slots that are offline by now.
 
@@ -37,8 +37,8 @@ from proxy.engine.outcomes import Outcome, nothing_owed
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
-from slots.flushes import FIELD, FLUSH, RELEASE, WITHHOLD
-from slots.moving import OUTLAST_FLUSH, STATE
+from slots.flushes import FLUSH, RELEASE, WITHHOLD
+from slots.reserved import FLUSH_FIELD, OUTLAST_FLUSH, STATE
 
 LOOK_SECONDS = 0.005
 """Seconds between two checks whether a lock has been taken."""
@@ -98,13 +98,13 @@ class FlushCommands(Family):
         ends = {masters[group] for edge in moves.edges for group in edge if group in masters}
         if not ends:
             return await self._flush_each(session, servers, "", argv) or replies.OK
-        field = FIELD + secrets.token_hex(8)
+        field = FLUSH_FIELD + secrets.token_hex(8)
         error = await self._withhold(session, servers, field)
         if error is None and seen != self._seen():
             error = INTERRUPTED
         if error is None:
             error = await self._flush_each(session, servers, field, argv)
-        release = command(("EVAL", RELEASE, 1, STATE, field))
+        release = command(("EVAL", RELEASE.text, 1, STATE, field))
         if error is not None:
             # bounded: a server that does not answer was waited for. If the flush arrives late, it is refused there.
             for address in servers:
@@ -121,14 +121,14 @@ class FlushCommands(Family):
         return moves.known_since, moves.masters_changed
 
     async def _withhold(self, session: Session, servers: Collection[str], field: str) -> bytes | None:
-        heard = await self._ask(session, servers, command(("EVAL", WITHHOLD, 1, STATE, field)))
+        heard = await self._ask(session, servers, command(("EVAL", WITHHOLD.text, 1, STATE, field)))
         may = {address: reply for address, reply in heard.items() if not reply.startswith(NO_SCRIPTS)}
         return everywhere.first_error(may)
 
     async def _flush_each(
         self, session: Session, servers: Collection[str], field: str, argv: list[bytes]
     ) -> bytes | None:
-        keeping = command(("EVAL", FLUSH, len(OUTLAST_FLUSH), *OUTLAST_FLUSH, field, session.database, *argv))
+        keeping = command(("EVAL", FLUSH.text, len(OUTLAST_FLUSH), *OUTLAST_FLUSH, field, session.database, *argv))
         heard = await self._ask(session, servers, keeping)
         without = [address for address, reply in heard.items() if reply.startswith(NO_SCRIPTS)]
         # Where scripts cannot run, nothing moves.

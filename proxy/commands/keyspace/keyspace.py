@@ -12,17 +12,15 @@ from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
-from slots.moving import RESERVED_KEYS
+from slots.reserved import RESERVED_KEYS
+from slots.scripts import load
 
 RANDOM_ATTEMPTS = 3
 """How many times RANDOMKEY counts the keys again after servers with keys gave none: keys expire, and move."""
 MOST_LOOKS = 100
 """How many times RANDOMKEY asks again after it got a key that the server does not own (**owned**)."""
 DBSIZE = command(("DBSIZE",))
-DBSIZE_OF_CLIENTS = command(
-    ("EVAL", "return redis.call('DBSIZE') - redis.call('EXISTS', unpack(KEYS))", len(RESERVED_KEYS), *RESERVED_KEYS)
-)
-"""One step, for Slotferry's own keys come and go."""
+DBSIZE_OF_CLIENTS = command(("EVAL", load("dbsize").text, len(RESERVED_KEYS), *RESERVED_KEYS))
 LASTSAVE = command(("LASTSAVE",))
 RANDOMKEY = command(("RANDOMKEY",))
 NULLS = (b"$-1\r\n", b"_\r\n")

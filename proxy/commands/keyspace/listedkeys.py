@@ -16,7 +16,7 @@ from functools import cached_property
 from proxy.commands import replies
 from proxy.engine.keylist import HERE, HERE_OR_THERE, HIDDEN, KeyList
 from proxy.engine.router import Router
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 from slots.states import SlotState
 from slots.table import OFFLINE, Slot, SlotTable
 

@@ -18,21 +18,13 @@ from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 from slots import address as addresses
-from slots.moving import RESERVED_KEYS
+from slots.reserved import RESERVED_KEYS
+from slots.scripts import load
 
 KEYSPACE = command(("INFO", "keyspace"))
 OWN = "slotferry"
 """The name of the line that counts Slotferry's own keys in database 0."""
-KEYSPACE_OF_CLIENTS = command(
-    (
-        "EVAL",
-        "redis.call('SELECT', '0') "
-        f"return redis.call('INFO', 'keyspace') .. '{OWN}:' .. redis.call('EXISTS', unpack(KEYS)) .. '\\r\\n'",
-        len(RESERVED_KEYS),
-        *RESERVED_KEYS,
-    )
-)
-"""One step, for these keys come and go."""
+KEYSPACE_OF_CLIENTS = command(("EVAL", load("keyspace").text, len(RESERVED_KEYS), *RESERVED_KEYS, OWN))
 MASTER_SECONDS = 1.0
 """Seconds to wait for a master. Clients ask for INFO when they connect, and wait for it."""
 Fields = Mapping[str, object]

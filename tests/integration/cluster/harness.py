@@ -27,7 +27,7 @@ from slotferry.traffic.driver import Traffic
 from slotferry.traffic.placement import Layout
 from slots.functions import slot
 from slots.keyslots import KeySlots
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 from topom.term.stores import STORE_FILE
 
 LIMIT = 150.0

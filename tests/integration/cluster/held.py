@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from slots.moving import LEADER
+from slots.reserved import LEADER
 from tests.integration.cluster.harness import eventually, log_of, plain_client
 from tests.integration.cluster.several import SeveralTopoms
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from slots import moving
+from slots import reserved
 from slots.functions import slot
 from tests.integration.cluster.harness import (
     Cluster,
@@ -186,7 +186,7 @@ async def test_by_action_a_source_with_older_data_undoes_nothing_that_the_target
         await source.ready()
         for server in cluster.groups[1] + cluster.groups[2]:
             async with plain_client(server) as direct:
-                await direct.delete(moving.STATE)
+                await direct.delete(reserved.STATE)
         await cluster.api.resume_migration()
         if restarts == "before the turn":
             await cluster.api.cancel_migration()

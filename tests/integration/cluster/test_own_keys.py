@@ -1,7 +1,6 @@
 """Somebody's key where Slotferry's own have to be is put aside by topom, and no group is out of reach meanwhile."""
 
-from slots.connections import FENCED
-from slots.moving import ASIDE, LEADER, SWEPT, WANTED
+from slots.reserved import ASIDE, FENCED, LEADER, SWEPT, WANTED
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import eventually, plain_client
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slots.functions import slot
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 from tests.integration.cluster.commands import Outcome, slotferry
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, plain_client

@@ -13,7 +13,7 @@ import redis.exceptions
 
 from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer
-from slots.moving import RESERVED_KEYS
+from slots.reserved import RESERVED_KEYS
 from tests.certificates import Authority
 from tests.integration.cluster.harness import Cluster, Counting, eventually, log_of, plain_client
 

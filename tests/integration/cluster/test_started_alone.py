@@ -14,7 +14,8 @@ from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
-from slots.connections import FENCED, fence_user, proxy_prefix
+from slots.connections import fence_user, proxy_prefix
+from slots.reserved import FENCED
 from slots.table import Group, Slot, SlotTable
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, log_of, plain_client

@@ -8,7 +8,7 @@ import pytest
 from slotferry.calls import TopomRefused
 from slotferry.redis_server import start_redis
 from slots.functions import slot
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
 

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from slots.connections import FENCED, fence_user
+from slots.connections import fence_user
+from slots.reserved import FENCED
 from tests.integration.cluster.harness import eventually, log_of, plain_client
 from tests.integration.faults.cluster import FaultCluster
 from tests.integration.worker.harness import slot_of

@@ -15,7 +15,7 @@ from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.settle import settle
 from slotferry.redis_server import RedisServer
-from slots import functions, moving, permits
+from slots import functions, permits, reserved
 from slots.access import ServerAccess
 from slots.beginning import UNKNOWN, Beginning
 
@@ -83,13 +83,13 @@ async def run_id_at(server: RedisServer, password: str | None = None) -> str:
 
 async def permit_at(source: Redis) -> str:
     """The permit by which keys leave a server; empty if none does."""
-    found = (await source.hget(moving.STATE, "permit") or b"").decode()
+    found = (await source.hget(reserved.STATE, "permit") or b"").decode()
     return found if all(permits.processes_of(found)) else ""
 
 
 async def size(redis: Redis) -> int:
     """Keys of the selected database, without Slotferry's own."""
-    return int(await redis.dbsize()) - int(await redis.exists(*moving.RESERVED_KEYS))
+    return int(await redis.dbsize()) - int(await redis.exists(*reserved.RESERVED_KEYS))
 
 
 async def fill(redis: Redis, count: int, start: int = 0) -> None:

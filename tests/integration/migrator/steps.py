@@ -6,7 +6,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from slots import moving
-from slots.moving import DROP, PLACE, STATE, TAKE, UNSETTLED, Script, Taken
+from slots.moving import DROP, PLACE, TAKE, Taken
+from slots.reserved import STATE
+from slots.scripts import UNSETTLED, Script
 
 MOVER = "somebody"
 

@@ -8,7 +8,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from slots import permits
-from slots.moving import DELETE, IN_PIECES, STATE
+from slots.moving import DELETE
+from slots.reserved import IN_PIECES, STATE
 from tests.integration.migrator.pairs import Pair
 from tests.integration.migrator.steps import drop, place, taken
 
@@ -23,7 +24,7 @@ async def permit(source: Redis, target: Redis) -> str:
 async def why_not(source: Redis, permit: str, at_target: bool = False) -> str:
     """The beginning of the refusal to delete the key; empty if it was deleted."""
     try:
-        said = await source.execute_command("EVAL", DELETE, 2, STATE, "key", permit, 0, int(at_target))
+        said = await source.execute_command("EVAL", DELETE.text, 2, STATE, "key", permit, 0, int(at_target))
     except ResponseError as error:
         assert await source.get("key") == b"value"
         return str(error).split()[0]

@@ -9,7 +9,7 @@ from redis.exceptions import TryAgainError
 from migrator.pace import Pace
 from slots import permits
 from slots.flushes import FLUSH, RELEASE, STANDING, WITHHOLD
-from slots.moving import OUTLAST_FLUSH, RESERVED, STATE
+from slots.reserved import OUTLAST_FLUSH, RESERVED, STATE
 from tests.integration.migrator.pairs import Pair, fill, permit_at
 from tests.integration.migrator.steps import place, taken
 
@@ -18,16 +18,18 @@ FIELD = "flush:one"
 
 async def withhold(*servers: Redis) -> None:
     for server in servers:
-        assert await server.execute_command("EVAL", WITHHOLD, 1, STATE, FIELD) == 1
+        assert await server.execute_command("EVAL", WITHHOLD.text, 1, STATE, FIELD) == 1
 
 
 async def flush(server: Redis) -> bytes:
-    said: bytes = await server.execute_command("EVAL", FLUSH, len(OUTLAST_FLUSH), *OUTLAST_FLUSH, FIELD, 0, "FLUSHALL")
+    said: bytes = await server.execute_command(
+        "EVAL", FLUSH.text, len(OUTLAST_FLUSH), *OUTLAST_FLUSH, FIELD, 0, "FLUSHALL"
+    )
     return said
 
 
 async def release(server: Redis) -> int:
-    return int(await server.execute_command("EVAL", RELEASE, 1, STATE, FIELD))
+    return int(await server.execute_command("EVAL", RELEASE.text, 1, STATE, FIELD))
 
 
 async def looks(server: Redis) -> int:
@@ -152,9 +154,9 @@ async def test_a_move_that_ends_leaves_the_fields_of_a_flush(source: Redis, targ
 
 async def test_flushes_stand_side_by_side(pair: Pair, source: Redis) -> None:
     await withhold(source)
-    assert await source.execute_command("EVAL", WITHHOLD, 1, STATE, "flush:two") == 1
+    assert await source.execute_command("EVAL", WITHHOLD.text, 1, STATE, "flush:two") == 1
     assert await flush(source) == b"OK"
     assert await release(source) == 1
-    assert await source.execute_command("EVAL", STANDING, 1, STATE) == [b"flush:two"]
-    assert await source.execute_command("EVAL", STANDING, 1, STATE, "flush:two") == []
+    assert await source.execute_command("EVAL", STANDING.text, 1, STATE) == [b"flush:two"]
+    assert await source.execute_command("EVAL", STANDING.text, 1, STATE, "flush:two") == []
     assert not await source.exists(STATE), "nothing is left of them"

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from migrator.errors import MigrationError
 from migrator.manner import Bounds
 from migrator.pace import Pace, PaceSettings
-from slots import moving
+from slots import reserved
 from slots.beginning import Beginning
 from tests.integration.migrator.pairs import Pair, assert_moved, fill, size
 
@@ -52,7 +52,7 @@ async def test_big_keys_among_small_ones(pair: Pair, source: Redis, target: Redi
     assert 500_000 < await target.pttl("big:hash") <= 600_000
     assert await target.pttl("big:list") == -1
     assert await source.dbsize() == 0
-    assert not [key for key in await target.keys("*") if key.startswith(moving.RESERVED)]
+    assert not [key for key in await target.keys("*") if key.startswith(reserved.RESERVED)]
     calls = (await source.info("commandstats"))["cmdstat_unlink"]["calls"]
     assert calls >= len(contents)
 
@@ -63,7 +63,7 @@ async def test_a_key_that_a_client_asks_for_moves_though_all_is_paused(
     contents = await fill_big(source)
     pair.pace = Pace(paused=True)
     call = asyncio.create_task(pair.migrate())
-    await source.rpush(moving.WANTED, b"0:big:list", b"0:no such key")
+    await source.rpush(reserved.WANTED, b"0:big:list", b"0:no such key")
     async with asyncio.timeout(30):
         while await source.exists("big:list"):
             await asyncio.sleep(0.005)
@@ -76,7 +76,7 @@ async def test_a_key_that_a_client_asks_for_moves_though_all_is_paused(
 
 async def _copied(source: Redis, target: Redis) -> bytes | None:
     """The key that is being copied; None if there is none yet."""
-    claims = [field for field in await source.hkeys(moving.STATE) if field.startswith(b"claim:0:")]
+    claims = [field for field in await source.hkeys(reserved.STATE) if field.startswith(b"claim:0:")]
     if not claims:
         return None
     (key,) = (claim.removeprefix(b"claim:0:") for claim in claims)
@@ -97,7 +97,7 @@ async def test_a_key_that_a_client_asks_for_while_it_is_copied_is_not_held_back_
             await asyncio.sleep(0.005)
     pair.pace.pause()
     others = {name.encode() for name in contents} - {copied}
-    await source.rpush(moving.WANTED, *(b"0:" + name for name in (copied, *others)))
+    await source.rpush(reserved.WANTED, *(b"0:" + name for name in (copied, *others)))
     async with asyncio.timeout(10):
         while await source.exists(copied, *others):
             await asyncio.sleep(0.005)
@@ -115,9 +115,9 @@ async def test_a_key_that_has_become_small_since_a_client_asked_for_it_goes_all_
     pair.pace = Pace(paused=True)
     call = asyncio.create_task(pair.migrate())
     async with asyncio.timeout(30):
-        while not await source.hget(moving.STATE, "permit"):
+        while not await source.hget(reserved.STATE, "permit"):
             await asyncio.sleep(0.005)
-        await source.rpush(moving.WANTED, "0:key:42")
+        await source.rpush(reserved.WANTED, "0:key:42")
         while await source.exists("key:42"):
             await asyncio.sleep(0.005)
     assert await target.get("key:42") == b"value:42"
@@ -132,7 +132,7 @@ async def test_a_killed_call_leaves_nothing_that_the_next_one_does_not_mend(
 ) -> None:
     contents = await fill_big(source)
     # A mover that dies between the last two steps leaves this: a claim, and a finished copy that does not count.
-    await source.hset(moving.STATE, "claim:0:big:hash", f"{moving.IN_PIECES}of somebody who died")
+    await source.hset(reserved.STATE, "claim:0:big:hash", f"{reserved.IN_PIECES}of somebody who died")
     await target.hset("big:hash", "stale", "copy")
 
     await pair.migrate()
@@ -147,7 +147,7 @@ async def test_a_flush_while_a_big_key_is_on_its_way_leaves_nothing(pair: Pair, 
     pair.pace = Pace(PaceSettings(bytes_per_second=200_000))
     call = asyncio.create_task(pair.migrate())
     async with asyncio.timeout(30):
-        while not [key for key in await target.keys("*") if key.startswith(moving.RESERVED)]:
+        while not [key for key in await target.keys("*") if key.startswith(reserved.RESERVED)]:
             await asyncio.sleep(0.005)
     await source.flushall()
     await target.flushall()

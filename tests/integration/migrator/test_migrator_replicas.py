@@ -15,7 +15,7 @@ from migrator.manner import Confirmation
 from migrator.pace import Pace
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
-from slots.moving import WANTED
+from slots.reserved import WANTED
 from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, permit_at
 
 

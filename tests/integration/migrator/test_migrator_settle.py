@@ -14,7 +14,7 @@ from slotferry.redis_server import RedisServer
 from slots import permits
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
-from slots.moving import IN_PIECES, STATE, WANTED
+from slots.reserved import IN_PIECES, STATE, WANTED
 from tests.integration.migrator.pairs import INSTANCE, Pair
 from tests.integration.migrator.steps import drop, place, take, taken
 

@@ -19,10 +19,11 @@ from migrator.manner import UNBOUNDED, Bounds
 from migrator.pace import Pace, PaceSettings
 from migrator.pieces.copying import Copied, copy
 from slotferry.redis_server import RedisServer, start_redis
-from slots import moving, permits
+from slots import moving, permits, reserved
 from slots.beginning import Beginning
 from slots.flushes import RELEASE, WITHHOLD
-from slots.moving import IN_PIECES, PLACE, STATE, TAKE, WANTED, Taken
+from slots.moving import PLACE, TAKE, Taken
+from slots.reserved import IN_PIECES, STATE, WANTED
 from tests.integration.migrator.copies import KEY, TEMPORARY, Way
 from tests.integration.migrator.pairs import Pair, assert_moved, client_of, fill, permit_at, run_id_at, size
 from tests.integration.migrator.steps import claims, drop, place, take, taken
@@ -282,14 +283,14 @@ async def test_many_who_renew_at_once_end_with_one_permit(pair: Pair) -> None:
 async def test_no_permit_is_set_while_a_flush_stands(source: Redis, target: Redis, end: str) -> None:
     flushed = source if end == "source" else target
     former = await renewed(source, target)
-    await flushed.execute_command("EVAL", WITHHOLD, 1, STATE, "flush:one")
+    await flushed.execute_command("EVAL", WITHHOLD.text, 1, STATE, "flush:one")
     waiting = asyncio.create_task(renewed(source, target, former))
     for _ in range(10):
         await asyncio.sleep(0.01)
         assert not waiting.done()
         assert await flushed.hexists(STATE, "flush:one")
         assert all(permits.processes_of(permit) == ("", "") for permit in await standing(flushed, flushed))
-    await flushed.execute_command("EVAL", RELEASE, 1, STATE, "flush:one")
+    await flushed.execute_command("EVAL", RELEASE.text, 1, STATE, "flush:one")
     permit = await waiting
     assert await standing(source, target) == (permit, permit)
 
@@ -325,7 +326,7 @@ async def test_a_server_that_becomes_a_master_accepts_nothing_and_gives_nothing(
     await source.set("key", "value")
     found = await taken(source, forth, b"key")
     await source.hset(STATE, "flush:one", "run id")
-    await source.execute_command("EVAL", permits.WITHDRAW_ALL, 1, STATE)
+    await source.execute_command("EVAL", permits.WITHDRAW_ALL.text, 1, STATE)
     assert await standing(source, target) == ("", forth)
     assert await standing(target, source) == (back, "")
     assert await drop(source, forth, b"key") is None
@@ -646,7 +647,7 @@ async def in_pieces(pair: Pair, source: Redis, target: Redis, act: Callable[[], 
     pair.pace.change(PaceSettings())
     await call
     assert not await source.exists("big")
-    assert [key for key in await target.keys("*") if key.startswith(moving.RESERVED)] == []
+    assert [key for key in await target.keys("*") if key.startswith(reserved.RESERVED)] == []
 
 
 async def test_a_key_that_came_to_the_target_while_it_was_copied_counts(

@@ -13,7 +13,7 @@ from migrator.pace import Pace, PaceSettings
 from migrator.sweep import Swept, look, stop, sweep
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
-from slots.moving import LEADER, RESERVED, SWEPT
+from slots.reserved import LEADER, RESERVED, SWEPT
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, client_of, fill, slot_of
 

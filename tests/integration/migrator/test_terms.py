@@ -11,7 +11,7 @@ from migrator.progress import Progress
 from migrator.settle import settle
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
-from slots.moving import LEADER, STATE
+from slots.reserved import LEADER, STATE
 from tests.integration.migrator.pairs import Pair, client_of
 
 OLD, NEW = "0" * 32, "1" * 32

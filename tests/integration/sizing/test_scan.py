@@ -69,6 +69,29 @@ def whole_truth(server: RedisServer, samples: int = 5) -> dict[tuple[int, bytes]
     return {(database, key): one for database in DATABASES for key, one in truth(server, database, samples).items()}
 
 
+@pytest.mark.parametrize(
+    ("column", "commands"),
+    [
+        ("type", {"type"}),
+        ("bytes", {"memory"}),
+        ("ttl_ms", {"pttl"}),
+        ("encoding", {"object"}),
+        ("idle_s", {"object"}),
+        ("elements", {"type", "llen"}),
+    ],
+)
+def test_a_script_asks_for_nothing_but_its_columns(own: RedisServer, column: str, commands: set[str]) -> None:
+    with client_of(own) as client, Connection(own.address, ServerAccess(), 5, 30) as connection:
+        client.rpush("list", *range(3))
+        look = ScriptLook(connection, [column], (), 5)
+        client.config_resetstat()
+        look.ask(0, 10)
+        look.receive()
+        look.at([b"list"])
+        ran = {str(name).removeprefix("cmdstat_").partition("|")[0] for name in client.info("commandstats")}
+    assert ran - {"scan", "eval", "evalsha", "config", "info"} == commands
+
+
 @pytest.mark.parametrize("samples", [5, 0, 1])
 def test_every_column_is_what_the_server_says_of_the_key(server: RedisServer, samples: int) -> None:
     rows = by_place(read(options_of(server, samples=samples), selection()))

@@ -20,7 +20,7 @@ from slotferry.processes import ManagedProcess, free_ports
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.functions import slot
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.forking import bound, fork

@@ -9,7 +9,7 @@ import redis
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
-from slots import moving
+from slots import reserved
 from slots.access import ServerAccess
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.test_slot_states import KEY, SLOT, migrate_key
@@ -61,7 +61,7 @@ async def test_reads_run_at_the_source_until_the_key_has_moved(start_worker: Sta
             await client.get(KEY)
         assert await client.exists(KEY) == 1
         assert await target.exists(KEY) == 0
-        assert await source.lrange(moving.WANTED, 0, -1) == [b"0:" + KEY.encode()]
+        assert await source.lrange(reserved.WANTED, 0, -1) == [b"0:" + KEY.encode()]
 
         writing = [asyncio.create_task(client.rpush(KEY, number)) for number in ("a", "b")]
         reading = [await client.llen(KEY) for _ in range(20)]
@@ -86,7 +86,7 @@ async def test_a_pipeline_keeps_its_order_around_a_big_key(start_worker: StartWo
         pipe.get(OTHER).llen(KEY).rpush(KEY, "x").llen(KEY).set(OTHER, "new").get(OTHER).lindex(KEY, -1)
         running = asyncio.create_task(pipe.execute())
         async with worker.direct(1) as source:
-            while not await source.exists(moving.WANTED):
+            while not await source.exists(reserved.WANTED):
                 await asyncio.sleep(0.005)
         await move_it(worker)
         assert await running == [b"value", 2000, 2001, 2001, True, b"new", b"x"]
@@ -144,7 +144,7 @@ async def test_absent_first_a_claimed_key_counts_as_present_though_it_has_gone(s
     await migrate_key(worker)
     async with worker.client() as client, worker.direct(1) as source, worker.direct(2) as target:
         assert await client.llen(KEY) == 2000
-        await source.hset(moving.STATE, f"claim:0:{KEY}", "who copies it")
+        await source.hset(reserved.STATE, f"claim:0:{KEY}", "who copies it")
         await source.delete(KEY)
         writing = asyncio.create_task(client.rpush(KEY, "anew"))
         async with worker.client() as other:
@@ -152,7 +152,7 @@ async def test_absent_first_a_claimed_key_counts_as_present_though_it_has_gone(s
                 assert await other.get(OTHER) == b"value"
         assert not writing.done()
         assert not await target.exists(KEY)
-        await source.hdel(moving.STATE, f"claim:0:{KEY}")
+        await source.hdel(reserved.STATE, f"claim:0:{KEY}")
         async with asyncio.timeout(LIMIT):
             assert await writing == 1
 
@@ -164,7 +164,7 @@ async def test_slotferrys_own_keys_are_not_shown(start_worker: StartWorker) -> N
     async with worker.client() as client, worker.direct(1) as source:
         assert await client.get(OTHER) == b"value"
         assert await client.llen(KEY) == 2000
-        assert await source.exists(*moving.RESERVED_KEYS) == 2
+        assert await source.exists(*reserved.RESERVED_KEYS) == 2
         assert sorted(await client.keys("*")) == sorted([KEY.encode(), OTHER.encode()])
         assert sorted([key async for key in client.scan_iter()]) == sorted([KEY.encode(), OTHER.encode()])
         assert await client.dbsize() == 2

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 import redis.exceptions
 
-from slots import connections
+from slots import connections, reserved
 from slots.flushes import STANDING
-from slots.moving import LEADER, PLACE, STATE
+from slots.moving import PLACE
+from slots.reserved import LEADER, STATE
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.integration.breaking_relay import BreakingRelay, Direction, Fault
@@ -106,9 +107,9 @@ async def test_a_flush_that_was_taken_over_is_not_done_at_the_target(start_worke
         await migrate_key(worker)
         async with flush_held_at_target(worker, relay) as (fault, flush):
             for server in (target, source):
-                fields = await server.execute_command("EVAL", STANDING, 1, STATE)
+                fields = await server.execute_command("EVAL", STANDING.text, 1, STATE)
                 assert len(fields) == 1
-                assert await server.execute_command("EVAL", STANDING, 1, STATE, *fields) == []
+                assert await server.execute_command("EVAL", STANDING.text, 1, STATE, *fields) == []
             async with worker.client() as client:
                 assert await client.get(KEY) is None
                 await client.set(KEY, "new")
@@ -162,12 +163,12 @@ async def test_marks_outlast_a_flush(worker: WorkerHarness, words: tuple[str, ..
         await connections.fence(direct, ["another"])
         await direct.hset(LEADER, "term", "7")
         await client.mset({f"key-{number}": "1" for number in range(50)})
-        fenced = await direct.hgetall(connections.FENCED)
+        fenced = await direct.hgetall(reserved.FENCED)
         await client.execute_command(*words)
         assert await worker.keys(1) == await worker.keys(2) == []
-        assert await direct.hgetall(connections.FENCED) == fenced
+        assert await direct.hgetall(reserved.FENCED) == fenced
         assert await direct.hget(LEADER, "term") == b"7"
-        assert not await direct.hexists(connections.FENCED, INSTANCE)
+        assert not await direct.hexists(reserved.FENCED, INSTANCE)
 
 
 async def test_a_flush_that_cannot_be_whole_says_so(start_worker: StartWorker) -> None:

@@ -10,7 +10,8 @@ import redis.asyncio
 import redis.exceptions
 
 from slots.flushes import RELEASE, WITHHOLD
-from slots.moving import DELETE, IN_PIECES, STATE, WANTED
+from slots.moving import DELETE
+from slots.reserved import IN_PIECES, STATE, WANTED
 from slots.states import SlotState
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
@@ -138,9 +139,9 @@ async def test_one_way_nothing_is_deleted_without_the_permit_of_this_process(wor
         for stored, believed in ((mine, former), (mine, ""), ("", ""), (former, former)):
             await source.hset(STATE, "permit", stored)
             with pytest.raises(redis.exceptions.ResponseError, match="UNSETTLED"):
-                await source.eval(DELETE, 2, STATE, KEY, believed, 0)  # type: ignore[misc]
+                await source.eval(DELETE.text, 2, STATE, KEY, believed, 0)  # type: ignore[misc]
         await source.hset(STATE, "permit", mine)
-        assert await source.eval(DELETE, 2, STATE, KEY, mine, 0) == [1]  # type: ignore[misc]
+        assert await source.eval(DELETE.text, 2, STATE, KEY, mine, 0) == [1]  # type: ignore[misc]
 
 
 async def elsewhere(worker: WorkerHarness, client: redis.asyncio.Redis) -> None:
@@ -228,11 +229,11 @@ async def test_bounded_a_delete_does_not_wait_longer_because_a_flush_stands(star
         async with asyncio.timeout(LIMIT):
             while not await source.exists(WANTED):
                 await asyncio.sleep(0.005)
-        await source.execute_command("EVAL", WITHHOLD, 1, STATE, "flush:dead")
+        await source.execute_command("EVAL", WITHHOLD.text, 1, STATE, "flush:dead")
         async with asyncio.timeout(3.0):
             with pytest.raises(redis.exceptions.ResponseError, match=r"in pieces.*; nothing was run$"):
                 await deleting
         assert await source.get(KEY) == b"0"
-        await source.execute_command("EVAL", RELEASE, 1, STATE, "flush:dead")
+        await source.execute_command("EVAL", RELEASE.text, 1, STATE, "flush:dead")
         assert await client.delete(KEY) == 1
         await worker.act([SLOT], SlotState.FINISHED)

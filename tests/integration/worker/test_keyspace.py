@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once

@@ -4,9 +4,7 @@ import asyncio
 
 from slots import commands
 from slots.commands import Route
-from slots.connections import FENCED
-from slots.moving import LEADER, STATE
-from slots.reserved import REFUSAL
+from slots.reserved import FENCED, LEADER, REFUSAL, STATE
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Request, Talk
 from tests.integration.worker.harness import LIMIT, WorkerHarness

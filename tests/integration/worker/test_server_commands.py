@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis.exceptions
 
-from slots.moving import SWEPT
+from slots.reserved import SWEPT
 from slots.table import Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import WorkerHarness

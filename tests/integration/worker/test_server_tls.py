@@ -24,7 +24,7 @@ from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer, find_binary, start_redis
 from slots.access import ServerAccess, ServerTls
 from slots.connections import proxy_prefix
-from slots.moving import RESERVED_KEYS
+from slots.reserved import RESERVED_KEYS
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.certificates import Authority

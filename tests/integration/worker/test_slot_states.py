@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 import redis.exceptions
 
-from slots.connections import FENCED, end_connections, fence, fence_user, proxy_prefix
+from slots.connections import end_connections, fence, fence_user, proxy_prefix
+from slots.reserved import FENCED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of

@@ -10,7 +10,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import SourceRefused, SourceUnavailable, unknown_command
 from migrator.wishes import Wishes
 from slots.access import ServerAccess
-from slots.moving import WANTED
+from slots.reserved import WANTED
 from tests.unit.migrator.conftest import Answer, ScriptedServer
 
 StartScripted = Callable[[Answer], Awaitable[ScriptedServer]]

@@ -62,13 +62,13 @@ class End:
                 return b"*-1\r\n"
             case [b"EVALSHA", *_]:
                 return b"-NOSCRIPT No matching script.\r\n"
-            case [b"EVAL", script, *_] if script == flushes.STANDING.encode():
+            case [b"EVAL", script, *_] if script == flushes.STANDING.text.encode():
                 return b"*0\r\n"
-            case [b"EVAL", script, _, _, field, nobody] if script == permits._READ.encode():
+            case [b"EVAL", script, _, _, field, nobody] if script == permits._READ.text.encode():
                 self.permit = self.permit or nobody
                 assert field == self.field
                 return array(self.run_id, self.permit)
-            case [b"EVAL", script, _, _, field, before, after, run_id, _] if script == permits._SET.encode():
+            case [b"EVAL", script, _, _, field, before, after, run_id, _] if script == permits._SET.text.encode():
                 assert (field, before, run_id) == (self.field, self.permit, self.run_id)
                 self.permit = after
                 self.renewals += 1
@@ -169,7 +169,7 @@ async def test_the_steps_of_a_key(scripted: Start) -> None:
     assert source.permit == target.permit != b""
     assert source.renewals == target.renewals == 1
     for server, script in ((at_target, permits._WITHDRAW_AT_TARGET), (at_source, permits._WITHDRAW_AT_SOURCE)):
-        assert [command[1] for command in server.commands if command[0] == b"EVAL"][-1] == script.encode()
+        assert [command[1] for command in server.commands if command[0] == b"EVAL"][-1] == script.text.encode()
 
 
 async def test_keys_that_never_go_away_end_the_call(scripted: Start) -> None:

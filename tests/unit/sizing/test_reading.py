@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sizing.cluster import Cluster, Server
 from sizing.cursors import POSITIONS, CursorRange, reached, reverse
-from sizing.look import ScanLook, _script
+from sizing.look import ScanLook
 from sizing.options import ReadOptions
 from sizing.pace import FEWEST, Pace
 from sizing.partitions import plan_partitions
@@ -158,14 +158,6 @@ def test_each_slot_has_its_share_of_a_sample(fraction: float) -> None:
         mine = slots.count(slot)
         share = sum(slots[place] == slot for place in chosen) / mine
         assert share == pytest.approx(fraction, abs=4 * (fraction / mine) ** 0.5)
-
-
-def test_a_script_asks_for_nothing_but_its_columns() -> None:
-    script = _script("local cursor, keys = '0', ARGV", ["bytes"], (), 5)
-    assert "'MEMORY', 'USAGE', key)" in script
-    for other in ("TYPE", "OBJECT", "PTTL", "STRLEN"):
-        assert other not in script
-    assert "'SAMPLES', 0" in _script("", ["bytes"], (), 0)
 
 
 def test_one_type_is_left_to_scan_where_it_knows_it() -> None:

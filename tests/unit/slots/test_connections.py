@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ResponseError
 
-from slots import connections
+from slots import connections, reserved
 
 Connect = Callable[[str], Awaitable[Redis]]
 
@@ -168,15 +168,15 @@ async def test_many_fences_look_for_the_oldest_marks_once_a_batch(redis: Redis) 
     old = {f"{number:032x}": number for number in range(connections.MOST_FENCED)}
     instances = [f"new{number:029x}" for number in range(150)]
     try:
-        await redis.hset(connections.FENCED, mapping=old)
+        await redis.hset(reserved.FENCED, mapping=old)
         before = (await redis.info("commandstats")).get("cmdstat_hgetall", {"calls": 0})["calls"]
         await connections.fence(redis, instances)
         after = (await redis.info("commandstats"))["cmdstat_hgetall"]["calls"]
         assert after - before == 2
-        kept = {name.decode() if isinstance(name, bytes) else name for name in await redis.hkeys(connections.FENCED)}
+        kept = {name.decode() if isinstance(name, bytes) else name for name in await redis.hkeys(reserved.FENCED)}
         assert kept == {*instances, *list(old)[150:]}
     finally:
-        await redis.delete(connections.FENCED)
+        await redis.delete(reserved.FENCED)
         await redis.execute_command("ACL", "DELUSER", *map(connections.fence_user, instances))
 
 
@@ -184,16 +184,16 @@ async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
     """given a server that forgets its users, or has none, the hash shows the fence; the hash keeps to its bound."""
     try:
         await connections.fence(redis, ["aa"])
-        assert await redis.hexists(connections.FENCED, "aa")
+        assert await redis.hexists(reserved.FENCED, "aa")
         for number in range(connections.MOST_FENCED + 5):
-            await redis.hset(connections.FENCED, f"old-{number}", str(number))
+            await redis.hset(reserved.FENCED, f"old-{number}", str(number))
         await connections.fence(redis, ["bb"])
-        assert await redis.hlen(connections.FENCED) <= connections.MOST_FENCED + 6
-        assert await redis.hexists(connections.FENCED, "aa")
-        assert await redis.hexists(connections.FENCED, "bb")
-        assert not await redis.hexists(connections.FENCED, "old-0")
+        assert await redis.hlen(reserved.FENCED) <= connections.MOST_FENCED + 6
+        assert await redis.hexists(reserved.FENCED, "aa")
+        assert await redis.hexists(reserved.FENCED, "bb")
+        assert not await redis.hexists(reserved.FENCED, "old-0")
     finally:
-        await redis.delete(connections.FENCED)
+        await redis.delete(reserved.FENCED)
         for instance in ("aa", "bb"):
             await redis.execute_command("ACL", "DELUSER", connections.fence_user(instance))
 
@@ -205,14 +205,14 @@ async def test_marks_are_forgotten(redis: Redis) -> None:
     try:
         assert await connections.marks_of(redis) == set()
         await connections.fence(redis, everyone)
-        await redis.hdel(connections.FENCED, "aa")
+        await redis.hdel(reserved.FENCED, "aa")
         await redis.execute_command("ACL", "DELUSER", users[1])
         assert await connections.marks_of(redis) == {*everyone}
         await connections.forget_marks(redis, ["aa", "bb", "dd"])
         assert await connections.marks_of(redis) == {"cc"}
         assert await connections.fenced_among(redis, everyone) == {"cc"}
     finally:
-        await redis.delete(connections.FENCED)
+        await redis.delete(reserved.FENCED)
         await redis.execute_command("ACL", "DELUSER", *users)
 
 

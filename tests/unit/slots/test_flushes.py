@@ -4,31 +4,30 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from slots.connections import FENCED
-from slots.flushes import FIELD, FLUSH, RELEASE, STANDING, WITHHOLD
-from slots.moving import STATE
+from slots.flushes import FLUSH, RELEASE, STANDING, WITHHOLD
+from slots.reserved import FENCED, FLUSH_FIELD, STATE
 
-OURS = f"{FIELD}ours"
+OURS = f"{FLUSH_FIELD}ours"
 
 
 async def standing(redis: Redis, *dead: str) -> list[bytes]:
-    found: list[bytes] = await redis.execute_command("EVAL", STANDING, 1, STATE, *dead)
+    found: list[bytes] = await redis.execute_command("EVAL", STANDING.text, 1, STATE, *dead)
     return sorted(found)
 
 
 async def withhold(redis: Redis, field: str = OURS) -> None:
-    await redis.execute_command("EVAL", WITHHOLD, 1, STATE, field)
+    await redis.execute_command("EVAL", WITHHOLD.text, 1, STATE, field)
 
 
 async def flush(redis: Redis, field: str = OURS, *command: str) -> None:
-    await redis.execute_command("EVAL", FLUSH, 2, STATE, FENCED, field, 0, *(command or ("FLUSHALL",)))
+    await redis.execute_command("EVAL", FLUSH.text, 2, STATE, FENCED, field, 0, *(command or ("FLUSHALL",)))
 
 
 async def test_with_the_first_field_goes_the_permit_and_every_claim(redis: Redis) -> None:
-    await redis.hset(STATE, mapping={"permit": "p", "accepts": "p", "claim:0:a": "m", f"{FIELD}other": "x"})
+    await redis.hset(STATE, mapping={"permit": "p", "accepts": "p", "claim:0:a": "m", f"{FLUSH_FIELD}other": "x"})
     await withhold(redis)
-    assert sorted(await redis.hkeys(STATE)) == sorted([OURS.encode(), f"{FIELD}other".encode()])
-    assert await standing(redis) == sorted([OURS.encode(), f"{FIELD}other".encode()])
+    assert sorted(await redis.hkeys(STATE)) == sorted([OURS.encode(), f"{FLUSH_FIELD}other".encode()])
+    assert await standing(redis) == sorted([OURS.encode(), f"{FLUSH_FIELD}other".encode()])
 
 
 async def test_everything_goes_but_what_has_to_outlast_it(redis: Redis) -> None:
@@ -60,13 +59,13 @@ async def test_what_the_server_says_of_a_wrong_command_is_said(redis: Redis) -> 
 
 async def test_whoever_takes_its_field_back_learns_whether_it_stood(redis: Redis) -> None:
     await withhold(redis)
-    assert await redis.execute_command("EVAL", RELEASE, 1, STATE, OURS) == 1
-    assert await redis.execute_command("EVAL", RELEASE, 1, STATE, OURS) == 0
+    assert await redis.execute_command("EVAL", RELEASE.text, 1, STATE, OURS) == 1
+    assert await redis.execute_command("EVAL", RELEASE.text, 1, STATE, OURS) == 0
     await redis.hset(STATE, OURS, "0" * 40)
-    assert await redis.execute_command("EVAL", RELEASE, 1, STATE, OURS) == 0, "of another process of the server"
+    assert await redis.execute_command("EVAL", RELEASE.text, 1, STATE, OURS) == 0, "of another process of the server"
 
 
 async def test_fields_of_the_dead_are_taken_away_and_no_others(redis: Redis) -> None:
     await withhold(redis)
-    await withhold(redis, f"{FIELD}dead")
-    assert await standing(redis, f"{FIELD}dead") == [OURS.encode()]
+    await withhold(redis, f"{FLUSH_FIELD}dead")
+    assert await standing(redis, f"{FLUSH_FIELD}dead") == [OURS.encode()]

@@ -6,9 +6,11 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from slots import moving
-from slots.moving import ASIDE, RESERVED_KEYS, STATE, WANTED, Script, Taken, put_aside, strangers
+from slots import moving, scripts
+from slots.moving import Taken, put_aside, strangers
 from slots.replies import NotUnderstood
+from slots.reserved import ASIDE, RESERVED_KEYS, STATE, WANTED
+from slots.scripts import Script
 
 MOVER = "worker 1"
 PERMIT = "a b token"
@@ -81,13 +83,13 @@ async def test_nothing_is_done_without_the_permit(server: Redis) -> None:
     taken = await take(server, b"small")
     await server.execute_command("SELECT", "0")
     await server.hset(STATE, mapping={"permit": "another", "accepts": "another"})
-    with pytest.raises(ResponseError, match=moving.UNSETTLED):
+    with pytest.raises(ResponseError, match=scripts.UNSETTLED):
         await take(server, b"small")
     for script, arguments in (
         (moving.PLACE, moving.place_arguments(PERMIT, 3, taken, False, keeps_target=False)),
         (moving.DROP, moving.drop_arguments(PERMIT, 3, MOVER, taken.keys, False, deletes=1)),
     ):
-        with pytest.raises(ResponseError, match=moving.UNSETTLED):
+        with pytest.raises(ResponseError, match=scripts.UNSETTLED):
             await run(server, script, *arguments)
     assert await server.hexists(STATE, "claim:3:small")
 
@@ -103,7 +105,7 @@ async def test_a_permit_of_another_process_is_none_where_the_run_id_is_looked_at
         return Taken.of(await run(server, moving.TAKE, *arguments), [b"small"])
 
     for permit in (PERMIT, f"x {own} token"):
-        with pytest.raises(ResponseError, match=moving.UNSETTLED):
+        with pytest.raises(ResponseError, match=scripts.UNSETTLED):
             await asked(permit)
     assert (await asked(f"{own} x token")).keys == [b"small"]
 

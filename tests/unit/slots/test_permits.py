@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slots import flushes, moving, permits
+from slots import flushes, permits, reserved
 
 S, T, ADDRESS = "s" * 40, "t" * 40, "127.0.0.1:7"
 
@@ -24,14 +24,14 @@ class Server:
 
     async def execute_command(self, *words: Any) -> Any:
         match words:
-            case ("EVAL", flushes.STANDING, 1, moving.STATE, *over):
+            case ("EVAL", flushes.STANDING.text, 1, reserved.STATE, *over):
                 self.listings += 1
                 self.flushes = [field for field in self.flushes if field not in over]
                 return list(self.flushes)
-            case ("EVAL", permits._READ, 1, moving.STATE, field, nobody):
+            case ("EVAL", permits._READ.text, 1, reserved.STATE, field, nobody):
                 run_id = self.run_ids.pop(0) if len(self.run_ids) > 1 else self.run_ids[0]
                 return [run_id.encode(), self.fields.setdefault(field, nobody).encode()]
-            case ("EVAL", permits._SET, 1, moving.STATE, field, before, after, run_id, _):
+            case ("EVAL", permits._SET.text, 1, reserved.STATE, field, before, after, run_id, _):
                 self.said.append(f"{self.name} {field}")
                 if run_id != self.run_ids[0] or self.fields.get(field) != before:
                     return b"changed"
@@ -39,10 +39,10 @@ class Server:
                     return b"flush"
                 self.fields[field] = after
                 return b"done"
-            case ("EVAL", permits._WITHDRAW_AT_TARGET, 1, moving.STATE):
+            case ("EVAL", permits._WITHDRAW_AT_TARGET.text, 1, reserved.STATE):
                 self.said.append(f"{self.name} withdrawn")
                 return 1
-            case ("EVAL", permits._WITHDRAW_AT_SOURCE, 2, moving.STATE, moving.WANTED):
+            case ("EVAL", permits._WITHDRAW_AT_SOURCE.text, 2, reserved.STATE, reserved.WANTED):
                 self.said.append(f"{self.name} withdrawn")
                 return 1
         raise AssertionError(words)
@@ -186,7 +186,7 @@ async def test_one_way_what_is_lost_or_withdrawn_amid_a_renewal_is_not_what_was_
     original, looked, go_on = slow.execute_command, asyncio.Event(), asyncio.Event()
 
     async def execute_command(*words: Any) -> Any:
-        if words[1] == permits._SET and not looked.is_set():
+        if words[1] == permits._SET.text and not looked.is_set():
             looked.set()
             await go_on.wait()
         return await original(*words)

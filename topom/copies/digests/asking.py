@@ -8,14 +8,15 @@ call has the time limit of its connection. A server that cannot run EVAL cannot 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 from migrator.connection import Connection
 from migrator.pieces.stream_ids import LAST, id_after, parse_id, write_id
+from slots.scripts import load
 from topom.copies.digests.sums import CORE_TYPES, Looked
 
-SCRIPT = (Path(__file__).parent / "content.lua").read_text(encoding="utf-8")
+_KEYS = load("digest_keys")
+_PIECE = load("digest_piece")
 WHOLE_ELEMENTS = 512
 WHOLE_BYTES = 262_144
 PIECE_ELEMENTS = 512
@@ -41,7 +42,7 @@ async def look(connection: Connection, keys: Sequence[bytes]) -> tuple[int, list
     looked: list[Looked] = []
     while len(looked) < len(keys):
         left = keys[len(looked) :]
-        now, *found = await connection.call("EVAL", SCRIPT, len(left), *left, "look", WHOLE_ELEMENTS, WHOLE_BYTES)
+        now, *found = await connection.call("EVAL", _KEYS.text, len(left), *left, WHOLE_ELEMENTS, WHOLE_BYTES)
         clock = int(now)
         looked += [
             Looked(kind.decode(), int(deadline), digest.decode(), int(length), int(size))
@@ -78,7 +79,7 @@ async def content_in_pieces(connection: Connection, key: bytes, kind: str, size:
     met = 0
     while cursor != b"":
         await ready(1)
-        cursor, seen, digest = await connection.call("EVAL", SCRIPT, 1, key, "piece", kind, cursor, size)
+        cursor, seen, digest = await connection.call("EVAL", _PIECE.text, 1, key, kind, cursor, size)
         if int(seen) < 0:
             return ""
         met += int(seen)

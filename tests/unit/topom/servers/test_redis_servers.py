@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from slotferry.redis_server import start_redis
 from slots import connections
 from slots.access import ServerAccess
-from slots.moving import LEADER, STATE
+from slots.reserved import LEADER, STATE
 from tests.unit.topom.topom_fakes import Bench
 from topom.cluster.rules import MOST_PROXIES
 from topom.cluster.state import PoolServer

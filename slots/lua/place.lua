@@ -1,7 +1,15 @@
--- Places keys at their target. What it is given and gives is said in moving.py.
+-- At a target: stores the keys with the content that their source had.
+--
+-- KEYS: the hash "moving", and the keys.
+-- ARGV: permit; check (shared/holds.lua); database; '1' if a copy that the target already has counts for more
+--   (slots/beginning.py), else '0'. Then follow, for each key, its payload and its deadline in milliseconds since 1970,
+--   or -1.
+-- Reply: places (from 1) of the keys that were not stored, and for each of them its error. The other keys were placed.
+-- One step: a place by a permit that holds no longer does nothing (one-way), however late it arrives.
+-- No write_first: a full target has to refuse keys.
+-- use: by_effects, database_0, holds, plain
 local permit, check, database, keeps_target = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-redis.call('SELECT', '0')
 if not holds('accepts', permit, check) then return unsettled() end
 redis.call('SELECT', database)
 local refused, errors = {}, {}

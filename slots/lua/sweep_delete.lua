@@ -1,0 +1,16 @@
+-- Deletes keys under the token of a sweep.
+--
+-- KEYS: the hash "swept"; the keys.
+-- ARGV: the token; the database.
+-- Reply: how many keys were there; -1 without the token.
+-- One step: a script may lie in the socket of a server that stands still. Without the token it deletes nothing, however
+--   late it runs (owned).
+-- use: by_effects, database_0, unlink
+if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return -1 end
+redis.call('SELECT', ARGV[2])
+local gone = 0
+for place = 2, #KEYS do
+  gone = gone + redis.call('EXISTS', KEYS[place])
+  unlink(KEYS[place])
+end
+return gone
