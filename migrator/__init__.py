@@ -11,7 +11,7 @@ What others import:
   KeysRemain``: what a call raises. After each of them the call may be made again: it starts from the keys at the
   source, and keeps nothing between calls.
 - ``from migrator.checks import check``: whether a target can take slots, before any of them is touched.
-- ``from migrator.settle import settle``: returns once nothing sent from a source to a target can still arrive.
+- ``from migrator.withdrawing import withdraw``: returns once nothing sent from a source to a target can still arrive.
 - ``from migrator.sweep import sweep``: returns once a server has no keys of slots that it does not own.
 
 The modules. To move keys: ``connection`` (a pipelined connection to one server), ``scan`` (finds the keys, page by
@@ -19,5 +19,5 @@ page), ``batch`` (how many keys go in a call), ``transfer`` (moves one batch), `
 (move big keys in pieces), ``ends`` (connections), ``move`` (puts them together). For the pace: ``latency`` (measures
 how slow a server is), ``feedback`` (decides which speed that allows), ``steering`` (slows the migration down). For the
 checks: ``facts`` (what a server says about itself), ``trial`` (a key of our own goes from source to target), ``checks``
-(judges by both), ``settle``.
+(judges by both), ``withdrawing``.
 """

@@ -37,7 +37,7 @@ from migrator.pieces.cutter import PieceCutter, PieceSettings
 from migrator.pieces.finishing import finish
 from migrator.progress import Progress
 from migrator.scan import occupied_databases
-from migrator.transfer import MOST_SETTLINGS, Transfer
+from migrator.transfer import MOST_RENEWALS, Transfer
 from migrator.wishes import Place, Wishes
 
 log = structlog.get_logger()
@@ -205,9 +205,9 @@ class Lane:
             return
 
     async def _claimed(self, database: int, key: bytes) -> bool:
-        for _ in range(MOST_SETTLINGS):
+        for _ in range(MOST_RENEWALS):
             claimed = await self._claims.take(database, key, self._transfer.permit)
-            if claimed is not Claimed.UNSETTLED:
+            if claimed is not Claimed.NOT_PERMITTED:
                 return claimed is Claimed.HELD
             await self._transfer.renew()
         raise self._transfer.without_permit()
@@ -215,7 +215,7 @@ class Lane:
     async def _release(self, database: int, key: bytes, *, delete: bool) -> None:
         """Give the claim back. Without ``delete``, this is allowed only where nothing was placed
         (docs/moving-keys.md)."""
-        for _ in range(MOST_SETTLINGS):
+        for _ in range(MOST_RENEWALS):
             if delete:
                 # By now the target may have another master, without the key, or the permit may have been renewed.
                 self._manner.require()
@@ -248,7 +248,7 @@ class Lane:
         )
 
     async def _place(self, database: int, key: bytes, copied: Copied) -> None:
-        for _ in range(MOST_SETTLINGS):
+        for _ in range(MOST_RENEWALS):
             permit, keeps_target = self._transfer.permit, self._transfer.keeps_target
             looked = await self._claims.look(database, key, permit)
             if looked is Claimed.ABSENT:

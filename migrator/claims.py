@@ -17,7 +17,7 @@ from slots import moving
 from slots.moving import DROP
 from slots.replies import integer
 from slots.reserved import IN_PIECES, STATE
-from slots.scripts import UNSETTLED, load
+from slots.scripts import NOT_PERMITTED, load
 
 _CLAIM = load("claim")
 _HELD = load("claim_held")
@@ -29,7 +29,7 @@ class Claimed(Enum):
     HELD = b"held"
     ABSENT = b"absent"
     TAKEN = b"taken"
-    UNSETTLED = b"unsettled"
+    NOT_PERMITTED = b"not permitted"
 
 
 class Claims:
@@ -43,15 +43,15 @@ class Claims:
         """Claim a key, if it is there and not claimed yet."""
         said = await self._call("EVAL", _CLAIM.text, 2, STATE, key, permit, database, self._claimant)
         if said is None:
-            return Claimed.UNSETTLED
+            return Claimed.NOT_PERMITTED
         with self._source.understood("EVAL"):
             return Claimed(said)
 
     async def look(self, database: int, key: bytes, permit: str) -> Claimed:
-        """Whether the claim is still there: HELD, ABSENT or UNSETTLED. A flush by a client removes it."""
+        """Whether the claim is still there: HELD, ABSENT or NOT_PERMITTED. A flush by a client removes it."""
         said = await self._call("EVAL", _HELD.text, 2, STATE, key, permit, database, self._claimant)
         if said is None:
-            return Claimed.UNSETTLED
+            return Claimed.NOT_PERMITTED
         with self._source.understood("EVAL"):
             return Claimed.HELD if integer(said) else Claimed.ABSENT
 
@@ -73,7 +73,7 @@ class Claims:
         try:
             reply: object = await self._source.call(*command)
         except self._source.refused as error:
-            if error.reply.startswith(UNSETTLED):
+            if error.reply.startswith(NOT_PERMITTED):
                 return None
             raise
         return reply

@@ -111,7 +111,7 @@ class Progress:
         self._at_source: int | None = None  # keys in all databases of the source when the pass began
         self._scanned = 0
         self._wanted = 0
-        self._settled = 0  # wanted keys that have moved or gone by themselves
+        self._done_wanted = 0  # wanted keys that have moved or gone by themselves
         self._left_over: int | None = None  # keys that the pass before could not move
 
     @property
@@ -129,14 +129,14 @@ class Progress:
         if self.complete:
             return 0
         if self._left_over is not None:
-            return max(self._left_over, self._wanted) - self._settled
+            return max(self._left_over, self._wanted) - self._done_wanted
         if self._at_source is None:
             return None
         unseen = max(0, self._at_source - self._scanned)
         if unseen and self._scanned < ENOUGH_SCANNED:
             return None
         share = self._wanted / self._scanned if self._scanned else 0.0
-        return round(unseen * share) + self._wanted - self._settled
+        return round(unseen * share) + self._wanted - self._done_wanted
 
     def call_began(self) -> None:
         """A call starts from the beginning."""
@@ -147,7 +147,7 @@ class Progress:
     def pass_began(self, keys_at_source: int) -> None:
         """A pass starts over a source that holds this many keys."""
         self._at_source = keys_at_source
-        self._scanned = self._wanted = self._settled = 0
+        self._scanned = self._wanted = self._done_wanted = 0
 
     def scanned(self, keys: int, wanted: int) -> None:
         """The scan has seen this many more keys, and so many of them have to move."""
@@ -158,17 +158,17 @@ class Progress:
         """Keys have gone to the target."""
         self.keys_moved += keys
         self.bytes_moved += size
-        self._settled += keys
+        self._done_wanted += keys
         self._rate.add(keys)
 
     def vanished(self, keys: int) -> None:
         """Keys that the scan had found were gone when their turn came."""
-        self._settled += keys
+        self._done_wanted += keys
 
     def pass_ended(self) -> None:
         """A pass has ended."""
         self.passes += 1
-        self._left_over = self._wanted - self._settled
+        self._left_over = self._wanted - self._done_wanted
 
     def completed(self) -> None:
         """**complete** holds."""

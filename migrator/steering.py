@@ -54,7 +54,7 @@ LEAST_REST_SECONDS = 0.002
 MOST_WORK_SECONDS = 0.1
 """The most time between two batches that counts as work."""
 
-SETTLE_SECONDS = 0.2
+QUIET_AFTER_SECONDS = 0.2
 """Time after the last batch before a request counts as quiet: by then, requests that had to wait are over."""
 
 LOOK_SECONDS = 0.8
@@ -203,7 +203,7 @@ class SteeredPace(Pace):
         server = next(server for server in self._servers if server.role == role)
 
         def take(sample: Sample) -> None:
-            if self._waiting and sample.at - sample.seconds >= self._still_since + SETTLE_SECONDS:
+            if self._waiting and sample.at - sample.seconds >= self._still_since + QUIET_AFTER_SECONDS:
                 server.speed.learn_quiet(sample)
             if not self.paused and self.goal:
                 server.speed.learn(sample, self.goal)

@@ -25,9 +25,9 @@ from migrator.manner import UNBOUNDED, WHOLE, Bounds, Manner
 from slots import moving, permits
 from slots.kinds import Kind
 from slots.moving import DROP, PLACE, TAKE, Taken
-from slots.scripts import UNSETTLED, Script
+from slots.scripts import NOT_PERMITTED, Script
 
-MOST_SETTLINGS = 20
+MOST_RENEWALS = 20
 """How many times in a row a batch may find that its permit does not hold, because others renew it."""
 
 
@@ -93,7 +93,7 @@ class Transfer:
         """
         bounds = WHOLE if whole else self._manner.bounds
         limit = self._whole_seconds if whole else None
-        for _ in range(MOST_SETTLINGS):
+        for _ in range(MOST_RENEWALS):
             permit = self.permit
             taken = await self._take(permit, database, keys, enough_bytes, bounds, limit)
             seconds = self._source.seconds
@@ -113,10 +113,10 @@ class Transfer:
         raise self.without_permit()
 
     def without_permit(self) -> TargetUnavailable:
-        """The error after :data:`MOST_SETTLINGS` renewals of the permit in a row."""
+        """The error after :data:`MOST_RENEWALS` renewals of the permit in a row."""
         return TargetUnavailable(
             f"the permit to move keys from {self._source.address} to {self._address} did not last in "
-            f"{MOST_SETTLINGS} attempts: others renew it all the time"
+            f"{MOST_RENEWALS} attempts: others renew it all the time"
         )
 
     async def _take(
@@ -189,7 +189,7 @@ class Transfer:
                 self.permit = await permits.renew(self._source, self._target, self._address, doubted, anew=anew)
             except permits.SameProcess as error:
                 raise NotApart(str(error)) from error
-            except permits.NotSettled as error:
+            except permits.NoPermit as error:
                 raise TargetUnavailable(f"target {self._address}: {error}", kind=Kind.BUSY) from error
 
     async def withdraw(self) -> None:
@@ -201,7 +201,7 @@ class Transfer:
         try:
             # A flush that has not reached the target yet may have removed keys from the source (slots/flushes.py).
             await permits.flushes_over(self._source, self._target)
-        except permits.NotSettled as error:
+        except permits.NoPermit as error:
             raise TargetUnavailable(f"target {self._address}: {error}", kind=Kind.BUSY) from error
         await permits.withdraw(self._source, self._target)
 
@@ -218,7 +218,7 @@ async def _run(
     if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
         (reply,) = await server.send(pack("EVAL", script.text, *arguments), 1, limit, require)
     if isinstance(reply, hiredis.ReplyError):
-        if str(reply).startswith(UNSETTLED):
+        if str(reply).startswith(NOT_PERMITTED):
             return None
         raise server.refusal(reply)
     return reply

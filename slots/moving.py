@@ -3,7 +3,7 @@
 Movers are the migrator, which scans, and the proxies, which move a key that a client waits for. Both run the scripts
 that are loaded here, and no others. docs/moving-keys.md says how the steps uphold **absent-first** and **one-way**.
 Each script first checks that the permit it is given holds (:mod:`slots.permits`). If not, it changes nothing and
-answers :data:`slots.scripts.UNSETTLED`.
+answers :data:`slots.scripts.NOT_PERMITTED`.
 
 A key above a bound is not taken but reported: the migrator moves it in pieces, under a claim of its own. A proxy that
 needs such a key adds it to the list :data:`slots.reserved.WANTED`.

@@ -44,7 +44,7 @@ WITHDRAW_ALL = load("permit_withdraw_all")
 """Withdraws the permits of a server that becomes a master and was one before."""
 
 
-class NotSettled(Exception):
+class NoPermit(Exception):
     """No permit could be had: other processes keep changing it, a flush is under way, or a server gives no run id."""
 
 
@@ -81,7 +81,7 @@ async def renew(
         anew: the permit that holds is doubted, and so are the claims on keys in pieces.
 
     Raises:
-        NotSettled: see there.
+        NoPermit: see there.
         SameProcess: see there.
         Errors of the clients.
     """
@@ -114,7 +114,7 @@ async def renew(
             await flushes_over(source, target)
         else:
             await asyncio.sleep(random.uniform(0.5, 1.0) * min(MOST_LOOK_SECONDS, LOOK_SECONDS * 2**number))
-    raise NotSettled(
+    raise NoPermit(
         f"the permit to move keys to {address} did not last in {MOST_TRIES} attempts: others renew it as well, or "
         "a server evicts whatever it is given"
     )
@@ -125,7 +125,7 @@ async def _read(server: RedisClient, field: str, who: str) -> tuple[str, str]:
     with _answers(f"{who}: "):
         run_id, permit = (_text(part) for part in items(said, 2))
     if not run_id:
-        raise NotSettled(f"{who} gives no run id")
+        raise NoPermit(f"{who} gives no run id")
     return run_id, permit
 
 
@@ -137,17 +137,17 @@ async def _set(server: RedisClient, field: str, before: str, after: str, run_id:
 
 @contextmanager
 def _answers(who: str = "") -> Iterator[None]:
-    """Raises NotSettled for a server whose answer is not understood. The error names the server."""
+    """Raises NoPermit for a server whose answer is not understood. The error names the server."""
     try:
         yield
     except NotUnderstood as error:
-        raise NotSettled(f"{who}{error}; look at what is running there") from error
+        raise NoPermit(f"{who}{error}; look at what is running there") from error
 
 
 async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
     """Return once no flush is under way at either end, and say if there was one; see :mod:`slots.flushes`.
 
-    A flush that lasts too long is taken for dead, and its field is removed. Raises :class:`NotSettled` if new flushes
+    A flush that lasts too long is taken for dead, and its field is removed. Raises :class:`NoPermit` if new flushes
     keep coming.
     """
     began = time.monotonic()
@@ -167,7 +167,7 @@ async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
         dead = [field for field, first in since.items() if now - first >= TAKEN_OVER_SECONDS]
         if not dead:
             await asyncio.sleep(LOOK_SECONDS)
-    raise NotSettled("clients flush the servers all the time, and no key moves meanwhile")
+    raise NoPermit("clients flush the servers all the time, and no key moves meanwhile")
 
 
 async def withdraw(source: RedisClient, target: RedisClient) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from slots.reserved import ASIDE, CLAIM_FIELD, FLUSH_FIELD, IN_PIECES, RESERVED, WANTED
 
-UNSETTLED = "UNSETTLED"
+NOT_PERMITTED = "NOTPERMITTED"
 """The prefix of a script's refusal when the permit does not hold."""
 CLAIMED = "CLAIMED"
 """The prefix of a script's refusal when a key is on its way."""
@@ -44,7 +44,7 @@ _CONSTANTS: dict[str, Constant] = {
     "IN_PIECES": IN_PIECES,
     "LENGTH_COMMANDS": LENGTH_COMMANDS,
     "RESERVED": RESERVED,
-    "UNSETTLED": UNSETTLED,
+    "NOT_PERMITTED": NOT_PERMITTED,
     "WANTED": WANTED,
 }
 FOLDER = Path(__file__).parent / "lua"

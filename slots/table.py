@@ -168,9 +168,9 @@ class Slot:
             return self._exchanged(action, SlotState.MIGRATING, Course.TURNING, epoch)
         return Slot(self.id, self.group_id, replace(action, state=SlotState.PREPARING))
 
-    def settle(self) -> Slot:
+    def come_to_rest(self) -> Slot:
         """``finished`` becomes at rest in the target."""
-        action = self._require("settle", None, SlotState.FINISHED)
+        action = self._require("come to rest", None, SlotState.FINISHED)
         return Slot(self.id, action.target_id)
 
     def cancel(self) -> Slot:

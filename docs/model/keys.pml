@@ -485,7 +485,7 @@ end:
     /* The permit. */
     :: atomic { step[me] == IDLE && mine[me] && !P -> doubt(me) }
     :: atomic { step[me] == IDLE && mine[me] && P && FAULT -> strike; doubt(me) } /* whatever the reason */
-    :: atomic { step[me] == IDLE && mine[me] && P && !holds_at_source(P, S) -> doubt(me) } /* UNSETTLED */
+    :: atomic { step[me] == IDLE && mine[me] && P && !holds_at_source(P, S) -> doubt(me) } /* NOTPERMITTED */
     :: atomic { step[me] == LOOKS && !goes_on(me) -> to_idle(me); P = 0 }
     :: atomic { step[me] == LOOKS && goes_on(me) && !flushing[0] && !flushing[1] ->
             if

@@ -61,13 +61,13 @@ async def finish(
     )
     with target.understood("EVAL"):
         # Only a reply of "done" allows the key to be deleted at the source.
-        one_of(said, b"done", b"lost", b"expired", b"unsettled")
+        one_of(said, b"done", b"lost", b"expired", b"not permitted")
     if said == b"lost":
         raise CopyLost(
             f"the copy of {copied.kind.decode()} {name!r} at target {target.address} was gone or no longer whole when "
             "it was to become the key; somebody deleted it, or the target evicted it because it is at its maxmemory"
         )
-    return bool(said != b"unsettled")
+    return bool(said != b"not permitted")
 
 
 assert NEVER == -1, "the script knows it by this number"

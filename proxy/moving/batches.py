@@ -51,7 +51,7 @@ FULL = b"OOM"
 """Part of the error of a target that is at its maxmemory."""
 FINAL_ERRORS = (FULL, b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"MISCONF", b"Bad data format")
 """Parts of errors that another try soon would not cure."""
-UNSETTLED = b"-" + scripts.UNSETTLED.encode()
+NOT_PERMITTED = b"-" + scripts.NOT_PERMITTED.encode()
 
 Arguments = tuple[str | bytes | int, ...]
 
@@ -338,7 +338,7 @@ class KeyBatches:
         left.clear()
         reply = error.reply if isinstance(error, _Refused) else b"-" + str(error).encode()
         self._permits.doubt(self._origin.address, self._target, permit)
-        if not reply.startswith(UNSETTLED):
+        if not reply.startswith(NOT_PERMITTED):
             self._failed(moves, reply)
             return RETRY_SECONDS
         if self._permits.get(self._origin.address, self._target) not in ("", permit):

@@ -39,14 +39,14 @@ from proxy.settings import ProxySettings
 from slots.moving import DELETE
 from slots.permits import processes_of
 from slots.reserved import STATE
-from slots.scripts import CLAIMED, COPIED, UNSETTLED
+from slots.scripts import CLAIMED, COPIED, NOT_PERMITTED
 
 log = structlog.get_logger()
 
 DELETES = frozenset({b"DEL", b"UNLINK"})
 DIVISIBLE = frozenset({b"MGET", b"EXISTS", b"TOUCH"})
 """Reads whose reply can be made from the replies for their single keys."""
-NOT_SETTLED, ON_ITS_WAY, HAS_COPY = REFUSED = tuple(f"-{why}".encode() for why in (UNSETTLED, CLAIMED, COPIED))
+WITHOUT_PERMIT, ON_ITS_WAY, HAS_COPY = REFUSED = tuple(f"-{why}".encode() for why in (NOT_PERMITTED, CLAIMED, COPIED))
 """Answers of the source's step that mean that nothing was deleted."""
 MOST_KEYS = 1000
 """The most keys of a request that runs here."""
@@ -292,7 +292,7 @@ class FullTargets:
         if reply.startswith(REFUSED):
             # The client left before anything was deleted.
             part.touched = part.deleted > 0
-        if reply.startswith(NOT_SETTLED):
+        if reply.startswith(WITHOUT_PERMIT):
             try:
                 # bounded: a renewal waits for flushes; other requests go on meanwhile.
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):

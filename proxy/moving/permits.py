@@ -93,7 +93,7 @@ class Permits:
             # Another permit may have been doubted meanwhile.
             if self._doubted.get((source, target)) == doubted:
                 self._doubted.pop((source, target))
-        except (permits.NotSettled, permits.SameProcess, *FAILURES) as error:
+        except (permits.NoPermit, permits.SameProcess, *FAILURES) as error:
             reason = str(error) or type(error).__name__
             if self._reasons.get((source, target)) != reason:
                 self._reasons[source, target] = reason

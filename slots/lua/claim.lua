@@ -2,12 +2,12 @@
 --
 -- KEYS: the hash "moving"; the key.
 -- ARGV: permit; database; the claimant.
--- Reply: 'held', 'absent' or 'taken'; the error UNSETTLED.
+-- Reply: 'held', 'absent' or 'taken'; the error NOTPERMITTED.
 -- One step: an absent key counts as such only by a permit that holds, and none must be claimed that has gone
 --   (absent-first).
 -- use: by_effects, database_0, write_first, holds, claim_of
 local key, permit, database, claimant = KEYS[2], ARGV[1], ARGV[2], ARGV[3]
-if not holds('permit', permit, '0') then return unsettled() end
+if not holds('permit', permit, '0') then return not_permitted() end
 redis.call('SELECT', database)
 if redis.call('EXISTS', key) == 0 then return 'absent' end
 redis.call('SELECT', '0')

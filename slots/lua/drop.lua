@@ -10,7 +10,7 @@
 local permit, check, database, mover, deletes = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local state = KEYS[1]
 
-if not holds('permit', permit, check) then return unsettled() end
+if not holds('permit', permit, check) then return not_permitted() end
 local fields, held, dropped = {}, {}, 0
 for place = 1, #KEYS - 1 do fields[place] = claim_of(database, KEYS[place + 1]) end
 local claims = redis.call('HMGET', state, unpack(fields))

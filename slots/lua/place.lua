@@ -10,7 +10,7 @@
 -- use: by_effects, database_0, holds, plain
 local permit, check, database, keeps_target = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-if not holds('accepts', permit, check) then return unsettled() end
+if not holds('accepts', permit, check) then return not_permitted() end
 redis.call('SELECT', database)
 local refused, errors = {}, {}
 for place = 1, #KEYS - 1 do

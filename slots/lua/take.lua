@@ -13,7 +13,7 @@ local permit, check, database, mover = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local most_elements, most_bytes, enough_bytes = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local wanted, most_wanted, state = ARGV[8], tonumber(ARGV[9]), KEYS[1]
 
-if not holds('permit', permit, check) then return unsettled() end
+if not holds('permit', permit, check) then return not_permitted() end
 local fields, claims = {}, {}
 for place = 1, #KEYS - 1 do fields[place] = claim_of(database, KEYS[place + 1]) end
 if #fields > 0 then claims = redis.call('HMGET', state, unpack(fields)) end

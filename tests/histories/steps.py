@@ -5,7 +5,7 @@ from slots.scripts import Script
 
 TAKE_CLAIMED = Script(TAKE.text.replace("claims = redis.call('HMGET', state, unpack(fields))", "claims = {}"))
 """Takes keys that others have claimed."""
-PLACE_ANYHOW = Script(PLACE.text.replace("if not holds('accepts', permit, check) then return unsettled() end", ""))
+PLACE_ANYHOW = Script(PLACE.text.replace("if not holds('accepts', permit, check) then return not_permitted() end", ""))
 """Places without a permit."""
 DROP_UNCLAIMED = Script(DROP.text.replace("if claim == mover and place <= deletes", "if place <= deletes"))
 """Deletes keys that it has no claim on."""

@@ -302,7 +302,7 @@ class Ledger:
             self._lose("the store has been written to by another topom, or emptied")
             raise LostPlace("another topom has written to the store, or it was emptied; this one changes nothing more")
         self._unknown = False
-        self._notes.settle(stored.version != self.state.version)
+        self._notes.resolve(stored.version != self.state.version)
         if stored.version != self.state.version:
             log.info("store_write_found", version=stored.version)
             self._adopt(stored)

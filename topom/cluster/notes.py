@@ -43,7 +43,7 @@ class Notes:
         """It is not known whether these notes were stored."""
         self._in_doubt += [(who, said) for said in taken]
 
-    def settle(self, stored: bool) -> None:
+    def resolve(self, stored: bool) -> None:
         """Say whether the notes in doubt were stored, now that it is known."""
         if not stored:
             self._waiting[:0] = self._in_doubt

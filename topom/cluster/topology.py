@@ -299,9 +299,9 @@ def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotStat
     return with_slots(table, epoch, _changed(chosen, lambda slot: slot.advance(after)))
 
 
-def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+def come_to_rest(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     """Finished slots come to rest at their target. Raises :class:`SlotsInAction` as :func:`advance` does."""
-    return with_slots(table, epoch, [slot.settle() for slot in _in_state(table, slots, SlotState.FINISHED)])
+    return with_slots(table, epoch, [slot.come_to_rest() for slot in _in_state(table, slots, SlotState.FINISHED)])
 
 
 def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:

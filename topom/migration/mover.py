@@ -9,8 +9,8 @@ from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
-from migrator.settle import settle
 from migrator.sweep import Swept, Warrant, stop, sweep
+from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
 from slots.beginning import Beginning
 from topom.cluster.state import MigrationSettings, Product
@@ -70,10 +70,10 @@ class RedisMover:
         self._require()
         return watch(source, target, access=self._access, instance=self._instance)
 
-    async def settle(self, source: str, target: str) -> None:
+    async def withdraw(self, source: str, target: str) -> None:
         """Return once nothing that was taken can still be placed. Raises :class:`migrator.errors.MigrationError`."""
         self._require(source, target)
-        await settle(source, target, access=self._access, instance=self._instance, term=self._term)
+        await withdraw(source, target, access=self._access, instance=self._instance, term=self._term)
 
     async def move(
         self,

@@ -110,7 +110,7 @@ class Mover(Protocol):
         the source, and what it raises ends the move.
         """
 
-    async def settle(self, source: str, target: str) -> None:
+    async def withdraw(self, source: str, target: str) -> None:
         """Return once nothing that any mover took from the source can still be placed at the target, or dropped.
 
         Called while no migrator and no proxy moves keys this way, except proxies that do so for skipped slots; these
@@ -201,7 +201,7 @@ class Steps:
         if source is None or target is None:
             return
         try:
-            await self._mover.settle(source, target)
+            await self._mover.withdraw(source, target)
         except MigrationError as error:
             # This is not tried again: other batches wait for the groups, and perhaps the slots were skipped because a
             # server does not answer.
@@ -245,12 +245,12 @@ class Steps:
                 source = self._ledger.table.master_of(batch.source_id)
                 if source is not None:
                     # one-way: before the slot may come back, nothing from this move may still move keys this way.
-                    await self._mover.settle(source, self._target_of(batch))
-                await self._change(batch, topology.settle, arrives=source is not None)
+                    await self._mover.withdraw(source, self._target_of(batch))
+                await self._change(batch, topology.come_to_rest, arrives=source is not None)
                 if batch.course is Course.FORWARD:
                     self.slots_moved += len(batch.slots)
                 log.info("slots_moved", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
-                await self._observe("settled")
+                await self._observe("at rest")
                 return False
         return True
 
@@ -324,16 +324,16 @@ class Steps:
             try:
                 # one-way: if a key was taken for the other way and is placed late, no proxy looks for it.
                 async with asyncio.timeout(self._barrier_seconds):
-                    await self._mover.settle(source, target)
+                    await self._mover.withdraw(source, target)
             except (MigrationError, TimeoutError) as error:
                 await self._unlock(batch)
                 if isinstance(error, MigrationError):
                     raise
                 raise TurnTimeout(
-                    f"what was under way from {source} to {target} was not settled within {self._barrier_seconds:g} s; "
-                    "the slots are unlocked, and it is tried again"
+                    f"the permit to move keys from {source} to {target} was not withdrawn within "
+                    f"{self._barrier_seconds:g} s; the slots are unlocked, and it is tried again"
                 ) from None
-            await self._observe("turn settled")
+            await self._observe("turn withdrawn")
             await self._hand_over(batch, SlotState.MIGRATING, still_held)
 
     async def _hold_lock(self, batch: Batch) -> Callable[[], bool]:

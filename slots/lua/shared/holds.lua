@@ -1,4 +1,4 @@
--- use: run_id, UNSETTLED
+-- use: run_id, NOT_PERMITTED
 -- Whether a permit holds at this server, in the field "permit" or "accepts" of the hash "moving", which is KEYS[1].
 -- check: '1' to compare the run id in the permit, '0' if that was done over this connection. For a single key, INFO costs
 -- more than all the rest.
@@ -7,6 +7,6 @@ local function holds(field, permit, check)
   if redis.call('HGET', KEYS[1], field) ~= permit then return false end
   return check ~= '1' or string.match(permit, run_id_in[field]) == run_id()
 end
-local function unsettled()
-  return {err = UNSETTLED .. ' the permit to move keys has to be renewed'}
+local function not_permitted()
+  return {err = NOT_PERMITTED .. ' the permit to move keys has to be renewed'}
 end

@@ -13,7 +13,7 @@ from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
-from migrator.settle import settle
+from migrator.withdrawing import withdraw
 from slotferry.redis_server import RedisServer
 from slots import functions, permits, reserved
 from slots.access import ServerAccess
@@ -67,7 +67,7 @@ class Pair:
             manner=Manner(self.bounds, self.beginning or UNKNOWN, self.confirmation, self.require),
         )
         access = ServerAccess(password or "")
-        await settle(self.source.address, self.target.address, access=access, instance=INSTANCE)
+        await withdraw(self.source.address, self.target.address, access=access, instance=INSTANCE)
 
     async def keys_moved(self, count: int) -> None:
         """Return once so many keys have moved."""

@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 from slots import moving
 from slots.moving import DROP, PLACE, TAKE, Taken
 from slots.reserved import STATE
-from slots.scripts import UNSETTLED, Script
+from slots.scripts import NOT_PERMITTED, Script
 
 MOVER = "somebody"
 
@@ -71,6 +71,6 @@ async def _run(server: Redis, script: Script, arguments: tuple[str | bytes | int
     try:
         return await server.execute_command("EVAL", script.text, *arguments)
     except ResponseError as error:
-        if not str(error).startswith(UNSETTLED):
+        if not str(error).startswith(NOT_PERMITTED):
             raise
         return None

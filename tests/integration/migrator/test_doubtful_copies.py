@@ -49,7 +49,7 @@ async def test_the_permit_of_before_does_not_hold(source: Redis, target: Redis, 
     """given a key that was placed and not dropped, its claim goes with the permit."""
     assert await place(target, permit, await taken(source, permit, b"key")) == (1, b"")
     latest = await permits.renew(source, target, "target", permit)
-    assert await why_not(source, permit) == "UNSETTLED"
+    assert await why_not(source, permit) == "NOTPERMITTED"
     # A process that asks the target by the latest permit finds the copy there.
     assert await why_not(source, latest, at_target=bool(await target.exists("key"))) == "COPIED"
 
@@ -57,7 +57,7 @@ async def test_the_permit_of_before_does_not_hold(source: Redis, target: Redis, 
 async def test_run_id_the_permit_of_another_process_does_not_hold(source: Redis, permit: str) -> None:
     others = permit.replace(permits.processes_of(permit)[0], "f" * 40)
     await source.hset(STATE, "permit", others)
-    assert await why_not(source, others) == "UNSETTLED"
+    assert await why_not(source, others) == "NOTPERMITTED"
 
 
 async def test_a_target_that_takes_nothing_has_nothing(source: Redis, permit: str) -> None:

@@ -24,7 +24,7 @@ from migrator.errors import (
     TargetUnavailable,
     TooFewDatabases,
 )
-from migrator.settle import settle
+from migrator.withdrawing import withdraw
 from slotferry.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from slots.access import ServerAccess
 from tests.integration.migrator.pairs import INSTANCE, Pair, client_of, run_id_at
@@ -284,7 +284,7 @@ async def test_the_user_of_the_documentation_has_the_rights(start: StartServer) 
         connection.close()
     found = await check(source.address, target.address, share=1.0, databases=16, access=access, instance=INSTANCE)
     assert found.notes == ()
-    await settle(source.address, target.address, access=access, instance=INSTANCE)
+    await withdraw(source.address, target.address, access=access, instance=INSTANCE)
 
 
 async def test_a_user_that_may_not_run_scripts_at_the_source(start: StartServer) -> None:

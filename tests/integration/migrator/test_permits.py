@@ -72,7 +72,7 @@ async def test_one_way_a_place_that_comes_after_a_renewal_does_nothing(
         assert await drop(source, latest, b"key") == 1
         await target.delete("key")
         writer.write(late[-1:])
-        assert (await reader.readline()).startswith(b"-UNSETTLED")
+        assert (await reader.readline()).startswith(b"-NOTPERMITTED")
     finally:
         writer.close()
     assert not await target.exists("key")

@@ -8,7 +8,7 @@ from migrator.errors import MigrationError, SourceUnavailable, Superseded
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
-from migrator.settle import settle
+from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
 from slots.reserved import LEADER, STATE
@@ -68,9 +68,9 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
         ]
         # As the new leader turns the move.
         addresses = pair.source.address, pair.target.address
-        await settle(*addresses, access=ServerAccess(), instance=NEW, term=LATTER)
+        await withdraw(*addresses, access=ServerAccess(), instance=NEW, term=LATTER)
         await moved(pair, NEW, LATTER, back=True)
-        await settle(addresses[1], addresses[0], access=ServerAccess(), instance=NEW, term=LATTER)
+        await withdraw(addresses[1], addresses[0], access=ServerAccess(), instance=NEW, term=LATTER)
         assert await source.get("key") == b"moves"
         before = await source.hgetall(STATE)
         for connection in late:
@@ -78,8 +78,8 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
                 await connection.call("PING")
         for act in (
             moved(pair, OLD, FORMER),
-            settle(*addresses, access=ServerAccess(), instance=OLD, term=FORMER),
-            settle(addresses[1], addresses[0], access=ServerAccess(), instance=OLD, term=FORMER),
+            withdraw(*addresses, access=ServerAccess(), instance=OLD, term=FORMER),
+            withdraw(addresses[1], addresses[0], access=ServerAccess(), instance=OLD, term=FORMER),
         ):
             with pytest.raises(Superseded, match=f"term {LATTER}"):
                 await act
@@ -102,7 +102,7 @@ async def test_a_leader_that_died_before_it_had_ended_the_others_leaves_that_to_
 async def test_a_leader_ends_no_connection_of_its_own_and_a_topom_by_itself_leaves_no_mark(pair: Pair) -> None:
     async with client_of(pair.source) as source:
         other = await opened(pair, f"{migrator_prefix(NEW)}100")
-        await settle(pair.target.address, pair.source.address, access=ServerAccess(), instance=NEW, term=3)
+        await withdraw(pair.target.address, pair.source.address, access=ServerAccess(), instance=NEW, term=3)
         assert await other.call("PING") == b"PONG"
         other.close()
         await source.flushall()

@@ -138,7 +138,7 @@ async def test_one_way_nothing_is_deleted_without_the_permit_of_this_process(wor
         former = f"{'0' * 40} somebody random"
         for stored, believed in ((mine, former), (mine, ""), ("", ""), (former, former)):
             await source.hset(STATE, "permit", stored)
-            with pytest.raises(redis.exceptions.ResponseError, match="UNSETTLED"):
+            with pytest.raises(redis.exceptions.ResponseError, match="NOTPERMITTED"):
                 await source.eval(DELETE.text, 2, STATE, KEY, believed, 0)  # type: ignore[misc]
         await source.hset(STATE, "permit", mine)
         assert await source.eval(DELETE.text, 2, STATE, KEY, mine, 0) == [1]  # type: ignore[misc]

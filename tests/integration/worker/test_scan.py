@@ -13,7 +13,7 @@ from migrator.errors import TargetUnavailable
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
-from migrator.settle import settle
+from migrator.withdrawing import withdraw
 from proxy.commands.keyspace.scancursor import Cursor
 from slots.access import ServerAccess
 from slots.connections import fence
@@ -134,14 +134,14 @@ async def carry(worker: WorkerHarness, slots: list[int], source: int, target: in
         try:
             await move_keys(worker, slots, source, target)
         except TargetUnavailable:
-            # Clients flush the servers' permits; to settle that, a worker ends all connections that write.
+            # Clients flush the servers' permits; for that, a worker ends all connections that write.
             if not attempts_left:
                 raise
         else:
             break
     await worker.act(slots, SlotState.FINISHED, source, target)
     ends = worker.servers[source - 1].address, worker.servers[target - 1].address
-    await settle(*ends, access=ServerAccess(""), instance=MIGRATOR)
+    await withdraw(*ends, access=ServerAccess(""), instance=MIGRATOR)
     await worker.apply([Slot(index, target) for index in slots])
 
 

@@ -12,7 +12,7 @@ from migrator.manner import Manner
 from migrator.move import migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
-from migrator.transfer import MOST_SETTLINGS, Moved, Transfer
+from migrator.transfer import MOST_RENEWALS, Moved, Transfer
 from slots import flushes, moving, permits
 from slots.access import ServerAccess
 from tests.unit.migrator.conftest import Answer, ScriptedServer
@@ -40,7 +40,7 @@ BUSY = b"*9\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6
 DROPPED = b"*2\r\n:1\r\n:1\r\n"
 RELEASED = b"*2\r\n:1\r\n:0\r\n"
 PLACED = b"*2\r\n*0\r\n*0\r\n"
-UNSETTLED = b"-UNSETTLED the permit to move keys has to be renewed\r\n"
+NOT_PERMITTED = b"-NOTPERMITTED the permit to move keys has to be renewed\r\n"
 
 
 class End:
@@ -76,7 +76,7 @@ class End:
             case [b"EVAL", script, _, _, *_] if script in STEPS:
                 # After the keys.
                 permit = command[3 + int(command[2])]
-                return self.step(script, command) if permit == self.permit else UNSETTLED
+                return self.step(script, command) if permit == self.permit else NOT_PERMITTED
         return b"+OK\r\n"
 
     def step(self, script: bytes, command: list[bytes]) -> bytes:
@@ -194,7 +194,7 @@ async def test_a_permit_that_does_not_hold_is_renewed_and_the_key_taken_anew(scr
     source, target = Source(), Target()
 
     def lost(number: int) -> bytes:
-        return UNSETTLED if number < 3 else TAKEN if step == "take" else PLACED
+        return NOT_PERMITTED if number < 3 else TAKEN if step == "take" else PLACED
 
     if step == "take":
         source.takes = lost
@@ -207,10 +207,10 @@ async def test_a_permit_that_does_not_hold_is_renewed_and_the_key_taken_anew(scr
 
 
 async def test_a_permit_that_never_holds_ends_the_call(scripted: Start) -> None:
-    source = Source(lambda number: UNSETTLED)
+    source = Source(lambda number: NOT_PERMITTED)
     with pytest.raises(TargetUnavailable, match="others renew it all the time"):
         await run(await scripted(source), await scripted(Target()))
-    assert source.taken == MOST_SETTLINGS
+    assert source.taken == MOST_RENEWALS
 
 
 async def test_who_renews_looks_first_whether_another_batch_has_done_so() -> None:

@@ -180,10 +180,10 @@ async def test_a_sample_with_a_batch_in_it_is_not_quiet() -> None:
     first.cancel()  # a caller that is let go may do something
     await asyncio.gather(first, return_exceptions=True)
     for _ in range(100):
-        pace.taker("source")(Sample(110.0 + steering.SETTLE_SECONDS, 0.001))
+        pace.taker("source")(Sample(110.0 + steering.QUIET_AFTER_SECONDS, 0.001))
     assert report(pace).source.quiet is None
     for _ in range(100):
-        pace.taker("source")(Sample(110.0 + 2 * steering.SETTLE_SECONDS, 0.001))
+        pace.taker("source")(Sample(110.0 + 2 * steering.QUIET_AFTER_SECONDS, 0.001))
     assert report(pace).source.quiet == pytest.approx(1.0)
     second.cancel()
 

@@ -57,7 +57,7 @@ async def test_claims(reply: Any) -> None:
     asked = Claims(Odd(reply))
     if reply is None:
         # It counts as a permit that does not hold, so the permit is renewed.
-        assert await asked.take(0, b"a", "permit") is await asked.look(0, b"a", "permit") is Claimed.UNSETTLED
+        assert await asked.take(0, b"a", "permit") is await asked.look(0, b"a", "permit") is Claimed.NOT_PERMITTED
         assert not await asked.release(0, b"a", "permit", delete=True)
         return
     with pytest.raises(SourceUnavailable, match="odd:1"):
@@ -142,22 +142,22 @@ async def test_what_is_not_said_to_be_done_is_not_done(reply: Any) -> None:
 
 @pytest.mark.parametrize("reply", ODD)
 async def test_permits(reply: Any) -> None:
-    with pytest.raises(permits.NotSettled, match=r"^t:1: its? answers?"):
+    with pytest.raises(permits.NoPermit, match=r"^t:1: its? answers?"):
         await permits.renew(Odd(reply), Odd(reply), "t:1")
-    with pytest.raises(permits.NotSettled, match=r"the source of keys for t:1: its? answers?"):
+    with pytest.raises(permits.NoPermit, match=r"the source of keys for t:1: its? answers?"):
         await permits.renew(Odd(reply), Odd([b"a" * 40, b""]), "t:1")
-    with pytest.raises(permits.NotSettled, match="look at what is running there"):
+    with pytest.raises(permits.NoPermit, match="look at what is running there"):
         await permits._set(Odd(reply), "permit", "", "permit", "a" * 40, False)
     if reply != []:
-        with pytest.raises(permits.NotSettled, match="look at what is running there"):
+        with pytest.raises(permits.NoPermit, match="look at what is running there"):
             await permits.flushes_over(Odd([]), Odd(5))
 
 
 async def test_an_error_is_what_it_is() -> None:
-    error = hiredis.ReplyError("UNSETTLED really")
+    error = hiredis.ReplyError("NOTPERMITTED really")
     asked = Claims(Odd(error))
-    assert await asked.take(0, b"a", "permit") is Claimed.UNSETTLED
-    assert await asked.look(0, b"a", "permit") is Claimed.UNSETTLED
+    assert await asked.take(0, b"a", "permit") is Claimed.NOT_PERMITTED
+    assert await asked.look(0, b"a", "permit") is Claimed.NOT_PERMITTED
     assert not await asked.release(0, b"a", "permit", delete=True)
     with pytest.raises(SourceRefused, match="ACL"):
         await Claims(Odd(hiredis.ReplyError("NOPERM no"))).take(0, b"a", "permit")

@@ -83,13 +83,13 @@ async def test_nothing_is_done_without_the_permit(server: Redis) -> None:
     taken = await take(server, b"small")
     await server.execute_command("SELECT", "0")
     await server.hset(STATE, mapping={"permit": "another", "accepts": "another"})
-    with pytest.raises(ResponseError, match=scripts.UNSETTLED):
+    with pytest.raises(ResponseError, match=scripts.NOT_PERMITTED):
         await take(server, b"small")
     for script, arguments in (
         (moving.PLACE, moving.place_arguments(PERMIT, 3, taken, False, keeps_target=False)),
         (moving.DROP, moving.drop_arguments(PERMIT, 3, MOVER, taken.keys, False, deletes=1)),
     ):
-        with pytest.raises(ResponseError, match=scripts.UNSETTLED):
+        with pytest.raises(ResponseError, match=scripts.NOT_PERMITTED):
             await run(server, script, *arguments)
     assert await server.hexists(STATE, "claim:3:small")
 
@@ -105,7 +105,7 @@ async def test_a_permit_of_another_process_is_none_where_the_run_id_is_looked_at
         return Taken.of(await run(server, moving.TAKE, *arguments), [b"small"])
 
     for permit in (PERMIT, f"x {own} token"):
-        with pytest.raises(ResponseError, match=scripts.UNSETTLED):
+        with pytest.raises(ResponseError, match=scripts.NOT_PERMITTED):
             await asked(permit)
     assert (await asked(f"{own} x token")).keys == [b"small"]
 

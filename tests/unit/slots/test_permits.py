@@ -124,7 +124,7 @@ async def test_run_id_a_server_gets_no_permit_to_move_keys_to_itself() -> None:
 
 @pytest.mark.parametrize(("source", "target"), [("", T), (S, "")])
 async def test_run_id_who_does_not_say_who_he_is_gets_no_permit(source: str, target: str) -> None:
-    with pytest.raises(permits.NotSettled, match="run id"):
+    with pytest.raises(permits.NoPermit, match="run id"):
         await permits.renew(*ends(source, target), ADDRESS)
 
 
@@ -138,7 +138,7 @@ async def test_a_permit_that_is_changed_all_the_time_is_given_up(monkeypatch: py
             self.fields["permit"] = f"somebody else's {next(numbers)}"
             return said
 
-    with pytest.raises(permits.NotSettled, match="did not last in 20 attempts"):
+    with pytest.raises(permits.NoPermit, match="did not last in 20 attempts"):
         await permits.renew(Forgetful(S), Server(T), ADDRESS)
 
 
@@ -174,7 +174,7 @@ async def test_flushes_one_after_the_other_are_not_waited_for_without_end(monkey
             self.flushes = [b"flush:%d" % next(numbers)]
             return await super().execute_command(*words)
 
-    with pytest.raises(permits.NotSettled, match="flush the servers all the time"):
+    with pytest.raises(permits.NoPermit, match="flush the servers all the time"):
         await permits.renew(Server(S), Flushed(T), ADDRESS)
 
 

@@ -73,7 +73,7 @@ def test_every_file_is_used() -> None:
 def test_a_name_that_python_knows_too_is_taken_from_there(file: Path) -> None:
     assert "__slotferry" not in code(file)
     prefixes = {reserved.CLAIM_FIELD, reserved.FLUSH_FIELD, reserved.IN_PIECES}
-    errors = {scripts.UNSETTLED, scripts.CLAIMED, scripts.COPIED}
+    errors = {scripts.NOT_PERMITTED, scripts.CLAIMED, scripts.COPIED}
     texts = set(re.findall(r"'([^']*)'", code(file)))
     assert [text for text in texts for known in prefixes | errors if text.startswith(known)] == []
 

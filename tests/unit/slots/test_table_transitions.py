@@ -105,7 +105,7 @@ CHANGES: dict[str, tuple[Callable[[Slot], Slot], dict[str, Slot]]] = {
         lambda slot: slot.unlock(EPOCH),
         {"prepared": moving(PREPARING), "prepared back": moving(MIGRATING, Course.TURNING, EPOCH)},
     ),
-    "settle": (Slot.settle, {"finished": AT_TARGET, "finished back": AT_REST}),
+    "come to rest": (Slot.come_to_rest, {"finished": AT_TARGET, "finished back": AT_REST}),
     "cancel": (
         Slot.cancel,
         {

@@ -122,7 +122,7 @@ class MemoryBook(Book):
 class FakeMover:
     """Notes what it is asked to move; ``during`` runs meanwhile.
 
-    ``refusing`` has, by target, why its checks fail; ``checked`` and ``settled`` what was asked, in order.
+    ``refusing`` has, by target, why its checks fail; ``checked`` and ``withdrawn`` what was asked, in order.
     """
 
     def __init__(self, during: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -140,7 +140,7 @@ class FakeMover:
         self.checked: list[tuple[str | None, str, float]] = []
         self.run_ids: dict[str, str] = {}
         """Run ids by address, of servers that were started anew."""
-        self.settled: list[tuple[str, str]] = []
+        self.withdrawn: list[tuple[str, str]] = []
         self.settle_errors: list[Exception] = []
         self.broken_off = 0
         self.pace: MigrationSettings | None = None
@@ -172,9 +172,9 @@ class FakeMover:
     async def stop_sweeping(self, server: str) -> None:
         pass
 
-    async def settle(self, source: str, target: str) -> None:
-        assert (source, target) not in self._moving, "nobody may move keys while what is under way is settled"
-        self.settled.append((source, target))
+    async def withdraw(self, source: str, target: str) -> None:
+        assert (source, target) not in self._moving, "nobody may move keys while the permit is withdrawn"
+        self.withdrawn.append((source, target))
         if self.settle_errors:
             raise self.settle_errors.pop(0)
 

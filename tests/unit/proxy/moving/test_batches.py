@@ -53,14 +53,14 @@ class Mover:
         self._tasks.add(asyncio.get_running_loop().create_task(work))
 
 
-async def unsettled(visit: Visit, words: list[bytes]) -> None:
+async def not_permitted(visit: Visit, words: list[bytes]) -> None:
     """Answer as a source whose permit has gone."""
-    visit.say(b"-UNSETTLED the permit has to be renewed\r\n")
+    visit.say(b"-NOTPERMITTED the permit has to be renewed\r\n")
 
 
 async def test_drained_a_key_whose_permit_cannot_be_renewed_is_given_up() -> None:
     """given an unexpected error, the key does not hold its slot for ever."""
-    async with Server(unsettled) as server:
+    async with Server(not_permitted) as server:
         with engine(server.address) as inside:
             mover = Mover(inside.router, NoPermits(ProxySettings(), lambda: "name"))
             batches = KeyBatches(mover, Origin(server.address), TARGET, 0)
@@ -183,7 +183,7 @@ async def test_one_way_a_claim_is_not_given_back_where_it_is_not_known_whether_t
     async def source(visit: Visit, words: list[bytes]) -> None:
         asked.append((words[1], words[5]))
         if words[5] != b"permit":
-            visit.say(b"-UNSETTLED the permit has to be renewed\r\n")
+            visit.say(b"-NOTPERMITTED the permit has to be renewed\r\n")
         else:
             visit.say(reply([1, 9, [], [], [1], [b"dump"], [-1], [], []]))
 
@@ -400,7 +400,7 @@ async def test_bounded_a_renewal_does_not_outlast_the_limit_of_a_connection() ->
 
 async def test_bounded_keys_that_are_late_are_given_up_a_batch_at_a_time() -> None:
     """given very many keys whose time is over, the worker's other clients have their turn in between."""
-    async with Server(unsettled) as server:
+    async with Server(not_permitted) as server:
         with engine(server.address) as inside:
             mover = Mover(inside.router, NoPermits(ProxySettings(), lambda: "name"))
             batches = KeyBatches(mover, Origin(server.address), TARGET, 0)

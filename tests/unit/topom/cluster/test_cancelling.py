@@ -124,7 +124,7 @@ def test_turning_and_unlocking() -> None:
     assert turned.slots[5].owner_id == table.slots[5].owner_id == 2, "until all have locked it, the target owns it"
     assert topology.advance(turned, 7, [5], PREPARED, MIGRATING).slots[5] == slot_in(5, MIGRATING, BACK, epoch=6)
     assert topology.unlock(turned, 7, [5]).slots[5] == slot_in(5, MIGRATING, TURNING, epoch=7)
-    assert topology.settle(table, 6, [8]).slots[8] == Slot(8, 1)
+    assert topology.come_to_rest(table, 6, [8]).slots[8] == Slot(8, 1)
     with pytest.raises(SlotsInAction):
         topology.turn(table, 6, [3])
     started = topology.unlock_all(table, 6)

@@ -290,14 +290,14 @@ def test_states_advance_only_from_where_they_are(table: SlotTable) -> None:
     with pytest.raises(errors.SlotsInAction):
         topology.begin(table, 11, [0, 1])
     with pytest.raises(errors.SlotsInAction):
-        topology.settle(table, 11, [0])
+        topology.come_to_rest(table, 11, [0])
     with pytest.raises(SlotStateError):
         topology.advance(table, 11, [0, 1], SlotState.PREPARING, SlotState.FINISHED)
     table = topology.advance(table, 11, [0, 1], SlotState.PREPARING, SlotState.PREPARED)
     with pytest.raises(errors.SlotsInAction):
         topology.advance(table, 12, [0, 1], SlotState.PREPARING, SlotState.PREPARED)
     table = topology.advance(table, 12, [0, 1], SlotState.PREPARED, SlotState.FINISHED)
-    assert topology.settle(table, 13, [0, 1]).slots[0] == Slot(0, 2)
+    assert topology.come_to_rest(table, 13, [0, 1]).slots[0] == Slot(0, 2)
 
 
 def test_slots_to_which_the_same_happens_share_an_action(table: SlotTable) -> None:

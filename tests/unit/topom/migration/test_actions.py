@@ -36,7 +36,7 @@ STEPS = [
     "complete",
     "finished stored",
     "finished acknowledged",
-    "settled",
+    "at rest",
 ]
 
 
@@ -256,7 +256,7 @@ async def test_a_restart_at_any_step_is_gone_on_from(bench: MakeBench, step: str
 async def test_a_store_that_fails_at_any_write_is_overcome(bench: MakeBench, write: int, after: bool) -> None:
     store = MemoryStore()
     written = 0
-    failed_at = [["preparing", "prepared", "migrating", "finished", "settled"][write]]
+    failed_at = [["preparing", "prepared", "migrating", "finished", "at rest"][write]]
 
     async def fail_next(step: str) -> None:
         nonlocal written
@@ -417,7 +417,7 @@ async def test_one_way_slots_rest_once_nothing_can_be_placed_any_more(bench: Mak
     assert waits_of(one) == "s2:6379 is down"
     assert {str(slot.action.state) for slot in one.ledger.table.slots if slot.action} == {"finished"}
     await one.at_rest()
-    assert one.mover.settled == [("s1:6379", "s2:6379")] * 2
+    assert one.mover.withdrawn == [("s1:6379", "s2:6379")] * 2
 
 
 async def test_offline_slots_pass_the_barrier_without_a_mover(bench: MakeBench) -> None:

@@ -40,12 +40,12 @@ BACK_STEPS = [
     "turning acknowledged",
     "turn stored",
     "prepared acknowledged",
-    "turn settled",
+    "turn withdrawn",
     "migrating stored",
     "complete",
     "finished stored",
     "finished acknowledged",
-    "settled",
+    "at rest",
 ]
 
 
@@ -91,13 +91,13 @@ async def test_a_migrating_slot_is_turned_round(bench: MakeBench) -> None:
     assert outcome == Cancelled(returning=[0, 1, 2, 3])
     gate.open.set()
     table = await one.at_rest()
-    await eventually(lambda: steps[-1:] == ["settled"])
+    await eventually(lambda: steps[-1:] == ["at rest"])
     assert set(groups_of(table)) == {1}
     assert steps == BACK_STEPS
     assert one.mover.broken_off == 1
     assert one.mover.moved == [("s2:6379", "s1:6379", (0, 1, 2, 3))]
     assert one.mover.back == [True]
-    assert one.mover.settled == [("s1:6379", "s2:6379"), ("s2:6379", "s1:6379")]
+    assert one.mover.withdrawn == [("s1:6379", "s2:6379"), ("s2:6379", "s1:6379")]
     assert one.actions.slots_moved == 0
     ways = [(table.slots[0].group_id, table.slots[0].action, table.slots[0].owner_id) for table in tables]
     assert [(group, str(action.state), str(action.course), owner) for group, action, owner in ways if action] == [
@@ -145,7 +145,7 @@ async def test_drained_slots_are_turned_only_once_everybody_has_locked_them(benc
     await one.until(in_state(SlotState.PREPARED, 0, course=Course.BACK))
     await asyncio.sleep(0.05)
     assert one.ledger.table.slots[0].owner_id == 2
-    assert one.mover.settled == [], "somebody may still move keys"
+    assert one.mover.withdrawn == [], "somebody may still move keys"
     gate.open.set()
     assert slow.member is not None
     one.members.acknowledge(slow.member, one.ledger.table.epoch)
@@ -350,7 +350,7 @@ async def test_cancelling_at_any_step_of_the_way_there(bench: MakeBench, step: s
     assert set(groups_of(await one.at_rest())[:4]) == {3}
 
 
-@pytest.mark.parametrize("step", ["finished stored", "finished acknowledged", "settled"])
+@pytest.mark.parametrize("step", ["finished stored", "finished acknowledged", "at rest"])
 async def test_a_finished_slot_stays_moved(bench: MakeBench, step: str) -> None:
     found: list[Cancelled] = []
 
@@ -364,7 +364,7 @@ async def test_a_finished_slot_stays_moved(bench: MakeBench, step: str) -> None:
     table = await one.at_rest()
     assert set(groups_of(table)[:4]) == {2}
     await eventually(lambda: bool(found))
-    assert found == [Cancelled() if step == "settled" else Cancelled(too_late=[0, 1, 2, 3])]
+    assert found == [Cancelled() if step == "at rest" else Cancelled(too_late=[0, 1, 2, 3])]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -372,7 +372,7 @@ async def test_a_finished_slot_stays_moved(bench: MakeBench, step: str) -> None:
 async def test_a_store_that_fails_on_the_way_back_is_overcome(bench: MakeBench, write: int, after: bool) -> None:
     gate = Gate()
     store = MemoryStore()
-    at = ["turning acknowledged", "turn settled", "complete", "finished acknowledged"][write]
+    at = ["turning acknowledged", "turn withdrawn", "complete", "finished acknowledged"][write]
     failed = False
 
     async def fail_next(step: str) -> None:

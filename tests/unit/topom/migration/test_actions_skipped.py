@@ -150,10 +150,10 @@ async def test_what_is_claimed_is_given_back_once_all_slots_of_a_batch_are_skipp
     await eventually(lambda: gate.entered == 1)
     await skip(one, [0, 1])
     await eventually(lambda: gate.entered == 2)
-    assert one.mover.settled == [], "the next call of the mover sees to it"
+    assert one.mover.withdrawn == [], "the next call of the mover sees to it"
     await skip(one, [2, 3])
     await eventually(lambda: not one.actions.batches)
-    assert one.mover.settled == [("s1:6379", "s2:6379")]
+    assert one.mover.withdrawn == [("s1:6379", "s2:6379")]
 
 
 async def test_a_skip_outlives_a_restart(bench: MakeBench) -> None:

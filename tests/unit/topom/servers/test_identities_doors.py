@@ -91,7 +91,7 @@ async def test_no_keys_move_at_one_that_may_be_another_server(doubtful: str) -> 
     conflicts = {doubtful: two(doubtful)}
     mover = RedisMover(Product("p", 16, "crc32", 16), ServerAccess(), "i" * 32, conflict=lambda one: conflicts.get(one))
     with pytest.raises(NotApart, match="is two"):
-        await mover.settle("a:1", "b:1")
+        await mover.withdraw("a:1", "b:1")
     with pytest.raises(NotApart, match="is two"):
         await mover.move("a:1", "b:1", [1], Progress(), UNKNOWN, lambda: None)
 

@@ -1,4 +1,4 @@
-"""After settling, no late step from source to target can do anything: the former permit is at neither."""
+"""After a withdrawal, no late step from source to target can do anything: the former permit is at neither."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from migrator.ends import WRITING
 from migrator.errors import NotApart, SourceUnavailable, TargetUnavailable
-from migrator.settle import settle
+from migrator.withdrawing import withdraw
 from slotferry.redis_server import RedisServer
 from slots import permits
 from slots.access import ServerAccess
@@ -54,8 +54,8 @@ async def connect(stack: AsyncExitStack, server: RedisServer, name: str) -> Bare
     return bare
 
 
-async def settled(pair: Pair) -> None:
-    await settle(pair.source.address, pair.target.address, access=ServerAccess(), instance=INSTANCE)
+async def withdrawn(pair: Pair) -> None:
+    await withdraw(pair.source.address, pair.target.address, access=ServerAccess(), instance=INSTANCE)
 
 
 async def test_no_step_of_before_does_anything(pair: Pair, source: Redis, target: Redis) -> None:
@@ -64,7 +64,7 @@ async def test_no_step_of_before_does_anything(pair: Pair, source: Redis, target
     found = await taken(source, permit, b"key")
     await source.rpush(WANTED, "0:big")
     await source.hset(STATE, "claim:0:big", f"{IN_PIECES}a lane")
-    await settled(pair)
+    await withdrawn(pair)
     assert not await source.exists(STATE, WANTED)
     assert not await target.exists(STATE)
     assert await take(source, permit, b"key") is None
@@ -75,11 +75,11 @@ async def test_no_step_of_before_does_anything(pair: Pair, source: Redis, target
 
 
 async def test_what_moves_the_other_way_goes_on(pair: Pair, source: Redis, target: Redis) -> None:
-    """given servers that give slots to each other, only one of the two ways is settled."""
+    """given servers that give slots to each other, only one of the two ways is withdrawn."""
     await target.set("key", "value")
     back = await permits.renew(target, source, pair.source.address)
     found = await taken(target, back, b"key")
-    await settled(pair)
+    await withdrawn(pair)
     assert await place(source, back, found) == (1, b"")
     assert await drop(target, back, b"key") == 1
 
@@ -94,20 +94,20 @@ async def test_migrators_that_were_left_behind_are_ended_and_nobody_else(pair: P
         await connect(stack, pair.source, f"{WRITING}{OTHER}.2"),
         await connect(stack, pair.target, f"{migrator_prefix(OTHER)}2"),
     ]
-    await settled(pair)
+    await withdrawn(pair)
     assert [await one.ended() for one in left] == [True] * 2
     assert [await one.ended() for one in others] == [False] * 3
 
 
 async def test_run_id_a_server_is_not_settled_with_itself(pair: Pair) -> None:
     with pytest.raises(NotApart, match="under two names"):
-        await settle(pair.source.address, f"localhost:{pair.source.port}", access=ServerAccess(), instance=INSTANCE)
+        await withdraw(pair.source.address, f"localhost:{pair.source.port}", access=ServerAccess(), instance=INSTANCE)
 
 
 async def test_servers_that_are_down(fragile_pair: Pair) -> None:
     await fragile_pair.target.stop()
     with pytest.raises(TargetUnavailable):
-        await settled(fragile_pair)
+        await withdrawn(fragile_pair)
     await fragile_pair.source.stop()
     with pytest.raises(SourceUnavailable):
-        await settled(fragile_pair)
+        await withdrawn(fragile_pair)

@@ -17,7 +17,7 @@ from slots.access import ServerAccess
 from slots.connections import migrator_prefix
 
 
-async def settle(
+async def withdraw(
     source: str, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None, term: int = 0
 ) -> None:
     """Return once nothing that was sent from ``source`` to ``target`` can arrive there any more.
