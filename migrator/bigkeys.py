@@ -30,7 +30,7 @@ from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
 from migrator.ends import Ends, temporary_name
 from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused
-from migrator.manner import UNBOUNDED, Manner
+from migrator.options import UNBOUNDED, MoveOptions
 from migrator.pace import Admits, Pace, Urgeable
 from migrator.pieces.copying import Copied, copy
 from migrator.pieces.cutter import PieceCutter, PieceSettings
@@ -70,14 +70,14 @@ class BigKeys:
         ends: Ends,
         pace: Pace,
         progress: Progress,
-        manner: Manner,
+        options: MoveOptions,
         is_ours: Callable[[int, bytes], bool],
     ) -> BigKeys:
         """Connect. ``is_ours`` says whether a key of a database belongs to the slots that are moved."""
         urgeable = Urgeable(pace)
-        found = await Lane.open(ends, urgeable, progress, manner, b"found")
+        found = await Lane.open(ends, urgeable, progress, options, b"found")
         # The pace does not hold back a key that a client waits for.
-        wanted = await Lane.open(ends, Pace(), progress, manner, b"wanted")
+        wanted = await Lane.open(ends, Pace(), progress, options, b"wanted")
         # A wish that is lost with the connection will be sent again.
         listening = await ends.at_source(leaves_quietly=False)
         return cls(Wishes(listening, is_ours), found, wanted, urgeable)
@@ -145,7 +145,7 @@ class Lane:
         source: Connection,
         target: Connection,
         transfer: Transfer,
-        manner: Manner,
+        options: MoveOptions,
         cutter: PieceCutter,
         pace: Admits,
         progress: Progress,
@@ -154,7 +154,7 @@ class Lane:
         self._source = source
         self._target = target
         self._transfer = transfer
-        self._manner = manner
+        self._options = options
         self._claims = Claims(source)
         self._cutter = cutter
         self._pace = pace
@@ -162,7 +162,7 @@ class Lane:
         self._temporary = temporary
 
     @classmethod
-    async def open(cls, ends: Ends, pace: Admits, progress: Progress, manner: Manner, name: bytes) -> Lane:
+    async def open(cls, ends: Ends, pace: Admits, progress: Progress, options: MoveOptions, name: bytes) -> Lane:
         """Connect to both servers, and drop the unfinished copy that a lane of that name left.
 
         If a large copy expired by itself, the server would free it in one step and serve nobody meanwhile.
@@ -173,9 +173,9 @@ class Lane:
         for database in await occupied_databases(target):
             await target.select(database)
             await target.call("UNLINK", temporary)
-        transfer = Transfer(source, target, ends, manner)
-        cutter = PieceCutter(PieceSettings(piece_milliseconds=manner.bounds.piece_milliseconds))
-        return cls(source, target, transfer, manner, cutter, pace, progress, temporary)
+        transfer = Transfer(source, target, ends, options)
+        cutter = PieceCutter(PieceSettings(piece_milliseconds=options.bounds.piece_milliseconds))
+        return cls(source, target, transfer, options, cutter, pace, progress, temporary)
 
     async def move(self, database: int, key: bytes) -> None:
         """Move a key, if it is still there and not on its way already."""
@@ -218,7 +218,7 @@ class Lane:
         for _ in range(MOST_RENEWALS):
             if delete:
                 # By now the target may have another master, without the key, or the permit may have been renewed.
-                self._manner.require()
+                self._options.require()
             if await self._claims.release(database, key, self._transfer.permit, delete=delete):
                 return
             await self._transfer.renew()
@@ -233,7 +233,7 @@ class Lane:
             await self._release(database, key, delete=False)
             raise
         await self._place(database, key, copied)
-        await self._manner.confirmation.wait(self._target)
+        await self._options.confirmation.wait(self._target)
         await self._release(database, key, delete=True)
         self._progress.moved(1, copied.size)
         log.info(

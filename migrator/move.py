@@ -22,7 +22,7 @@ from migrator.bigkeys import BigKeys
 from migrator.connection import Connection, Timeouts
 from migrator.ends import WRITING, Ends
 from migrator.errors import KeysRemain, Refused
-from migrator.manner import Manner
+from migrator.options import MoveOptions
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
@@ -62,7 +62,7 @@ async def migrate(
     progress: Progress,
     instance: str,
     timeouts: Timeouts | None = None,
-    manner: Manner | None = None,
+    options: MoveOptions | None = None,
     term: int = 0,
 ) -> None:
     """Move every key of ``slots`` from ``source`` to ``target``; return once **complete** holds.
@@ -84,7 +84,7 @@ async def migrate(
         progress: is kept up to date. Pass the same object when the call is made again.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
-        manner: how keys go.
+        options: how keys go.
         term: the term of the topom that calls, see :mod:`migrator.terms`.
 
     Raises:
@@ -113,7 +113,7 @@ async def migrate(
         pace = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, timeouts))
         ends = Ends(stack, source, target, access, instance, timeouts or Timeouts(), term)
         run = await _Run.open(
-            ends, KeySlots(function, number_of_slots), bytes(wanted), pace, progress, manner or Manner()
+            ends, KeySlots(function, number_of_slots), bytes(wanted), pace, progress, options or MoveOptions()
         )
         passes = await run.until_complete()
     progress.completed()
@@ -144,21 +144,21 @@ class _Run:
 
     @classmethod
     async def open(
-        cls, ends: Ends, key_slots: KeySlots, wanted: bytes, pace: Pace, progress: Progress, manner: Manner
+        cls, ends: Ends, key_slots: KeySlots, wanted: bytes, pace: Pace, progress: Progress, options: MoveOptions
     ) -> _Run:
         """Connect to both servers, and make sure that nothing of an earlier call can run any more at either."""
         source = await ends.at_source()
         await ends.end_earlier(source, migrator_prefix())
         target = await ends.at_target()
         await ends.end_earlier(target, WRITING)
-        transfer = Transfer(source, target, ends, manner)
+        transfer = Transfer(source, target, ends, options)
         # one-way: from here on, nothing that an earlier call has sent has an effect.
         await transfer.renew(anew=True)
         big_keys = await BigKeys.open(
             ends,
             pace,
             progress,
-            manner,
+            options,
             lambda database, key: bool(key_slots.select(database, [key], wanted)),
         )
         return cls(source, transfer, big_keys, key_slots, wanted, pace, progress)

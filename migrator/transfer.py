@@ -21,7 +21,7 @@ import hiredis
 from migrator.connection import Connection, pack
 from migrator.ends import Ends
 from migrator.errors import NotApart, TargetUnavailable
-from migrator.manner import UNBOUNDED, WHOLE, Bounds, Manner
+from migrator.options import UNBOUNDED, WHOLE, Bounds, MoveOptions
 from slots import moving, permits
 from slots.kinds import Kind
 from slots.moving import DROP, PLACE, TAKE, Taken
@@ -57,14 +57,14 @@ class Transfer:
         source: a connection to it.
         target: a connection to it.
         ends: of both.
-        manner: its bounds say which keys go in one piece, and how many replicas have to have them first.
+        options: its bounds say which keys go in one piece, and how many replicas have to have them first.
     """
 
-    def __init__(self, source: Connection, target: Connection, ends: Ends, manner: Manner) -> None:
+    def __init__(self, source: Connection, target: Connection, ends: Ends, options: MoveOptions) -> None:
         self._source = source
         self._target = target
         self._address = ends.target
-        self._manner = manner
+        self._options = options
         self._whole_seconds = ends.timeouts.whole_seconds
         self._mover = secrets.token_hex(8)
         self._renewing = asyncio.Lock()
@@ -76,7 +76,7 @@ class Transfer:
     @property
     def keeps_target(self) -> bool:
         """Whether the target's copy of a key on both servers counts."""
-        return self._manner.beginning.keeps_target(*permits.processes_of(self.permit))
+        return self._options.beginning.keeps_target(*permits.processes_of(self.permit))
 
     async def move(
         self, database: int, keys: list[bytes], enough_bytes: int, *, whole: bool = False
@@ -91,7 +91,7 @@ class Transfer:
             TooFewReplicas: the keys are at the source still, and may be at the target as well.
             TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: see there. Likewise.
         """
-        bounds = WHOLE if whole else self._manner.bounds
+        bounds = WHOLE if whole else self._options.bounds
         limit = self._whole_seconds if whole else None
         for _ in range(MOST_RENEWALS):
             permit = self.permit
@@ -144,7 +144,7 @@ class Transfer:
     async def _place(self, permit: str, database: int, taken: Taken, limit: float | None) -> float | None:
         """Place the taken keys, and drop them at the source. Gives the seconds of the longest step, None without the
         permit."""
-        keeps_target = self._manner.beginning.keeps_target(*permits.processes_of(permit))
+        keeps_target = self._options.beginning.keeps_target(*permits.processes_of(permit))
         arguments = moving.place_arguments(permit, database, taken, check=False, keeps_target=keeps_target)
         reply = await _run(self._target, PLACE, arguments, limit)
         if reply is None:
@@ -155,12 +155,12 @@ class Transfer:
         moved = [key for place, key in enumerate(taken.keys) if place not in refused]
         if moved:
             # A claim that is not confirmed is not given back either: the next call renews the permit.
-            await self._manner.confirmation.wait(self._target)
+            await self._options.confirmation.wait(self._target)
         keys = [*moved, *(taken.keys[place] for place in refused)]
         arguments = moving.drop_arguments(permit, database, self._mover, keys, check=False, deletes=len(moved))
         # By now the target may have another master, which does not have the placed keys. The source may let the other
         # batch wait for long.
-        reply = await _run(self._source, DROP, arguments, require=self._manner.require)
+        reply = await _run(self._source, DROP, arguments, require=self._options.require)
         if reply is None:
             return None
         with self._source.understood("EVALSHA"):

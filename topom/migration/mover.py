@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 
 from migrator.checks import Findings, Watch, check, watch
 from migrator.errors import NotApart
-from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import migrate
+from migrator.options import Bounds, Confirmation, MoveOptions
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant, stop, sweep
@@ -102,7 +102,9 @@ class RedisMover:
             progress=progress,
             instance=self._instance,
             term=self._term,
-            manner=Manner(bounds=self._bounds, beginning=beginning, confirmation=self._confirmation, require=still),
+            options=MoveOptions(
+                bounds=self._bounds, beginning=beginning, confirmation=self._confirmation, require=still
+            ),
         )
 
     async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:

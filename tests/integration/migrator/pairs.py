@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from migrator.connection import Timeouts
-from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import migrate
+from migrator.options import Bounds, Confirmation, MoveOptions
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.withdrawing import withdraw
@@ -64,7 +64,7 @@ class Pair:
             progress=self.progress,
             instance=INSTANCE,
             timeouts=self.timeouts,
-            manner=Manner(self.bounds, self.beginning or UNKNOWN, self.confirmation, self.require),
+            options=MoveOptions(self.bounds, self.beginning or UNKNOWN, self.confirmation, self.require),
         )
         access = ServerAccess(password or "")
         await withdraw(self.source.address, self.target.address, access=access, instance=INSTANCE)

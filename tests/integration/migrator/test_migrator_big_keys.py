@@ -6,7 +6,7 @@ import random
 from redis.asyncio import Redis
 
 from migrator.errors import MigrationError
-from migrator.manner import Bounds
+from migrator.options import Bounds
 from migrator.pace import Pace, PaceSettings
 from slots import reserved
 from slots.beginning import Beginning

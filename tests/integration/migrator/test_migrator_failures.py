@@ -20,7 +20,7 @@ from migrator.errors import (
     TargetRefused,
     TargetUnavailable,
 )
-from migrator.manner import Confirmation
+from migrator.options import Confirmation
 from migrator.pace import Pace, PaceSettings
 from migrator.transfer import Transfer
 from slotferry.redis_server import embedded_binary, start_redis
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 import asyncio, json, sys
-from migrator.manner import Manner
+from migrator.options import MoveOptions
 from migrator.move import migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
@@ -41,7 +41,7 @@ from slots.access import ServerAccess
 
 asyncio.run(migrate(**json.loads(sys.argv[1]), slots=range(1024), function="crc32", number_of_slots=1024,
     access=ServerAccess(), pace=Pace(PaceSettings(keys_per_second=5000)), progress=Progress(),
-    manner=Manner()))
+    options=MoveOptions()))
 """
 
 

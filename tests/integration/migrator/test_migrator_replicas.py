@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from migrator.checks import check
 from migrator.errors import ReplicasMissing, TooFewReplicas
-from migrator.manner import Confirmation
+from migrator.options import Confirmation
 from migrator.pace import Pace
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess

@@ -15,7 +15,7 @@ from migrator import bigkeys
 from migrator import move as mover
 from migrator.connection import pack
 from migrator.errors import Refusal, TargetRefused
-from migrator.manner import UNBOUNDED, Bounds
+from migrator.options import UNBOUNDED, Bounds
 from migrator.pace import Pace, PaceSettings
 from migrator.pieces.copying import Copied, copy
 from slotferry.redis_server import RedisServer, start_redis

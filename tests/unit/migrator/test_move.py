@@ -8,8 +8,8 @@ import pytest
 
 from migrator import move
 from migrator.errors import KeysRemain, NotApart, SourceRefused, TargetRefused, TargetUnavailable
-from migrator.manner import Manner
 from migrator.move import migrate
+from migrator.options import MoveOptions
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.transfer import MOST_RENEWALS, Moved, Transfer
@@ -328,7 +328,7 @@ async def test_nothing_is_dropped_once_a_server_is_not_what_it_was(scripted: Sta
         pace=Pace(),
         progress=Progress(),
         instance="0" * 32,
-        manner=Manner(require=require),
+        options=MoveOptions(require=require),
     )
     if lost:
         with pytest.raises(TargetUnavailable, match="another master"):

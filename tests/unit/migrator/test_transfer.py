@@ -11,7 +11,7 @@ from migrator.claims import Claimed, Claims
 from migrator.connection import Connection, Timeouts
 from migrator.ends import Ends
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
-from migrator.manner import Confirmation, Manner
+from migrator.options import Confirmation, MoveOptions
 from migrator.pieces import finishing
 from migrator.pieces.copying import Copied
 from migrator.transfer import Transfer
@@ -49,7 +49,7 @@ class Steps(Odd):
 
 def transfer(source: Connection, target: Connection) -> Transfer:
     ends = Ends(AsyncExitStack(), "source:1", "odd:1", ServerAccess(), "test", Timeouts())
-    return Transfer(source, target, ends, Manner())
+    return Transfer(source, target, ends, MoveOptions())
 
 
 @pytest.mark.parametrize("reply", ODD)

@@ -34,9 +34,10 @@ LONGEST_PAUSE_SECONDS = 0.2
 CATCH_UP_SECONDS = 10.0
 POLL_SECONDS = 0.005
 
-Manner = int
-"""How a big key is read at both servers: in pieces of so many elements, or :data:`BY_LENGTH`."""
+PieceSize = int
+"""How a big key is read at both servers: in pieces of so many elements, or bytes of a string; or :data:`BY_LENGTH`."""
 BY_LENGTH = 0
+"""Only its length is read."""
 
 WRITTEN = "it is written all the time"
 OF_A_MODULE = "its type is a module's, and what DUMP says of it differs"
@@ -126,10 +127,10 @@ class Walk:
         pause = PAUSE_SECONDS
         for attempt in range(LOOKS):
             left = list(strikes)
-            ahead, behind, manners = await self._look_at_both(left)
+            ahead, behind, sizes = await self._look_at_both(left)
             # Most keys are alike at the first look, and need no second look at the master.
             doubtful = [key for key in left if self._compare(ahead[key], behind[key]) is not None]
-            again = await self._look(self._master, doubtful, manners)
+            again = await self._look(self._master, doubtful, sizes)
             for key in left:
                 found = self._compare(ahead[key], behind[key])
                 if found is None:
@@ -173,44 +174,45 @@ class Walk:
 
     async def _look_at_both(
         self, keys: list[bytes]
-    ) -> tuple[dict[bytes, Looked], dict[bytes, Looked], dict[bytes, Manner]]:
-        """Keys at the master, then at the replica, once it has run what the master had; and how each was read."""
+    ) -> tuple[dict[bytes, Looked], dict[bytes, Looked], dict[bytes, PieceSize]]:
+        """Keys at the master, then at the replica, once it has run what the master had; and in pieces of which size big
+        ones were read."""
         ahead = await self._look(self._master, keys, {})
         await self._caught_up()
         behind = await self._look(self._replica, keys, {})
-        manners: dict[bytes, Manner] = {}
+        sizes: dict[bytes, PieceSize] = {}
         for key in keys:
             one, other = ahead[key], behind[key]
             if not (asking.needs_pieces(one) or asking.needs_pieces(other)):
                 continue
             alike = one.type == other.type and one.length == other.length
-            manner = manners[key] = asking.piece_size(one) if alike else BY_LENGTH
-            ahead[key] = await self._in_manner(self._master, key, one, manner)
+            size = sizes[key] = asking.piece_size(one) if alike else BY_LENGTH
+            ahead[key] = await self._in_pieces(self._master, key, one, size)
             await self._caught_up()
-            behind[key] = await self._in_manner(self._replica, key, other, manner)
-        return ahead, behind, manners
+            behind[key] = await self._in_pieces(self._replica, key, other, size)
+        return ahead, behind, sizes
 
     async def _look(
-        self, connection: Connection, keys: list[bytes], manners: Mapping[bytes, Manner]
+        self, connection: Connection, keys: list[bytes], sizes: Mapping[bytes, PieceSize]
     ) -> dict[bytes, Looked]:
-        """Keys as one server has them; each key in ``manners`` is read as that says."""
+        """Keys as one server has them; each key in ``sizes`` is read in such pieces."""
         if not keys:
             return {}
         now, looked = await asking.look(connection, keys)
         self._throttle.took(connection.seconds)
         self._now_ms = max(self._now_ms, now)
         found = dict(zip(keys, looked, strict=True))
-        for key, manner in manners.items():
+        for key, size in sizes.items():
             if key in found:
-                found[key] = await self._in_manner(connection, key, found[key], manner)
+                found[key] = await self._in_pieces(connection, key, found[key], size)
         return found
 
-    async def _in_manner(self, connection: Connection, key: bytes, looked: Looked, manner: Manner) -> Looked:
+    async def _in_pieces(self, connection: Connection, key: bytes, looked: Looked, size: PieceSize) -> Looked:
         """A key whose content is only its length, or is read in pieces."""
-        if manner == BY_LENGTH or looked.type not in CORE_TYPES:
+        if size == BY_LENGTH or looked.type not in CORE_TYPES:
             return replace(looked, content=f"length {looked.length}")
         content = await asking.content_in_pieces(
-            connection, key, looked.type, manner, looked.length, self._throttle.ready
+            connection, key, looked.type, size, looked.length, self._throttle.ready
         )
         return replace(looked, content=content)
 

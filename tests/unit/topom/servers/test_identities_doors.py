@@ -3,7 +3,7 @@
 import pytest
 
 from migrator.errors import NotApart
-from migrator.manner import Manner
+from migrator.options import MoveOptions
 from migrator.progress import Progress
 from slots.access import ServerAccess
 from slots.beginning import UNKNOWN
@@ -101,10 +101,10 @@ async def test_nothing_is_dropped_by_who_leads_no_more_or_at_one_that_may_be_ano
 ) -> None:
     leads = True
     conflicts: dict[str, Reason] = {}
-    asked: list[Manner] = []
+    asked: list[MoveOptions] = []
 
-    async def migrate(*arguments: object, manner: Manner, **others: object) -> None:
-        asked.append(manner)
+    async def migrate(*arguments: object, options: MoveOptions, **others: object) -> None:
+        asked.append(options)
 
     monkeypatch.setattr("topom.migration.mover.migrate", migrate)
     mover = RedisMover(

@@ -58,8 +58,8 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How keys go.
+class MoveOptions:
+    """How the keys of one call go.
 
     Attributes:
         bounds: of keys that go in one step; others go in pieces.
