@@ -28,10 +28,10 @@ import structlog
 
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
-from migrator.ends import Ends, temporary_name
 from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused
 from migrator.options import UNBOUNDED, MoveOptions
 from migrator.pace import Admits, Pace, Urgeable
+from migrator.pair import ServerPair, temporary_name
 from migrator.pieces.copying import Copied, copy
 from migrator.pieces.cutter import PieceCutter, PieceSettings
 from migrator.pieces.finishing import finish
@@ -67,7 +67,7 @@ class BigKeys:
     @classmethod
     async def open(
         cls,
-        ends: Ends,
+        pair: ServerPair,
         pace: Pace,
         progress: Progress,
         options: MoveOptions,
@@ -75,11 +75,11 @@ class BigKeys:
     ) -> BigKeys:
         """Connect. ``is_ours`` says whether a key of a database belongs to the slots that are moved."""
         urgeable = Urgeable(pace)
-        found = await Lane.open(ends, urgeable, progress, options, b"found")
+        found = await Lane.open(pair, urgeable, progress, options, b"found")
         # The pace does not hold back a key that a client waits for.
-        wanted = await Lane.open(ends, Pace(), progress, options, b"wanted")
+        wanted = await Lane.open(pair, Pace(), progress, options, b"wanted")
         # A wish that is lost with the connection will be sent again.
-        listening = await ends.at_source(leaves_quietly=False)
+        listening = await pair.connect_source(leaves_quietly=False)
         return cls(Wishes(listening, is_ours), found, wanted, urgeable)
 
     async def add(self, database: int, key: bytes) -> None:
@@ -162,18 +162,18 @@ class Lane:
         self._temporary = temporary
 
     @classmethod
-    async def open(cls, ends: Ends, pace: Admits, progress: Progress, options: MoveOptions, name: bytes) -> Lane:
+    async def open(cls, pair: ServerPair, pace: Admits, progress: Progress, options: MoveOptions, name: bytes) -> Lane:
         """Connect to both servers, and drop the unfinished copy that a lane of that name left.
 
         If a large copy expired by itself, the server would free it in one step and serve nobody meanwhile.
         """
-        source = await ends.at_source()
-        target = await ends.at_target()
-        temporary = temporary_name(ends.source, name)
+        source = await pair.connect_source()
+        target = await pair.connect_target()
+        temporary = temporary_name(pair.source, name)
         for database in await occupied_databases(target):
             await target.select(database)
             await target.call("UNLINK", temporary)
-        transfer = Transfer(source, target, ends, options)
+        transfer = Transfer(source, target, pair, options)
         cutter = PieceCutter(PieceSettings(piece_milliseconds=options.bounds.piece_milliseconds))
         return cls(source, target, transfer, options, cutter, pace, progress, temporary)
 

@@ -20,10 +20,10 @@ import structlog
 from migrator.batch import BatchCutter
 from migrator.bigkeys import BigKeys
 from migrator.connection import Connection, Timeouts
-from migrator.ends import WRITING, Ends
 from migrator.errors import KeysRemain, Refused
 from migrator.options import MoveOptions
 from migrator.pace import Pace
+from migrator.pair import WRITING, ServerPair
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
 from migrator.steering import steered
@@ -111,9 +111,9 @@ async def migrate(
     log.info("migration_began", source=source, target=target, slots=len(slots))
     async with AsyncExitStack() as stack:
         pace = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, timeouts))
-        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts(), term)
+        pair = ServerPair(stack, source, target, access, instance, timeouts or Timeouts(), term)
         run = await _Run.open(
-            ends, KeySlots(function, number_of_slots), bytes(wanted), pace, progress, options or MoveOptions()
+            pair, KeySlots(function, number_of_slots), bytes(wanted), pace, progress, options or MoveOptions()
         )
         passes = await run.until_complete()
     progress.completed()
@@ -144,18 +144,18 @@ class _Run:
 
     @classmethod
     async def open(
-        cls, ends: Ends, key_slots: KeySlots, wanted: bytes, pace: Pace, progress: Progress, options: MoveOptions
+        cls, pair: ServerPair, key_slots: KeySlots, wanted: bytes, pace: Pace, progress: Progress, options: MoveOptions
     ) -> _Run:
         """Connect to both servers, and make sure that nothing of an earlier call can run any more at either."""
-        source = await ends.at_source()
-        await ends.end_earlier(source, migrator_prefix())
-        target = await ends.at_target()
-        await ends.end_earlier(target, WRITING)
-        transfer = Transfer(source, target, ends, options)
+        source = await pair.connect_source()
+        await pair.end_earlier(source, migrator_prefix())
+        target = await pair.connect_target()
+        await pair.end_earlier(target, WRITING)
+        transfer = Transfer(source, target, pair, options)
         # one-way: from here on, nothing that an earlier call has sent has an effect.
         await transfer.renew(anew=True)
         big_keys = await BigKeys.open(
-            ends,
+            pair,
             pace,
             progress,
             options,

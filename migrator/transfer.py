@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import hiredis
 
 from migrator.connection import Connection, pack
-from migrator.ends import Ends
 from migrator.errors import NotApart, TargetUnavailable
 from migrator.options import UNBOUNDED, WHOLE, Bounds, MoveOptions
+from migrator.pair import ServerPair
 from slots import moving, permits
 from slots.kinds import Kind
 from slots.moving import DROP, PLACE, TAKE, Taken
@@ -56,16 +56,16 @@ class Transfer:
     Args:
         source: a connection to it.
         target: a connection to it.
-        ends: of both.
+        pair: of both.
         options: its bounds say which keys go in one piece, and how many replicas have to have them first.
     """
 
-    def __init__(self, source: Connection, target: Connection, ends: Ends, options: MoveOptions) -> None:
+    def __init__(self, source: Connection, target: Connection, pair: ServerPair, options: MoveOptions) -> None:
         self._source = source
         self._target = target
-        self._address = ends.target
+        self._address = pair.target
         self._options = options
-        self._whole_seconds = ends.timeouts.whole_seconds
+        self._whole_seconds = pair.timeouts.whole_seconds
         self._mover = secrets.token_hex(8)
         self._renewing = asyncio.Lock()
         self.permit = ""

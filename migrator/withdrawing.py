@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from migrator.connection import Timeouts
-from migrator.ends import WRITING, Ends
+from migrator.pair import WRITING, ServerPair
 from slots import permits
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
@@ -35,9 +35,9 @@ async def withdraw(
         NotApart: both are one server.
     """
     async with AsyncExitStack() as stack:
-        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts(), term)
-        giving = await ends.at_source()
-        await ends.end_earlier(giving, migrator_prefix())
-        receiving = await ends.at_target()
-        await ends.end_earlier(receiving, WRITING)
+        pair = ServerPair(stack, source, target, access, instance, timeouts or Timeouts(), term)
+        giving = await pair.connect_source()
+        await pair.end_earlier(giving, migrator_prefix())
+        receiving = await pair.connect_target()
+        await pair.end_earlier(receiving, WRITING)
         await permits.withdraw(giving, receiving)

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 import pytest
 from redis.asyncio import Redis
 
-from migrator.ends import WRITING
 from migrator.errors import NotApart, SourceUnavailable, TargetUnavailable
+from migrator.pair import WRITING
 from migrator.withdrawing import withdraw
 from slotferry.redis_server import RedisServer
 from slots import permits

@@ -3,10 +3,10 @@
 import pytest
 
 from migrator.connection import Connection, Timeouts
-from migrator.ends import WRITING
 from migrator.errors import MigrationError, SourceUnavailable, Superseded
 from migrator.move import migrate
 from migrator.pace import Pace
+from migrator.pair import WRITING
 from migrator.progress import Progress
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess

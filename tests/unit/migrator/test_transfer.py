@@ -9,9 +9,9 @@ import pytest
 
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection, Timeouts
-from migrator.ends import Ends
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from migrator.options import Confirmation, MoveOptions
+from migrator.pair import ServerPair
 from migrator.pieces import finishing
 from migrator.pieces.copying import Copied
 from migrator.transfer import Transfer
@@ -48,8 +48,8 @@ class Steps(Odd):
 
 
 def transfer(source: Connection, target: Connection) -> Transfer:
-    ends = Ends(AsyncExitStack(), "source:1", "odd:1", ServerAccess(), "test", Timeouts())
-    return Transfer(source, target, ends, MoveOptions())
+    pair = ServerPair(AsyncExitStack(), "source:1", "odd:1", ServerAccess(), "test", Timeouts())
+    return Transfer(source, target, pair, MoveOptions())
 
 
 @pytest.mark.parametrize("reply", ODD)

@@ -45,7 +45,7 @@ def temporary_name(source: str, who: bytes) -> bytes:
     return PIECE + source.encode() + b":" + who
 
 
-class Ends:
+class ServerPair:
     """Opens the connections of one call; they are closed with ``stack``.
 
     Args:
@@ -75,7 +75,7 @@ class Ends:
         self._names: set[str] = set()
         self._run_ids: dict[str, str] = {}
 
-    async def at_source(self, *, leaves_quietly: bool = True) -> Connection:
+    async def connect_source(self, *, leaves_quietly: bool = True) -> Connection:
         """A connection to the source. Set ``leaves_quietly`` unless its commands change nothing that matters later.
 
         Raises SourceUnavailable, SourceRefused, NotApart, Superseded.
@@ -93,7 +93,7 @@ class Ends:
         await take(connection, self._term, self._instance)
         return connection
 
-    async def at_target(self) -> Connection:
+    async def connect_target(self) -> Connection:
         """A connection to the target.
 
         Raises TargetUnavailable, TargetRefused, NotApart, Superseded.
