@@ -15,7 +15,7 @@ will replace it. The next call renews the permit, which removes the claims, and 
 piece, the claim is given back first.
 
 **bounded**: at most :data:`MOST_WAITING` keys of each kind wait to be moved. Beyond that the scan waits, or the
-listener for clients' wishes does (:mod:`migrator.wishes`).
+listener for keys that clients want does (:mod:`migrator.wanted`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from migrator.pieces.finishing import finish
 from migrator.progress import Progress
 from migrator.scan import occupied_databases
 from migrator.transfer import MOST_RENEWALS, Transfer
-from migrator.wishes import Place, Wishes
+from migrator.wanted import Place, WantedList
 
 log = structlog.get_logger()
 
@@ -56,8 +56,8 @@ class BigKeys:
     Use :meth:`open`.
     """
 
-    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane, pace: Urgeable) -> None:
-        self._wishes = wishes
+    def __init__(self, wanted_list: WantedList, found: Lane, wanted: Lane, pace: Urgeable) -> None:
+        self._wanted_list = wanted_list
         self._pace = pace
         self._lanes = found, wanted
         self._found: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
@@ -78,9 +78,9 @@ class BigKeys:
         found = await Lane.open(pair, urgeable, progress, options, b"found")
         # The pace does not hold back a key that a client waits for.
         wanted = await Lane.open(pair, Pace(), progress, options, b"wanted")
-        # A wish that is lost with the connection will be sent again.
+        # An entry that is lost with the connection will be sent again.
         listening = await pair.connect_source(leaves_quietly=False)
-        return cls(Wishes(listening, is_ours), found, wanted, urgeable)
+        return cls(WantedList(listening, is_ours), found, wanted, urgeable)
 
     async def add(self, database: int, key: bytes) -> None:
         """Have a key moved; wait while too many keys wait."""
@@ -133,7 +133,7 @@ class BigKeys:
 
     async def _listen(self) -> None:
         while True:
-            for place in await self._wishes.next():
+            for place in await self._wanted_list.next():
                 await self._wanted.put(place)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from sizing.job import Outcome
-    from sizing.outcome import Wishes
+    from sizing.outcome import JobRequest
 
 INTERRUPTED = 130
 
@@ -70,7 +70,7 @@ def run(
     The same command again goes on where it was: servers that were read are not read again. Exit status: 0 complete;
     1 failed; 3 partial, some servers or files could not be read; 4 sized, but topom did not take it.
     """
-    from sizing.outcome import Wishes
+    from sizing.outcome import JobRequest
 
     _check(topom, servers, rdb, sample_fraction, separator, warm)
     if token:
@@ -83,7 +83,7 @@ def run(
         "number_of_slots": number_of_slots,
         "function": function,
     }
-    wishes = Wishes(
+    request = JobRequest(
         output=output if "://" in output else str(Path(output).absolute()),
         topom=topom,
         token=token,
@@ -106,7 +106,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="slotferry-sizing-") as folder:
         if ship:
             options = {**shipping.options(shipping.pack(Path(folder))), **options}
-        raise typer.Exit(_work(wishes, master, options, as_json, warm))
+        raise typer.Exit(_work(request, master, options, as_json, warm))
 
 
 def _check(topom: str, servers: str, rdb: str, fraction: float, separator: str, warm: bool) -> None:
@@ -138,7 +138,7 @@ def _pairs(settings: list[str] | None, hint: str) -> dict[str, str]:
     return found
 
 
-def _work(wishes: Wishes, master: str, options: dict[str, str], as_json: bool, warm: bool) -> int:
+def _work(request: JobRequest, master: str, options: dict[str, str], as_json: bool, warm: bool) -> int:
     """Begin a session of Spark, size, and say what came of it: the exit status."""
     from rich.console import Console
 
@@ -151,14 +151,14 @@ def _work(wishes: Wishes, master: str, options: dict[str, str], as_json: bool, w
     # Standard output is for the summary.
     configure("info")
     try:
-        if not wishes.rdb:
-            read_options(wishes)
+        if not request.rdb:
+            read_options(request)
         unfinished = archive.begin() if warm else None
         session = open_session(master, options, unfinished)
     except SizingError as error:
         return _fail(said, str(error))
     try:
-        outcome = _size(session, wishes, said, as_json)
+        outcome = _size(session, request, said, as_json)
     except SizingError as error:
         return _fail(said, str(error))
     except KeyboardInterrupt:
@@ -171,10 +171,10 @@ def _work(wishes: Wishes, master: str, options: dict[str, str], as_json: bool, w
             close(session, unfinished)
         except SizingError as error:
             said.print(f"later runs will not start sooner: {error}", highlight=False, soft_wrap=True)
-    return _say(outcome, wishes, said, as_json)
+    return _say(outcome, request, said, as_json)
 
 
-def _size(session: SparkSession, wishes: Wishes, said: Console, as_json: bool) -> Outcome:
+def _size(session: SparkSession, request: JobRequest, said: Console, as_json: bool) -> Outcome:
     # Only now, because these need PySpark and matplotlib.
     from rich.console import Console
 
@@ -182,13 +182,13 @@ def _size(session: SparkSession, wishes: Wishes, said: Console, as_json: bool) -
 
     return job.run(
         session,
-        wishes,
+        request,
         terminal.Bar(said),
         lambda summary: None if as_json else terminal.show(summary, Console()),
     )
 
 
-def _say(outcome: Outcome, wishes: Wishes, said: Console, as_json: bool) -> int:
+def _say(outcome: Outcome, request: JobRequest, said: Console, as_json: bool) -> int:
     from sizing.summary import to_json
 
     if outcome.summary is None:
@@ -196,7 +196,7 @@ def _say(outcome: Outcome, wishes: Wishes, said: Console, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json.dumps(to_json(outcome.summary)) + "\n")
     else:
-        said.print(f"tables and the page are in {wishes.output}", highlight=False, soft_wrap=True)
+        said.print(f"tables and the page are in {request.output}", highlight=False, soft_wrap=True)
     return int(outcome.status)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sizing import posting, summary
 from sizing.folder import Folder
 from sizing.locking import held
-from sizing.outcome import JobError, SlotBytes, Status, Summary, Wishes
+from sizing.outcome import JobError, JobRequest, SlotBytes, Status, Summary
 from sizing.picture import draw
 from sizing.posting import PostError
 from sizing.reading import Done, Progress, Reading
@@ -34,7 +34,7 @@ class Outcome:
     summary: Summary | None
 
 
-def run(spark: SparkSession, wishes: Wishes, progress: Progress, shown: Callable[[Summary], None]) -> Outcome:
+def run(spark: SparkSession, request: JobRequest, progress: Progress, shown: Callable[[Summary], None]) -> Outcome:
     """Do the job, or the rest of it.
 
     Args:
@@ -43,27 +43,27 @@ def run(spark: SparkSession, wishes: Wishes, progress: Progress, shown: Callable
     Raises:
         SizingError: it cannot be begun as asked, another run writes into the folder, or the results cannot be written.
     """
-    prepare(spark, bool(wishes.rdb))
-    results = Results(spark, Folder(spark, wishes.output), wishes)
+    prepare(spark, bool(request.rdb))
+    results = Results(spark, Folder(spark, request.output), request)
     with held(results.folder.path, progress.note):
-        return _run(spark, results, wishes, progress, shown)
+        return _run(spark, results, request, progress, shown)
 
 
 def _run(
-    spark: SparkSession, results: Results, wishes: Wishes, progress: Progress, shown: Callable[[Summary], None]
+    spark: SparkSession, results: Results, request: JobRequest, progress: Progress, shown: Callable[[Summary], None]
 ) -> Outcome:
     results.open()
-    found = _earlier(results, wishes)
+    found = _earlier(results, request)
     if found is not None:
         progress.note(f"{results.folder.path} is already complete; --fresh sizes again")
-        if not wishes.keep_keys:
+        if not request.keep_keys:
             results.remove_keys()
         shown(found)
-        return Outcome(_tell(found, results, wishes, progress), found)
-    work = find_work(spark, wishes)
-    reading = Reading(spark, results.folder, work.units, wishes.fraction)
+        return Outcome(_tell(found, results, request, progress), found)
+    work = find_work(spark, request)
+    reading = Reading(spark, results.folder, work.units, request.fraction)
     reading.forget_others()
-    failures = [*work.failures, *reading.run(work.what, wishes.parallel, progress)]
+    failures = [*work.failures, *reading.run(work.what, request.parallel, progress)]
     if failures and not reading.done:
         return Outcome(Status.FAILED, None)
     keys = results.keys(reading.paths())
@@ -72,7 +72,7 @@ def _run(
     found = summary.summarize(
         results,
         keys,
-        fraction=wishes.fraction,
+        fraction=request.fraction,
         number_of_slots=work.number_of_slots,
         product=work.product,
         source=work.source,
@@ -82,16 +82,16 @@ def _run(
     )
     results.folder.write(PICTURE, draw(found))
     # Last, because it says that the others are whole.
-    kept = {**summary.to_json(found), "tables": wishes.of_tables}
+    kept = {**summary.to_json(found), "tables": request.of_tables}
     results.folder.write(SUMMARY, json.dumps(kept, indent=1).encode())
     shown(found)
-    status = _tell(found, results, wishes, progress)
-    if found.complete and not wishes.keep_keys:
+    status = _tell(found, results, request, progress)
+    if found.complete and not request.keep_keys:
         results.remove_keys()
     return Outcome(status, found)
 
 
-def _earlier(results: Results, wishes: Wishes) -> Summary | None:
+def _earlier(results: Results, request: JobRequest) -> Summary | None:
     """The summary of an earlier run here, if that came to its end; None if there is something left to do.
 
     Raises:
@@ -101,10 +101,10 @@ def _earlier(results: Results, wishes: Wishes) -> Summary | None:
     if kept is None or not kept["complete"]:
         return None
     tables = kept.pop("tables")
-    if tables != wishes.of_tables:
+    if tables != request.of_tables:
         if results.has_keys():
             return None
-        differing = ", ".join(name for name, value in wishes.of_tables.items() if tables.get(name) != value)
+        differing = ", ".join(name for name, value in request.of_tables.items() if tables.get(name) != value)
         raise JobError(
             f"{results.folder.path} is complete, and its keys were not kept to make other tables of ({differing}); "
             "--fresh sizes again, and --keep-keys keeps the keys"
@@ -121,15 +121,15 @@ def _times(done: list[Done], work: Work) -> tuple[float, float]:
     return min(entry.at for entry in done), max(entry.began + entry.seconds for entry in done) - began
 
 
-def _tell(found: Summary, results: Results, wishes: Wishes, progress: Progress) -> Status:
+def _tell(found: Summary, results: Results, request: JobRequest, progress: Progress) -> Status:
     """Report to topom, if wanted, and give the status of the whole run."""
     status = Status.COMPLETE if found.complete else Status.PARTIAL
-    if not wishes.post or not wishes.topom:
+    if not request.post or not request.topom:
         return status
     try:
-        posting.post(wishes.topom, wishes.token, posting.body(found, results, bool(wishes.rdb)))
+        posting.post(request.topom, request.token, posting.body(found, results, bool(request.rdb)))
     except PostError as error:
         progress.note(f"{error}. The results stand in {results.folder.path}; the same command again only reports them")
         return Status.NOT_POSTED
-    progress.note(f"topom at {wishes.topom} has the sizes of {len(found.slots)} slots")
+    progress.note(f"topom at {request.topom} has the sizes of {len(found.slots)} slots")
     return status

@@ -1,4 +1,4 @@
-"""The wishes for a run, and its outcome."""
+"""What a run is asked to do, and its outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True)
-class Wishes:
+class JobRequest:
     """What to size, how, and where the results go.
 
     Attributes:
@@ -68,7 +68,7 @@ class Wishes:
 
     @property
     def of_keys(self) -> dict[str, Any]:
-        """The wishes that decide which keys are read and which columns: a run goes on only with the same."""
+        """The parts that decide which keys are read and which columns: a run goes on only with the same."""
         return {
             "topom": self.topom,
             "servers": self.servers,
@@ -80,7 +80,7 @@ class Wishes:
 
     @property
     def of_tables(self) -> dict[str, Any]:
-        """The wishes that decide the tables."""
+        """The parts that decide the tables."""
         return {
             "separator": self.separator,
             "depth": self.depth,
@@ -99,14 +99,14 @@ PACE = frozenset(
 """Options of the data source that change how fast keys are read, but not which: a run may go on with other values."""
 
 
-def read_options(wishes: Wishes) -> ReadOptions:
+def read_options(request: JobRequest) -> ReadOptions:
     """The data source's options for live servers.
 
     Raises:
         OptionError: one of them is unknown or cannot be used.
     """
-    where = {"servers": wishes.servers} if wishes.servers else {"topom": wishes.topom}
-    return ReadOptions.of({**wishes.source, **where, "sample_fraction": str(wishes.fraction)})
+    where = {"servers": request.servers} if request.servers else {"topom": request.topom}
+    return ReadOptions.of({**request.source, **where, "sample_fraction": str(request.fraction)})
 
 
 @dataclass(frozen=True)

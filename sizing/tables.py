@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sizing import aggregation
 from sizing.folder import Folder
 from sizing.locking import LOCK
-from sizing.outcome import JobError, Wishes
+from sizing.outcome import JobError, JobRequest
 from sizing.reading import KEYS
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class Results:
         FolderError: as every method, when the file system refuses.
     """
 
-    def __init__(self, spark: SparkSession, folder: Folder, wishes: Wishes) -> None:
+    def __init__(self, spark: SparkSession, folder: Folder, request: JobRequest) -> None:
         self._spark = spark
-        self._wishes = wishes
+        self._request = request
         self.folder = folder
 
     def open(self) -> None:
@@ -39,8 +39,8 @@ class Results:
         Raises:
             JobError: the folder has a run with other options, or foreign files.
         """
-        folder, wishes = self.folder, self._wishes
-        if wishes.fresh:
+        folder, request = self.folder, self._request
+        if request.fresh:
             for name in _OURS:
                 folder.remove(name)
         noted = folder.read(_RUN)
@@ -51,13 +51,13 @@ class Results:
                     f"{folder.path} has other files ({', '.join(found[:3])}); give an empty or a new folder as --output"
                 )
             folder.make()
-            folder.write(_RUN, json.dumps(wishes.of_keys).encode())
+            folder.write(_RUN, json.dumps(request.of_keys).encode())
             return
         before: dict[str, Any] = json.loads(noted)
         differing = [
-            f"{name} was {before.get(name)!r} and is {wishes.of_keys.get(name)!r}"
-            for name in sorted({*before, *wishes.of_keys})
-            if before.get(name) != wishes.of_keys.get(name)
+            f"{name} was {before.get(name)!r} and is {request.of_keys.get(name)!r}"
+            for name in sorted({*before, *request.of_keys})
+            if before.get(name) != request.of_keys.get(name)
         ]
         if differing:
             raise JobError(
@@ -72,11 +72,11 @@ class Results:
 
     def publish(self, keys: DataFrame) -> None:
         """Make the tables of the keys; each replaces the earlier one when it is whole."""
-        wishes, fraction = self._wishes, self._wishes.fraction
+        request, fraction = self._request, self._request.fraction
         made = {
             "slots": aggregation.slots(keys, fraction),
-            "prefixes": aggregation.prefixes(keys, fraction, wishes.separator, wishes.depth, wishes.prefixes),
-            "biggest": aggregation.biggest(keys, wishes.biggest, wishes.biggest_per_slot),
+            "prefixes": aggregation.prefixes(keys, fraction, request.separator, request.depth, request.prefixes),
+            "biggest": aggregation.biggest(keys, request.biggest, request.biggest_per_slot),
             "histograms": aggregation.histograms(keys, fraction),
         }
         for name in TABLES:
@@ -91,7 +91,7 @@ class Results:
 
     def keys(self, paths: Sequence[str]) -> DataFrame:
         """The keys that were read, from the place where they were written."""
-        kind = aggregation.ddl(aggregation.key_columns(self._wishes.details))
+        kind = aggregation.ddl(aggregation.key_columns(self._request.details))
         if not paths:
             return self._spark.createDataFrame([], kind)
         return self._spark.read.schema(kind).parquet(*paths)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sizing.aggregation import key_columns
 from sizing.cluster import Cluster, Server
 from sizing.options import ReadOptions
-from sizing.outcome import Failure, JobError, Wishes, read_options
+from sizing.outcome import Failure, JobError, JobRequest, read_options
 from sizing.reading import Unit
 from sizing.topom import ask, get
 
@@ -48,26 +48,26 @@ class Work:
     found_at: float
 
 
-def find_work(spark: SparkSession, wishes: Wishes) -> Work:
+def find_work(spark: SparkSession, request: JobRequest) -> Work:
     """Ask topom, and look at the servers, or look for the files.
 
     Raises:
         SizingError: topom does not answer, an option cannot be used, or there is no such file.
     """
-    return _files(spark, wishes) if wishes.rdb else _servers(spark, wishes)
+    return _files(spark, request) if request.rdb else _servers(spark, request)
 
 
-def _servers(spark: SparkSession, wishes: Wishes) -> Work:
-    options = read_options(wishes)
-    if wishes.servers and wishes.topom:
-        product = ask(wishes.topom, options.timeout_seconds)
+def _servers(spark: SparkSession, request: JobRequest) -> Work:
+    options = read_options(request)
+    if request.servers and request.topom:
+        product = ask(request.topom, options.timeout_seconds)
         options = replace(options, function=product.function, number_of_slots=product.number_of_slots)
     found_at = time.time()
     cluster = Cluster.of(replace(options, mode="PERMISSIVE"))
-    given = {**wishes.source, "sample_fraction": str(wishes.fraction)}
+    given = {**request.source, "sample_fraction": str(request.fraction)}
     given.update(function=cluster.function, number_of_slots=str(cluster.number_of_slots))
     units = [
-        _unit_of_server(spark, server, database, keys, given, wishes.details)
+        _unit_of_server(spark, server, database, keys, given, request.details)
         for server in cluster.servers
         for database, keys in sorted(server.keys.items())
     ]
@@ -101,25 +101,25 @@ def _unit_of_server(
     return Unit(f"{_safe(owner)}-database-{database}", server.address, keys, None, load)
 
 
-def _files(spark: SparkSession, wishes: Wishes) -> Work:
+def _files(spark: SparkSession, request: JobRequest) -> Work:
     from sizing.rdb.files import RdbPathError, find, split
 
     try:
-        files = find(split(wishes.rdb))
+        files = find(split(request.rdb))
     except RdbPathError as error:
         raise JobError(str(error)) from None
-    options = {name: value for name, value in wishes.source.items() if name in SLOT_OPTIONS}
+    options = {name: value for name, value in request.source.items() if name in SLOT_OPTIONS}
     name, owners = "", None
-    if wishes.topom:
+    if request.topom:
         seconds = ReadOptions().timeout_seconds
-        product = ask(wishes.topom, seconds)
+        product = ask(request.topom, seconds)
         name = product.name
         options = {"function": product.function, "number_of_slots": str(product.number_of_slots)}
-        owners = _owners(spark, wishes.topom, seconds)
+        owners = _owners(spark, request.topom, seconds)
     return Work(
         source=f"{len(files)} RDB files" if len(files) != 1 else "1 RDB file",
         what="bytes of RDB files",
-        units=tuple(_unit_of_file(spark, file, options, owners, wishes.details) for file in files),
+        units=tuple(_unit_of_file(spark, file, options, owners, request.details) for file in files),
         failures=(),
         product=name,
         number_of_slots=int(options.get("number_of_slots", ReadOptions().number_of_slots)),

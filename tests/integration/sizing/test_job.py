@@ -17,7 +17,7 @@ import redis
 
 from sizing import job
 from sizing.access import TOKEN
-from sizing.outcome import JobError, Status, Summary, Wishes
+from sizing.outcome import JobError, JobRequest, Status, Summary
 from slotferry.client import TopomClient
 from slotferry.local import LocalCluster
 from slotferry.redis_server import start_redis
@@ -55,9 +55,9 @@ class Heard:
         self.summary = summary
 
 
-def run(spark: SparkSession, wishes: Wishes) -> tuple[Status, Heard]:
+def run(spark: SparkSession, job_request: JobRequest) -> tuple[Status, Heard]:
     heard = Heard()
-    return job.run(spark, wishes, heard, heard.show).status, heard
+    return job.run(spark, job_request, heard, heard.show).status, heard
 
 
 def rows(folder: Path, table: str) -> list[dict[str, Any]]:
@@ -125,8 +125,8 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def wishes(cluster: LocalCluster, tmp_path: Path) -> Wishes:
-    return Wishes(str(tmp_path / "out"), topom=cluster.topom_url, token=cluster.token)
+def job_request(cluster: LocalCluster, tmp_path: Path) -> JobRequest:
+    return JobRequest(str(tmp_path / "out"), topom=cluster.topom_url, token=cluster.token)
 
 
 async def known_to_topom(cluster: LocalCluster) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
@@ -136,12 +136,14 @@ async def known_to_topom(cluster: LocalCluster) -> tuple[dict[int, dict[str, Any
         return slots, await topom.rebalance("bytes", dry_run=True)
 
 
-def test_tables_say_what_the_servers_say_key_by_key(spark: SparkSession, cluster: LocalCluster, wishes: Wishes) -> None:
+def test_tables_say_what_the_servers_say_key_by_key(
+    spark: SparkSession, cluster: LocalCluster, job_request: JobRequest
+) -> None:
     expected = truth(cluster)
 
-    status, heard = run(spark, replace(wishes, keep_keys=True))
+    status, heard = run(spark, replace(job_request, keep_keys=True))
 
-    out = Path(wishes.output)
+    out = Path(job_request.output)
     assert status == Status.COMPLETE
     assert heard.done[-1] == heard.total == len(expected)
     slots = {row["slot"]: row for row in rows(out, "slots")}
@@ -199,9 +201,9 @@ def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: 
                 filling.mset({f"of:{number}:{n}": n for n in range(100)})
         with client(second.address, 0) as closing:
             closing.config_set("requirepass", "closed")
-        wishes = Wishes(str(tmp_path / "out"), servers=f"{first.address},{second.address}")
+        job_request = JobRequest(str(tmp_path / "out"), servers=f"{first.address},{second.address}")
 
-        status, heard = run(spark, wishes)
+        status, heard = run(spark, job_request)
 
         assert status == Status.PARTIAL
         assert heard.summary is not None
@@ -215,7 +217,7 @@ def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: 
         with client(first.address, 0) as changing:
             changing.flushall()
             changing.set("written after it was read", 1)
-        status, heard = run(spark, wishes)
+        status, heard = run(spark, job_request)
 
         assert status == Status.COMPLETE
         assert heard.summary is not None
@@ -223,8 +225,8 @@ def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: 
         assert heard.summary.total.keys == 200
         assert not (tmp_path / "out" / "keys").exists()
         with pytest.raises(JobError, match=r"servers was .*--fresh"):
-            run(spark, replace(wishes, servers=first.address))
-        status, heard = run(spark, replace(wishes, servers=first.address, fresh=True))
+            run(spark, replace(job_request, servers=first.address))
+        status, heard = run(spark, replace(job_request, servers=first.address, fresh=True))
         assert heard.summary is not None
         assert (status, heard.summary.total.keys) == (Status.COMPLETE, 1)
     finally:
@@ -233,20 +235,20 @@ def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: 
 
 
 def test_results_stand_when_topom_does_not_take_them_and_are_reported_by_the_next_run(
-    spark: SparkSession, cluster: LocalCluster, wishes: Wishes
+    spark: SparkSession, cluster: LocalCluster, job_request: JobRequest
 ) -> None:
-    status, heard = run(spark, replace(wishes, token="wrong"))
+    status, heard = run(spark, replace(job_request, token="wrong"))
 
     assert status == Status.NOT_POSTED
     assert any("SLOTFERRY_TOKEN" in note for note in heard.notes)
     assert "wrong" not in "".join(heard.notes)
-    total = sum(row["keys"] for row in rows(Path(wishes.output), "slots"))
+    total = sum(row["keys"] for row in rows(Path(job_request.output), "slots"))
     assert total == len(truth(cluster))
 
     with client(cluster.groups[1][0], 0) as server:
         server.set("written after", 1)
     try:
-        status, heard = run(spark, wishes)
+        status, heard = run(spark, job_request)
         assert status == Status.COMPLETE
         assert heard.summary is not None
         assert heard.summary.total.keys == total
@@ -256,7 +258,7 @@ def test_results_stand_when_topom_does_not_take_them_and_are_reported_by_the_nex
 
 
 def test_rdb_files_are_sized_and_the_one_that_is_cut_is_named(
-    spark: SparkSession, cluster: LocalCluster, wishes: Wishes, tmp_path: Path
+    spark: SparkSession, cluster: LocalCluster, job_request: JobRequest, tmp_path: Path
 ) -> None:
     expected = truth(cluster)
     for servers in cluster.servers.values():
@@ -264,29 +266,29 @@ def test_rdb_files_are_sized_and_the_one_that_is_cut_is_named(
             server.save()
             file = Path(server.config_get("dir")["dir"]) / "dump.rdb"
         (tmp_path / f"{servers[0].name}.rdb").write_bytes(file.read_bytes())
-    wishes = replace(wishes, rdb=str(tmp_path / "*.rdb"))
+    job_request = replace(job_request, rdb=str(tmp_path / "*.rdb"))
     whole = file.read_bytes()
     (tmp_path / "cut.rdb").write_bytes(whole[: len(whole) // 2])
 
-    status, heard = run(spark, wishes)
+    status, heard = run(spark, job_request)
 
     assert status == Status.PARTIAL
     assert heard.summary is not None
     assert [Path(failure.place).name for failure in heard.summary.missing] == ["cut.rdb"]
     assert "offset" in heard.summary.missing[0].reason
     assert heard.summary.total.keys == len(expected)
-    assert {(row["slot"], row["group_id"], row["keys"]) for row in rows(Path(wishes.output), "slots")} == {
+    assert {(row["slot"], row["group_id"], row["keys"]) for row in rows(Path(job_request.output), "slots")} == {
         (number, group_id, count)
         for (number, group_id), count in Counter((key.slot, key.group_id) for key in expected).items()
     }
 
 
 def test_of_a_sample_the_truth_is_within_four_standard_errors(
-    spark: SparkSession, cluster: LocalCluster, wishes: Wishes
+    spark: SparkSession, cluster: LocalCluster, job_request: JobRequest
 ) -> None:
     expected = truth(cluster)
 
-    status, heard = run(spark, replace(wishes, fraction=0.5, post=False))
+    status, heard = run(spark, replace(job_request, fraction=0.5, post=False))
 
     assert status == Status.COMPLETE
     assert heard.summary is not None

@@ -8,7 +8,7 @@ import pytest
 from migrator.checks import check
 from migrator.connection import Connection, Timeouts
 from migrator.errors import SourceRefused, SourceUnavailable, unknown_command
-from migrator.wishes import Wishes
+from migrator.wanted import WantedList
 from slots.access import ServerAccess
 from slots.reserved import WANTED
 from tests.unit.migrator.conftest import Answer, ScriptedServer
@@ -58,9 +58,9 @@ async def test_a_source_that_does_not_give_the_keys_of_its_list_many_at_a_time(s
         refused=SourceRefused,
         timeouts=Timeouts(),
     )
-    wishes = Wishes(connection, lambda database, key: key != b"not ours")
+    wanted_list = WantedList(connection, lambda database, key: key != b"not ours")
     for _ in range(2):
-        assert await wishes.next() == [(0, b"big"), (3, b"another")]
+        assert await wanted_list.next() == [(0, b"big"), (3, b"another")]
     assert [command[:2] for command in source.commands if command[0] in (b"LPOP", b"LTRIM")] == [
         [b"LPOP", WANTED],
         [b"LTRIM", WANTED],

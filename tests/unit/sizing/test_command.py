@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sizing import shipping
-from sizing.outcome import Wishes
+from sizing.outcome import JobRequest
 from sizing.reading import reason_of
 from slotferry.main import app
 
@@ -76,11 +76,11 @@ def test_the_command_line_starts_without_what_only_sizing_needs() -> None:
 
 def test_a_run_goes_on_at_another_pace_and_not_with_other_keys() -> None:
     def of_keys(**source: str) -> dict[str, object]:
-        return Wishes("out", servers="h:1", source=source).of_keys
+        return JobRequest("out", servers="h:1", source=source).of_keys
 
     assert of_keys(scan_count="100", max_keys_per_second="5") == of_keys()
     assert of_keys(samples="0") != of_keys()
-    assert "token" not in repr(Wishes("out", token="the-token")).replace("token=''", "")
+    assert "token" not in repr(JobRequest("out", token="the-token")).replace("token=''", "")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ Place = tuple[int, bytes]
 """Database and key."""
 
 
-class Wishes:
+class WantedList:
     """The keys that clients ask for.
 
     Args:
