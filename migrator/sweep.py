@@ -59,7 +59,7 @@ STOP = load("sweep_stop")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SweepRecord:
     """A server's record: its life, the life in which it was swept, and the id of its data."""
 
     life: str
@@ -95,10 +95,10 @@ class Warrant(Protocol):
         """Raise if the answer of :meth:`begin` no longer holds; ``removed`` keys were deleted by now."""
 
 
-async def look(client: RedisClient) -> Standing:
+async def look(client: RedisClient) -> SweepRecord:
     """The record of a server. Errors are those of ``client``."""
     said = await client.execute_command("EVAL", LOOK.text, 1, SWEPT)
-    return Standing(*(_text(part) for part in said))
+    return SweepRecord(*(_text(part) for part in said))
 
 
 async def sweep(
@@ -139,16 +139,16 @@ async def sweep(
     try:
         token = secrets.token_hex(16)
         said = await connection.call("EVAL", BEGIN.text, 1, SWEPT, token, data)
-        standing = Standing(*(_text(part) for part in said))
-        if standing.is_swept(data):
+        record = SweepRecord(*(_text(part) for part in said))
+        if record.is_swept(data):
             return Swept(0)
         run = _Run(connection, token, KeySlots(function, number_of_slots), pace)
         found = await run.count(warrant.foreign())
         if found:
-            foreign = await warrant.begin(found, bool(data) and standing.data == data)
+            foreign = await warrant.begin(found, bool(data) and record.data == data)
             await run.until_gone(foreign, warrant)
         # owned: the recorded process has seen all of the scan, and no part of its data was replaced meanwhile.
-        if not await connection.call("EVAL", END.text, 1, SWEPT, token, standing.life, data):
+        if not await connection.call("EVAL", END.text, 1, SWEPT, token, record.life, data):
             raise SweepOvertaken(_overtaken(address))
         log.info("server_swept", server=address, removed=run.removed)
         return Swept(run.removed)

@@ -33,5 +33,5 @@ FLUSH = load("flush")
 """Runs a FLUSHDB or FLUSHALL, if the permit is withheld for it."""
 RELEASE = load("flush_release")
 """Removes the field of a flush; says whether it was there, set for this very process."""
-STANDING = load("flush_standing")
+UNDER_WAY = load("flush_under_way")
 """Removes the fields of dead flushes, then gives the fields of the flushes that are still there."""

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 import structlog
 
 from slots.connections import RedisClient
-from slots.flushes import STANDING, TAKEN_OVER_SECONDS
+from slots.flushes import TAKEN_OVER_SECONDS, UNDER_WAY
 from slots.replies import NotUnderstood, items, one_of
 from slots.reserved import STATE, WANTED
 from slots.scripts import load
@@ -154,16 +154,16 @@ async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
     since: dict[bytes, float] = {}
     dead: list[bytes] = []
     while (now := time.monotonic()) - began < MOST_FLUSH_WAITS * TAKEN_OVER_SECONDS:
-        standing: set[bytes] = set()
+        under_way: set[bytes] = set()
         for server in (target, source):
-            said = await server.execute_command("EVAL", STANDING.text, 1, STATE, *dead)
+            said = await server.execute_command("EVAL", UNDER_WAY.text, 1, STATE, *dead)
             with _answers():
-                standing.update(items(said))
+                under_way.update(items(said))
         if dead:
             log.warning("flushes_taken_over", flushes=len(dead))
-        if not standing:
+        if not under_way:
             return bool(since)
-        since = {field: since.get(field, now) for field in standing}
+        since = {field: since.get(field, now) for field in under_way}
         dead = [field for field, first in since.items() if now - first >= TAKEN_OVER_SECONDS]
         if not dead:
             await asyncio.sleep(LOOK_SECONDS)

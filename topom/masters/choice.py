@@ -107,20 +107,20 @@ class Choice:
     Attributes:
         group: the group before the change.
         chosen: the server that becomes master; None if none may, or none was to be chosen.
-        standing: for each server that is not refused, how many bytes of its stream it has run.
+        eligible: for each server that is not refused, how many bytes of its stream it has run.
         refused: why each other server is refused.
     """
 
     group: Group
     chosen: str | None
-    standing: Mapping[str, int]
+    eligible: Mapping[str, int]
     refused: Mapping[str, Refusal]
 
     @property
     def refusal(self) -> Refusal:
         """Why no server is chosen: the reason of all if it is the same, or else that of the best, or else of each."""
         found = list(dict.fromkeys(self.refused.values()))
-        if len(found) == 1 or self.standing:
+        if len(found) == 1 or self.eligible:
             return found[-1]  # the best is refused last
         group = self.group
         what = f"no replica of group {group.id} can take the place of {group.master}"
@@ -179,8 +179,8 @@ def failover(state: ClusterState, group: Group, said: Said, outage: Outage, has_
     choice = _best(Change.FAILOVER, case)
     chosen = choice.chosen
     if chosen is not None and (refusal := _first(OF_THE_BEST, case, chosen)) is not None:
-        standing = {server: offset for server, offset in choice.standing.items() if server != chosen}
-        return replace(choice, chosen=None, standing=standing, refused={**choice.refused, chosen: refusal})
+        eligible = {server: offset for server, offset in choice.eligible.items() if server != chosen}
+        return replace(choice, chosen=None, eligible=eligible, refused={**choice.refused, chosen: refusal})
     return choice
 
 
@@ -207,9 +207,9 @@ def electable(
         leaving: the servers that are leaving.
         has_failed: whether a server counts as failed, so that it could not be elected.
     """
-    standing, refused = _judged(Change.SENTINEL, Case(state=state, group=group, candidates=group.replicas))
-    if any(not (server in leaving or has_failed(server)) for server in standing):
-        refused |= {server: refusal for server in standing if (refusal := leaves(leaving, server)) is not None}
+    eligible, refused = _judged(Change.SENTINEL, Case(state=state, group=group, candidates=group.replicas))
+    if any(not (server in leaving or has_failed(server)) for server in eligible):
+        refused |= {server: refusal for server in eligible if (refusal := leaves(leaving, server)) is not None}
     return refused
 
 
@@ -225,8 +225,8 @@ def departure(state: ClusterState, group: Group, leaver: str, said: Said) -> Ref
     if not isinstance(ahead, ServerFailed) and ahead.is_master:
         return None
     others = [server for server in group.replicas if server != leaver]
-    standing, _ = _judged(Change.DEPARTURE, Case(state=state, group=group, candidates=others, said=said, leaver=leaver))
-    if standing:
+    eligible, _ = _judged(Change.DEPARTURE, Case(state=state, group=group, candidates=others, said=said, leaver=leaver))
+    if eligible:
         return None
     return Refusal(
         Why.LAST_COPY,
@@ -271,12 +271,12 @@ def _first(rules: Collection[Rule], case: Case, server: str) -> Refusal | None:
 def _judged(change: Change, case: Case) -> tuple[list[str], dict[str, Refusal]]:
     """The servers that are not refused, and why the others are."""
     found = {server: _first(RULES[change], case, server) for server in case.candidates}
-    standing = [server for server, refusal in found.items() if refusal is None]
-    return standing, {server: refusal for server, refusal in found.items() if refusal is not None}
+    eligible = [server for server, refusal in found.items() if refusal is None]
+    return eligible, {server: refusal for server, refusal in found.items() if refusal is not None}
 
 
 def _best(change: Change, case: Case) -> Choice:
-    standing, refused = _judged(change, case)
-    offsets = {server: answer(case, server).offset for server in standing}
-    chosen = max(standing, key=lambda server: (offsets[server], server not in case.leaving), default=None)
+    eligible, refused = _judged(change, case)
+    offsets = {server: answer(case, server).offset for server in eligible}
+    chosen = max(eligible, key=lambda server: (offsets[server], server not in case.leaving), default=None)
     return Choice(case.group, chosen, offsets, refused)

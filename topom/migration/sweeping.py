@@ -31,7 +31,7 @@ import structlog
 from redis.asyncio import Redis
 
 from migrator.errors import ForeignKeys, KeysRemain, MigrationError
-from migrator.sweep import Standing, Swept, Warrant, look
+from migrator.sweep import SweepRecord, Swept, Warrant, look
 from slots.backoff import Backoff
 from slots.states import SlotState
 from slots.table import SlotTable
@@ -213,16 +213,16 @@ class Sweeps(Loop):
         first = self._turn % len(alive) if len(alive) > LOOKS else 0
         self._turn = first + LOOKS
         chosen = [*alive, *alive][first : first + min(LOOKS, len(alive))]
-        standings = await asyncio.gather(*(self._standing(server) for _, server in chosen))
-        for (group_id, server), standing in zip(chosen, standings, strict=True):
+        records = await asyncio.gather(*(self._record(server) for _, server in chosen))
+        for (group_id, server), record in zip(chosen, records, strict=True):
             if self.held:
                 break
-            if standing is None:
+            if record is None:
                 continue
             data = self._ledger.state.data_ids.get(group_id, "")
-            if standing.is_swept(data) and server not in self._ledger.state.sweeping:
+            if record.is_swept(data) and server not in self._ledger.state.sweeping:
                 self._found_swept(server)
-            elif self._is_due(server, standing.life, data):
+            elif self._is_due(server, record.life, data):
                 await self._try(group_id, server)
         waiting = "; ".join(f"{server}: {reason.what}" for server, reason in sorted(self.reasons.items())[:SAID])
         return Look(f"{len(self.reasons)} masters are not swept yet: {waiting}" if waiting else "", LOOK_SECONDS)
@@ -242,8 +242,8 @@ class Sweeps(Loop):
         if asyncio.get_running_loop().time() > self._due.get(server, 0.0) + LONGEST_WAIT_SECONDS:
             self._backoffs.pop(server, None)
 
-    async def _standing(self, server: str) -> Standing | None:
-        found: list[Standing] = []
+    async def _record(self, server: str) -> SweepRecord | None:
+        found: list[SweepRecord] = []
 
         async def ask(client: Redis) -> None:
             found.append(await look(client))

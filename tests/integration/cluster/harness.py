@@ -210,8 +210,8 @@ class Cluster(LocalCluster):
 
         async def is_swept() -> bool:
             async with plain_client(address) as server:
-                standing = await look(server)
-            return bool(standing.life) and standing.swept_in == standing.life
+                record = await look(server)
+            return bool(record.life) and record.swept_in == record.life
 
         await eventually(is_swept, bool, f"{address} to be swept")
 

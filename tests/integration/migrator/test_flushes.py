@@ -8,7 +8,7 @@ from redis.exceptions import TryAgainError
 
 from migrator.pace import Pace
 from slots import permits
-from slots.flushes import FLUSH, RELEASE, STANDING, WITHHOLD
+from slots.flushes import FLUSH, RELEASE, UNDER_WAY, WITHHOLD
 from slots.reserved import OUTLAST_FLUSH, RESERVED, STATE
 from tests.integration.migrator.pairs import Pair, fill, permit_at
 from tests.integration.migrator.steps import place, taken
@@ -157,6 +157,6 @@ async def test_flushes_stand_side_by_side(pair: Pair, source: Redis) -> None:
     assert await source.execute_command("EVAL", WITHHOLD.text, 1, STATE, "flush:two") == 1
     assert await flush(source) == b"OK"
     assert await release(source) == 1
-    assert await source.execute_command("EVAL", STANDING.text, 1, STATE) == [b"flush:two"]
-    assert await source.execute_command("EVAL", STANDING.text, 1, STATE, "flush:two") == []
+    assert await source.execute_command("EVAL", UNDER_WAY.text, 1, STATE) == [b"flush:two"]
+    assert await source.execute_command("EVAL", UNDER_WAY.text, 1, STATE, "flush:two") == []
     assert not await source.exists(STATE), "nothing is left of them"

@@ -35,7 +35,7 @@ async def renewed(source: Redis, target: Redis, doubted: str = "", *, anew: bool
     return await permits.renew(source, target, "target", doubted, anew=anew)
 
 
-async def standing(source: Redis, target: Redis) -> tuple[str, str]:
+async def permits_at(source: Redis, target: Redis) -> tuple[str, str]:
     """What stands as the permit at the source, and at the target."""
     found = [await source.hget(STATE, "permit"), await target.hget(STATE, "accepts")]
     return ((found[0] or b"").decode(), (found[1] or b"").decode())
@@ -110,7 +110,7 @@ async def test_run_id_a_place_by_the_permit_of_another_process_of_the_target_doe
         permit = await renewed(source, target)
         found = await taken(source, permit, b"key")
         await restarted(fragile_pair.target)
-        assert await standing(source, target) == (permit, permit)
+        assert await permits_at(source, target) == (permit, permit)
         assert await place(target, permit, found) is None
         assert not await target.exists("key")
         latest = await renewed(source, target)
@@ -126,7 +126,7 @@ async def test_run_id_a_take_and_a_drop_by_the_permit_of_another_process_of_the_
         permit = await renewed(source, target)
         await taken(source, permit, b"key")
         await restarted(fragile_pair.source)
-        assert await standing(source, target) == (permit, permit)
+        assert await permits_at(source, target) == (permit, permit)
         assert await take(source, permit, b"other") is None
         assert await drop(source, permit, b"key") is None
         assert await source.mget("key", "other") == [b"value"] * 2
@@ -154,7 +154,7 @@ async def test_claims_go_with_a_renewal_and_those_of_keys_in_pieces_only_when_al
     latest = await renewed(source, target, anew=True)
     assert latest != permit
     assert await claims(source) == {}
-    assert await standing(source, target) == (latest, latest)
+    assert await permits_at(source, target) == (latest, latest)
 
 
 async def test_a_renewal_brings_together_what_stands_at_either_end(source: Redis, target: Redis) -> None:
@@ -164,7 +164,7 @@ async def test_a_renewal_brings_together_what_stands_at_either_end(source: Redis
             await spoil
             latest = await renewed(source, target)
             assert latest != permit
-            assert await standing(source, target) == (latest, latest)
+            assert await permits_at(source, target) == (latest, latest)
             permit = latest
 
 
@@ -201,7 +201,7 @@ async def test_of_two_who_renew_at_once_one_permit_stands_at_both_ends(
     await taken(source, first, b"key")
     held.let_go.set()
     assert await late == first
-    assert await standing(source, target) == (first, first)
+    assert await permits_at(source, target) == (first, first)
     assert len(await claims(source)) == 1, "what was taken by it goes on"
 
 
@@ -219,7 +219,7 @@ async def test_a_permit_that_another_is_about_to_set_at_the_source_is_not_overtu
     permit = await first
     other.let_go.set()
     assert await second == permit
-    assert await standing(source, target) == (permit, permit)
+    assert await permits_at(source, target) == (permit, permit)
 
 
 async def test_a_permit_that_was_left_at_the_target_is_overturned(source: Redis, target: Redis) -> None:
@@ -229,10 +229,10 @@ async def test_a_permit_that_was_left_at_the_target_is_overturned(source: Redis,
     dead = asyncio.create_task(permits.renew(slow, target, "target", former))  # type: ignore[arg-type]
     await slow.reached.wait()
     dead.cancel()
-    _, left = await standing(source, target)
+    _, left = await permits_at(source, target)
     permit = await renewed(source, target, former)
     assert permit not in (former, left)
-    assert await standing(source, target) == (permit, permit)
+    assert await permits_at(source, target) == (permit, permit)
 
 
 @pytest.mark.parametrize("end", ["source", "target"])
@@ -262,7 +262,7 @@ async def test_one_way_a_source_that_loses_its_permit_amid_a_renewal(pair: Pair,
     await source.delete(STATE)
     held.let_go.set()
     latest = await late
-    assert await standing(source, target) == (latest, latest)
+    assert await permits_at(source, target) == (latest, latest)
     assert await place(target, permit, found) is None
 
 
@@ -275,7 +275,7 @@ async def test_many_who_renew_at_once_end_with_one_permit(pair: Pair) -> None:
                 permit = await renewed(source, target, permit)
 
         await asyncio.gather(*(renews() for _ in range(3)))
-        permit, accepted = await standing(source, target)
+        permit, accepted = await permits_at(source, target)
         assert permit == accepted != ""
 
 
@@ -289,10 +289,10 @@ async def test_no_permit_is_set_while_a_flush_stands(source: Redis, target: Redi
         await asyncio.sleep(0.01)
         assert not waiting.done()
         assert await flushed.hexists(STATE, "flush:one")
-        assert all(permits.processes_of(permit) == ("", "") for permit in await standing(flushed, flushed))
+        assert all(permits.processes_of(permit) == ("", "") for permit in await permits_at(flushed, flushed))
     await flushed.execute_command("EVAL", RELEASE.text, 1, STATE, "flush:one")
     permit = await waiting
-    assert await standing(source, target) == (permit, permit)
+    assert await permits_at(source, target) == (permit, permit)
 
 
 async def test_one_way_who_withdraws_begins_with_the_target(fragile_pair: Pair) -> None:
@@ -327,8 +327,8 @@ async def test_a_server_that_becomes_a_master_accepts_nothing_and_gives_nothing(
     found = await taken(source, forth, b"key")
     await source.hset(STATE, "flush:one", "run id")
     await source.execute_command("EVAL", permits.WITHDRAW_ALL.text, 1, STATE)
-    assert await standing(source, target) == ("", forth)
-    assert await standing(target, source) == (back, "")
+    assert await permits_at(source, target) == ("", forth)
+    assert await permits_at(target, source) == (back, "")
     assert await drop(source, forth, b"key") is None
     assert await place(source, back, found) is None
     assert await source.hexists(STATE, "flush:one")
@@ -338,8 +338,8 @@ async def test_who_withdraws_leaves_what_moves_the_other_way(source: Redis, targ
     await renewed(source, target)
     back = await renewed(target, source)
     await permits.withdraw(source, target)
-    assert await standing(target, source) == (back, back)
-    assert await standing(source, target) == ("", "")
+    assert await permits_at(target, source) == (back, back)
+    assert await permits_at(source, target) == ("", "")
 
 
 # Claims

@@ -8,7 +8,7 @@ import pytest
 import redis.exceptions
 
 from slots import connections, reserved
-from slots.flushes import STANDING
+from slots.flushes import UNDER_WAY
 from slots.moving import PLACE
 from slots.reserved import LEADER, STATE
 from slots.states import SlotState
@@ -107,9 +107,9 @@ async def test_a_flush_that_was_taken_over_is_not_done_at_the_target(start_worke
         await migrate_key(worker)
         async with flush_held_at_target(worker, relay) as (fault, flush):
             for server in (target, source):
-                fields = await server.execute_command("EVAL", STANDING.text, 1, STATE)
+                fields = await server.execute_command("EVAL", UNDER_WAY.text, 1, STATE)
                 assert len(fields) == 1
-                assert await server.execute_command("EVAL", STANDING.text, 1, STATE, *fields) == []
+                assert await server.execute_command("EVAL", UNDER_WAY.text, 1, STATE, *fields) == []
             async with worker.client() as client:
                 assert await client.get(KEY) is None
                 await client.set(KEY, "new")

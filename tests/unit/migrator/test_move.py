@@ -62,7 +62,7 @@ class End:
                 return b"*-1\r\n"
             case [b"EVALSHA", *_]:
                 return b"-NOSCRIPT No matching script.\r\n"
-            case [b"EVAL", script, *_] if script == flushes.STANDING.text.encode():
+            case [b"EVAL", script, *_] if script == flushes.UNDER_WAY.text.encode():
                 return b"*0\r\n"
             case [b"EVAL", script, _, _, field, nobody] if script == permits._READ.text.encode():
                 self.permit = self.permit or nobody

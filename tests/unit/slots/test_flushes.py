@@ -4,14 +4,14 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from slots.flushes import FLUSH, RELEASE, STANDING, WITHHOLD
+from slots.flushes import FLUSH, RELEASE, UNDER_WAY, WITHHOLD
 from slots.reserved import FENCED, FLUSH_FIELD, STATE
 
 OURS = f"{FLUSH_FIELD}ours"
 
 
-async def standing(redis: Redis, *dead: str) -> list[bytes]:
-    found: list[bytes] = await redis.execute_command("EVAL", STANDING.text, 1, STATE, *dead)
+async def under_way(redis: Redis, *dead: str) -> list[bytes]:
+    found: list[bytes] = await redis.execute_command("EVAL", UNDER_WAY.text, 1, STATE, *dead)
     return sorted(found)
 
 
@@ -27,7 +27,7 @@ async def test_with_the_first_field_goes_the_permit_and_every_claim(redis: Redis
     await redis.hset(STATE, mapping={"permit": "p", "accepts": "p", "claim:0:a": "m", f"{FLUSH_FIELD}other": "x"})
     await withhold(redis)
     assert sorted(await redis.hkeys(STATE)) == sorted([OURS.encode(), f"{FLUSH_FIELD}other".encode()])
-    assert await standing(redis) == sorted([OURS.encode(), f"{FLUSH_FIELD}other".encode()])
+    assert await under_way(redis) == sorted([OURS.encode(), f"{FLUSH_FIELD}other".encode()])
 
 
 async def test_everything_goes_but_what_has_to_outlast_it(redis: Redis) -> None:
@@ -68,4 +68,4 @@ async def test_whoever_takes_its_field_back_learns_whether_it_stood(redis: Redis
 async def test_fields_of_the_dead_are_taken_away_and_no_others(redis: Redis) -> None:
     await withhold(redis)
     await withhold(redis, f"{FLUSH_FIELD}dead")
-    assert await standing(redis, f"{FLUSH_FIELD}dead") == [OURS.encode()]
+    assert await under_way(redis, f"{FLUSH_FIELD}dead") == [OURS.encode()]

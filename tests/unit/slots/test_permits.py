@@ -24,7 +24,7 @@ class Server:
 
     async def execute_command(self, *words: Any) -> Any:
         match words:
-            case ("EVAL", flushes.STANDING.text, 1, reserved.STATE, *over):
+            case ("EVAL", flushes.UNDER_WAY.text, 1, reserved.STATE, *over):
                 self.listings += 1
                 self.flushes = [field for field in self.flushes if field not in over]
                 return list(self.flushes)

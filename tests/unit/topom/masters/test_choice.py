@@ -248,13 +248,13 @@ def test_the_replica_with_the_most_data_takes_over(
 ) -> None:
     found = fail_over(first, second, leaving=leaving)
     assert found.chosen == chosen == found.require()
-    assert found.standing.keys() | found.refused.keys() == {FIRST, SECOND}
+    assert found.eligible.keys() | found.refused.keys() == {FIRST, SECOND}
 
 
 def test_where_the_best_will_not_do_a_lesser_one_is_not_taken() -> None:
     found = fail_over(orphan(990, down_seconds=60), orphan(980))
     assert found.chosen is None
-    assert found.standing == {SECOND: 980}
+    assert found.eligible == {SECOND: 980}
     with pytest.raises(NotReady, match="r:1, the best replica, lost its link 40 s before m:1 fell silent"):
         found.require()
 
@@ -263,7 +263,7 @@ def test_why_the_best_is_refused_is_why_nobody_is_chosen_also_beside_others_that
     group = Group(1, (MASTER, FIRST, SECOND, "r:3"))
     said = {FIRST: DOWN, SECOND: orphan(990, down_seconds=60), "r:3": orphan(980)}
     found = choice.failover(state(group), group, said, Outage(LAST, 20.0, 5.0, 100), True)
-    assert (found.chosen, found.standing) == (None, {"r:3": 980})
+    assert (found.chosen, found.eligible) == (None, {"r:3": 980})
     assert (found.refusal.kind, found.refusal.server) == (Why.LINK_LOST, SECOND)
 
 

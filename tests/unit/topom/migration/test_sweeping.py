@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from migrator.errors import ForeignKeys, ServerUnavailable, SweepOvertaken
-from migrator.sweep import Standing, Swept, Warrant
+from migrator.sweep import SweepRecord, Swept, Warrant
 from slots.access import ServerAccess
 from slots.states import Course, SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable
@@ -238,10 +238,10 @@ async def test_unknown_data_is_refused_until_an_operator_says_so(one: SweptBench
 async def test_what_was_in_the_way_is_waited_for_shortly_and_what_an_operator_has_to_do_is_not(
     one: SweptBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def standing(server: str) -> Standing:
-        return Standing("a life", "", "")
+    async def record(server: str) -> SweepRecord:
+        return SweepRecord("a life", "", "")
 
-    monkeypatch.setattr(one.sweeps, "_standing", standing)
+    monkeypatch.setattr(one.sweeps, "_record", record)
     monkeypatch.setattr(sweeping, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(sweeping, "FIRST_WAIT_SECONDS", 3600.0)
     monkeypatch.setattr(sweeping, "LONGEST_WAIT_SECONDS", 3600.0)

@@ -43,10 +43,10 @@ async def decide(
 Decide = Callable[..., Awaitable[tuple[Verdict, str | None, str]]]
 
 
-@pytest.mark.parametrize("standing", [IS_MASTER, RESTARTED])
+@pytest.mark.parametrize("reading", [IS_MASTER, RESTARTED])
 @pytest.mark.parametrize("third", [MASTER, REPLICA, None])
-async def test_a_majority_is_followed(decide: Decide, standing: Reading, third: str | None) -> None:
-    assert await decide([REPLICA, REPLICA, third], {REPLICA: standing}) == (Verdict.AGREED, REPLICA, "")
+async def test_a_majority_is_followed(decide: Decide, reading: Reading, third: str | None) -> None:
+    assert await decide([REPLICA, REPLICA, third], {REPLICA: reading}) == (Verdict.AGREED, REPLICA, "")
 
 
 @pytest.mark.parametrize(
