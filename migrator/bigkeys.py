@@ -50,16 +50,16 @@ SLOW_SECONDS = 0.005
 
 
 class BigKeys:
-    """Moves the big keys of one call over two lanes: one for keys that the scan finds, one for keys that clients ask
+    """Moves the big keys of one call by two movers: one for keys that the scan finds, one for keys that clients ask
     for.
 
     Use :meth:`open`.
     """
 
-    def __init__(self, wanted_list: WantedList, found: Lane, wanted: Lane, pace: Urgeable) -> None:
+    def __init__(self, wanted_list: WantedList, found: KeyMover, wanted: KeyMover, pace: Urgeable) -> None:
         self._wanted_list = wanted_list
         self._pace = pace
-        self._lanes = found, wanted
+        self._movers = found, wanted
         self._found: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
         self._wanted: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
         self._under_way: dict[Place, asyncio.Event] = {}
@@ -75,9 +75,9 @@ class BigKeys:
     ) -> BigKeys:
         """Connect. ``is_ours`` says whether a key of a database belongs to the slots that are moved."""
         urgeable = Urgeable(pace)
-        found = await Lane.open(pair, urgeable, progress, options, b"found")
+        found = await KeyMover.open(pair, urgeable, progress, options, b"found")
         # The pace does not hold back a key that a client waits for.
-        wanted = await Lane.open(pair, Pace(), progress, options, b"wanted")
+        wanted = await KeyMover.open(pair, Pace(), progress, options, b"wanted")
         # An entry that is lost with the connection will be sent again.
         listening = await pair.connect_source(leaves_quietly=False)
         return cls(WantedList(listening, is_ours), found, wanted, urgeable)
@@ -95,8 +95,8 @@ class BigKeys:
         tasks = [
             asyncio.ensure_future(work)
             for work in (
-                self._serve(self._lanes[0], self._found),
-                self._serve(self._lanes[1], self._wanted, self._pace.urge),
+                self._serve(self._movers[0], self._found),
+                self._serve(self._movers[1], self._wanted, self._pace.urge),
                 self._listen(),
             )
         ]
@@ -110,8 +110,10 @@ class BigKeys:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, lane: Lane, queue: asyncio.Queue[Place], urge: Callable[[], None] | None = None) -> None:
-        """Move the keys of one queue. A key that the other lane moves is waited for, or urged on, since a client wants
+    async def _serve(
+        self, mover: KeyMover, queue: asyncio.Queue[Place], urge: Callable[[], None] | None = None
+    ) -> None:
+        """Move the keys of one queue. A key that the other mover moves is waited for, or urged on, since a client wants
         it."""
         while True:
             place = await queue.get()
@@ -119,7 +121,7 @@ class BigKeys:
             if under_way is None:
                 under_way = self._under_way[place] = asyncio.Event()
                 try:
-                    await lane.move(*place)
+                    await mover.move(*place)
                 finally:
                     del self._under_way[place]
                     under_way.set()
@@ -137,7 +139,7 @@ class BigKeys:
                 await self._wanted.put(place)
 
 
-class Lane:
+class KeyMover:
     """Moves one key at a time."""
 
     def __init__(
@@ -162,8 +164,10 @@ class Lane:
         self._temporary = temporary
 
     @classmethod
-    async def open(cls, pair: ServerPair, pace: Admits, progress: Progress, options: MoveOptions, name: bytes) -> Lane:
-        """Connect to both servers, and drop the unfinished copy that a lane of that name left.
+    async def open(
+        cls, pair: ServerPair, pace: Admits, progress: Progress, options: MoveOptions, name: bytes
+    ) -> KeyMover:
+        """Connect to both servers, and drop the unfinished copy that a mover of that name left.
 
         If a large copy expired by itself, the server would free it in one step and serve nobody meanwhile.
         """

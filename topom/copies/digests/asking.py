@@ -74,7 +74,7 @@ async def content_in_pieces(connection: Connection, key: bytes, kind: str, size:
     """
     unordered = kind in ("hash", "set")
     cursor: Any = b"0-0" if kind == "stream" else b"0"
-    lanes = [0] * 5
+    sums = [0] * 5
     ordered = blake2b(digest_size=16)
     met = 0
     while cursor != b"":
@@ -86,7 +86,7 @@ async def content_in_pieces(connection: Connection, key: bytes, kind: str, size:
         if met > 2 * length + size:
             return ""
         if unordered:
-            lanes = [(lane + int(digest[at * 8 : at * 8 + 8], 16)) % 2**32 for at, lane in enumerate(lanes)]
+            sums = [(part + int(digest[at * 8 : at * 8 + 8], 16)) % 2**32 for at, part in enumerate(sums)]
         else:
             ordered.update(digest)
             if kind == "stream" and cursor:
@@ -94,7 +94,7 @@ async def content_in_pieces(connection: Connection, key: bytes, kind: str, size:
                 cursor = write_id(id_after(last)) if last != LAST else b""
     if met != length:
         return ""
-    return "".join(f"{lane:08x}" for lane in lanes) if unordered else ordered.hexdigest()
+    return "".join(f"{part:08x}" for part in sums) if unordered else ordered.hexdigest()
 
 
 async def position(connection: Connection) -> Position:
