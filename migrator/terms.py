@@ -29,7 +29,7 @@ MIGRATORS = f"{PREFIX}.migrator"
 """The prefix of the names of all connections of a migrator, of any kind."""
 
 _TAKE = load("term_take")
-_ALONE = load("term_alone")
+_ENDED = load("term_ended")
 
 
 async def take(connection: Connection, term: int, instance: str) -> None:
@@ -46,7 +46,7 @@ async def take(connection: Connection, term: int, instance: str) -> None:
     """
     if not term:
         return
-    newest, alone = (int(part) for part in await connection.call("EVAL", _TAKE.text, 1, LEADER, term))
+    newest, ended = (int(part) for part in await connection.call("EVAL", _TAKE.text, 1, LEADER, term))
     if newest > term:
         raise Superseded(
             f"server {connection.address} has been used by the topom of term {newest}, and this one leads in term "
@@ -55,7 +55,7 @@ async def take(connection: Connection, term: int, instance: str) -> None:
         )
     # Until the server records that they were ended, they may still be there: the process that had to end them may have
     # died.
-    if alone != term:
+    if ended != term:
         own = f".{instance}."
         await end_connections(connection, MIGRATORS, keep=lambda name: own in name)
-        await connection.call("EVAL", _ALONE.text, 1, LEADER, term)
+        await connection.call("EVAL", _ENDED.text, 1, LEADER, term)

@@ -43,7 +43,7 @@ _OURS = {
     STATE: rb"permit|accepts|claim:.*|flush:.*",
     WANTED: rb"[0-9]+:.*",
     FENCED: rb"[0-9a-f]{32}",
-    LEADER: rb"term|alone",
+    LEADER: rb"term|ended",
     SWEPT: rb"swept|data|token",
 }
 """The pattern of the fields, or elements, of our keys."""

@@ -16,7 +16,7 @@ FENCED = RESERVED + b"fenced"
 """Hash in database 0 of a server: a fenced proxy's instance is the field, the time of the fence the value, in seconds
 since 1970."""
 LEADER = RESERVED + b"leader"
-"""Hash in database 0 of a server. ``term``: the newest term of a topom whose migrator has used the server. ``alone``:
+"""Hash in database 0 of a server. ``term``: the newest term of a topom whose migrator has used the server. ``ended``:
 the term in which the connections of all other topoms' migrators were ended."""
 SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server. ``swept``: the life in which the server was swept. ``data``: the id of its data.

@@ -63,7 +63,7 @@ SIZES_BODY_BYTES = 64 * 1024 * 1024
 def build(topom: Topom | Node, *tokens: str) -> FastAPI:
     """The application that serves ``topom``, alone or one of several, to clients that have one of the tokens."""
     node = topom if isinstance(topom, Node) else None
-    alone = topom if isinstance(topom, Topom) else None
+    single = topom if isinstance(topom, Topom) else None
     app = FastAPI(
         title="Slotferry topom",
         summary="The control plane of Slotferry: groups, servers, proxies, slots, and moving slots live.",
@@ -73,12 +73,12 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
     )
     app.state.metrics = metrics.registry(topom)
     app.state.node = node
-    app.state.serving = (lambda: node.serving) if node is not None else (lambda: alone)
+    app.state.serving = (lambda: node.serving) if node is not None else (lambda: single)
     app.state.event_streams = EventStreams(app.state.serving)
     sinks = node.events if node is not None else EventSinks()
     sinks.add(app.state.event_streams)
-    if alone is not None:
-        alone.ledger.listen(sinks.changed)
+    if single is not None:
+        single.ledger.listen(sinks.changed)
     if node is not None:
         app.add_middleware(Forwarding, node=node)
     app.add_middleware(Door, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})

@@ -17,8 +17,8 @@ router = APIRouter(tags=["status"], dependencies=[Depends(require_token)])
 def collector(topom: Topom | Node) -> Collector:
     """The metrics of one topom, alone or one of several."""
     if isinstance(topom, Topom):
-        alone = topom
-        return TopomCollector(lambda: alone, lambda: 0)
+        single = topom
+        return TopomCollector(lambda: single, lambda: 0)
     node = topom
 
     def served() -> Topom | None:

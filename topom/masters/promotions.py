@@ -81,7 +81,7 @@ class Promotions:
         barrier_seconds: how long proxies may take to acknowledge a table.
         promotion_seconds: how long a group may be locked, and how long topom waits for its replica before that.
         on_step: is called with each step.
-        left_alone: keeps Sentinels from electing a master of a group meanwhile.
+        unwatched: keeps Sentinels from electing a master of a group meanwhile.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class Promotions:
         barrier_seconds: float,
         promotion_seconds: float,
         on_step: Observer | None = None,
-        left_alone: Callable[[int], AbstractAsyncContextManager[None]] = lambda group_id: nullcontext(),
+        unwatched: Callable[[int], AbstractAsyncContextManager[None]] = lambda group_id: nullcontext(),
     ) -> None:
-        self._left_alone = left_alone
+        self._unwatched = unwatched
         self._ledger = ledger
         self._barrier = barrier
         self._replication = replication
@@ -123,7 +123,7 @@ class Promotions:
             GroupLocked, SlotsInAction: the group changes its master already; slots of the group are being moved.
             ServerLeaving: the server is leaving.
             NotReady: the server is not a replica that could take over; nothing was locked.
-            Conflict: as ``left_alone``; nothing was locked.
+            Conflict: as ``unwatched``; nothing was locked.
             PromotionFailed: the promotion was taken back.
             StoreError, LostPlace: as :meth:`topom.cluster.ledger.Ledger.change`; then the promotion is taken back, or
                 goes on, by itself.
@@ -204,7 +204,7 @@ class Promotions:
         topology.lock_group(table, self._ledger.state.version + 1, group_id)
         await self._wait_until_near(group, address)
         await self._barrier.everyone_current(group.servers, self._barrier_seconds)
-        async with self._barrier.locking(), self._left_alone(group_id):
+        async with self._barrier.locking(), self._unwatched(group_id):
             promotion = await self._identified(address, group.servers[0])
             with self._locks.held_by_this(group_id):
                 await self._locks.lock(group_id, promotion)

@@ -182,7 +182,7 @@ class Topom:
             settings.barrier_seconds,
             settings.promotion_seconds,
             on_step,
-            self.sentinels.left_alone,
+            self.sentinels.unwatched,
         )
         self.offsets = Offsets(self.ledger, replication, self.health.hears, settings.ha_lag_bytes_max)
         self.masters = Masters(

@@ -58,7 +58,7 @@ async def test_a_leader_that_wakes_cannot_undo_a_move_that_was_turned_meanwhile(
         await wakes_in_vain(cluster, leader, former)
         for marks in await terms_at(cluster):
             assert int(marks[b"term"]) > 1
-            assert marks[b"alone"] == marks[b"term"]
+            assert marks[b"ended"] == marks[b"term"]
         await check_clean(traffic, await cluster.layout())
     await cluster.check_ballast()
     assert await cluster.misplaced((0, 3)) == []

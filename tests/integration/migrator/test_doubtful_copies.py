@@ -41,7 +41,7 @@ async def test_a_key_that_is_on_its_way_may_be_at_the_target(source: Redis, targ
 
 
 async def test_a_key_that_goes_in_pieces_may_be_at_the_target(source: Redis, permit: str) -> None:
-    await source.hset(STATE, "claim:0:key", f"{IN_PIECES}a lane")
+    await source.hset(STATE, "claim:0:key", f"{IN_PIECES}a mover")
     assert await why_not(source, permit) == "CLAIMED"
 
 

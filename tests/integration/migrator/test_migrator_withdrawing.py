@@ -63,7 +63,7 @@ async def test_no_step_of_before_does_anything(pair: Pair, source: Redis, target
     permit = await permits.renew(source, target, pair.target.address)
     found = await taken(source, permit, b"key")
     await source.rpush(WANTED, "0:big")
-    await source.hset(STATE, "claim:0:big", f"{IN_PIECES}a lane")
+    await source.hset(STATE, "claim:0:big", f"{IN_PIECES}a mover")
     await withdrawn(pair)
     assert not await source.exists(STATE, WANTED)
     assert not await target.exists(STATE)

@@ -145,7 +145,7 @@ async def test_claims_go_with_a_renewal_and_those_of_keys_in_pieces_only_when_al
     permit = await renewed(source, target)
     await source.mset({"small": "value", "big": "value"})
     await taken(source, permit, b"small")
-    in_pieces = {b"claim:0:big": f"{IN_PIECES}a lane".encode()}
+    in_pieces = {b"claim:0:big": f"{IN_PIECES}a mover".encode()}
     await source.hset(STATE, mapping=in_pieces)
     assert await renewed(source, target) == permit, "it holds, and nobody doubts it"
     assert len(await claims(source)) == 2
@@ -312,7 +312,7 @@ async def test_what_is_withdrawn_leaves_nothing_at_either_end(source: Redis, tar
     permit = await renewed(source, target)
     await source.mset({"key": "value"})
     await taken(source, permit, b"key")
-    await source.hset(STATE, "claim:0:big", f"{IN_PIECES}a lane")
+    await source.hset(STATE, "claim:0:big", f"{IN_PIECES}a mover")
     await source.rpush(WANTED, "0:big")
     await permits.withdraw(source, target)
     assert not await source.exists(STATE, WANTED)

@@ -96,7 +96,7 @@ async def test_a_leader_that_died_before_it_had_ended_the_others_leaves_that_to_
         await moved(pair, NEW, LATTER)
         with pytest.raises(SourceUnavailable):
             await late.call("PING")
-        assert await source.hgetall(LEADER) == {b"term": b"%d" % LATTER, b"alone": b"%d" % LATTER}
+        assert await source.hgetall(LEADER) == {b"term": b"%d" % LATTER, b"ended": b"%d" % LATTER}
 
 
 async def test_a_leader_ends_no_connection_of_its_own_and_a_topom_by_itself_leaves_no_mark(pair: Pair) -> None:

@@ -223,7 +223,7 @@ async def test_bounded_a_delete_does_not_wait_longer_because_a_flush_stands(star
     worker = await start_worker(big_key_seconds=1.0, move_seconds=0.5)
     async with worker.client() as client, worker.direct(1) as source:
         await client.set(KEY, "0")
-        await source.hset(STATE, f"claim:0:{KEY}", f"{IN_PIECES}a lane")
+        await source.hset(STATE, f"claim:0:{KEY}", f"{IN_PIECES}a mover")
         await migrate_key(worker)
         deleting = asyncio.create_task(client.delete(KEY))
         async with asyncio.timeout(LIMIT):

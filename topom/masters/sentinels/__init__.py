@@ -6,6 +6,6 @@ Every Sentinel that topom knows watches every group with a replica, under the na
 group's master in the slot table (:mod:`topom.masters.sentinels.following`): by an **epochs** change like any other.
 
 They elect only whole copies of the group (:mod:`topom.masters.sentinels.electable`), and forget servers that have left
-it (:mod:`topom.masters.sentinels.strangers`). While topom itself gives a group another master, they leave it alone
-(:mod:`topom.masters.sentinels.leftalone`).
+it (:mod:`topom.masters.sentinels.strangers`). While topom itself gives a group another master, they do not watch it
+(:mod:`topom.masters.sentinels.unwatched`).
 """

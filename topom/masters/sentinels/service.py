@@ -28,12 +28,12 @@ from topom.masters.sentinels.errors import (
     TooManySentinels,
 )
 from topom.masters.sentinels.following import Following
-from topom.masters.sentinels.leftalone import LeftAlone
 from topom.masters.sentinels.link import ANSWER_SECONDS, NOT_ASKED
 from topom.masters.sentinels.links import Links
 from topom.masters.sentinels.monitoring import SentinelSettings
 from topom.masters.sentinels.strangers import Strangers
 from topom.masters.sentinels.telling import Telling
+from topom.masters.sentinels.unwatched import Unwatched
 from topom.masters.sentinels.watch import Watch
 from topom.periodic import Loop
 from topom.reasons import Kind, Reason
@@ -91,7 +91,7 @@ class Sentinels:
         self._following = Following(ledger, servers)
         self._telling = telling = Telling(ledger, servers, resolver, settings, watch)
         self._links = links = Links(ledger, watch, telling, access, leads)
-        self._left_alone = LeftAlone(telling, watch, links)
+        self._unwatched = Unwatched(telling, watch, links)
         strangers = Strangers(ledger, servers, resolver, telling, watch, links, release)
         self.copies = Copies(mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, has_failed)
         self._deciding = Deciding(ledger, watch, links, telling, self._following, resolver, settings.quorum)
@@ -151,14 +151,14 @@ class Sentinels:
         """The masters, by group, of the groups that Sentinels should watch now."""
         return self._watch.masters
 
-    def left_alone(self, group_id: int) -> AbstractAsyncContextManager[None]:
+    def unwatched(self, group_id: int) -> AbstractAsyncContextManager[None]:
         """Keep all Sentinels from watching a group inside the ``with`` block; do nothing if groups are not left to
         Sentinels.
 
         Raises:
             SentinelWatches: on entering, if a Sentinel could not be told.
         """
-        return self._left_alone.during(group_id) if self.mode == "sentinel" else nullcontext()
+        return self._unwatched.during(group_id) if self.mode == "sentinel" else nullcontext()
 
     # -- what operators do ---------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ group, and compares them with the group, and with those that its master lists, w
 - A server is filled for a group only once no Sentinel counts it to another group (:meth:`Strangers.require_forgotten`).
   If a Sentinel does not answer, its last answer still counts. A Sentinel that has not answered this topom yet may take
   a replica away when it is back, until topom asks it; topom asks at once. It cannot take a master away like this: no
-  planned promotion makes a master while a Sentinel is silent (:mod:`topom.masters.sentinels.leftalone`).
+  planned promotion makes a master while a Sentinel is silent (:mod:`topom.masters.sentinels.unwatched`).
 
 Nothing is stored: any leader sees the strangers at the Sentinels themselves.
 

@@ -78,7 +78,7 @@ class Telling:
                 else:
                     link.due = True
 
-    async def leave_alone(self, link: SentinelLink, group_id: int) -> None:
+    async def forget(self, link: SentinelLink, group_id: int) -> None:
         """Let a Sentinel forget a group. Raises as :meth:`keep_in_step` does."""
         async with link.correcting:
             await link.forget(self._watch.name_of(group_id))

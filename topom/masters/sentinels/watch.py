@@ -14,13 +14,13 @@ class Watch:
         configured: the Sentinels in the settings, which count until an operator adds or removes one.
 
     Attributes:
-        left_alone: groups that no Sentinel should watch just now.
+        unwatched: groups that no Sentinel should watch just now.
     """
 
     def __init__(self, ledger: Ledger, configured: Iterable[str]) -> None:
         self._ledger = ledger
         self._configured = tuple(configured)
-        self.left_alone: set[int] = set()
+        self.unwatched: set[int] = set()
 
     @property
     def sentinels(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class Watch:
     def masters(self) -> dict[int, str]:
         """The masters, by group, of the groups to watch."""
         masters = monitoring.watched(self._ledger.table)
-        return {group_id: master for group_id, master in masters.items() if group_id not in self.left_alone}
+        return {group_id: master for group_id, master in masters.items() if group_id not in self.unwatched}
 
     def name_of(self, group_id: int) -> str:
         """The name under which Sentinels watch a group."""

@@ -14,11 +14,11 @@ from topom.cluster.state import PoolServer
 from topom.masters.sentinels import monitoring
 from topom.masters.sentinels.addresses import Resolver
 from topom.masters.sentinels.errors import SentinelsRemember, SentinelWatches
-from topom.masters.sentinels.leftalone import LeftAlone
 from topom.masters.sentinels.link import SentinelLink
 from topom.masters.sentinels.links import Links
 from topom.masters.sentinels.strangers import Known, Strangers, next_to_forget, replicas_of
 from topom.masters.sentinels.telling import Telling
+from topom.masters.sentinels.unwatched import Unwatched
 from topom.masters.sentinels.watch import Watch
 from topom.placement.pool import with_server
 from topom.servers.redis_servers import RedisServers
@@ -220,27 +220,27 @@ async def test_a_server_is_taken_by_no_other_group_while_a_sentinel_counts_it_to
 async def test_no_sentinel_forgets_a_group_for_a_promotion_that_a_silent_one_keeps_from_being_made(case: Case) -> None:
     told: list[str] = []
 
-    async def leave_alone(link: SentinelLink, group_id: int) -> None:
+    async def forget(link: SentinelLink, group_id: int) -> None:
         told.append(link.address)
         if link.address == silent:
             raise ConnectionError("refused")
 
-    telling = cast(Telling, SimpleNamespace(leave_alone=leave_alone))
+    telling = cast(Telling, SimpleNamespace(forget=forget))
     links = FakeLinks(case.links)
     watch = Watch(case.bench.ledger, [*case.links])
-    alone = LeftAlone(telling, watch, cast(Links, links))
+    unwatched = Unwatched(telling, watch, cast(Links, links))
     silent = ""
-    async with alone.during(GROUP):
-        assert watch.left_alone == {GROUP}
+    async with unwatched.during(GROUP):
+        assert watch.unwatched == {GROUP}
     assert (len(told), links.begun_again) == (3, 1)
     silent = case.links["s2"].address
     with pytest.raises(SentinelWatches, match=r"refused.*slotferry sentinel remove"):
-        async with alone.during(GROUP):
+        async with unwatched.during(GROUP):
             pytest.fail("it might undo the promotion")
-    assert (watch.left_alone, links.begun_again) == (set(), 2)
+    assert (watch.unwatched, links.begun_again) == (set(), 2)
     told.clear()
     case.links["s2"].lost(TimeoutError())
     with pytest.raises(SentinelWatches, match="no answer"):
-        async with alone.during(GROUP):
+        async with unwatched.during(GROUP):
             pytest.fail("it might undo the promotion")
     assert (told, links.begun_again) == ([], 2)

@@ -1,4 +1,4 @@
-"""Groups that Sentinels leave to topom while topom gives them another master.
+"""Groups that no Sentinel watches while topom gives them another master.
 
 A Sentinel that saw only half of a planned promotion could make the new master a replica of the former one, or choose a
 third server. So before a group is locked, every Sentinel forgets it. While it is locked, no Sentinel is told of it.
@@ -21,8 +21,8 @@ from topom.masters.sentinels.watch import Watch
 log = structlog.get_logger(__name__)
 
 
-class LeftAlone:
-    """The groups of one topom that are left alone just now."""
+class Unwatched:
+    """The groups of one topom that no Sentinel watches just now."""
 
     def __init__(self, telling: Telling, watch: Watch, links: Links) -> None:
         self._telling = telling
@@ -39,7 +39,7 @@ class LeftAlone:
         """
         # Check this first: if a promotion is tried again and again, the other Sentinels must not begin anew each time.
         _require_all([self._unheard(address) for address in self._watch.sentinels], group_id)
-        self._watch.left_alone.add(group_id)
+        self._watch.unwatched.add(group_id)
         try:
             _require_all(
                 await asyncio.gather(*(self._forget(address, group_id) for address in self._watch.sentinels)), group_id
@@ -47,7 +47,7 @@ class LeftAlone:
             log.info("sentinels_leave_alone", group=group_id)
             yield
         finally:
-            self._watch.left_alone.discard(group_id)
+            self._watch.unwatched.discard(group_id)
             self._links.begin_again()
 
     def _unheard(self, address: str) -> str:
@@ -63,7 +63,7 @@ class LeftAlone:
         if link is None:
             return self._unheard(address)
         try:
-            await self._telling.leave_alone(link, group_id)
+            await self._telling.forget(link, group_id)
         except FAILURES as error:
             return f"Sentinel {address} does not answer ({str(error) or 'no answer in time'})"
         return ""

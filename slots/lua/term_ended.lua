@@ -6,4 +6,4 @@
 -- One step: a later term may have come meanwhile; then connections of this one are to be ended.
 -- use: by_effects, database_0, write_first
 write_first(KEYS[1])
-if redis.call('HGET', KEYS[1], 'term') == ARGV[1] then redis.call('HSET', KEYS[1], 'alone', ARGV[1]) end
+if redis.call('HGET', KEYS[1], 'term') == ARGV[1] then redis.call('HSET', KEYS[1], 'ended', ARGV[1]) end
