@@ -39,7 +39,7 @@ log = structlog.get_logger()
 PROBE_SECONDS = 0.02
 """Mean time between two requests to a server while keys move: 50 a second, of the 100,000 it can serve."""
 
-PROBE_LOOK_SECONDS = 0.01
+PROBE_MEASURING_SECONDS = 0.01
 """The same in a rest that is made for measuring."""
 
 PROBE_PAUSED_SECONDS = 0.25
@@ -57,10 +57,10 @@ MOST_WORK_SECONDS = 0.1
 QUIET_AFTER_SECONDS = 0.2
 """Time after the last batch before a request counts as quiet: by then, requests that had to wait are over."""
 
-LOOK_SECONDS = 0.8
+MEASURING_REST_SECONDS = 0.8
 """Length of a rest for measuring."""
 
-LOOK_AGAIN_SECONDS = 30.0
+MEASURE_AGAIN_SECONDS = 30.0
 """Time between two such rests."""
 
 SLOW = 0.5
@@ -97,8 +97,8 @@ class SteeredPace(Pace):
         self._released_at = clock()
         self._waiting = 0  # callers that are held
         self._still_since = clock()  # since when callers wait and nothing was let go
-        self._looking = False
-        self._looked_at = float("-inf")
+        self._measuring_quiet = False
+        self._measured_quiet_at = float("-inf")
         self._told_slow = False
         self._since = 0.0
 
@@ -196,7 +196,7 @@ class SteeredPace(Pace):
             return None
         if self.paused:
             return PROBE_PAUSED_SECONDS
-        return PROBE_LOOK_SECONDS if self._looking else PROBE_SECONDS
+        return PROBE_MEASURING_SECONDS if self._measuring_quiet else PROBE_SECONDS
 
     def taker(self, role: str) -> Callable[[Sample], None]:
         """A function that takes the samples of the server in that role, ``source`` or ``target``."""
@@ -230,8 +230,8 @@ class SteeredPace(Pace):
             began = self._clock()
             self._owed += min(began - self._released_at, MOST_WORK_SECONDS) * (1 / self.at_work - 1)
             self._released_at = began
-            self._looking = self._should_look()
-            seconds = max(self._owed, LOOK_SECONDS if self._looking else 0.0)
+            self._measuring_quiet = self._should_measure_quiet()
+            seconds = max(self._owed, MEASURING_REST_SECONDS if self._measuring_quiet else 0.0)
             if seconds < LEAST_REST_SECONDS:
                 return
             try:
@@ -243,15 +243,15 @@ class SteeredPace(Pace):
                 self._released_at = self._clock()
                 # If a rest was longer than owed, the difference is taken off the next rest.
                 self._owed = max(-LEAST_REST_SECONDS, min(0.0, self._owed - (self._released_at - began)))
-                self._looking = False
+                self._measuring_quiet = False
 
-    def _should_look(self) -> bool:
+    def _should_measure_quiet(self) -> bool:
         now = self._clock()
-        if self.paused or not self.goal or now - self._looked_at < LOOK_AGAIN_SECONDS:
+        if self.paused or not self.goal or now - self._measured_quiet_at < MEASURE_AGAIN_SECONDS:
             return False
         if not any(server.speed.held_back for server in self._servers):
             return False
-        self._looked_at = now
+        self._measured_quiet_at = now
         return True
 
     def _latency(self, server: _Server, now: float) -> ServerLatency:

@@ -151,7 +151,7 @@ class KeyBatches:
         self._under_way = 0
         self._scheduled = False
         # Keys that other movers move, between two looks at them.
-        self._looking = 0
+        self._busy_keys = 0
         # How many times the connections were ended because of another table.
         self._left = 0
         self._name = secrets.token_hex(8)
@@ -166,7 +166,7 @@ class KeyBatches:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is on its way."""
-        return not self._under_way and not self._waiting and not self._looking
+        return not self._under_way and not self._waiting and not self._busy_keys
 
     @property
     def backends(self) -> tuple[Backend, Backend]:
@@ -392,11 +392,11 @@ class KeyBatches:
 
     def _look_later(self, move: Move, began: float) -> None:
         delay = min(MOST_LOOK_SECONDS, max(LOOK_SECONDS, (time.monotonic() - began) / 4))
-        self._looking += 1
+        self._busy_keys += 1
         asyncio.get_running_loop().call_later(delay, self._look, move)
 
     def _look(self, move: Move) -> None:
-        self._looking -= 1
+        self._busy_keys -= 1
         self.add(move)
 
     def _failed(self, moves: Collection[Move], reply: bytes) -> None:

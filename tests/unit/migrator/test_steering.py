@@ -200,10 +200,17 @@ async def test_who_is_held_back_looks_how_the_server_is_without_migration() -> N
         await asyncio.sleep(0.01)
         looks.append(pace.interval())
         await resting
-        looks.append(time.monotonic() - began >= 0.9 * steering.LOOK_SECONDS)
-    assert looks == [steering.PROBE_LOOK_SECONDS, True, steering.PROBE_SECONDS, False, steering.PROBE_SECONDS, False]
-    clock.now += steering.LOOK_AGAIN_SECONDS
+        looks.append(time.monotonic() - began >= 0.9 * steering.MEASURING_REST_SECONDS)
+    assert looks == [
+        steering.PROBE_MEASURING_SECONDS,
+        True,
+        steering.PROBE_SECONDS,
+        False,
+        steering.PROBE_SECONDS,
+        False,
+    ]
+    clock.now += steering.MEASURE_AGAIN_SECONDS
     pace._released_at = clock.now
     began = time.monotonic()
     await pace.ready()
-    assert time.monotonic() - began >= 0.9 * steering.LOOK_SECONDS
+    assert time.monotonic() - began >= 0.9 * steering.MEASURING_REST_SECONDS
