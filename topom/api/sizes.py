@@ -93,22 +93,22 @@ async def record(topom: ServedTopom, measurement: models.Measurement) -> models.
     `\\xNN` (Python's `backslashreplace`). Of a name longer than 256 characters the first 255 are kept, with `…` at the
     end.
     """
-    taking, measured = await asyncio.to_thread(_read, measurement)
-    await topom.sizes.record(taking, measured)
+    taking, sizes = await asyncio.to_thread(_read, measurement)
+    await topom.sizes.record(taking, sizes)
     return describe(topom)
 
 
 def _read(measurement: models.Measurement) -> tuple[Taking, Mapping[int, SlotSize]]:
     if measurement.complete and measurement.missing:
         raise InvalidSizes("a measurement cannot be complete and miss servers; send it with complete=false")
-    measured: dict[int, SlotSize] = {}
+    sizes: dict[int, SlotSize] = {}
     for entry in measurement.slots:
         if isinstance(entry, RequestValidationError):
             raise entry
         slot, size = entry
-        if slot in measured:
+        if slot in sizes:
             raise InvalidSizes(f"slot {slot} is named more than once; add up its sizes")
-        measured[slot] = replace(size, taken_at=measurement.taken_at)
+        sizes[slot] = replace(size, taken_at=measurement.taken_at)
     taking = Taking(
         measurement.taken_at,
         measurement.seconds,
@@ -116,7 +116,7 @@ def _read(measurement: models.Measurement) -> tuple[Taking, Mapping[int, SlotSiz
         {missing.server: missing.reason for missing in measurement.missing},
         measurement.sampled,
     )
-    return taking, measured
+    return taking, sizes
 
 
 def _slot(place: int, raw: Any) -> tuple[int, SlotSize] | RequestValidationError:

@@ -233,8 +233,8 @@ def rate_of(
                 busy[group_id] = busy.get(group_id, 0) + count
     at_once = total / max(busy.values()) if total else 1.0
 
-    def limited(measured: float | None, limit: int) -> float | None:
-        return min((one for one in (measured, float(limit)) if one), default=None)
+    def limited(rate: float | None, limit: int) -> float | None:
+        return min((one for one in (rate, float(limit)) if one), default=None)
 
     return Rate(
         limited(speed.keys * at_once if speed else None, settings.keys_per_second),

@@ -61,7 +61,7 @@ class SizeBook:
             self._known = KnownSizes()
         self._unsure = False
 
-    async def record(self, taking: Taking, measured: Mapping[int, SlotSize]) -> KnownSizes:
+    async def record(self, taking: Taking, sizes: Mapping[int, SlotSize]) -> KnownSizes:
         """Store a measurement; gives what is known then (:func:`topom.balance.sizes.with_measurement`).
 
         Raises:
@@ -72,7 +72,7 @@ class SizeBook:
             if self._unsure:
                 await self.start()
             old = self._known
-            new = with_measurement(old, taking, measured, self._number_of_slots, self.clock())
+            new = with_measurement(old, taking, sizes, self._number_of_slots, self.clock())
             documents = await asyncio.to_thread(size_records.differences, old, new)
             # This holds until the write is known to be done, also if this task is cancelled meanwhile.
             self._unsure = True
@@ -86,9 +86,9 @@ class SizeBook:
             self._known = new
         log.info(
             "sizes_taken",
-            slots=len(measured),
-            keys=sum(size.keys for size in measured.values()),
-            bytes=sum(size.bytes for size in measured.values()),
+            slots=len(sizes),
+            keys=sum(size.keys for size in sizes.values()),
+            bytes=sum(size.bytes for size in sizes.values()),
             complete=taking.complete,
             missing=sorted(taking.missing),
             sampled=taking.sampled,

@@ -80,7 +80,7 @@ class KnownSizes:
 
 
 def with_measurement(
-    known: KnownSizes, taking: Taking, measured: Mapping[int, SlotSize], number_of_slots: int, now: float
+    known: KnownSizes, taking: Taking, sizes: Mapping[int, SlotSize], number_of_slots: int, now: float
 ) -> KnownSizes:
     """What is known after a measurement.
 
@@ -90,7 +90,7 @@ def with_measurement(
     Raises:
         InvalidSizes: it names a slot that does not exist, or was taken in the future.
     """
-    wrong = sorted(slot for slot in measured if not 0 <= slot < number_of_slots)
+    wrong = sorted(slot for slot in sizes if not 0 <= slot < number_of_slots)
     if wrong:
         raise InvalidSizes(
             f"slot {wrong[0]} is not within 0-{number_of_slots - 1}; measure with the product's number of slots and "
@@ -102,10 +102,10 @@ def with_measurement(
             f"{moment(now)}; set the clocks, and measure again"
         )
     slots = dict(known.slots)
-    for slot in range(number_of_slots) if taking.complete else measured:
+    for slot in range(number_of_slots) if taking.complete else sizes:
         before = slots.get(slot)
         if before is None or before.taken_at <= taking.taken_at:
-            slots[slot] = measured.get(slot) or SlotSize(0, 0, (), taking.taken_at)
+            slots[slot] = sizes.get(slot) or SlotSize(0, 0, (), taking.taken_at)
     newer = known.last is None or known.last.taken_at <= taking.taken_at
     return KnownSizes(slots, taking if newer else known.last)
 

@@ -39,7 +39,7 @@ class Speed:
         self._keys = self._bytes = self._seconds = 0.0
 
     @property
-    def measured(self) -> PairSpeed | None:
+    def latest(self) -> PairSpeed | None:
         """What was measured last; None before any key moved."""
         if self._seconds <= 0 or self._keys <= 0:
             return None

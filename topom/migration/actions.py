@@ -119,7 +119,7 @@ class Actions(Loop):
         """How fast a pair of groups moved keys lately, by this topom or else an earlier leader; None while that is
         unknown.
         """
-        return self.steps.speed.measured or self._ledger.state.speed
+        return self.steps.speed.latest or self._ledger.state.speed
 
     def reason(self, batch: Batch) -> Reason | None:
         """What a batch waits for; None if it does not wait."""

@@ -501,7 +501,7 @@ class Steps:
             new = replace(state, table=table)
             if arrives:
                 moved = {**state.moved, **dict.fromkeys(batch.slots, math.ceil(self._clock()))}
-                new = replace(new, moved=moved, speed=self.speed.measured or state.speed)
+                new = replace(new, moved=moved, speed=self.speed.latest or state.speed)
             return new
 
         try:

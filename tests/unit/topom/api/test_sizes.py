@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.unit.topom.balance.measured import NOW
+from tests.unit.topom.balance.measurements import NOW
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.api import SIZES_BODY_BYTES

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.topom.balance.measured import BIGGEST, NOW, sized, taking
+from tests.unit.topom.balance.measurements import BIGGEST, NOW, sized, taking
 from tests.unit.topom.topom_fakes import MemoryStore
 from topom.balance.sizebook import SizeBook
 from topom.balance.sizes import (

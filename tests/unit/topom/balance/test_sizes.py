@@ -4,7 +4,7 @@ import pytest
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
-from tests.unit.topom.balance.measured import DAY, NOW, sized, taking
+from tests.unit.topom.balance.measurements import DAY, NOW, sized, taking
 from topom.balance.sizes import (
     InvalidSizes,
     KnownSizes,

@@ -21,8 +21,8 @@ def test_what_is_long_ago_counts_less() -> None:
         speed.look(halted=False)
         now += 20 * HALF_LIFE_SECONDS
         progress.keys_moved += 10 * int(20 * HALF_LIFE_SECONDS)
-    assert speed.measured is not None
-    assert speed.measured.keys == pytest.approx(10.0, rel=1e-3)
+    assert speed.latest is not None
+    assert speed.latest.keys == pytest.approx(10.0, rel=1e-3)
 
 
 async def test_when_slots_came_to_rest_and_how_fast_is_stored(bench: Any) -> None:
@@ -48,17 +48,17 @@ async def test_when_slots_came_to_rest_and_how_fast_is_stored(bench: Any) -> Non
 def test_speed_is_that_of_the_time_in_which_keys_moved() -> None:
     now = 0.0
     speed = Speed(lambda: now)
-    assert speed.measured is None
+    assert speed.latest is None
     progress = Progress()
     with speed.following(progress):
         now = 10.0
         progress.keys_moved, progress.bytes_moved = 1000, 50_000
         speed.look(halted=False)
-        assert speed.measured == PairSpeed(100.0, 5000.0)
+        assert speed.latest == PairSpeed(100.0, 5000.0)
         now = 500.0
         speed.look(halted=True)
         now = 510.0
         progress.keys_moved, progress.bytes_moved = 2000, 100_000
     now = 10_000.0
     speed.look(halted=False)
-    assert speed.measured == PairSpeed(pytest.approx(100.0), pytest.approx(5000.0)), "nothing moved, nothing changes"
+    assert speed.latest == PairSpeed(pytest.approx(100.0), pytest.approx(5000.0)), "nothing moved, nothing changes"
