@@ -1,7 +1,7 @@
 /* Standing down: a proxy that topom cannot fence off a master, and the replica that takes that master's place.
  *
  * It shows one-owner where a lost proxy may still reach the former master, whatever becomes of topom, of its messages,
- * and of the replicas, which forget their marks when they are started anew. The code is proxy/supervisor/standdown/unfenced.py and
+ * and of the replicas, which forget their marks when they are started anew. The code is proxy/supervisor/standdown/evidence.py and
  * topom/proxies/standdown.py. README.md says what is left out.
  *
  * The former master itself is not here: that it was started anew and has forgotten the mark, that topom sets the mark

@@ -1,7 +1,7 @@
 """The time until which a worker may use each server: the supervisor's grant, combined with the worker's table.
 
 **one-owner**: a group with replicas may get another master while this proxy hears no topom. So its servers are used
-only as long as the supervisor knows that the proxy was not fenced (:mod:`proxy.supervisor.standdown.unfenced`). Each
+only as long as the supervisor knows that the proxy was not fenced (:mod:`proxy.supervisor.standdown.evidence`). Each
 connection checks its own limit (:mod:`proxy.engine.allowance`), so the limit holds even if the supervisor dies or this
 process is paused. If a group has no replica, no other server can become its master, and there is no limit.
 

@@ -2,7 +2,7 @@
 
 **final-fence**: the absence of a fence's mark means nothing if the server was restarted since the mark was set. So the
 supervisor tells its workers which process of each server (by its run id) was there before topom last answered the proxy
-(:mod:`proxy.supervisor.standdown.unfenced`). A connection to any other process is not used before that process is
+(:mod:`proxy.supervisor.standdown.evidence`). A connection to any other process is not used before that process is
 known, too. While topom is away, a server that was not restarted is used as before.
 """
 

@@ -5,7 +5,7 @@ says which fences are up there. It is kept together with the process (run id) th
 anew may have forgotten them, and counts as having none. What is stored grows with servers and with unfinished fences,
 but not with their product (**bounded**). A fence that is up at every server is forgotten. That is safe: a proxy that
 says it was registered before, and is not a member, is refused (:mod:`topom.proxies.members`). Until that refusal it
-uses no server that may have forgotten its mark (**final-fence**, :mod:`proxy.supervisor.standdown.unfenced`).
+uses no server that may have forgotten its mark (**final-fence**, :mod:`proxy.supervisor.standdown.evidence`).
 
 The same numbers say which servers a fenced proxy that stands down may not have in its table. A server *came* at a
 number: the fences up to it were stored already, or not every proxy had acknowledged the server then.

@@ -77,7 +77,7 @@ class Barrier:
 
     def passed(self, epoch: int, servers: Collection[str]) -> bool:
         """Whether every member acknowledged ``epoch``, and every fenced one is cut off from ``servers``."""
-        return not self._members.missing(epoch) and not self._unfenced(servers)
+        return not self._members.missing(epoch) and not self._missing_fences(servers)
 
     async def reach(self, epoch: int, servers: Collection[str], seconds: float, stop_at_refusal: bool) -> None:
         """Return once :meth:`passed` holds.
@@ -104,7 +104,7 @@ class Barrier:
                 if stop_at_refusal and wait.refusals:
                     raise BarrierRefused(self._describe_refusals(wait))
                 # The new process of a server that was just restarted is known in a moment.
-                again = failures or self._unfenced(servers)
+                again = failures or self._missing_fences(servers)
                 until = min(deadline, loop.time() + backoff.next()) if again else deadline
                 try:
                     async with asyncio.timeout_at(until):
@@ -128,11 +128,11 @@ class Barrier:
         """Fence every removed instance where it is not yet known to be fenced; gives the reasons, by server that
         failed.
         """
-        unfenced = self._unfenced(servers)
+        missing = self._missing_fences(servers)
         known, every = self._ledger.state.marked, len(self._ledger.state.fenced)
         before = dict(self._emptied)
         outcomes = await self._fencer.fence(
-            {server: [entry.instance for entry in entries] for server, entries in unfenced.items()}
+            {server: [entry.instance for entry in entries] for server, entries in missing.items()}
         )
         done: dict[str, Marked] = {}
         failures: dict[str, str] = {}
@@ -141,13 +141,13 @@ class Barrier:
                 failures[server] = outcome.refusal
             elif before.get(server) != self._emptied.get(server):
                 failures[server] = "it was told to follow another server meanwhile"
-            elif len(unfenced[server]) < every and known[server].process != outcome.process:
+            elif len(missing[server]) < every and known[server].process != outcome.process:
                 # run-id: it was given what another process lacked, and it may lack more than that.
                 failures[server] = "it was started anew meanwhile"
                 done[server] = Marked(outcome.process, 0)
             else:
                 # A fence that is stored meanwhile has a later number.
-                done[server] = Marked(outcome.process, max(entry.number for entry in unfenced[server]))
+                done[server] = Marked(outcome.process, max(entry.number for entry in missing[server]))
         await self._members.fenced_at(done)
         if done:
             log.info("proxies_fenced", servers=sorted(done), failed=sorted(failures))
@@ -168,9 +168,9 @@ class Barrier:
                 "nothing was heard of the proxy for longer than its lease, so it was fenced off the servers",
                 only_lost=True,
             )
-        return await self.fence_removed(servers) if self._unfenced(servers) else {}
+        return await self.fence_removed(servers) if self._missing_fences(servers) else {}
 
-    def _unfenced(self, servers: Collection[str]) -> dict[str, list[Fenced]]:
+    def _missing_fences(self, servers: Collection[str]) -> dict[str, list[Fenced]]:
         """The fences that are not known to be up at these servers, for each server that lacks any."""
         state = self._ledger.state
         if not state.fenced:

@@ -2,7 +2,7 @@
 
 A mark keeps a proxy off that comes back after a pause or a cut. Most such proxies never come back, for their processes
 have died, but topom cannot tell which. So a mark is kept for longer than any proxy believes a server without having
-heard topom (**final-fence**; :data:`proxy.supervisor.standdown.unfenced.KNOWN_SECONDS`, half as long by a clock that
+heard topom (**final-fence**; :data:`proxy.supervisor.standdown.evidence.KNOWN_SECONDS`, half as long by a clock that
 does not step). After that a proxy must be answered by topom before it uses the server, and topom refuses it.
 
 The age of a mark is not taken from the time of day: servers' clocks step. topom counts from when it first saw the mark

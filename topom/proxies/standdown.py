@@ -3,7 +3,7 @@
 The lost proxy may still reach the master, and serves on without topom. But it was told to stand down, and has said that
 it does: it uses a group that has replicas only while it knows that it is not fenced. It knows that from topom's
 answers, or from the word of all of the group's replicas, for an *allowance* each time
-(:mod:`proxy.supervisor.standdown.unfenced`). So **one-owner** holds if, before a replica is made the master,
+(:mod:`proxy.supervisor.standdown.evidence`). So **one-owner** holds if, before a replica is made the master,
 
 - the proxy's fence is stored, so that no leader answers it;
 - the mark of the fence is at that replica, set by this leader, and still there;

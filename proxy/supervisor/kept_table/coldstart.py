@@ -25,8 +25,8 @@ import structlog
 
 from proxy.settings import ProxySettings
 from proxy.supervisor.kept_table.tablefile import Kept
+from proxy.supervisor.standdown.evidence import KNOWN_SECONDS
 from proxy.supervisor.standdown.fenceprobe import client_of, look
-from proxy.supervisor.standdown.unfenced import KNOWN_SECONDS
 from slots.access import ServerAccess
 from slots.backoff import Backoff
 from slots.connections import end_connections, proxy_prefix

@@ -12,7 +12,7 @@ rules make that safe:
 4. **The rule is in the file** by which the proxy stands down while topom is silent, or a stricter rule than the one
    that topom relies on.
 5. **The processes are in the file** of the servers that know of every fence of this identity, by topom's answers
-   (:mod:`proxy.supervisor.standdown.unfenced`). A server that was restarted since may have forgotten one. No time of
+   (:mod:`proxy.supervisor.standdown.evidence`). A server that was restarted since may have forgotten one. No time of
    day shows that.
 6. **One at a time.** The process that uses the file holds a lock on the file beside it, and so do its workers. A worker
    of a former process could connect under the same identity. While one lives, no process starts from the file.
@@ -53,7 +53,7 @@ class Kept:
     """The allowance from topom in seconds (:mod:`proxy.supervisor.standdown.standdown`); None for no rule."""
     processes: Mapping[str, str] = field(default_factory=dict)
     """By server, the run id of the process that cannot have forgotten a fence
-    (:mod:`proxy.supervisor.standdown.unfenced`).
+    (:mod:`proxy.supervisor.standdown.evidence`).
     """
 
 

@@ -1,6 +1,6 @@
 """Makes the proxy stand down when it can no longer know a group's master, or once it was fenced.
 
-:mod:`proxy.supervisor.standdown.unfenced` has the rules. This module asks replicas, tells topom, and grants time to
+:mod:`proxy.supervisor.standdown.evidence` has the rules. This module asks replicas, tells topom, and grants time to
 workers.
 
 **final-fence**: an identity that was found to be fenced, or that topom refused, has ended. Workers get no grant under
@@ -29,8 +29,8 @@ from redis.asyncio import Redis
 from proxy.channel import Message
 from proxy.engine.allowance import clock
 from proxy.servers.allowances import UNLIMITED
+from proxy.supervisor.standdown.evidence import KNOWN_SECONDS, Evidence
 from proxy.supervisor.standdown.fenceprobe import client_of, look
-from proxy.supervisor.standdown.unfenced import KNOWN_SECONDS, Unfenced
 from slots.access import ServerAccess
 from slots.failures import FAILURES
 
@@ -94,8 +94,8 @@ class StandDown:
         """The allowance from topom; None for no rule."""
         self._stored: float | None = None  # the allowance that topom may rely on, by this proxy's word
         self._granted = -math.inf  # the latest time until which workers may use any group
-        self._of_workers = Unfenced(0.0)
-        self._of_next: Unfenced | None = None  # of the identity that workers do not have yet, when theirs has ended
+        self._of_workers = Evidence(0.0)
+        self._of_next: Evidence | None = None  # of the identity that workers do not have yet, when theirs has ended
         self._told_known: tuple[Mapping[str, str], float] = {}, -math.inf
         self._number = 0
         self._sent: deque[tuple[int, float]] = deque(maxlen=MOST_UNANSWERED)
@@ -108,7 +108,7 @@ class StandDown:
 
     def new_identity(self, workers_have_it: bool) -> None:
         """The former identity has ended: workers that have it get no more grants."""
-        fresh = Unfenced(self.seconds or 0.0, self._newest)
+        fresh = Evidence(self.seconds or 0.0, self._newest)
         self._stored = None
         self._sent.clear()
         if workers_have_it:
@@ -130,7 +130,7 @@ class StandDown:
         set back. So it alone allows no group with replicas: the replicas are asked first.
         """
         self.seconds = self._stored = seconds
-        self._of_workers, self._of_next = Unfenced(seconds or 0.0), None
+        self._of_workers, self._of_next = Evidence(seconds or 0.0), None
         self._of_workers.heard_at = self._now() - max(age, seconds or 0.0)
         for server, process in processes.items():
             self._of_workers.trust(server, process)
@@ -216,7 +216,7 @@ class StandDown:
         return self._of_next is not None or (self.seconds is not None and self.silent)
 
     @property
-    def _newest(self) -> Unfenced:
+    def _newest(self) -> Evidence:
         """The knowledge about the identity under which the proxy registers."""
         return self._of_workers if self._of_next is None else self._of_next
 
@@ -340,7 +340,7 @@ class StandDown:
         if fenced is not None and known is self._of_workers:
             self._proxy.fence_found(fenced)
 
-    async def _look(self, known: Unfenced, instance: str, server: str) -> str | None:
+    async def _look(self, known: Evidence, instance: str, server: str) -> str | None:
         """Ask one replica; give its address if the proxy is fenced there."""
         asked_at = self._now()
         try:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from proxy.channel import Message
+from proxy.supervisor.standdown.evidence import KNOWN_SECONDS
 from proxy.supervisor.standdown.fenceprobe import Look
 from proxy.supervisor.standdown.standdown import KNOWN_AGAIN_SECONDS, StandDown
-from proxy.supervisor.standdown.unfenced import KNOWN_SECONDS
 from slots.access import ServerAccess
 
 ANSWER = {"type": "registered", "stand_down_seconds": 5.0}

@@ -34,7 +34,7 @@ KNOWN_SECONDS = 7 * 86_400.0
 that."""
 
 
-class Unfenced:
+class Evidence:
     """The evidence that one identity of a proxy is not fenced.
 
     Args:
@@ -42,7 +42,7 @@ class Unfenced:
         former: the evidence of the identity before this one.
     """
 
-    def __init__(self, seconds: float, former: "Unfenced | None" = None) -> None:
+    def __init__(self, seconds: float, former: "Evidence | None" = None) -> None:
         self.seconds = seconds
         self.heard_at = -math.inf
         """When the latest message was sent that topom has answered."""
