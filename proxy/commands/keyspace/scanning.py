@@ -20,7 +20,7 @@ from proxy.engine.scans import Pages
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 from slots.keys import INTEGER
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 from slots.table import SlotTable
 
 LATER_COUNT = 10_000
