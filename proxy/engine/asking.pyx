@@ -40,7 +40,8 @@ cdef class Asked:
 cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept:
     """Queue a question whose bytes are in the backend's output; ``before`` replies are dropped.
 
-    The backend takes requests, and there are records for all of them. drained: they count for ``slot``, if it is not -1.
+    The backend takes requests, and there are records for all of them. drained: they count for ``slot``, unless it is
+    -1.
     """
     cdef Session session = asked.session
     cdef request_t* request

@@ -1,10 +1,13 @@
-"""Looks for the keys of a long request, a slice at a time."""
+"""Looks for the keys of a request whose slots are not at rest."""
 
 from libc.stdint cimport int64_t
 
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
-from proxy.engine.session cimport Session
+from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+
+
+cdef verdict clear_keys(Session session, const argument_t* keys, int count, int step) except VERDICT_FAILED
 
 
 cdef class Clearing:

@@ -1,8 +1,8 @@
-"""Looks for the keys of a long request whose slots move, and asks for them, a slice at a time.
+"""Looks for the keys of a request whose slots are not at rest, and asks for those that may be at their source.
 
-A request may name hundreds of thousands of keys. The worker's other clients have to be served in between. So in one
-turn of the event loop, keys are looked at for :data:`SLICE_SECONDS` at most, and at most :data:`MOST_ASKED` of them are
-asked for. The next slice begins once these are absent from their source.
+A request may name hundreds of thousands of keys, and the worker's other clients have to be served in between. So a
+long request is looked at a slice at a time: in one turn of the event loop for :data:`SLICE_SECONDS` at most, and at most
+:data:`MOST_ASKED` keys are asked for. The next slice begins once these are absent from their source.
 
 **absent-first**: the session learns that its request is cleared when the last slice is, and all slices have to be
 looked at by the same table. A newer table ends the look, and the request starts again. **bounded**: the keys are
@@ -10,13 +10,14 @@ copied, so the memory is as large again as the request. All slices together have
 after a key that had to go in pieces.
 """
 
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, Router, route_t
-from proxy.engine.session cimport Session
+from proxy.engine.session cimport VERDICT_FAILED, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
 
 cdef enum:
     # The most keys that one slice asks for; Python makes a small record of each.
@@ -25,6 +26,8 @@ cdef enum:
     AT_ONCE = 64
     # The most keys of a request that is read at the source: it is sent there in one piece.
     MOST_READ = 4000
+    # The most keys of a request that are looked for in one turn; a longer request is looked at in slices.
+    MOST_CLEARED_AT_ONCE = 256
 
 cdef double SLICE_SECONDS = 0.001
 
@@ -33,6 +36,46 @@ cdef double now() noexcept:
     cdef timespec time
     clock_gettime(CLOCK_MONOTONIC, &time)
     return time.tv_sec + time.tv_nsec * 1e-9
+
+
+cdef verdict clear_keys(Session session, const argument_t* keys, int count, int step) except VERDICT_FAILED:
+    """Wait while any of the keys' slots is locked, or any key may still be at its slot's source.
+
+    absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source. If
+    the request may remove a key, the key was seen absent after the request came. A source may have restarted
+    unnoticed and have the key back. Then a key at the target counts for more than the source's, but a missing key
+    at the target does not.
+    """
+    cdef Router router = session.router
+    cdef route_t* route
+    cdef int32_t slot
+    cdef int index
+    cdef Clearing clearing
+    if count > MOST_CLEARED_AT_ONCE * step and session.cleared != router.generation:
+        # Not at once: the session has not stopped yet, and other sessions have their turn.
+        clearing = Clearing(session)
+        if not clearing.copy(keys, count, step):
+            raise MemoryError("the proxy is out of memory for the keys of a request")
+        session.loop.event_loop.call_soon(clearing.go_on)
+        return VERDICT_WAIT
+    missing = None
+    for index in range(0, count, step):
+        slot = router.slot_of(session.database, keys[index].data, keys[index].size)
+        route = &router.routes[slot]
+        if route.state == ROUTE_LOCKED:
+            router.holding.hold(session, slot)
+            return VERDICT_WAIT
+        if route.state == ROUTE_MIGRATING and session.cleared != router.generation:
+            if session.asks or not router.absent.has(
+                route.migration, session.database, keys[index].data, keys[index].size
+            ):
+                if missing is None:
+                    missing = []
+                missing.append((slot, keys[index].data[:keys[index].size]))
+    if missing is not None:
+        router.mover.need(session, session.database, missing, None, session.asks)
+        return VERDICT_WAIT
+    return VERDICT_TAKEN
 
 
 cdef class Clearing:

@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
+from proxy.engine.dispatch cimport forward, route
 from proxy.engine.handlers cimport WAITS, begin
 from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, request_t
 from proxy.engine.requests cimport Loop
@@ -99,7 +100,7 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
             keys[index].data = key
             keys[index].size = len(key)
         session.loop.requests -= 1
-        return session.route(keys, len(outcome), data, size, False)
+        return route(session, keys, len(outcome), data, size, False)
     if isinstance(outcome, Unit):
         return send_unit(session, outcome)
     if outcome is ANY_SERVER:
@@ -107,7 +108,7 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
         if address is None:
             return session.refuse_or_reply(NO_SERVER)
         session.loop.requests -= 1
-        return session.forward(session.shared(address), NO_SLOT, data, size)
+        return forward(session, session.shared(address), NO_SLOT, data, size)
     if outcome is NO_REPLY:
         return VERDICT_TAKEN
     if outcome is AFTER_OWED:

@@ -12,6 +12,7 @@ import asyncio
 
 from libc.stdint cimport int32_t
 
+from proxy.engine.clearing cimport clear_keys
 from proxy.engine.connection cimport FOR_OWED
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router
@@ -181,7 +182,7 @@ cdef object grant(Session session, object wish):
                 raise Answered(CROSSSLOT)
         if router.routes[slot].state != ROUTE_OPEN:
             session.asleep = True
-            if session.clear_keys(keys, count, 1) == VERDICT_WAIT:
+            if clear_keys(session, keys, count, 1) == VERDICT_WAIT:
                 return None
             session.asleep = False
         if router.routes[slot].server < 0:

@@ -1,4 +1,2 @@
 COMMAND_COST: int
 KEY_COST: int
-MULTI: bytes
-EXEC: bytes

@@ -31,6 +31,7 @@ from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, Session, verdict
 from proxy.engine.statistics cimport UNCOUNTED
 
+from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.refusals import OUT_OF_MEMORY
 
 COMMAND_COST = 160
@@ -45,9 +46,6 @@ cdef enum:
     OF_KEY = 128
     # The most commands of a transaction here; to hand over so many takes about a millisecond.
     MOST_QUEUED = 256
-
-MULTI = b"*1\r\n$5\r\nMULTI\r\n"
-EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 
 cdef const char* BEGIN = MULTI
 cdef const char* END = EXEC

@@ -5,5 +5,11 @@ from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
 
 
 cdef verdict pop(
-    Session session, const argument_t* keys, int found, const argument_t* arguments, int count, const char* data, size_t size
+    Session session,
+    const argument_t* keys,
+    int found,
+    const argument_t* arguments,
+    int count,
+    const char* data,
+    size_t size,
 ) except VERDICT_FAILED

@@ -17,7 +17,7 @@ from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
 
-from proxy.engine.multi import EXEC, MULTI
+from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.refusals import OUT_OF_MEMORY
 
 ONE_REPLY = b"*1\r\n"
@@ -44,7 +44,13 @@ cdef class Pop(Asked):
 
 
 cdef verdict pop(
-    Session session, const argument_t* keys, int found, const argument_t* arguments, int count, const char* data, size_t size
+    Session session,
+    const argument_t* keys,
+    int found,
+    const argument_t* arguments,
+    int count,
+    const char* data,
+    size_t size,
 ) except VERDICT_FAILED:
     """Have a server take what is there for the request at the front, whose keys are ``keys``."""
     cdef Router router = session.router

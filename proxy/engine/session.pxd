@@ -3,10 +3,8 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from proxy.engine.backend cimport Backend
-from proxy.engine.commandlookup cimport command_t
 from proxy.engine.connection cimport ClientConnection
 from proxy.engine.records cimport client_t, multi_t, sender_t
-from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 
 ctypedef enum verdict:
@@ -56,8 +54,8 @@ cdef class Session(ClientConnection):
         int64_t named_at
         # Counts requests that are finished or under way. It tells a request that is looked at again from the next one.
         readonly int64_t taken
-        # The handler of the request at the front, what it waits for, and the reply that ends its waiting for a wish. Its
-        # way is the slot whose way was found free in the present step. See proxy.engine.handlers.
+        # The handler of the request at the front, what it waits for, and the reply that ends its waiting for a wish.
+        # Its way is the slot whose way was found free in the present step. See proxy.engine.handlers.
         object coroutine
         object awaited
         bytes answered
@@ -77,8 +75,6 @@ cdef class Session(ClientConnection):
         uint32_t waits_since
         int16_t waiting_command
 
-    cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size) except VERDICT_FAILED
-    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED
     cdef bint on_wrong_connection(self) noexcept
     cdef void choose_connection(self) noexcept
     cdef void has_to_be_looked_at_again(self) noexcept
@@ -87,13 +83,7 @@ cdef class Session(ClientConnection):
     cdef void advance(self) noexcept
     cdef client_t* asker(self) noexcept
     cdef void reply(self, const char* data, size_t size) noexcept
-    cdef verdict split(
-        self, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
-    ) except VERDICT_FAILED
     cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED
-    cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED
-    cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED
-    cdef bint finds_code(self, const command_t* row, const argument_t* arguments, const argument_t* key) noexcept
     cdef bint has_no_room(self, size_t size)
     cdef Backend shared(self, address)
     cdef bint has_to_wait(self, Backend backend, size_t size)

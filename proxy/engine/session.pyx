@@ -11,57 +11,35 @@ to wait are run and answered.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
 from proxy.engine.asking cimport answered
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_consume, buffer_length
-from proxy.engine.clearing cimport Clearing
-from proxy.engine.commandlookup cimport (
-    CODE_DIGEST,
-    CODE_NONE,
-    CODE_TEXT,
-    PATH_CONTAINER,
-    PATH_COUNTED,
-    PATH_KEYED,
-    PATH_MULTI,
-    PATH_PING,
-    PATH_POP,
-    PATH_SCAN,
-    PATH_SPLIT,
-    PATH_STREAMS,
-    command_t,
-)
 from proxy.engine.connection cimport FOR_FRONT, FOR_GOOD, FOR_OWED, FOR_TURN, ClientConnection
-from proxy.engine.decisions cimport carry_out, decide
+from proxy.engine.decisions cimport carry_out
+from proxy.engine.dispatch cimport dispatch
 from proxy.engine.handlers cimport go_on
-from proxy.engine.keyplaces cimport find_keys
-from proxy.engine.multi cimport begin_multi, free_multi, within_multi
-from proxy.engine.pops cimport pop
-from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
-from proxy.engine.requests cimport Loop
+from proxy.engine.multi cimport free_multi
+from proxy.engine.records cimport client_t
 from proxy.engine.resp cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
     PARSE_ERROR,
     PARSE_INCOMPLETE,
     PARSE_INLINE,
-    argument_t,
     parse_request,
     parse_status,
 )
-from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, ROUTE_OFFLINE, ROUTE_OPEN, Router, route_t
-from proxy.engine.scans cimport scan
-from proxy.engine.serverconnection cimport BACKEND_READY
-from proxy.engine.splitting cimport connection_kind_t, send_in_parts
+from proxy.engine.router cimport Router
 from proxy.engine.statistics cimport observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
 from proxy.engine.outcomes import NO_REPLY, Last, Unit, Wish
-from proxy.engine.refusals import CROSSSLOT, LEFT, OUT_OF_MEMORY, OWN_KEYS
+from proxy.engine.refusals import LEFT, OWN_KEYS
 
 cdef enum:
     # Redis's limits for a client that is not authenticated.
@@ -80,9 +58,6 @@ cdef enum:
     MOST_DECISIONS = 64
     # No slot.
     NO_WAY = -2
-    # The most keys of a request that are looked for in one turn while slots move; a longer request is looked at in
-    # slices.
-    MOST_CLEARED_AT_ONCE = 256
 
 cdef size_t LONGEST_BULK = 536870912
 
@@ -177,7 +152,7 @@ cdef class Session(ClientConnection):
             elif router.parse.count == 0:
                 outcome = VERDICT_TAKEN
             else:
-                outcome = self.dispatch(router.parse.arguments, router.parse.count, data + position, request_size)
+                outcome = dispatch(self, router.parse.arguments, router.parse.count, data + position, request_size)
             if self.closed:
                 break
             if outcome == VERDICT_WAIT:
@@ -215,8 +190,8 @@ cdef class Session(ClientConnection):
         self.waiting_command = self.loop.command
 
     cdef bint left_meanwhile(self) noexcept:
-        """Whether the client has left while the request at the front waited, however short that was: the requests behind
-        it wait, too, and many short waits make a long one."""
+        """Whether the client has left while the request at the front waited, however short that was: the requests
+        behind it wait, too, and many short waits make a long one."""
         return self.waits_since and self.has_left()
 
     cdef void advance(self) noexcept:
@@ -295,8 +270,8 @@ cdef class Session(ClientConnection):
             self.finish_front(reply)
 
     def finish_front(self, outcome):
-        """Give the outcome of the request at the front, which has waited: a reply, the last one, a unit, or NO_REPLY. Then
-        go on with the next one."""
+        """Give the outcome of the request at the front, which has waited: a reply, the last one, a unit, or NO_REPLY.
+        Then go on with the next one."""
         cdef bint left
         cdef parse_status status
         cdef Router router = self.router
@@ -437,88 +412,6 @@ cdef class Session(ClientConnection):
 
     # -- routing -------------------------------------------------------------------------------------------
 
-    cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size) except VERDICT_FAILED:
-        """Decide on one request, whose bytes are ``data`` and whose arguments point into them."""
-        cdef const command_t* row = self.router.commands.find(arguments[0].data, arguments[0].size)
-        cdef const command_t* within
-        cdef argument_t* keys
-        cdef int last
-        cdef int index
-        cdef int found = 0
-        if row != NULL and row.path == PATH_CONTAINER and count > 1:
-            within = self.router.commands.find_within(row, arguments[1].data, arguments[1].size)
-            row = within if within != NULL else row
-        self.loop.command = self.last_number = row.number if row != NULL else 0
-        self.asks = row == NULL or row.takes_away
-        if self.multi != NULL:
-            return within_multi(self, row, arguments, count, data, size)
-        if row == NULL or self.attention or (self.read_only and row.writes):
-            self.loop.requests += 1
-            return decide(self, arguments, count, data, size)
-        if row.path == PATH_KEYED:
-            if count != row.arity if row.arity >= 0 else count < -row.arity:
-                self.loop.requests += 1
-                return decide(self, arguments, count, data, size)
-            last = row.last if row.last >= 0 else count + row.last
-            if last <= row.first:
-                if row.first >= count:
-                    self.loop.requests += 1
-                    return decide(self, arguments, count, data, size)
-                return self.route(arguments + row.first, 1, data, size, row.reads)
-            if last >= count:
-                last = count - 1
-            keys = self.router.key_room(count)
-            if keys == NULL:
-                return self.refuse_or_reply(OUT_OF_MEMORY)
-            for index in range(row.first, last + 1, row.step):
-                keys[found] = arguments[index]
-                found += 1
-            return self.route(keys, found, data, size, row.reads)
-        if row.path == PATH_SPLIT:
-            if count < -row.arity:
-                self.loop.requests += 1
-                return decide(self, arguments, count, data, size)
-            if count == 1 + row.step:
-                return self.route(arguments + 1, 1, data, size, row.reads)
-            return self.split(row, arguments, count, data, size)
-        if row.path == PATH_COUNTED or row.path == PATH_STREAMS or row.path == PATH_POP:
-            keys = self.router.key_room(count)
-            if keys == NULL:
-                return self.refuse_or_reply(OUT_OF_MEMORY)
-            if count >= -row.arity:
-                found = find_keys(row, arguments, count, keys)
-            if found and row.path == PATH_POP:
-                return pop(self, keys, found, arguments, count, data, size)
-            if found and (row.code == CODE_NONE or self.finds_code(row, arguments, keys)):
-                return self.route(keys, found, data, size, False)
-        if row.path == PATH_SCAN and count > 1:
-            return scan(self, arguments, count, data, size)
-        self.loop.requests += 1
-        if row.path == PATH_PING and count == 1:
-            self.reply(b"+PONG\r\n", 7)
-            return VERDICT_TAKEN
-        if row.path == PATH_MULTI and count == 1 and begin_multi(self):
-            return VERDICT_TAKEN
-        return decide(self, arguments, count, data, size)
-
-    cdef bint finds_code(self, const command_t* row, const argument_t* arguments, const argument_t* key) noexcept:
-        """Whether a script or a function surely finds at its server what it needs.
-
-        absent-first: it may touch keys that it does not name. So plain Python looks at it unless its slot is at rest.
-        run-id: what is known of a server holds for a connection that is up; the next one may lead to another process.
-        """
-        cdef Router router = self.router
-        cdef const route_t* route = &router.routes[router.slot_of(self.database, key.data, key.size)]
-        if self.runs_no_code or route.state != ROUTE_OPEN or route.server < 0:
-            return False
-        if row.code == CODE_TEXT:
-            return router.loaded.has_text(&arguments[1])
-        if router.backend(route.server, self.database, self.protocol, self.connection_number).state != BACKEND_READY:
-            return False
-        if row.code == CODE_DIGEST:
-            return router.loaded.has_script(route.server, &arguments[1])
-        return router.loaded.has_libraries(route.server)
-
     cdef verdict refuse(self, const char* text) noexcept:
         self.loop.errors += 1
         self.reply(text, strlen(text))
@@ -529,30 +422,6 @@ cdef class Session(ClientConnection):
             self.loop.errors += 1
         self.reply(reply, len(reply))
         return VERDICT_TAKEN
-
-    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED:
-        """Send a request unchanged to the server of its keys' slot, or find the reason why it cannot be sent."""
-        cdef Router router = self.router
-        cdef int32_t slot = router.slot_of(self.database, keys[0].data, keys[0].size)
-        cdef route_t* route = &router.routes[slot]
-        cdef Backend replica
-        cdef int index
-        for index in range(1, count):
-            if router.slot_of(self.database, keys[index].data, keys[index].size) != slot:
-                self.loop.requests += 1
-                return self.refuse_or_reply(CROSSSLOT)
-        if reads and self.replica_reads and route.replica >= 0 and route.state == ROUTE_OPEN:
-            replica = router.backend(route.replica, self.database, self.protocol, self.connection_number)
-            # This makes a replica that is down connect; the master serves the request meanwhile.
-            if replica.ready_to_take() and replica.state == BACKEND_READY:
-                return self.forward(replica, slot, data, size)
-        if route.state != ROUTE_OPEN and self.clear_keys(keys, count, 1) == VERDICT_WAIT:
-            return VERDICT_WAIT
-        if route.server < 0:
-            return self.refuse_offline(slot)
-        return self.forward(
-            router.backend(route.server, self.database, self.protocol, self.connection_number), slot, data, size
-        )
 
     cdef Backend shared(self, address):
         """The session's shared connection to a server."""
@@ -574,21 +443,6 @@ cdef class Session(ClientConnection):
         self.reasons |= FOR_TURN
         self.loop.hold(self, size)
         return True
-
-    cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED:
-        cdef request_t* request
-        if (self.loop.waiting or backend.is_full()) and self.has_to_wait(backend, size):
-            return VERDICT_HELD
-        request = self.loop.new_request(REQUEST_PLAIN, self.asker(), slot)
-        self.loop.requests += 1
-        if request == NULL:
-            self.client.broken = b"out of memory"
-            self.loop.list_client(&self.client.sender)
-            return VERDICT_TAKEN
-        backend.push(request, data, size)
-        if backend.congested(self.client.owed == 1):
-            self.hold_back(backend)
-        return VERDICT_TAKEN
 
     cdef bint on_wrong_connection(self) noexcept:
         """Whether replies have become large, or small again, so that the session should use other connections."""
@@ -616,104 +470,6 @@ cdef class Session(ClientConnection):
     cdef verdict refuse_offline(self, int slot) except VERDICT_FAILED:
         self.loop.requests += 1
         return self.refuse_or_reply(self.offline_error(slot))
-
-    cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED:
-        """Wait while any of the keys' slots is locked, or any key may still be at its slot's source.
-
-        absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source. If
-        the request may remove a key, the key was seen absent after the request came. A source may have restarted
-        unnoticed and have the key back. Then a key at the target counts for more than the source's, but a missing key
-        at the target does not.
-        """
-        cdef Router router = self.router
-        cdef route_t* route
-        cdef int32_t slot
-        cdef int index
-        cdef Clearing clearing
-        if count > MOST_CLEARED_AT_ONCE * step and self.cleared != router.generation:
-            # Not at once: the session has not stopped yet, and other sessions have their turn.
-            clearing = Clearing(self)
-            if not clearing.copy(keys, count, step):
-                raise MemoryError("the proxy is out of memory for the keys of a request")
-            self.loop.event_loop.call_soon(clearing.go_on)
-            return VERDICT_WAIT
-        missing = None
-        for index in range(0, count, step):
-            slot = router.slot_of(self.database, keys[index].data, keys[index].size)
-            route = &router.routes[slot]
-            if route.state == ROUTE_LOCKED:
-                router.holding.hold(self, slot)
-                return VERDICT_WAIT
-            if route.state == ROUTE_MIGRATING and self.cleared != router.generation:
-                if self.asks or not router.absent.has(
-                    route.migration, self.database, keys[index].data, keys[index].size
-                ):
-                    if missing is None:
-                        missing = []
-                    missing.append((slot, keys[index].data[:keys[index].size]))
-        if missing is not None:
-            router.mover.need(self, self.database, missing, None, self.asks)
-            return VERDICT_WAIT
-        return VERDICT_TAKEN
-
-    cdef verdict split(
-        self, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
-    ) except VERDICT_FAILED:
-        """Send the keys of a multi-key request to their servers, one request each, and keep a place for the whole
-        reply."""
-        cdef Router router = self.router
-        cdef Loop loop = self.loop
-        cdef int step = row.step
-        cdef int keys = (count - 1) // step
-        cdef int32_t slot
-        cdef int32_t first_slot
-        cdef bint same_slot = True
-        cdef bint all_open = True
-        cdef int index
-        cdef int32_t looked_at = -1
-        cdef Backend congested
-        cdef Backend backend
-        cdef connection_kind_t kind
-        loop.requests += 1
-        if keys * step != count - 1:
-            return decide(self, arguments, count, data, size)
-        first_slot = router.slot_of(self.database, arguments[1].data, arguments[1].size)
-        for index in range(1, count, step):
-            slot = router.slot_of(self.database, arguments[index].data, arguments[index].size)
-            same_slot = same_slot and slot == first_slot
-            if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
-                if router.routes[slot].state != ROUTE_LOCKED:
-                    loop.requests -= 1
-                    return self.refuse_offline(slot)
-            if router.routes[slot].state != ROUTE_OPEN:
-                all_open = False
-        if not all_open and self.clear_keys(arguments + 1, count - 1, step) == VERDICT_WAIT:
-            loop.requests -= 1
-            return VERDICT_WAIT
-        if same_slot:
-            loop.requests -= 1
-            return self.forward(
-                router.backend(router.routes[first_slot].server, self.database, self.protocol, self.connection_number),
-                first_slot,
-                data,
-                size,
-            )
-        for index in range(1, count, step):
-            slot = router.slot_of(self.database, arguments[index].data, arguments[index].size)
-            if router.routes[slot].server == looked_at:
-                continue
-            looked_at = router.routes[slot].server
-            backend = router.backend(looked_at, self.database, self.protocol, self.connection_number)
-            if (loop.waiting or backend.is_full()) and self.has_to_wait(backend, size):
-                loop.requests -= 1
-                return VERDICT_HELD
-        kind.database = self.database
-        kind.protocol = self.protocol
-        kind.number = self.connection_number
-        congested = send_in_parts(router, self.asker(), kind, row, arguments, count, data, size)
-        if congested is not None:
-            self.hold_back(congested)
-        return VERDICT_TAKEN
 
     # -- the end ------------------------------------------------------------------------------------------
 
@@ -757,4 +513,4 @@ cdef class Session(ClientConnection):
         if parse_request(&router.parse, request, len(request), LONGEST_BULK, MAXIMUM_ARGUMENTS) != PARSE_COMPLETE:
             self.protocol_error(b"unbalanced quotes in request")
             return VERDICT_TAKEN
-        return self.dispatch(router.parse.arguments, router.parse.count, request, len(request))
+        return dispatch(self, router.parse.arguments, router.parse.count, request, len(request))

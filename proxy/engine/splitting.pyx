@@ -11,11 +11,15 @@ from libc.string cimport strlen
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
+from proxy.engine.clearing cimport clear_keys
 from proxy.engine.commandlookup cimport command_t
+from proxy.engine.decisions cimport decide
+from proxy.engine.dispatch cimport forward
 from proxy.engine.records cimport REQUEST_PART, client_t, request_t, split_kind, split_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
-from proxy.engine.router cimport Router
+from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OFFLINE, ROUTE_OPEN, Router
+from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
 
 cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
 
@@ -89,20 +93,15 @@ cdef void write_part(
 
 
 cdef Backend send_in_parts(
-    Router router,
-    client_t* client,
-    connection_kind_t kind,
-    const command_t* row,
-    const argument_t* arguments,
-    int count,
-    const char* data,
-    size_t size,
+    Session session, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
 ):
     """Send the keys of one request to their servers. Return a backend whose queue has become too long, or None.
 
     All slots of the keys have a server and let the request through.
     """
+    cdef Router router = session.router
     cdef Loop loop = router.loop
+    cdef client_t* client = session.asker()
     cdef int step = row.step
     cdef int keys = (count - 1) // step
     cdef split_t* split = loop.new_split(<split_kind> row.split, keys, router.servers)
@@ -116,7 +115,7 @@ cdef Backend send_in_parts(
     cdef int key
     cdef int index
     if split != NULL:
-        split.parts = split.parts_left = assign_parts(router, kind.database, split, arguments, step)
+        split.parts = split.parts_left = assign_parts(router, session.database, split, arguments, step)
         following = take_requests(loop, split.parts)
         if following != NULL:
             split.place = loop.place(client)
@@ -143,7 +142,10 @@ cdef Backend send_in_parts(
             part_keys += 1
             if backend is None:
                 backend = router.backend(
-                    router.routes[split.key_slot[key]].server, kind.database, kind.protocol, kind.number
+                    router.routes[split.key_slot[key]].server,
+                    session.database,
+                    session.protocol,
+                    session.connection_number,
                 )
             for index in range(1 + key * step, 1 + key * step + step):
                 needed += arguments[index].size + 32
@@ -166,3 +168,57 @@ cdef Backend send_in_parts(
         if following == NULL:
             break
     return congested
+
+
+cdef verdict split(
+    Session session, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
+) except VERDICT_FAILED:
+    """Send the keys of a multi-key request to their servers, one request each, and keep a place for the whole
+    reply."""
+    cdef Router router = session.router
+    cdef Loop loop = session.loop
+    cdef int step = row.step
+    cdef int keys = (count - 1) // step
+    cdef int32_t slot
+    cdef int32_t first_slot
+    cdef bint same_slot = True
+    cdef bint all_open = True
+    cdef int index
+    cdef int32_t looked_at = -1
+    cdef Backend congested
+    cdef Backend backend
+    loop.requests += 1
+    if keys * step != count - 1:
+        return decide(session, arguments, count, data, size)
+    first_slot = router.slot_of(session.database, arguments[1].data, arguments[1].size)
+    for index in range(1, count, step):
+        slot = router.slot_of(session.database, arguments[index].data, arguments[index].size)
+        same_slot = same_slot and slot == first_slot
+        if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
+            if router.routes[slot].state != ROUTE_LOCKED:
+                loop.requests -= 1
+                return session.refuse_offline(slot)
+        if router.routes[slot].state != ROUTE_OPEN:
+            all_open = False
+    if not all_open and clear_keys(session, arguments + 1, count - 1, step) == VERDICT_WAIT:
+        loop.requests -= 1
+        return VERDICT_WAIT
+    if same_slot:
+        loop.requests -= 1
+        backend = router.backend(
+            router.routes[first_slot].server, session.database, session.protocol, session.connection_number
+        )
+        return forward(session, backend, first_slot, data, size)
+    for index in range(1, count, step):
+        slot = router.slot_of(session.database, arguments[index].data, arguments[index].size)
+        if router.routes[slot].server == looked_at:
+            continue
+        looked_at = router.routes[slot].server
+        backend = router.backend(looked_at, session.database, session.protocol, session.connection_number)
+        if (loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
+            loop.requests -= 1
+            return VERDICT_HELD
+    congested = send_in_parts(session, row, arguments, count, data, size)
+    if congested is not None:
+        session.hold_back(congested)
+    return VERDICT_TAKEN

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from proxy.engine.backend import Backend, command
-from proxy.engine.multi import EXEC, MULTI
+from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.router import Router
 from proxy.engine.session import Session
 from proxy.moving.move import Origin

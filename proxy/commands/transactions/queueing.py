@@ -18,7 +18,8 @@ from proxy.commands.blocking import streamreads
 from proxy.commands.databases import databases
 from proxy.commands.databases.databases import DatabaseError
 from proxy.engine.backend import command as make_request
-from proxy.engine.multi import COMMAND_COST, EXEC, KEY_COST, MULTI
+from proxy.engine.framing import EXEC, MULTI
+from proxy.engine.multi import COMMAND_COST, KEY_COST
 from proxy.engine.refusals import CROSSSLOT
 from proxy.servers.everywhere import words
 from slots import commands, sorting

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.engine.backend import command
-from proxy.engine.multi import EXEC, MULTI
+from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.outcomes import IN_TRANSACTION
 from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN
 from proxy.engine.session import Session

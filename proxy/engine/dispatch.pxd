@@ -1,0 +1,18 @@
+"""Decides on one request."""
+
+from libc.stdint cimport int32_t
+
+from proxy.engine.backend cimport Backend
+from proxy.engine.resp cimport argument_t
+from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+
+
+cdef verdict dispatch(
+    Session session, const argument_t* arguments, int count, const char* data, size_t size
+) except VERDICT_FAILED
+cdef verdict route(
+    Session session, const argument_t* keys, int count, const char* data, size_t size, bint reads
+) except VERDICT_FAILED
+cdef verdict forward(
+    Session session, Backend backend, int32_t slot, const char* data, size_t size
+) except VERDICT_FAILED

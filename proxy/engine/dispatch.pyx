@@ -1,0 +1,173 @@
+"""Decides on one request: finds its row and its keys, and sends it to their server, or finds who decides.
+
+A request with keys at rest goes from here to its server's output, without a Python object.
+"""
+
+from libc.stdint cimport int32_t
+
+from proxy.engine.backend cimport Backend
+from proxy.engine.clearing cimport clear_keys
+from proxy.engine.commandlookup cimport (
+    CODE_DIGEST,
+    CODE_NONE,
+    CODE_TEXT,
+    PATH_CONTAINER,
+    PATH_COUNTED,
+    PATH_KEYED,
+    PATH_MULTI,
+    PATH_PING,
+    PATH_POP,
+    PATH_SCAN,
+    PATH_SPLIT,
+    PATH_STREAMS,
+    command_t,
+)
+from proxy.engine.decisions cimport decide
+from proxy.engine.keyplaces cimport find_keys
+from proxy.engine.multi cimport begin_multi, within_multi
+from proxy.engine.pops cimport pop
+from proxy.engine.records cimport REQUEST_PLAIN, request_t
+from proxy.engine.resp cimport argument_t
+from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
+from proxy.engine.scans cimport scan
+from proxy.engine.serverconnection cimport BACKEND_READY
+from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from proxy.engine.splitting cimport split
+
+from proxy.engine.refusals import CROSSSLOT, OUT_OF_MEMORY
+
+
+cdef verdict dispatch(
+    Session session, const argument_t* arguments, int count, const char* data, size_t size
+) except VERDICT_FAILED:
+    """Decide on one request, whose bytes are ``data`` and whose arguments point into them."""
+    cdef const command_t* row = session.router.commands.find(arguments[0].data, arguments[0].size)
+    cdef const command_t* within
+    cdef argument_t* keys
+    cdef int last
+    cdef int index
+    cdef int found = 0
+    if row != NULL and row.path == PATH_CONTAINER and count > 1:
+        within = session.router.commands.find_within(row, arguments[1].data, arguments[1].size)
+        row = within if within != NULL else row
+    session.loop.command = session.last_number = row.number if row != NULL else 0
+    session.asks = row == NULL or row.takes_away
+    if session.multi != NULL:
+        return within_multi(session, row, arguments, count, data, size)
+    if row == NULL or session.attention or (session.read_only and row.writes):
+        session.loop.requests += 1
+        return decide(session, arguments, count, data, size)
+    if row.path == PATH_KEYED:
+        if count != row.arity if row.arity >= 0 else count < -row.arity:
+            session.loop.requests += 1
+            return decide(session, arguments, count, data, size)
+        last = row.last if row.last >= 0 else count + row.last
+        if last <= row.first:
+            if row.first >= count:
+                session.loop.requests += 1
+                return decide(session, arguments, count, data, size)
+            return route(session, arguments + row.first, 1, data, size, row.reads)
+        if last >= count:
+            last = count - 1
+        keys = session.router.key_room(count)
+        if keys == NULL:
+            return session.refuse_or_reply(OUT_OF_MEMORY)
+        for index in range(row.first, last + 1, row.step):
+            keys[found] = arguments[index]
+            found += 1
+        return route(session, keys, found, data, size, row.reads)
+    if row.path == PATH_SPLIT:
+        if count < -row.arity:
+            session.loop.requests += 1
+            return decide(session, arguments, count, data, size)
+        if count == 1 + row.step:
+            return route(session, arguments + 1, 1, data, size, row.reads)
+        return split(session, row, arguments, count, data, size)
+    if row.path == PATH_COUNTED or row.path == PATH_STREAMS or row.path == PATH_POP:
+        keys = session.router.key_room(count)
+        if keys == NULL:
+            return session.refuse_or_reply(OUT_OF_MEMORY)
+        if count >= -row.arity:
+            found = find_keys(row, arguments, count, keys)
+        if found and row.path == PATH_POP:
+            return pop(session, keys, found, arguments, count, data, size)
+        if found and (row.code == CODE_NONE or finds_code(session, row, arguments, keys)):
+            return route(session, keys, found, data, size, False)
+    if row.path == PATH_SCAN and count > 1:
+        return scan(session, arguments, count, data, size)
+    session.loop.requests += 1
+    if row.path == PATH_PING and count == 1:
+        session.reply(b"+PONG\r\n", 7)
+        return VERDICT_TAKEN
+    if row.path == PATH_MULTI and count == 1 and begin_multi(session):
+        return VERDICT_TAKEN
+    return decide(session, arguments, count, data, size)
+
+
+cdef bint finds_code(
+    Session session, const command_t* row, const argument_t* arguments, const argument_t* key
+) noexcept:
+    """Whether a script or a function surely finds at its server what it needs.
+
+    absent-first: it may touch keys that it does not name. So plain Python looks at it unless its slot is at rest.
+    run-id: what is known of a server holds for a connection that is up; the next one may lead to another process.
+    """
+    cdef Router router = session.router
+    cdef const route_t* there = &router.routes[router.slot_of(session.database, key.data, key.size)]
+    cdef Backend backend
+    if session.runs_no_code or there.state != ROUTE_OPEN or there.server < 0:
+        return False
+    if row.code == CODE_TEXT:
+        return router.loaded.has_text(&arguments[1])
+    backend = router.backend(there.server, session.database, session.protocol, session.connection_number)
+    if backend.state != BACKEND_READY:
+        return False
+    if row.code == CODE_DIGEST:
+        return router.loaded.has_script(there.server, &arguments[1])
+    return router.loaded.has_libraries(there.server)
+
+
+cdef verdict route(
+    Session session, const argument_t* keys, int count, const char* data, size_t size, bint reads
+) except VERDICT_FAILED:
+    """Send a request unchanged to the server of its keys' slot, or find the reason why it cannot be sent."""
+    cdef Router router = session.router
+    cdef int32_t slot = router.slot_of(session.database, keys[0].data, keys[0].size)
+    cdef route_t* there = &router.routes[slot]
+    cdef Backend replica
+    cdef Backend backend
+    cdef int index
+    for index in range(1, count):
+        if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
+            session.loop.requests += 1
+            return session.refuse_or_reply(CROSSSLOT)
+    if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN:
+        replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
+        # This makes a replica that is down connect; the master serves the request meanwhile.
+        if replica.ready_to_take() and replica.state == BACKEND_READY:
+            return forward(session, replica, slot, data, size)
+    if there.state != ROUTE_OPEN and clear_keys(session, keys, count, 1) == VERDICT_WAIT:
+        return VERDICT_WAIT
+    if there.server < 0:
+        return session.refuse_offline(slot)
+    backend = router.backend(there.server, session.database, session.protocol, session.connection_number)
+    return forward(session, backend, slot, data, size)
+
+
+cdef verdict forward(
+    Session session, Backend backend, int32_t slot, const char* data, size_t size
+) except VERDICT_FAILED:
+    """Send a request unchanged to a server."""
+    cdef request_t* request
+    if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
+        return VERDICT_HELD
+    request = session.loop.new_request(REQUEST_PLAIN, session.asker(), slot)
+    session.loop.requests += 1
+    if request == NULL:
+        session.client.broken = b"out of memory"
+        session.loop.list_client(&session.client.sender)
+        return VERDICT_TAKEN
+    backend.push(request, data, size)
+    if backend.congested(session.client.owed == 1):
+        session.hold_back(backend)
+    return VERDICT_TAKEN
