@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Coroutine
+from types import CoroutineType
 from typing import Any
 
 from proxy.channel import Message
@@ -58,7 +59,7 @@ class SlowPath:
                 if command.multi is not Multi.NOW and transactions.is_open(session):
                     return transactions.queue(session, command, argv)
                 decided = self._run(session, command, argv)
-                return self._go_through(session, argv, decided) if isinstance(decided, Coroutine) else decided
+                return self._go_through(session, argv, decided) if isinstance(decided, CoroutineType) else decided
         except UnknownCommandError as error:
             # A client that has not logged in starts nothing at the servers.
             if not session.attention & GATED and self._families.learned.may_know_later(session, argv):
@@ -129,7 +130,7 @@ class SlowPath:
             # come in between.
             return AFTER_OWED
         decided = handler(session, argv)
-        if isinstance(decided, Coroutine):
+        if isinstance(decided, CoroutineType):
             return _marked(session, decided)
         mark(session)
         return decided

@@ -10,11 +10,14 @@ Finish = Callable[[bytes], bytes]
 """Called with the reply as soon as it comes, even if the client has gone; gives the client's reply."""
 
 
-async def send(router: Router, slot: int, backend: Backend, payload: bytes, before: int, finish: Finish) -> bytes:
+def send(router: Router, slot: int, backend: Backend, payload: bytes, before: int, finish: Finish) -> Reply[bytes]:
     """Send requests in one piece, at once. Gives what ``finish`` makes of the last reply; ``before`` replies are
     dropped.
 
     drained: it is called in the step that found the slot's way free, and counts for the slot until it is answered.
+
+    Raises:
+        MemoryError: nothing was sent.
     """
     answered: Reply[bytes] = Reply(loop=router.loop.event_loop)
 
@@ -39,7 +42,7 @@ async def send(router: Router, slot: int, backend: Backend, payload: bytes, befo
         if slot >= 0:
             router.loop.release_slot(slot)
         raise
-    return await answered
+    return answered
 
 
 def as_it_came(reply: bytes) -> bytes:

@@ -19,7 +19,7 @@ from proxy.commands import replies
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command
-from proxy.engine.outcomes import Outcome, clear, nothing_owed
+from proxy.engine.outcomes import Outcome, Reply, clear, nothing_owed
 from proxy.engine.refusals import CROSSSLOT
 from proxy.engine.session import Session
 from proxy.servers import slotrequests
@@ -166,7 +166,7 @@ class Watching:
 
         await self._send(watch, command(("SELECT", database)), 0, selected)
 
-    async def run(self, session: Session, watch: Watch, payload: bytes, before: int, finish: Finish) -> bytes:
+    def run(self, session: Session, watch: Watch, payload: bytes, before: int, finish: Finish) -> Reply[bytes]:
         """Send a transaction over the connection that watches, which ends the watch.
 
         Call it in the step that saw the watch hold. ``before`` replies are dropped; ``finish`` makes the session's
@@ -174,7 +174,7 @@ class Watching:
         """
         self._forget(session, watch)
         watch.over = True
-        return await self._send(watch, payload, before, partial(self._executed, watch, finish))
+        return self._send(watch, payload, before, partial(self._executed, watch, finish))
 
     def _executed(self, watch: Watch, finish: Finish, reply: bytes) -> bytes:
         if not reply.startswith(b"-"):
@@ -183,7 +183,7 @@ class Watching:
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    async def _send(self, watch: Watch, payload: bytes, before: int, heard: Finish) -> bytes:
+    def _send(self, watch: Watch, payload: bytes, before: int, heard: Finish) -> Reply[bytes]:
         """Send requests, at once. Gives what ``heard`` makes of the last reply; ``before`` replies are dropped."""
         connection = watch.connection
         assert connection is not None
@@ -199,7 +199,7 @@ class Watching:
         backend = connection.backend
         backend.reply_seconds = self._reply_seconds
         try:
-            return await slotrequests.send(self._router, watch.slot, backend, payload, before, ended)
+            return slotrequests.send(self._router, watch.slot, backend, payload, before, ended)
         except MemoryError:
             # Nothing was sent.
             watch.busy = False
