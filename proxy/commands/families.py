@@ -62,7 +62,7 @@ def make(services: Services) -> Families:
     pubsub = PubSubCommands(services, old_servers)
     blocking = BlockingCommands(services)
     learned = LearnedCommands(services)
-    crossing = CopyAndMoveCommands(services, authentication.select_refusal)
+    copying = CopyAndMoveCommands(services, authentication.select_refusal)
     sorting = SortCommands(services)
     transactions = TransactionCommands(services, authentication, CodeInTransactions(scripts, functions))
     return Families(
@@ -71,6 +71,6 @@ def make(services: Services) -> Families:
         learned,
         (
             *(authentication, connection, *server, keyspace, flushing, scanning, scripts, functions, pubsub),
-            *(blocking, crossing, sorting, transactions, learned, cluster, old_servers),
+            *(blocking, copying, sorting, transactions, learned, cluster, old_servers),
         ),
     )

@@ -148,9 +148,9 @@ class PubSubCommands(Family):
             return _give(session, b"".join(confirmed))
         self._charge(subscription, price)
         mark(session)
-        settled = self._hub.join(session, kind, new)
+        reached = self._hub.join(session, kind, new)
         done = partial(self._hub.joined, session, kind, new)
-        return self._later(session, subscription, b"".join(confirmed), settled, done)
+        return self._later(session, subscription, b"".join(confirmed), reached, done)
 
     def _too_many(self, subscription: Subscription, price: int) -> bytes | None:
         settings = self._settings
@@ -189,9 +189,9 @@ class PubSubCommands(Family):
         self._charge(subscription, -sum(map(cost, leaving)))
         mark(session)
         # Messages published before are delivered before the confirmation.
-        settled = self._hub.leave(session, kind, leaving)
+        reached = self._hub.leave(session, kind, leaving)
         done = partial(self._hub.remove, session, kind, leaving)
-        return self._later(session, subscription, b"".join(confirmed), settled, done)
+        return self._later(session, subscription, b"".join(confirmed), reached, done)
 
     # -- confirming ----------------------------------------------------------------------------------------
 
@@ -210,25 +210,25 @@ class PubSubCommands(Family):
         session: Session,
         subscription: Subscription,
         confirmed: bytes,
-        settled: "asyncio.Future[None]",
+        reached: "asyncio.Future[None]",
         done: Callable[[], None],
     ) -> Outcome:
         """Confirm once the servers are done, and let the session go on with more requests of that kind."""
         subscription.unconfirmed += 1
         session.attention |= CONFIRMING
-        return Later(self._confirm(session, subscription, confirmed, settled, done))
+        return Later(self._confirm(session, subscription, confirmed, reached, done))
 
     async def _confirm(
         self,
         session: Session,
         subscription: Subscription,
         confirmed: bytes,
-        settled: "asyncio.Future[None]",
+        reached: "asyncio.Future[None]",
         done: Callable[[], None],
     ) -> bytes:
         try:
             # Other sessions wait for the same.
-            await asyncio.shield(settled)
+            await asyncio.shield(reached)
         finally:
             done()
             subscription.unconfirmed -= 1

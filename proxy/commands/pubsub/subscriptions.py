@@ -71,13 +71,13 @@ class Mark:
         number: grows from mark to mark.
     """
 
-    __slots__ = ("left", "number", "settled")
+    __slots__ = ("left", "number", "reached")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.left: list[tuple[Kind, bytes]] = []
         """The subscriptions that the servers were told to end before it."""
-        self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once every master that is up has answered it."""
 
 
@@ -133,7 +133,7 @@ class Subscriptions:
             self._written += 1
             self._write_mark()
         self._flush_soon()
-        return mark.settled
+        return mark.reached
 
     def joined(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
         """The session's subscriptions are about to be confirmed: from now on, messages may come at once."""
@@ -150,7 +150,7 @@ class Subscriptions:
             self._topics[kind][name].leave(session)
             self._give_up(kind, name)
         self._flush_soon()
-        return mark.settled
+        return mark.reached
 
     def remove(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
         """A session that has left these gets no more of their messages."""
@@ -176,12 +176,12 @@ class Subscriptions:
     def is_joining(self, session: Session, kind: Kind, name: bytes) -> bool:
         """Whether a session's subscription is not confirmed yet."""
         topic = self._topics[kind].get(name)
-        return topic is not None and topic.unsettled.get(session, LEAVING) != LEAVING
+        return topic is not None and topic.changing.get(session, LEAVING) != LEAVING
 
     def is_leaving(self, session: Session, kind: Kind, name: bytes) -> bool:
         """Whether a session's leaving is not confirmed yet."""
         topic = self._topics[kind].get(name)
-        return topic is not None and topic.unsettled.get(session) == LEAVING
+        return topic is not None and topic.changing.get(session) == LEAVING
 
     def count(self, kind: Kind, name: bytes) -> tuple[int, bool]:
         """How many sessions of this worker are subscribed, and whether the worker is, at the servers."""
@@ -278,14 +278,14 @@ class Subscriptions:
                     left.append(name)
             names.clear()
             self._write(kind.leaving, kind, left)
-        self._servers.sync(partial(self._settle, mark), mark.number)
+        self._servers.sync(partial(self._reach, mark), mark.number)
 
-    def _settle(self, mark: Mark) -> None:
+    def _reach(self, mark: Mark) -> None:
         for kind, name in mark.left:
             self._topics[kind][name].ending -= 1
             self._forget(kind, name)
-        if not mark.settled.done():
-            mark.settled.set_result(None)
+        if not mark.reached.done():
+            mark.reached.set_result(None)
 
     def _flush_soon(self) -> None:
         if not self._flushing:
@@ -306,8 +306,8 @@ class Subscriptions:
         topic = self._topics[message.kind].get(message.name)
         if topic is None:
             return
-        if topic.unsettled:
-            self._deliver_unsettled(topic, message)
+        if topic.changing:
+            self._deliver_while_changing(topic, message)
         listeners = topic.listeners
         if self._behind:
             for session in self._behind.intersection(listeners):
@@ -315,8 +315,8 @@ class Subscriptions:
             listeners = tuple(session for session in listeners if session not in self._behind)
         deliver(listeners, message.resp2, message.resp3)
 
-    def _deliver_unsettled(self, topic: Topic, message: Message) -> None:
-        for session, mark in topic.unsettled.items():
+    def _deliver_while_changing(self, topic: Topic, message: Message) -> None:
+        for session, mark in topic.changing.items():
             data = message.resp3 if session.protocol == 3 else message.resp2
             if mark == LEAVING:
                 session.push(data)

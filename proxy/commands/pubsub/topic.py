@@ -15,7 +15,7 @@ LEAVING = -1
 class Topic:
     """A channel or a pattern with present, former or future subscribers."""
 
-    __slots__ = ("_listeners", "_order", "asked", "ending", "unsettled", "wanted")
+    __slots__ = ("_listeners", "_order", "asked", "changing", "ending", "wanted")
 
     def __init__(self) -> None:
         self.wanted = 0
@@ -24,7 +24,7 @@ class Topic:
         """Whether the latest order to the servers was to subscribe to it."""
         self.ending = 0
         """How many orders to end it the servers have not confirmed yet."""
-        self.unsettled: dict[Session, int] = {}
+        self.changing: dict[Session, int] = {}
         """Sessions that join without a confirmation yet, with the first mark after which messages are for them; or
         LEAVING."""
         self._listeners: set[Session] = set()
@@ -32,22 +32,22 @@ class Topic:
 
     def join(self, session: Session, mark: int) -> None:
         """The session is subscribed, and hears what comes from a server that has answered this mark."""
-        self.unsettled[session] = mark
+        self.changing[session] = mark
 
     def joined(self, session: Session) -> None:
         """The session's subscription is about to be confirmed, unless the session has gone meanwhile."""
-        if self.unsettled.pop(session, LEAVING) != LEAVING:
+        if self.changing.pop(session, LEAVING) != LEAVING:
             self._listeners.add(session)
             self._order = None
 
     def leave(self, session: Session) -> None:
         """The session leaves, and hears all messages published until now."""
         self.remove(session)
-        self.unsettled[session] = LEAVING
+        self.changing[session] = LEAVING
 
     def remove(self, session: Session) -> None:
         """The session gets nothing more."""
-        self.unsettled.pop(session, None)
+        self.changing.pop(session, None)
         self._listeners.discard(session)
         self._order = None
 
@@ -60,9 +60,9 @@ class Topic:
 
     def joining(self) -> Iterator[Session]:
         """Sessions whose subscription is not confirmed yet."""
-        return (session for session, mark in self.unsettled.items() if mark != LEAVING)
+        return (session for session, mark in self.changing.items() if mark != LEAVING)
 
     @property
     def is_over(self) -> bool:
         """Whether no session needs it any more, and no message of it can arrive."""
-        return not (self.wanted or self.asked or self.ending or self.unsettled or self._listeners)
+        return not (self.wanted or self.asked or self.ending or self.changing or self._listeners)

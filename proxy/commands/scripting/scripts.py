@@ -101,7 +101,7 @@ class ScriptCommands(Family):
     def eval(self, session: Session, argv: list[bytes]) -> Outcome:
         """EVAL and EVAL_RO: the server loads the script by running it, but may drop it again at any time."""
         keys = commands.keys_of(self._row, argv)
-        if self._crosses(session, keys):
+        if self._has_several_slots(session, keys):
             # If it is refused for its keys, a server would not know it either.
             return keys
         name = self._remember(argv[1])
@@ -140,7 +140,7 @@ class ScriptCommands(Family):
                 return refused
         return None
 
-    def _crosses(self, session: Session, keys: list[bytes]) -> bool:
+    def _has_several_slots(self, session: Session, keys: list[bytes]) -> bool:
         """Whether keys are in several slots, which is refused before anything else is checked."""
         slot_of_key = self._router.slot_of_key
         return len(keys) > 1 and len({slot_of_key(session.database, key) for key in keys}) > 1
@@ -154,7 +154,7 @@ class ScriptCommands(Family):
                 # Redis looks no further.
                 return NO_SCRIPT
             raise
-        if self._crosses(session, keys):
+        if self._has_several_slots(session, keys):
             return keys
         if len(argv[1]) != DIGEST_LENGTH:
             return NO_SCRIPT

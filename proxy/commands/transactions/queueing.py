@@ -143,7 +143,7 @@ class Transaction:
         return self._size
 
     @property
-    def crosses(self) -> bool:
+    def uses_other_databases(self) -> bool:
         """Whether it does something in another database than its first one."""
         return self.selects or bool(self.elsewhere)
 

@@ -196,7 +196,7 @@ class TransactionCommands(Family):
             return ABORTED
         if watch is None and not transaction.count:
             return NOTHING_DONE
-        if watch is not None or transaction.crosses:
+        if watch is not None or transaction.uses_other_databases:
             await nothing_owed()
         if watch is not None and not self._watching.holds(session, watch):
             return _changed(session)
@@ -216,7 +216,7 @@ class TransactionCommands(Family):
         if watch is not None and watch.connection is not None:
             finish = partial(self._executed, transaction, session, watch.connection.backend)
             return await self._watching.run(session, watch, payload, before, finish)
-        if not transaction.crosses:
+        if not transaction.uses_other_databases:
             return Unit(slot, address, payload, before)
         backend = self._router.shared(session, address)
         finish = partial(self._executed, transaction, session, backend)

@@ -242,9 +242,9 @@ async def test_whoever_leaves_hears_what_was_published_before(
 async def test_whoever_goes_while_it_joins_gets_nothing(played: Played, direct: redis.asyncio.Redis) -> None:
     gone, other = Listener(), Listener()
     await played.joined(other, b"c")
-    settled = played.join(gone, b"c", b"own")
+    reached = played.join(gone, b"c", b"own")
     played.hub.forget(gone, Kind.CHANNEL, [b"c", b"own"])  # type: ignore[arg-type]
-    await settled
+    await reached
     played.hub.joined(gone, Kind.CHANNEL, [b"c", b"own"])  # type: ignore[arg-type]
     await direct.publish("c", "x")
     await until_heard(other, 1)

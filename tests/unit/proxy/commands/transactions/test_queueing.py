@@ -90,7 +90,7 @@ def test_keys_are_of_the_database_that_they_are_in() -> None:
     add(tried, b"GET", b"a1")
     add(tried, b"COPY", b"a2", b"a3", b"DB", b"3")
     add(tried, b"MOVE", b"a1", b"4")
-    assert tried.crosses
+    assert tried.uses_other_databases
     assert not tried.returns
     add(tried, b"SELECT", b"3")
     add(tried, b"GET", b"a4")
@@ -102,7 +102,7 @@ def test_keys_are_of_the_database_that_they_are_in() -> None:
     assert tried.payload().endswith(make_request(("SELECT", 0)) + make_request(("EXEC",)))
     assert make_request(("SELECT", "99")) not in tried.payload()
     add(tried, b"SELECT", b"0")
-    assert tried.crosses
+    assert tried.uses_other_databases
     assert (tried.count, tried.queued) == (8, 8)
     assert tried.payload().count(make_request(("SELECT", "0"))) == 1
 
@@ -112,7 +112,7 @@ def test_to_stay_is_not_to_leave() -> None:
     add(tried, b"SELECT", b"0")
     add(tried, b"COPY", b"a1", b"a2", b"DB", b"0")
     add(tried, b"MOVE", b"a1", b"0")
-    assert not tried.crosses
+    assert not tried.uses_other_databases
     assert (tried.count, tried.queued) == (3, 3)
 
 
