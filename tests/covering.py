@@ -25,7 +25,7 @@ EXAMPLES = 20
 """Of each property."""
 
 PURE: Mapping[str, tuple[str, ...]] = {
-    "the slot table and what servers are told": ("slots/*.py",),
+    "the slot table and what servers are told": ("slots/*.py", "slots/messages/*.py"),
     "planners": ("topom/balance/planners/**/*.py",),
     "placement": ("topom/placement/planner/*.py",),
     "the state and its changes": tuple(

@@ -11,6 +11,7 @@ from proxy.channel import Message
 from proxy.clusterview import Node
 from proxy.settings import ProxySettings
 from slots import address
+from slots.messages.control import ClusterAddress, Heard, Proxies, Registered
 
 log = structlog.get_logger()
 
@@ -55,30 +56,28 @@ class Announcements:
 
     # -- messages of topom (proxy.supervisor.control.Listener)
 
-    def registration(self) -> Message:
-        """The fields for the registration."""
+    def registration(self) -> ClusterAddress | None:
+        """Where cluster clients connect, for the registration; None if this proxy is no node of a cluster."""
         if not self._settings.cluster_mode:
-            return {}
+            return None
         own = self.own
-        return {"cluster": {"host": own.host, "port": own.port, "tls_port": own.tls_port}}
+        return ClusterAddress(host=own.host, port=own.port, tls_port=own.tls_port)
 
-    def registered(self, answer: Message) -> None:
+    def registered(self, answer: Registered) -> None:
         """topom has registered the proxy under this id."""
-        proxy_id = int(answer.get("proxy_id", 0))
-        if proxy_id != self._proxy_id:
-            self._proxy_id = proxy_id
+        if answer.proxy_id != self._proxy_id:
+            self._proxy_id = answer.proxy_id
             self._changed()
 
-    def heard(self, message: Message) -> bool:
-        """Handle a message of topom; true if it was about proxies."""
-        if message["type"] != "proxies":
-            return False
-        nodes = [Node.from_wire(node) for node in message["proxies"]]
+    def heard(self, message: Heard | Proxies) -> None:
+        """Take a list of proxies."""
+        if not isinstance(message, Proxies):
+            return
+        nodes = [Node(*proxy) for proxy in message.proxies]
         if nodes != self._nodes:
             self._nodes = nodes
             log.debug("proxies_heard", proxies=len(nodes))
             self._changed()
-        return True
 
     def lost(self) -> None:
         """The stream has ended; the last list holds."""

@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import structlog
 
-from proxy.channel import Message
 from proxy.supervisor.acknowledging import Acknowledgements
 from proxy.supervisor.kept_table.tablekeeping import TableKeeping
 from proxy.supervisor.leftovers import Leftovers
 from proxy.supervisor.workforce import Workforce
+from slots.messages.control import Ack, Nack
+from slots.messages.message import sentence
 from slots.table import SlotTable
 
 log = structlog.get_logger()
@@ -37,7 +38,7 @@ class Answers:
         keeping: TableKeeping,
         leftovers: Leftovers,
         table: Callable[[], SlotTable | None],
-        send: Callable[[Message], object],
+        send: Callable[[Ack | Nack], object],
         seconds: float,
     ) -> None:
         self._acks = acknowledgements
@@ -59,7 +60,7 @@ class Answers:
         epoch = self._acks.next(applied, unsettled)
         if epoch is not None:
             log.debug("epoch_acknowledged", epoch=epoch)
-            self._send({"type": "ack", "epoch": epoch})
+            self._send(Ack(epoch=epoch))
         if self._timer is None and self._acks.withheld(applied, unsettled):
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._waited_enough)
 
@@ -67,7 +68,7 @@ class Answers:
         """Refuse an epoch, unless it was answered before."""
         if self._acks.refuse(epoch):
             log.warning("epoch_refused", epoch=epoch, reason=reason)
-            self._send({"type": "nack", "epoch": epoch, "reason": reason})
+            self._send(Nack(epoch=epoch, reason=sentence(reason)))
 
     def close(self) -> None:
         """Stop waiting."""

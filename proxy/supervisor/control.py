@@ -6,21 +6,31 @@ says so, and the next address is tried at once.
 """
 
 import asyncio
-import json
-import math
-import os
-import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from importlib import metadata
-from typing import Any, Protocol, Self
+from typing import Protocol
 
 import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from slots.backoff import Backoff
+from slots.messages.control import (
+    Drain,
+    Heard,
+    Heartbeat,
+    Leave,
+    Left,
+    Proxies,
+    ProxyMessage,
+    Refused,
+    Register,
+    Registered,
+    Table,
+    TopomMessage,
+    parse_topom,
+)
+from slots.messages.message import MessageError, Product, UnknownMessage, encode
 
 PATH = "/api/v1/control"
 CONNECT_SECONDS = 3.0
@@ -42,8 +52,6 @@ state."""
 
 log = structlog.get_logger()
 
-Message = dict[str, Any]
-
 
 class ControlError(Exception):
     """The stream cannot be used. The message says why and what to do."""
@@ -57,43 +65,19 @@ class SentAway(ControlError):
         self.leader = leader
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """The product's fixed values, which topom sends when it registers the proxy. They are the same for all proxies."""
-
-    product: str
-    number_of_slots: int
-    slot_function: str
-    databases: int
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """From a ``registered`` message. Raises :class:`ControlError`."""
-        try:
-            return cls(
-                str(wire["product"]), int(wire["number_of_slots"]), str(wire["slot_function"]), int(wire["databases"])
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ControlError(f"topom's answer to the registration lacks something: {error!r}") from error
-
-    def to_wire(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return asdict(self)
-
-
 class Handler(Protocol):
     """Handles the messages of topom. Each method may raise :class:`ControlError` to end the stream."""
 
-    def registration(self) -> Message:
-        """The fields of ``register`` beyond those of this process."""
+    def registration(self) -> Register:
+        """The first message of a stream that is about to begin."""
 
-    def heartbeat(self) -> Message:
-        """The fields of ``heartbeat``."""
+    def heartbeat(self) -> Heartbeat:
+        """The heartbeat to send now."""
 
     def registered(self, product: Product) -> None:
         """topom has registered the proxy."""
 
-    def table(self, message: Message) -> None:
+    def table(self, message: Table) -> None:
         """A table or changes came."""
 
     def shut_out(self, reason: str) -> None:
@@ -104,16 +88,13 @@ class Handler(Protocol):
 
 
 class Listener(Protocol):
-    """Handles messages about anything but tables. An exception means an unusable message, and ends the stream."""
+    """Hears messages about anything but tables, and takes those that are for it."""
 
-    def registration(self) -> Message:
-        """More fields of ``register``."""
-
-    def registered(self, answer: Message) -> None:
+    def registered(self, answer: Registered) -> None:
         """topom has registered the proxy, with this answer."""
 
-    def heard(self, message: Message) -> bool:
-        """Handle a message; false if it is unknown here."""
+    def heard(self, message: Heard | Proxies) -> None:
+        """A message of topom came."""
 
     def lost(self) -> None:
         """The stream has ended, if there was one."""
@@ -126,7 +107,7 @@ class Control:
         urls: of topom, such as ``http://127.0.0.1:8380``.
         token: the bearer token.
         handler: handles the messages.
-        listeners: handle the messages that the handler does not know.
+        listeners: hear the other messages.
     """
 
     def __init__(self, urls: list[str], token: str, handler: Handler, *listeners: Listener) -> None:
@@ -134,7 +115,7 @@ class Control:
         self._token = token
         self._handler = handler
         self._listeners = listeners
-        self._outgoing: asyncio.Queue[Message] | None = None  # while registered
+        self._outgoing: asyncio.Queue[ProxyMessage] | None = None  # while registered
         self._hang_up = asyncio.Event()
         self._leaving = False
         self._left = asyncio.Event()
@@ -146,7 +127,7 @@ class Control:
         """Whether the proxy is registered and the stream is up."""
         return self._outgoing is not None
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ProxyMessage) -> None:
         """Send soon. Without a stream this does nothing, for a new one begins with the handler's present state."""
         if self._outgoing is None:
             return
@@ -173,7 +154,7 @@ class Control:
         If the stream is lost meanwhile, the message is sent again over the next one.
         """
         self._leaving = True
-        self.send({"type": "leave"})
+        self.send(Leave())
         return await _within(LEAVE_SECONDS, self._left)
 
     async def run(self) -> None:
@@ -256,51 +237,47 @@ class Control:
 
     async def _register(self, stream: ClientConnection) -> float | None:
         """Register; give the seconds between heartbeats, or None if a new identity is needed."""
-        process = {"hostname": socket.gethostname(), "pid": os.getpid(), "version": _version()}
-        more = {name: value for listener in self._listeners for name, value in listener.registration().items()}
-        registration = {"type": "register", **process, **more, **self._handler.registration()}
+        registration = self._handler.registration()
         async with asyncio.timeout(REGISTER_SECONDS):
             # A message that came before the stream was closed still counts. It may say where to go instead.
             with suppress(ControlError):
                 await _send(stream, registration)
             try:
-                answer = _message(await stream.recv())
+                answer = _parse(await stream.recv())
             except ConnectionClosed as error:
                 raise ControlError("topom closed the stream") from error
-        if answer["type"] == "refused":
+        if isinstance(answer, Refused):
             self._refused(answer)
             return None
-        if answer["type"] != "registered":
-            raise ControlError(f"topom answered the registration with a message {answer['type']!r}")
-        heartbeat_seconds = _heartbeat_seconds(answer)
-        product = Product.from_wire(answer)
+        if not isinstance(answer, Registered):
+            kind = answer.type if answer is not None else "that is not known here"
+            raise ControlError(f"topom answered the registration with a message {kind}")
         self._outgoing = asyncio.Queue(QUEUE_LIMIT)
         try:
-            self._handler.registered(product)
+            self._handler.registered(answer.product)
         except ControlError:
             self._outgoing = None
             raise
-        with _understood(answer):
-            for listener in self._listeners:
-                listener.registered(answer)
+        for listener in self._listeners:
+            listener.registered(answer)
         self._stands.set()
         if self._leaving:
-            self.send({"type": "leave"})
-        log.info("registered", proxy_id=answer.get("proxy_id"), product=product.product)
-        return heartbeat_seconds
+            self.send(Leave())
+        log.info("registered", proxy_id=answer.proxy_id, product=answer.product.name)
+        return max(answer.heartbeat_seconds, HEARTBEAT_SECONDS_MIN)
 
-    def _refused(self, answer: Message) -> None:
-        reason = str(answer.get("reason"))
-        if self._leaving and reason in ("fenced", "removed"):
+    def _refused(self, refused: Refused) -> None:
+        shut_out = refused.reason in ("fenced", "removed")
+        if self._leaving and shut_out:
             # topom has heard it, though its answer was lost: the proxy is no member any more.
             self._left.set()
-        elif reason in ("fenced", "removed"):
-            log.warning("shut_out", reason=reason, message=answer.get("message"))
-            self._handler.shut_out(reason)
-        elif reason == "follower":
-            raise SentAway(str(answer.get("message")), str(answer.get("leader")))
+        elif shut_out:
+            log.warning("shut_out", reason=refused.reason, message=refused.message)
+            self._handler.shut_out(refused.reason)
+        elif refused.reason == "follower":
+            raise SentAway(refused.message, refused.leader)
         else:
-            raise ControlError(f"topom refuses the registration: {answer.get('message')}")
+            raise ControlError(f"topom refuses the registration: {refused.message}")
 
     async def _converse(self, stream: ClientConnection, heartbeat_seconds: float) -> None:
         """Pass messages both ways until either side ends the stream."""
@@ -321,23 +298,24 @@ class Control:
 
     async def _receive(self, stream: ClientConnection) -> None:
         async for text in stream:
-            message = _message(text)
-            match message["type"]:
-                case "table":
+            match message := _parse(text):
+                case Table():
                     self._handler.table(message)
-                case "refused":
+                case Heard() | Proxies():
+                    for listener in self._listeners:
+                        listener.heard(message)
+                case Drain():
+                    self._handler.drain()
+                case Refused():
                     self._refused(message)
                     return
-                case "drain":
-                    self._handler.drain()
-                case "left":
+                case Left():
                     self._left.set()
                     return
-                case other:
-                    with _understood(message):
-                        heard = any(listener.heard(message) for listener in self._listeners)
-                    if not heard:
-                        log.debug("control_message_unknown", message_type=other)
+                case Registered():
+                    raise ControlError("topom has registered the proxy twice")
+                case None:
+                    pass
         if not self._left.is_set():
             raise ControlError("topom closed the stream")
 
@@ -348,7 +326,7 @@ class Control:
 
     async def _send_heartbeats(self, seconds: float) -> None:
         while True:
-            self.send({"type": "heartbeat", **self._handler.heartbeat()})
+            self.send(self._handler.heartbeat())
             await asyncio.sleep(seconds)
 
 
@@ -362,41 +340,28 @@ def _stream_url(url: str) -> str:
     return url.replace("http", "ws", 1).rstrip("/") + PATH
 
 
-def _heartbeat_seconds(answer: Message) -> float:
-    seconds = answer.get("heartbeat_seconds", 1.0)
-    if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise ControlError(f"topom wants a heartbeat every {seconds!r} s, which is not a number of seconds")
-    return max(float(seconds), HEARTBEAT_SECONDS_MIN)
-
-
-@contextmanager
-def _understood(message: Message) -> Iterator[None]:
-    """A bad message ends the stream, and not the proxy."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise ControlError(f"topom sent a message {message['type']!r} that cannot be used: {error!r}") from error
-
-
-async def _send(stream: ClientConnection, message: Message) -> None:
+async def _send(stream: ClientConnection, message: ProxyMessage) -> None:
     async with asyncio.timeout(SEND_SECONDS):
         try:
-            await stream.send(json.dumps(message, separators=(",", ":")))
+            await stream.send(encode(message))
         except ConnectionClosed as error:
             raise ControlError("topom closed the stream") from error
 
 
-def _message(text: str | bytes) -> Message:
+def _parse(text: str | bytes) -> TopomMessage | None:
+    """The message; None for one of a kind that a newer topom may send. A bad message ends the stream, and not the
+    proxy."""
     try:
-        message = json.loads(text)
-    except ValueError as error:
-        raise ControlError(f"topom sent something that is not JSON: {text[:80]!r}") from error
-    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise ControlError(f"topom sent something that is not a message: {text[:80]!r}")
-    return message
+        return parse_topom(text)
+    except UnknownMessage as error:
+        log.debug("control_message_unknown", reason=str(error))
+        return None
+    except MessageError as error:
+        raise ControlError(f"topom sent a message that cannot be used: {error}") from error
 
 
-def _version() -> str:
+def version() -> str:
+    """The version of this program, as topom shows it."""
     try:
         return metadata.version("slotferry")
     except metadata.PackageNotFoundError:  # run from its folder, not installed

@@ -3,8 +3,8 @@
 Only what is not well is said, so that a heartbeat stays small however many servers there are.
 """
 
-from proxy.channel import Message
 from slots.access import ServerAccess
+from slots.messages.control import Heard, Proxies, Registered
 from slots.probing import UNANSWERED_SECONDS, Probing, Seen
 from slots.table import SlotTable
 
@@ -26,18 +26,18 @@ class ServerViews:
 
     def __init__(self, access: ServerAccess, seen: Seen) -> None:
         self._probing = Probing(access, PROBE_SECONDS, PROBE_LIMIT_SECONDS, seen)
-        self._asked: int | None = None
+        self.asked: int | None = None
+        """The epoch of the table whose servers are asked."""
         self._quiet_seconds = QUIET_SECONDS
 
     def keep(self, table: SlotTable) -> None:
         """Ask the servers of this table."""
         self._probing.keep(server for group in table.groups.values() for server in group.servers)
-        self._asked = table.epoch
+        self.asked = table.epoch
 
-    def heartbeat(self) -> Message:
-        """The fields of ``heartbeat``."""
-        silent, unanswered = self._probing.silent(self._quiet_seconds, UNANSWERED_SECONDS)
-        return {"asked": self._asked, "silent": silent, "unanswered": unanswered}
+    def silent(self) -> tuple[dict[str, float], list[str]]:
+        """Servers that do not answer, as a heartbeat has them: for how many seconds, and those that never did."""
+        return self._probing.silent(self._quiet_seconds, UNANSWERED_SECONDS)
 
     async def close(self) -> None:
         """Ask nobody any more."""
@@ -45,17 +45,12 @@ class ServerViews:
 
     # -- what topom says (proxy.supervisor.control.Listener) ----------------------------------------------------------
 
-    def registration(self) -> Message:
-        """No more fields."""
-        return {}
-
-    def registered(self, answer: Message) -> None:
+    def registered(self, answer: Registered) -> None:
         """topom says by what a server counts as silent."""
-        self._quiet_seconds = float(answer.get("quiet_seconds", QUIET_SECONDS))
+        self._quiet_seconds = answer.quiet_seconds
 
-    def heard(self, message: Message) -> bool:
+    def heard(self, message: Heard | Proxies) -> None:
         """Nothing else is meant for it."""
-        return False
 
     def lost(self) -> None:
         """The servers are asked on."""

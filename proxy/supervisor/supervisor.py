@@ -7,7 +7,9 @@ Upholds **epochs** (an older table is refused) and, for workers that died, **dra
 """
 
 import asyncio
+import os
 import signal
+import socket
 import uuid
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
@@ -21,7 +23,7 @@ from proxy.settings import ProxySettings
 from proxy.supervisor.acknowledging import Acknowledgements
 from proxy.supervisor.announcing import Announcements
 from proxy.supervisor.answers import Answers
-from proxy.supervisor.control import Control, ControlError, Product
+from proxy.supervisor.control import Control, ControlError, version
 from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.kept_table.tablekeeping import TableKeeping
@@ -33,6 +35,8 @@ from proxy.supervisor.standdown.standdown import StandDown
 from proxy.supervisor.workforce import Workforce
 from slots import garbage, logs
 from slots.connections import worker_prefix
+from slots.messages import control
+from slots.messages.message import Product
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 
@@ -269,7 +273,8 @@ class Supervisor:
                 "allowance": self._standdown.grant(),
                 "known_servers": self._standdown.known_servers(),
                 "listen_fds": {place: shared.fileno() for place, shared in self._places.inherited.items()},
-                **self._product.to_wire(),
+                **self._product.model_dump(exclude={"name"}),
+                "product": self._product.name,
             }
         )
         if (proxies := self._announcements.message()) is not None:
@@ -362,7 +367,7 @@ class Supervisor:
     def beat(self) -> None:
         """Send a heartbeat now."""
         if self._control.connected:
-            self._control.send({"type": "heartbeat", **self.heartbeat()})
+            self._control.send(self.heartbeat())
 
     def keeps_rule(self, seconds: float | None) -> bool:
         """Have the rule kept with the table; say whether no process can start from a file with a laxer one."""
@@ -370,26 +375,35 @@ class Supervisor:
 
     # Messages of topom (proxy.supervisor.control.Handler)
 
-    def registration(self) -> Message:
-        """The fields of ``register``. The epoch is the one that was acknowledged under this identity."""
-        return {
-            "instance": self.instance,
-            "registered_before": self._was_registered,
-            "address": self.address,
-            "workers": self._seats,
-            "epoch": self._acks.acked,
-            "draining": self._draining.is_set(),
-        }
+    def registration(self) -> control.Register:
+        """The registration. The epoch is the one that was acknowledged under this identity."""
+        return control.Register(
+            instance=self.instance,
+            registered_before=self._was_registered,
+            address=self.address,
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            workers=self._seats,
+            version=version(),
+            epoch=self._acks.acked,
+            draining=self._draining.is_set(),
+            stands_down=self._standdown.registration(),
+            cluster=self._announcements.registration(),
+        )
 
-    def heartbeat(self) -> Message:
-        """The fields of ``heartbeat``."""
-        return {
-            "epoch": self._acks.acked,
-            "counters": self._workforce.counters.total(),
-            "draining": self._draining.is_set(),
-            **self._views.heartbeat(),
-            **self._standdown.heartbeat(),
-        }
+    def heartbeat(self) -> control.Heartbeat:
+        """The heartbeat to send now."""
+        silent, unanswered = self._views.silent()
+        return control.Heartbeat(
+            epoch=self._acks.acked,
+            counters=self._workforce.counters.total(),
+            draining=self._draining.is_set(),
+            asked=self._views.asked,
+            silent=silent,
+            unanswered=unanswered,
+            number=self._standdown.heartbeat(),
+            stands_down=self._standdown.confirmed(),
+        )
 
     def registered(self, product: Product) -> None:
         """Start the workers the first time; later, repeat messages that may have been lost."""
@@ -402,16 +416,16 @@ class Supervisor:
                 "Restart it if the change is meant"
             )
         if self._acks.acked:
-            self._control.send({"type": "ack", "epoch": self._acks.acked})
+            self._control.send(control.Ack(epoch=self._acks.acked))
 
-    def table(self, message: Message) -> None:
+    def table(self, message: control.Table) -> None:
         """Take a table and pass it on."""
         try:
-            new = self._read(message)
+            new = self._read(message.table)
         except TableError as error:
             raise ControlError(f"topom sent a table that cannot be used: {error}") from error
         if new is None:
-            self._control.send({"type": "resync"})
+            self._control.send(control.Resync())
             return
         now = self._table
         # epochs: an older table, or another one of the same epoch, comes from a topom that lost its place.
@@ -436,13 +450,13 @@ class Supervisor:
         log.debug("table_received", epoch=new.epoch)
         self._answers.consider()
 
-    def _read(self, message: Message) -> SlotTable | None:
-        """The table in a message; None if it is changes to a table that is not the present one."""
-        if "since" in message:
-            if self._table is None or self._identity_is_new or message["since"] != self._table.epoch:
+    def _read(self, content: Mapping[str, Any]) -> SlotTable | None:
+        """The table of a message; None if it is changes to a table that is not the present one."""
+        if "since" in content:
+            if self._table is None or self._identity_is_new or content["since"] != self._table.epoch:
                 return None
-            return self._table.with_changes(message)
-        new = SlotTable.from_wire(message)
+            return self._table.with_changes(content)
+        new = SlotTable.from_wire(content)
         if self._product is not None and len(new.slots) != self._product.number_of_slots:
             raise TableError(f"it has {len(new.slots)} slots, the product has {self._product.number_of_slots}")
         return new

@@ -80,8 +80,8 @@ def in_state(state: str) -> Any:
 
 async def test_slots_and_their_keys_move(topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis]) -> None:
     async with HandProxy(topom) as proxy, HandProxy(topom) as other:
-        assert proxy.registered["number_of_slots"] == 16
-        assert proxy.registered["slot_function"] == "crc32"
+        assert proxy.registered["product"]["number_of_slots"] == 16
+        assert proxy.registered["product"]["slot_function"] == "crc32"
         assert proxy.registered["heartbeat_seconds"] == 0.1
         moves = (await topom.call("POST", "/rebalance"))["moves"]
         assert [move["slot"] for move in moves] == list(range(8, 16))
@@ -107,7 +107,7 @@ async def test_slots_and_their_keys_move(topom: TopomProcess, pair: tuple[redis.
             # States may be passed over, for only the newest table matters; but not the lock.
             assert [state for state in in_order if state in one.states] == one.states
             assert "prepared" in one.states
-        assert "since" in proxy.frames[-1], "changes, not the whole table"
+        assert "since" in proxy.frames[-1]["table"], "changes, not the whole table"
 
 
 async def test_what_moves_is_held_when_its_hours_are_over(
@@ -276,8 +276,8 @@ async def test_a_proxy_asks_for_the_whole_table(topom: TopomProcess) -> None:
         async with asyncio.timeout(60):
             while [frame["type"] for frame in proxy.frames] != ["registered", "table", "table"]:
                 await asyncio.sleep(0.01)
-        assert "since" not in proxy.frames[-1]
-        assert len(SlotTable.from_wire(proxy.frames[-1]).slots) == 16
+        assert "since" not in proxy.frames[-1]["table"]
+        assert len(SlotTable.from_wire(proxy.frames[-1]["table"]).slots) == 16
 
 
 ODD_FRAMES: tuple[str | bytes, ...] = (

@@ -269,11 +269,12 @@ class HandProxy:
                 self.left.set()
                 return False
             case "table":
-                if "since" in frame:
+                content = frame["table"]
+                if "since" in content:
                     assert self.table is not None
-                    self.table = self.table.with_changes(frame)
+                    self.table = self.table.with_changes(content)
                 else:
-                    new = SlotTable.from_wire(frame)
+                    new = SlotTable.from_wire(content)
                     # epochs: a restarted topom knows at least what its predecessor said.
                     assert self.table is None or new.epoch >= self.table.epoch
                     self.table = new

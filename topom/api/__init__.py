@@ -16,7 +16,7 @@ To change
   :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
 - what a follower does with requests: :mod:`~topom.api.forwarding`;
 - the stream of events: :mod:`~topom.api.event_stream`;
-- the stream of tables to proxies: :mod:`~topom.api.control`; its frames: :mod:`topom.proxies.frames`.
+- the stream of tables to proxies: :mod:`~topom.api.control`; its messages: :mod:`slots.messages.control`.
 """
 
 from fastapi import FastAPI

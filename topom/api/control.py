@@ -1,28 +1,42 @@
 """The control stream: the WebSocket that each proxy holds open to topom.
 
-The proxy registers with its first frame and then sends heartbeats and acknowledgements; topom sends tables. Only the
+The messages are those of :mod:`slots.messages.control`, and each is one frame. Only the
 newest table matters: if a table is stored while the one before is still being sent, the proxy gets the changes from
 what it was sent last to the newest table.
 """
 
 import asyncio
-import json
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
 
 import structlog
 from fastapi import APIRouter, WebSocket
-from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from slots.messages.control import (
+    Ack,
+    Drain,
+    Heard,
+    Heartbeat,
+    Leave,
+    Left,
+    Nack,
+    ProxyMessage,
+    Register,
+    Registered,
+    Resync,
+    TopomMessage,
+    parse_proxy,
+)
+from slots.messages.control import Refused as Refusal
+from slots.messages.message import MessageError, Product, encode, sentence
 from slots.table import SlotTable
 from topom.api.wire import framed, wire_of
 from topom.cluster.ledger import LostPlace
 from topom.errors import NotLeading, TopomError
-from topom.proxies.frames import Ack, Heartbeat, Leave, Nack, ProxyFrame, Register, Resync, TableFrames, parse
 from topom.proxies.members import Member, Refused
 from topom.proxies.proxylist import ProxyList
+from topom.proxies.tableframes import TableFrames
 from topom.store import StoreError
 from topom.term.node import Node
 from topom.term.service import Topom
@@ -43,7 +57,7 @@ router = APIRouter()
 
 
 class SocketLink:
-    """Sends to one proxy: tables as they become newer, and lists of proxies, then a last frame.
+    """Sends to one proxy: tables as they become newer, and lists of proxies, then a last message.
 
     News is written at once if the connection takes it; otherwise :meth:`send_news` waits for the connection and sends
     it. This class is a :class:`topom.proxies.members.Link`.
@@ -59,11 +73,11 @@ class SocketLink:
         self._proxies_sent = 0
         self.takes_proxies = False
         """Whether the proxy gets the list of proxies."""
-        self._said: deque[Mapping[str, object]] = deque()
+        self._said: deque[TopomMessage] = deque()
         self._sent: SlotTable | None = None
         self._news = asyncio.Event()
         self._ended = False
-        self._last: Mapping[str, object] | None = None
+        self._last: TopomMessage | None = None
 
     def wake(self) -> None:
         while self._idle and not self._ended and self._wire is not None and self._wire.is_writable:
@@ -73,14 +87,14 @@ class SocketLink:
             self._wire.write(self._frames.framed(text, framed))
         self._news.set()
 
-    def end(self, frame: Mapping[str, object] | None) -> None:
+    def end(self, message: TopomMessage | None) -> None:
         if not self._ended:
             self._ended = True
-            self._last = frame
+            self._last = message
             self._news.set()
 
-    def say(self, frame: Mapping[str, object]) -> None:
-        self._said.append(frame)
+    def say(self, message: TopomMessage) -> None:
+        self._said.append(message)
         self.wake()
 
     def resync(self) -> None:
@@ -88,12 +102,12 @@ class SocketLink:
         self._sent = None
         self.wake()
 
-    async def send(self, frame: Mapping[str, object]) -> None:
-        """Send one frame, before :meth:`send_news` runs."""
-        await self._send_text(json.dumps(frame, separators=(",", ":")))
+    async def send(self, message: TopomMessage) -> None:
+        """Send one message, before :meth:`send_news` runs."""
+        await self._send_text(encode(message))
 
     async def send_news(self) -> None:
-        """Send all news, tables first; returns after :meth:`end` was called and its frame was sent."""
+        """Send all news, tables first; returns after :meth:`end` was called and its message was sent."""
         while not self._ended:
             self._news.clear()
             if self._wire is not None:
@@ -119,7 +133,7 @@ class SocketLink:
             self._sent = table
             return text
         if self._said:
-            return json.dumps(self._said.popleft(), separators=(",", ":"))
+            return encode(self._said.popleft())
         if self.takes_proxies and (proxies := self._proxies.frame(self._proxies_sent)) is not None:
             self._proxies_sent = proxies[0]
             return proxies[1]
@@ -136,8 +150,8 @@ async def control(websocket: WebSocket) -> None:
     node: Node | None = websocket.app.state.node
     await websocket.accept()
     if node is not None and node.leading is None:
-        # Read the first frame before the answer: a proxy whose stream is closed before it registers would not see which
-        # topom leads.
+        # Read the first message before the answer: a proxy whose stream is closed before it registers would not see
+        # which topom leads.
         with suppress(WebSocketDisconnect, TimeoutError, RuntimeError, KeyError):
             async with asyncio.timeout(REGISTER_SECONDS):
                 await websocket.receive_text()
@@ -172,29 +186,30 @@ async def control(websocket: WebSocket) -> None:
 
 async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Member:
     async with asyncio.timeout(REGISTER_SECONDS):
-        frame = _parse(await _text(websocket))
-    if not isinstance(frame, Register):
-        raise Refused("invalid", "the first frame has to be of type register")
-    member = await topom.members.register(frame, link)
+        message = _parse(await _text(websocket))
+    if not isinstance(message, Register):
+        raise Refused("invalid", "the first message has to be of type register")
+    member = await topom.members.register(message, link)
     product = topom.ledger.state.product
-    link.takes_proxies = frame.cluster is not None
+    link.takes_proxies = message.cluster is not None
     try:
         await link.send(
-            {
-                "type": "registered",
-                "proxy_id": member.record.id,
-                "product": product.name,
-                "number_of_slots": product.number_of_slots,
-                "slot_function": product.slot_function,
-                "databases": product.databases,
-                "heartbeat_seconds": topom.settings.heartbeat_seconds,
-                "stand_down_seconds": topom.members.stand_down,
-                "quiet_seconds": topom.settings.server_suspect_seconds,
-            }
+            Registered(
+                proxy_id=member.record.id,
+                product=Product(
+                    name=product.name,
+                    number_of_slots=product.number_of_slots,
+                    slot_function=product.slot_function,
+                    databases=product.databases,
+                ),
+                heartbeat_seconds=topom.settings.heartbeat_seconds,
+                stand_down_seconds=topom.members.stand_down,
+                quiet_seconds=topom.settings.server_suspect_seconds,
+            )
         )
-        if member.record.draining and not frame.draining:
+        if member.record.draining and not message.draining:
             # It was told so over a stream that it has lost, or not at all.
-            link.say({"type": "drain"})
+            link.say(Drain())
     except BaseException:
         topom.members.disconnected(member, link)
         raise
@@ -214,11 +229,11 @@ async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: So
         if retiring.done():
             raise NotLeading("this topom does not lead any more")
         if sending.done():
-            # The last frame is out, or the send failed; what the proxy says now does not matter.
+            # The last message is out, or the send failed; what the proxy says now does not matter.
             sending.result()
             return
         receiving.result()
-        await sending  # the proxy leaves, and its last frame is yet to be sent
+        await sending  # the proxy leaves, and its last message is yet to be sent
     finally:
         if wire is not None:
             wire.taker = None
@@ -228,53 +243,53 @@ async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: So
 
 
 def _take(text: str, topom: Topom, member: Member, link: SocketLink) -> bool:
-    """Do what a frame asks for, if that needs no wait; gives whether it was done."""
+    """Do what a message asks for, if that needs no wait; gives whether it was done."""
     try:
-        frame = parse(text)
-    except ValidationError:
+        message = parse_proxy(text)
+    except MessageError:
         return False
-    if isinstance(frame, Heartbeat) and not topom.members.is_news(member, frame.draining, frame.stands_down):
-        _heartbeat(frame, topom, member, link)
-    elif isinstance(frame, Ack):
+    if isinstance(message, Heartbeat) and not topom.members.is_news(member, message.draining, message.stands_down):
+        _heartbeat(message, topom, member, link)
+    elif isinstance(message, Ack):
         topom.members.heard(member)
-        topom.members.acknowledge(member, frame.epoch)
+        topom.members.acknowledge(member, message.epoch)
     else:
         return False
     return True
 
 
-def _heartbeat(frame: Heartbeat, topom: Topom, member: Member, link: SocketLink) -> None:
+def _heartbeat(message: Heartbeat, topom: Topom, member: Member, link: SocketLink) -> None:
     topom.members.heard(member)
-    member.counters = frame.counters
-    topom.health.heard(member.record.id, frame.asked, frame.silent, frame.unanswered)
-    if frame.number is not None and topom.members.counts(member):
-        link.say({"type": "heard", "number": frame.number})
+    member.counters = message.counters
+    topom.health.heard(member.record.id, message.asked, message.silent, message.unanswered)
+    if message.number is not None and topom.members.counts(member):
+        link.say(Heard(number=message.number))
 
 
 async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
-    """Take the proxy's frames; returns when it leaves."""
+    """Take the proxy's messages; returns when it leaves."""
     members = topom.members
     while True:
-        frame = _parse(await _text(websocket))
+        message = _parse(await _text(websocket))
         members.heard(member)
-        match frame:
+        match message:
             case Heartbeat():
-                _heartbeat(frame, topom, member, link)
-                if frame.draining:
+                _heartbeat(message, topom, member, link)
+                if message.draining:
                     # If that cannot be stored now, the next heartbeat says it again.
                     with suppress(StoreError):
                         await members.drains(member)
                 with suppress(StoreError):
-                    await members.stands_down(member, frame.stands_down)
+                    await members.stands_down(member, message.stands_down)
             case Ack():
-                members.acknowledge(member, frame.epoch)
+                members.acknowledge(member, message.epoch)
             case Nack():
-                members.refuse(member, frame.epoch, frame.reason)
+                members.refuse(member, message.epoch, message.reason)
             case Resync():
                 link.resync()
             case Leave():
                 await members.leave(member)
-                link.end({"type": "left"})
+                link.end(Left())
                 return
             case Register():
                 raise Refused("invalid", "the proxy is registered already")
@@ -287,18 +302,16 @@ async def _text(websocket: WebSocket) -> str:
         raise Refused("invalid", "frames of the control stream are text") from None
 
 
-def _parse(text: str) -> ProxyFrame:
+def _parse(text: str) -> ProxyMessage:
     try:
-        return parse(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "frame"
-        raise Refused("invalid", f"not a frame of the control stream: {place}: {first['msg']}") from error
+        return parse_proxy(text)
+    except MessageError as error:
+        raise Refused("invalid", f"not a message of the control stream: {error}") from error
 
 
 async def _send_refusal(link: SocketLink, refused: Refused) -> None:
     try:
-        await link.send({"type": "refused", "reason": refused.reason, "message": refused.message})
+        await link.send(Refusal(reason=refused.reason, message=sentence(refused.message)))
     except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
         log.debug("refusal_not_sent", reason=repr(error))
 
@@ -309,15 +322,14 @@ async def _send_away(websocket: WebSocket, node: Node) -> None:
         await _close(websocket, CLOSE_TRY_AGAIN)
         return
     leader = node.leader
-    said = {
-        "type": "refused",
-        "reason": "follower",
-        "message": str(node.reason or "this topom does not lead"),
-        "leader": leader.url if leader is not None and node.leading is None else "",
-    }
+    said = Refusal(
+        reason="follower",
+        message=sentence(str(node.reason or "this topom does not lead")),
+        leader=leader.url if leader is not None and node.leading is None else "",
+    )
     try:
         async with asyncio.timeout(SEND_SECONDS):
-            await websocket.send_text(json.dumps(said, separators=(",", ":")))
+            await websocket.send_text(encode(said))
     except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
         log.debug("not_sent_away", reason=repr(error))
     await _close(websocket, CLOSE_TRY_AGAIN)

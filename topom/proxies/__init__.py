@@ -14,6 +14,6 @@ To change
 - when a lost proxy is forgotten: :mod:`~topom.proxies.forgetting`; how an operator removes one:
   :mod:`~topom.proxies.removing`;
 - what becomes of our own keys at servers: :mod:`~topom.proxies.oldmarks`, :mod:`~topom.proxies.ownkeys`;
-- what proxies send and are sent: :mod:`~topom.proxies.frames`;
+- how tables are sent to them: :mod:`~topom.proxies.tableframes`; all messages: :mod:`slots.messages.control`;
 - which proxies cluster clients are shown: :mod:`~topom.proxies.proxylist`.
 """

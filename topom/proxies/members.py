@@ -15,19 +15,21 @@ from typing import Protocol
 
 import structlog
 
+from slots.messages.control import ClusterAddress, Drain, Register, TopomMessage
+from slots.messages.control import Refused as Refusal
+from slots.messages.message import sentence
 from topom.cluster import fences
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Marked, ProxyRecord
 from topom.errors import ProxyNotFound, TooMany
 from topom.proxies import standdown
-from topom.proxies.frames import ClusterAddress, Register
 
 log = structlog.get_logger(__name__)
 
 
 class Refused(Exception):
-    """A proxy may not register. ``reason`` is the reason in the ``refused`` frame."""
+    """A proxy may not register. ``reason`` and ``message`` are those of the message that says so."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -41,11 +43,11 @@ class Link(Protocol):
     def wake(self) -> None:
         """There is a newer table to send."""
 
-    def say(self, frame: Mapping[str, object]) -> None:
-        """Send a frame soon."""
+    def say(self, message: TopomMessage) -> None:
+        """Send a message soon."""
 
-    def end(self, frame: Mapping[str, object] | None) -> None:
-        """Send a last frame, if any, and close."""
+    def end(self, message: TopomMessage | None) -> None:
+        """Send a last message, if any, and close."""
 
 
 class Member:
@@ -138,38 +140,38 @@ class Members:
             raise ProxyNotFound(f"there is no proxy {proxy_id}")
         return member
 
-    async def register(self, frame: Register, link: Link) -> Member:
+    async def register(self, registration: Register, link: Link) -> Member:
         """Make the sender a member, or take a member's new connection.
 
         Raises:
             Refused: the instance was fenced, or there are too many proxies, or the proxy knows a newer table.
             StoreError: the membership could not be stored; the proxy has to try again.
         """
-        if frame.epoch > self._ledger.table.epoch:
+        if registration.epoch > self._ledger.table.epoch:
             raise Refused(
                 "invalid",
-                f"the proxy has a table of epoch {frame.epoch}, and this topom is only at {self._ledger.table.epoch}: "
-                "it is another product's topom, or its store was lost",
+                f"the proxy has a table of epoch {registration.epoch}, and this topom is only at "
+                f"{self._ledger.table.epoch}: it is another product's topom, or its store was lost",
             )
 
         def join(state: ClusterState, epoch: int) -> ClusterState:
-            if frame.instance in state.fenced:
+            if registration.instance in state.fenced:
                 raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
-            known = next((proxy for proxy in state.proxies.values() if proxy.instance == frame.instance), None)
-            if known is None and frame.registered_before:
+            known = next((proxy for proxy in state.proxies.values() if proxy.instance == registration.instance), None)
+            if known is None and registration.registered_before:
                 # final-fence: the proxy itself says that it was registered, so topom need not remember fences that are
                 # done.
                 raise Refused("fenced", "this instance is no member any more; come back under a new one")
             record = ProxyRecord(
                 id=known.id if known else state.next_proxy_id,
-                instance=frame.instance,
-                address=frame.address,
-                hostname=frame.hostname,
-                pid=frame.pid,
-                workers=frame.workers,
-                version=frame.version,
-                draining=frame.draining or bool(known and self._has_yet_to_drain(known, frame)),
-                stand_down=standdown.registered(self.stand_down, frame.stands_down),
+                instance=registration.instance,
+                address=registration.address,
+                hostname=registration.hostname,
+                pid=registration.pid,
+                workers=registration.workers,
+                version=registration.version,
+                draining=registration.draining or bool(known and self._has_yet_to_drain(known, registration)),
+                stand_down=standdown.registered(self.stand_down, registration.stands_down),
             )
             if record == known:
                 return state
@@ -183,17 +185,17 @@ class Members:
             await self._ledger.change(join)
         except TooMany as error:
             raise Refused("invalid", str(error)) from error
-        member = next((one for one in self._members.values() if one.record.instance == frame.instance), None)
+        member = next((one for one in self._members.values() if one.record.instance == registration.instance), None)
         if member is None:  # it was fenced or removed right after it was stored
             raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
         if member.link is not None:
             member.link.end(None)
         member.link = link
         member.met = True
-        member.drains_itself = frame.draining
-        member.cluster = frame.cluster
+        member.drains_itself = registration.draining
+        member.cluster = registration.cluster
         self.heard(member)
-        log.info("proxy_registered", proxy=member.record.id, address=frame.address, epoch=frame.epoch)
+        log.info("proxy_registered", proxy=member.record.id, address=registration.address, epoch=registration.epoch)
         return member
 
     def counts(self, member: Member) -> bool:
@@ -205,7 +207,7 @@ class Members:
         return member.lost or self._now() - member.heard_at > seconds
 
     def heard(self, member: Member) -> None:
-        """A frame came from this proxy: its lease begins anew."""
+        """A message came from this proxy: its lease begins anew."""
         member.heard_at = self._now()
         if member.lost:
             member.lost = False
@@ -280,7 +282,7 @@ class Members:
         member = self.get(proxy_id)
         await self._note_draining(member)
         if member.link is not None:
-            member.link.say({"type": "drain"})
+            member.link.say(Drain())
         return member
 
     async def drains(self, member: Member) -> None:
@@ -377,12 +379,12 @@ class Members:
             if member.record.id in wait.pending:
                 wait.event.set()
 
-    def _has_yet_to_drain(self, known: ProxyRecord, frame: Register) -> bool:
+    def _has_yet_to_drain(self, known: ProxyRecord, registration: Register) -> bool:
         """Whether a process that says it does not drain was told to, and has only lost its control stream."""
         # A new start has another process id. In a container it may have the same one, but there the process before had
         # begun to drain.
         begun = known.id in self._members and self._members[known.id].drains_itself
-        return known.draining and not begun and (known.hostname, known.pid) == (frame.hostname, frame.pid)
+        return known.draining and not begun and (known.hostname, known.pid) == (registration.hostname, registration.pid)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.proxies is not new.proxies:
@@ -404,7 +406,7 @@ class Members:
     def _drop(self, member: Member, state: ClusterState) -> None:
         if member.link is not None and member.record.instance in state.fenced:
             reason, message = member.parting
-            member.link.end({"type": "refused", "reason": reason, "message": message})
+            member.link.end(Refusal(reason=reason, message=sentence(message)))
         log.info("proxy_gone", proxy=member.record.id, fenced=member.record.instance in state.fenced)
         for wait in self._waits:
             wait.pending.discard(member.record.id)

@@ -6,9 +6,8 @@ lost; otherwise clients would take the beginning of a list for the whole. Until 
 have.
 """
 
-import json
-from typing import Any
-
+from slots.messages.control import ListedProxy, Proxies
+from slots.messages.message import encode
 from topom.periodic import Look, Loop
 from topom.proxies.members import Member, Members
 
@@ -28,7 +27,7 @@ class ProxyList(Loop):
     def __init__(self, members: Members) -> None:
         super().__init__()
         self._members = members
-        self._entries: list[list[Any]] | None = None
+        self._entries: list[ListedProxy] | None = None
         self._frame = ""
         self.version = 0
         """Grows with each change; 0 while there is nothing to say."""
@@ -52,13 +51,13 @@ class ProxyList(Loop):
         if entries == self._entries or not wanting:
             return
         self._entries = entries
-        self._frame = json.dumps({"type": "proxies", "proxies": entries}, separators=(",", ":"))
+        self._frame = encode(Proxies(proxies=entries))
         self.version += 1
         for member in wanting:
             if member.link is not None:
                 member.link.wake()
 
 
-def _entry(member: Member) -> list[Any]:
+def _entry(member: Member) -> ListedProxy:
     assert member.cluster is not None
-    return [member.record.id, member.cluster.host, member.cluster.port, member.cluster.tls_port]
+    return ListedProxy(member.record.id, member.cluster.host, member.cluster.port, member.cluster.tls_port)

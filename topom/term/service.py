@@ -48,7 +48,6 @@ from topom.placement.stepping import Stepping
 from topom.proxies.barrier import Barrier
 from topom.proxies.fencing import Fences
 from topom.proxies.forgetting import Gone
-from topom.proxies.frames import TableFrames
 from topom.proxies.leases import Leases
 from topom.proxies.lost import LostProxies
 from topom.proxies.members import Members
@@ -57,6 +56,7 @@ from topom.proxies.ownkeys import OwnKeys
 from topom.proxies.proxylist import ProxyList
 from topom.proxies.refusedtables import RefusedTables
 from topom.proxies.removing import Removals
+from topom.proxies.tableframes import TableFrames
 from topom.servers.edits import Edits
 from topom.servers.health import Health
 from topom.servers.identities import Identities

@@ -32,7 +32,7 @@ from typing import IO, Any
 
 import structlog
 
-from proxy.supervisor.control import ControlError, Product
+from slots.messages.message import Product
 from slots.table import SlotTable, TableError
 
 HEAD = "slotferry-table 1"
@@ -95,7 +95,7 @@ class TableFile:
             return None
         try:
             return _from_wire(json.loads(body))
-        except (KeyError, TypeError, ValueError, TableError, ControlError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             log.error("table_file_damaged", path=str(self.path), reason=f"{error!r}; it is not used")
             return None
 
@@ -108,7 +108,7 @@ class TableFile:
         body = json.dumps(
             {
                 "instance": kept.instance,
-                "product": kept.product.to_wire(),
+                "product": kept.product.model_dump(),
                 "table": kept.table.to_wire(),
                 "stand_down": kept.stand_down,
                 "processes": dict(kept.processes),
@@ -141,7 +141,7 @@ class TableFile:
 
 
 def _from_wire(wire: Mapping[str, Any]) -> Kept:
-    product = Product.from_wire(wire["product"])
+    product = Product.model_validate(wire["product"])
     table = SlotTable.from_wire(wire["table"])
     if len(table.slots) != product.number_of_slots:
         raise TableError(f"it has {len(table.slots)} slots, the product has {product.number_of_slots}")

@@ -12,8 +12,8 @@ from typing import IO, Literal
 
 import structlog
 
-from proxy.supervisor.control import Product
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
+from slots.messages.message import Product
 from slots.states import SlotState
 from slots.table import SlotTable
 

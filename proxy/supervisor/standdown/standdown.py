@@ -33,6 +33,7 @@ from proxy.supervisor.standdown.evidence import KNOWN_SECONDS, Evidence
 from proxy.supervisor.standdown.fenceprobe import client_of, look
 from slots.access import ServerAccess
 from slots.failures import FAILURES
+from slots.messages.control import Heard, Proxies, Registered
 
 SHARE = 5
 """The allowance has so many parts. In each, workers are told and replicas asked."""
@@ -138,60 +139,46 @@ class StandDown:
 
     # -- messages of topom (proxy.supervisor.control.Listener)
 
-    def registration(self) -> Message:
-        """The registration's fields: the rule that topom may rely on."""
+    def registration(self) -> float | None:
+        """The rule that topom may rely on, for the registration that is sent now."""
         self._sent.clear()
         self._registering_at = self._now()
-        return {"stands_down": self._stored}
+        return self._stored
 
-    def registered(self, answer: Message) -> None:
-        """topom has registered the proxy, and says what the rule is. A topom that does not know rules leaves it
-        unchanged."""
-        if "stand_down_seconds" in answer:
-            raw = answer["stand_down_seconds"]
-            seconds = None if raw is None else float(raw)
-            if seconds is not None and not 0 < seconds < math.inf:
-                raise ValueError(f"stand_down_seconds is {seconds}")
-            if seconds != self.seconds:
-                log.info("told_to_stand_down", seconds=seconds)
-            self.seconds = seconds
-            self._newest.seconds = seconds or 0.0
-            # topom has stored that before it said so (:func:`topom.proxies.standdown.registered`).
-            self._stored = None if seconds is None or self._stored is None else max(self._stored, seconds)
-            if seconds is None:
-                self._tell()
-            self._proxy.keeps_rule(seconds)
+    def registered(self, answer: Registered) -> None:
+        """topom has registered the proxy, and says what the rule is."""
+        seconds = answer.stand_down_seconds
+        if seconds != self.seconds:
+            log.info("told_to_stand_down", seconds=seconds)
+        self.seconds = seconds
+        self._newest.seconds = seconds or 0.0
+        # topom has stored that before it said so (:func:`topom.proxies.standdown.registered`).
+        self._stored = None if seconds is None or self._stored is None else max(self._stored, seconds)
+        if seconds is None:
+            self._tell()
+        self._proxy.keeps_rule(seconds)
         self._heard(self._registering_at)
 
-    def heard(self, message: Message) -> bool:
-        """Handle a message of topom; true if it was an answer to a heartbeat."""
-        if message["type"] != "heard":
-            return False
-        number = int(message["number"])
-        while self._sent and self._sent[0][0] <= number:
+    def heard(self, message: Heard | Proxies) -> None:
+        """Take an answer to a heartbeat."""
+        if not isinstance(message, Heard):
+            return
+        while self._sent and self._sent[0][0] <= message.number:
             sent, at = self._sent.popleft()
-            if sent == number:
+            if sent == message.number:
                 self._heard(at)
-        return True
 
     def lost(self) -> None:
         """The stream has ended: its heartbeats get no answers."""
         self._sent.clear()
 
-    def heartbeat(self) -> Message:
-        """More fields of the heartbeat that is sent now."""
+    def heartbeat(self) -> int:
+        """The number of the heartbeat that is sent now."""
         self._number += 1
         self._sent.append((self._number, self._now()))
-        return {"number": self._number, "stands_down": self._confirmed()}
+        return self._number
 
-    def _heard(self, sent_at: float) -> None:
-        was_silent = self.silent
-        self._newest.heard(sent_at)
-        self._tell_known()
-        if was_silent:
-            self._news.set()
-
-    def _confirmed(self) -> float | None:
+    def confirmed(self) -> float | None:
         """The rule that topom may rely on from now on."""
         if (
             self.seconds is not None
@@ -202,6 +189,13 @@ class StandDown:
         ):
             self._stored = self.seconds
         return self._stored
+
+    def _heard(self, sent_at: float) -> None:
+        was_silent = self.silent
+        self._newest.heard(sent_at)
+        self._tell_known()
+        if was_silent:
+            self._news.set()
 
     # -- grants to workers
 
@@ -243,7 +237,7 @@ class StandDown:
             for group, replicas in self._proxy.group_replicas().items()
             if known.until < (until := known.group_until(replicas)) < math.inf
         }
-        # An unlimited grant becomes limited once workers have confirmed it (:meth:`_confirmed`).
+        # An unlimited grant becomes limited once workers have confirmed it (:meth:`confirmed`).
         before = -math.inf if self._granted == math.inf else self._granted
         self._granted = max(before, known.until, *groups.values())
         return {"all": max(0.0, known.until), "groups": groups}

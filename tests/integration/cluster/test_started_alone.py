@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError
 
-from proxy.supervisor.control import Product
 from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.connections import fence_user, proxy_prefix
+from slots.messages.message import Product
 from slots.reserved import FENCED
 from slots.table import Group, Slot, SlotTable
 from tests.integration.cluster.conftest import StartCluster
@@ -106,7 +106,7 @@ async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
 
 async def test_what_keeps_a_proxy_from_serving_alone(server: RedisServer) -> None:
     table = SlotTable(3, (Slot(0, 1),), {1: Group(1, (server.address,))})
-    kept = Kept(INSTANCE, Product("p", 1, "crc32", 16), table)
+    kept = Kept(INSTANCE, Product(name="p", number_of_slots=1, slot_function="crc32", databases=16), table)
 
     async def found() -> str | None:
         return await coldstart.look_at_masters(kept, ServerAccess())

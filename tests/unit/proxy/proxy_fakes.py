@@ -16,14 +16,13 @@ from slots.table import Action, Group, Slot, SlotTable
 
 SECONDS = 15.0
 """No wait of a test takes longer; what a test waits for is always a condition."""
+PRODUCT = {"name": "demo", "number_of_slots": 4, "slot_function": "crc32", "databases": 16}
 REGISTERED = {
     "type": "registered",
     "proxy_id": 1,
-    "product": "demo",
-    "number_of_slots": 4,
-    "slot_function": "crc32",
-    "databases": 16,
     "heartbeat_seconds": 0.05,
+    "stand_down_seconds": None,
+    "quiet_seconds": 2.0,
 }
 
 
@@ -72,14 +71,15 @@ class TopomStream(Heard):
     async def send(self, message: dict[str, Any]) -> None:
         await self.connection.send(json.dumps(message))
 
-    async def register(self, **fields: Any) -> dict[str, Any]:
+    async def register(self, number_of_slots: int = 4, **fields: Any) -> dict[str, Any]:
         """Take the proxy on; gives its registration."""
         registration = await self.next("register")
-        await self.send({**REGISTERED, **fields})
+        product = {**PRODUCT, "number_of_slots": number_of_slots}
+        await self.send({**REGISTERED, "product": product, **fields})
         return registration
 
     async def send_table(self, new: SlotTable, since: SlotTable | None = None) -> None:
-        await self.send({"type": "table", **(new.to_wire() if since is None else new.changes_since(since))})
+        await self.send({"type": "table", "table": new.to_wire() if since is None else new.changes_since(since)})
 
     async def close(self) -> None:
         await self.connection.close()

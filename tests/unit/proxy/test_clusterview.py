@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from proxy.clusterview import SLOTS, ClusterView, Node
 from proxy.settings import ProxySettings
 from proxy.supervisor.announcing import Announcements
+from slots.messages.control import ClusterAddress, Heard, ListedProxy, Proxies, Registered
+from slots.messages.message import Product
 from slots.settings import SettingsError
 
 
@@ -64,7 +66,7 @@ class Proxy:
 
 def test_it_announces_where_it_listens() -> None:
     proxy = Proxy(listen="127.0.0.1:0")
-    assert proxy.announcements.registration() == {"cluster": {"host": "127.0.0.1", "port": 7001, "tls_port": 0}}
+    assert proxy.announcements.registration() == ClusterAddress(host="127.0.0.1", port=7001, tls_port=0)
 
 
 def test_or_where_it_is_told_that_clients_reach_it() -> None:
@@ -81,21 +83,23 @@ def test_or_where_it_is_told_that_clients_reach_it() -> None:
 
 def test_workers_are_told_of_the_others_once_a_change() -> None:
     proxy = Proxy()
-    proxy.announcements.registered({"type": "registered", "proxy_id": 2})
-    heard = {"type": "proxies", "proxies": [[1, "10.0.0.1", 6380, 0], [2, "127.0.0.1", 7001, 0]]}
-    assert proxy.announcements.heard(heard)
+    product = Product(name="p", number_of_slots=4, slot_function="crc32", databases=16)
+    registered = Registered(
+        proxy_id=2, product=product, heartbeat_seconds=1.0, stand_down_seconds=None, quiet_seconds=2.0
+    )
+    proxy.announcements.registered(registered)
+    heard = Proxies(proxies=[ListedProxy(1, "10.0.0.1", 6380, 0), ListedProxy(2, "127.0.0.1", 7001, 0)])
+    proxy.announcements.heard(heard)
     assert proxy.changes == 2
     proxy.announcements.lost()
-    assert proxy.announcements.heard(heard)
+    proxy.announcements.heard(heard)
+    proxy.announcements.heard(Heard(number=1))
     assert proxy.changes == 2
     assert proxy.announcements.message() == {
         "type": "proxies",
         "own": [2, "127.0.0.1", 7001, 0],
-        "nodes": heard["proxies"],
+        "nodes": [list(proxy) for proxy in heard.proxies],
     }
-    assert not proxy.announcements.heard({"type": "unknown"})
-    with pytest.raises(ValueError, match="no host"):
-        proxy.announcements.heard({"type": "proxies", "proxies": [[1, "", 6380, 0]]})
 
 
 @pytest.mark.parametrize(

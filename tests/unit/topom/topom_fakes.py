@@ -11,13 +11,13 @@ from migrator.errors import TargetUnavailable
 from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
+from slots.messages.control import Register, TopomMessage
 from slots.table import SlotTable
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import MigrationSettings, Product
 from topom.migration.actions import Actions
 from topom.proxies.barrier import Barrier
-from topom.proxies.frames import Register
 from topom.proxies.leases import Leases
 from topom.proxies.members import Member, Members
 from topom.proxies.refusedtables import RefusedTables
@@ -263,17 +263,16 @@ class FakeProxy:
         self.stands_down: float | None = None
         self.member: Member | None = None
         self.seen: list[SlotTable] = []
-        self.last_frames: list[Mapping[str, object] | None] = []
-        self.told: list[Mapping[str, object]] = []
+        self.last_messages: list[TopomMessage | None] = []
+        self.told: list[TopomMessage] = []
         self._ended = False
 
-    def say(self, frame: Mapping[str, object]) -> None:
-        self.told.append(frame)
+    def say(self, message: TopomMessage) -> None:
+        self.told.append(message)
 
     async def register(self) -> "FakeProxy":
         self._ended = False
-        frame = Register(
-            type="register",
+        registration = Register(
             instance=self.instance,
             address="127.0.0.1:6380",
             hostname="here",
@@ -284,16 +283,16 @@ class FakeProxy:
             stands_down=self.stands_down,
             registered_before=self.member is not None,
         )
-        self.member = await self._bench.members.register(frame, self)
+        self.member = await self._bench.members.register(registration, self)
         self.wake()
         return self
 
     def wake(self) -> None:
         asyncio.get_running_loop().call_soon(self._take)
 
-    def end(self, frame: Mapping[str, object] | None) -> None:
+    def end(self, message: TopomMessage | None) -> None:
         self._ended = True
-        self.last_frames.append(frame)
+        self.last_messages.append(message)
 
     def _take(self) -> None:
         table = self._bench.ledger.table

@@ -7,8 +7,10 @@ import pytest
 import structlog.testing
 
 from proxy.supervisor import control
-from proxy.supervisor.control import Control, ControlError, Product
-from tests.unit.proxy.proxy_fakes import SECONDS, FakeTopom, fake_topom
+from proxy.supervisor.control import Control, ControlError
+from slots.messages.control import Ack, Heard, Heartbeat, Proxies, Register, Registered, Table
+from slots.messages.message import Product
+from tests.unit.proxy.proxy_fakes import PRODUCT, REGISTERED, SECONDS, FakeTopom, fake_topom
 
 
 class Recorder:
@@ -19,19 +21,21 @@ class Recorder:
         self.instance = 1
         self.problem: str | None = None
 
-    def registration(self) -> dict[str, Any]:
-        return {"instance": str(self.instance), "epoch": 0}
+    def registration(self) -> Register:
+        return Register(
+            instance=f"{self.instance:032x}", address="a:1", hostname="h", pid=1, workers=1, version="0", epoch=0
+        )
 
-    def heartbeat(self) -> dict[str, Any]:
-        return {"epoch": 3, "counters": {"requests": 1}}
+    def heartbeat(self) -> Heartbeat:
+        return Heartbeat(epoch=3, counters={"requests": 1})
 
     def registered(self, product: Product) -> None:
         if self.problem:
             raise ControlError(self.problem)
         self.heard.put_nowait(("registered", product))
 
-    def table(self, message: dict[str, Any]) -> None:
-        self.heard.put_nowait(("table", message))
+    def table(self, message: Table) -> None:
+        self.heard.put_nowait(("table", message.table))
 
     def shut_out(self, reason: str) -> None:
         self.instance += 1
@@ -73,14 +77,11 @@ async def test_registers_with_the_token_and_sends_heartbeats(topom: FakeTopom) -
         stream = await topom.stream()
         registration = await stream.register(number_of_slots=1024)
         assert topom.headers == ["Bearer geheim"]
-        assert registration["instance"] == "1"
-        assert registration["hostname"]
-        assert registration["pid"]
-        assert registration["version"]
-        assert await proxy.handler.next("registered") == Product("demo", 1024, "crc32", 16)
+        assert registration == {"type": "register", **proxy.handler.registration().model_dump()}
+        assert await proxy.handler.next("registered") == Product(**{**PRODUCT, "number_of_slots": 1024})
         for _ in range(3):
             heartbeat = await stream.next()
-            assert heartbeat == {"type": "heartbeat", "epoch": 3, "counters": {"requests": 1}}
+            assert heartbeat == proxy.handler.heartbeat().model_dump()
         assert proxy.control.connected
 
 
@@ -89,17 +90,17 @@ async def test_tables_are_passed_on_and_unknown_messages_are_not_minded(topom: F
         stream = await topom.stream()
         await stream.register()
         await stream.send({"type": "of another version"})
-        await stream.send({"type": "table", "epoch": 1})
-        assert await proxy.handler.next("table") == {"type": "table", "epoch": 1}
+        await stream.send({"type": "table", "table": {"epoch": 1}, "more": "of another version"})
+        assert await proxy.handler.next("table") == {"epoch": 1}
 
 
 async def test_messages_are_sent_while_there_is_a_stream_and_not_kept_for_the_next(topom: FakeTopom) -> None:
     async with dialled(topom.url) as proxy:
-        proxy.control.send({"type": "ack", "epoch": 1})
+        proxy.control.send(Ack(epoch=1))
         stream = await topom.stream()
         await stream.register()
         await proxy.handler.next("registered")
-        proxy.control.send({"type": "ack", "epoch": 2})
+        proxy.control.send(Ack(epoch=2))
         assert await stream.next("ack") == {"type": "ack", "epoch": 2}
 
 
@@ -133,7 +134,7 @@ async def test_who_is_shut_out_comes_back_as_another(topom: FakeTopom, reason: s
         await stream.next("register")
         await stream.send({"type": "refused", "reason": reason, "message": "You were gone."})
         assert await proxy.handler.next("shut_out") == reason
-        assert (await (await topom.stream()).register())["instance"] == "2"
+        assert (await (await topom.stream()).register())["instance"] == f"{2:032x}"
 
 
 async def test_shut_out_in_the_middle_of_a_stream(topom: FakeTopom) -> None:
@@ -142,7 +143,7 @@ async def test_shut_out_in_the_middle_of_a_stream(topom: FakeTopom) -> None:
         await stream.register()
         await stream.send({"type": "refused", "reason": "removed", "message": "An operator removed you."})
         assert await proxy.handler.next("shut_out") == "removed"
-        assert (await (await topom.stream()).register())["instance"] == "2"
+        assert (await (await topom.stream()).register())["instance"] == f"{2:032x}"
 
 
 async def test_an_invalid_registration_is_tried_again_and_said_once(topom: FakeTopom) -> None:
@@ -150,7 +151,7 @@ async def test_an_invalid_registration_is_tried_again_and_said_once(topom: FakeT
         async with dialled(topom.url):
             for _ in range(3):
                 stream = await topom.stream()
-                assert (await stream.next("register"))["instance"] == "1"
+                assert (await stream.next("register"))["instance"] == f"{1:032x}"
                 await stream.send({"type": "refused", "reason": "invalid", "message": "The version is too old."})
             await topom.stream()
     assert [entry["reason"] for entry in logs if entry["event"] == "topom_unreachable"] == [
@@ -162,8 +163,11 @@ async def test_an_invalid_registration_is_tried_again_and_said_once(topom: FakeT
     "answer",
     [
         {"type": "registered"},
-        {"type": "registered", "product": "x", "number_of_slots": "many", "slot_function": "crc32", "databases": 16},
-        {"type": "table", "epoch": 1},
+        {**REGISTERED, "product": {**PRODUCT, "number_of_slots": "many"}},
+        {**REGISTERED, "product": {**PRODUCT, "number_of_slots": 0}},
+        {**REGISTERED, "proxy_id": 0},
+        {"type": "table", "table": {"epoch": 1}},
+        {"type": "of another version"},
     ],
 )
 async def test_an_answer_that_makes_no_sense_ends_the_stream(topom: FakeTopom, answer: dict[str, Any]) -> None:
@@ -186,21 +190,17 @@ async def test_what_is_no_message_ends_the_stream(topom: FakeTopom, text: str) -
 
 
 class Hearing:
-    """A listener for messages of the type ``known``."""
+    """A listener for answers to heartbeats."""
 
     def __init__(self) -> None:
         self.heard_of: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
-    def registration(self) -> dict[str, Any]:
-        return {"known": 5}
+    def registered(self, answer: Registered) -> None:
+        self.heard_of.put_nowait(("registered", answer.proxy_id))
 
-    def registered(self, answer: dict[str, Any]) -> None:
-        self.heard_of.put_nowait(("registered", answer["proxy_id"]))
-
-    def heard(self, message: dict[str, Any]) -> bool:
-        if message["type"] == "known":
-            self.heard_of.put_nowait(("heard", message["what"]))
-        return bool(message["type"] == "known")
+    def heard(self, message: Heard | Proxies) -> None:
+        if isinstance(message, Heard):
+            self.heard_of.put_nowait(("heard", message.number))
 
     def lost(self) -> None:
         self.heard_of.put_nowait(("lost", None))
@@ -216,11 +216,12 @@ async def test_a_listener_hears_what_the_handler_does_not_know(topom: FakeTopom)
     try:
         for _ in range(2):
             stream = await topom.stream()
-            assert (await stream.register())["known"] == 5
+            await stream.register()
             await stream.send({"type": "unknown"})
-            await stream.send({"type": "known", "what": 1})
+            await stream.send({"type": "proxies", "proxies": []})
+            await stream.send({"type": "heard", "number": 1})
             # One that lacks something ends the stream, and nothing else.
-            await stream.send({"type": "known"})
+            await stream.send({"type": "heard"})
             assert [await hearing.next() for _ in range(3)] == [("registered", 1), ("heard", 1), ("lost", None)]
             await stream.end()
     finally:
@@ -245,7 +246,7 @@ async def test_more_messages_than_may_wait_end_the_stream(topom: FakeTopom) -> N
         await stream.register()
         await proxy.handler.next("registered")
         for epoch in range(control.QUEUE_LIMIT + 1):
-            proxy.control.send({"type": "ack", "epoch": epoch})
+            proxy.control.send(Ack(epoch=epoch))
         await stream.end()
         await topom.stream()
 
@@ -288,7 +289,9 @@ async def test_a_heartbeat_that_makes_no_sense_ends_the_stream_and_not_the_proxy
             await stream.register()
             await proxy.handler.next("registered")
     (problem,) = [entry["reason"] for entry in logs if entry["event"] == "topom_unreachable"]
-    assert problem == f"topom wants a heartbeat every {seconds!r} s, which is not a number of seconds"
+    assert problem.startswith(
+        "topom sent a message that cannot be used: registered.heartbeat_seconds: Input should be "
+    )
 
 
 async def test_a_refused_token_is_explained() -> None:

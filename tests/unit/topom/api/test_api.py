@@ -13,6 +13,7 @@ import pytest
 
 from migrator.errors import NotEnoughMemory
 from migrator.progress import Pacing, ServerLatency
+from slots.messages.control import Register
 from slots.states import SlotState
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
@@ -22,7 +23,6 @@ from topom.cluster.state import Differs
 from topom.migration.actions import Actions
 from topom.migration.batches import Batch
 from topom.placement import applying
-from topom.proxies.frames import Register
 from topom.proxies.members import Member
 from topom.reasons import Kind
 from topom.servers.readings import Reading
@@ -76,9 +76,7 @@ async def filled(client: httpx.AsyncClient) -> httpx.AsyncClient:
 
 
 async def silent_proxy(topom: Topom) -> Member:
-    frame = Register(
-        type="register", instance="a" * 32, address="p:1", hostname="h", pid=1, workers=1, version="0", epoch=0
-    )
+    frame = Register(instance="a" * 32, address="p:1", hostname="h", pid=1, workers=1, version="0", epoch=0)
     return await topom.members.register(frame, SilentLink())
 
 

@@ -5,10 +5,11 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
+from slots.messages.control import Heard, Left
 from slots.table import SlotTable
 from topom.api.control import SocketLink
 from topom.api.wire import Wire, framed
-from topom.proxies.frames import TableFrames
+from topom.proxies.tableframes import TableFrames
 
 
 class FakeWire:
@@ -47,11 +48,11 @@ async def test_what_is_new_goes_at_once_and_waits_for_a_proxy_that_does_not_read
     async with asyncio.timeout(20):
         while not link._idle:
             await asyncio.sleep(0)
-    assert [(how, frame["epoch"]) for how, frame in sent] == [("later", 1)]
+    assert [(how, frame["table"]["epoch"]) for how, frame in sent] == [("later", 1)]
     sent.clear()
     ledger.table = ledger.table.changed(2)
     link.wake()
-    link.say({"type": "heard", "number": 7})
+    link.say(Heard(number=7))
     assert [(how, frame["type"]) for how, frame in sent] == [("at once", "table"), ("at once", "heard")]
     # When: it does not read. Then: once it does, only the newest table is sent.
     sent.clear()
@@ -59,17 +60,15 @@ async def test_what_is_new_goes_at_once_and_waits_for_a_proxy_that_does_not_read
     for epoch in (3, 4):
         ledger.table = ledger.table.changed(epoch)
         link.wake()
-    link.say({"type": "heard", "number": 8})
+    link.say(Heard(number=8))
     await asyncio.sleep(0)
     assert sent == []
     wire.writable.set()
     while len(sent) < 2:
         await asyncio.sleep(0)
-    assert [(frame["type"], frame.get("since"), frame.get("epoch")) for _, frame in sent] == [
-        ("table", 2, 4),
-        ("heard", None, None),
-    ]
-    link.end({"type": "left"})
+    assert [frame["type"] for _, frame in sent] == ["table", "heard"]
+    assert (sent[0][1]["table"]["since"], sent[0][1]["table"]["epoch"]) == (2, 4)
+    link.end(Left())
     await sending
     assert sent[-1] == ("later", {"type": "left"})
 

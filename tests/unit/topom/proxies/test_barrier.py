@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from slots.messages import control
+from slots.messages.control import Register
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom.cluster import topology
 from topom.cluster.state import Marked
 from topom.proxies.barrier import Barrier, BarrierRefused, BarrierTimeout
-from topom.proxies.frames import Register
 from topom.proxies.members import Refused
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -139,10 +140,8 @@ async def test_a_lost_proxy_is_fenced_and_not_waited_for(bench: MakeBench) -> No
     await reach(one, 5)
     assert one.fencer.fenced == {proxy.instance: {"s1:6379"}}
     assert one.ledger.state.marked == {"s1:6379": Marked("first", 1)}
-    assert proxy.last_frames == [
-        {"type": "refused", "reason": "fenced", "message": "nothing was heard of the proxy for longer than its lease, "
-         "so it was fenced off the servers"}
-    ]  # fmt: skip
+    message = "nothing was heard of the proxy for longer than its lease, so it was fenced off the servers"
+    assert proxy.last_messages == [control.Refused(reason="fenced", message=message)]
     with pytest.raises(Refused) as refused:
         await proxy.register()
     assert refused.value.reason == "fenced"
@@ -227,7 +226,7 @@ async def test_a_new_connection_takes_the_place_of_the_old(bench: MakeBench) -> 
     one = await bench()
     old = await FakeProxy(one, 1).register()
     new = await FakeProxy(one, 1).register()
-    assert old.last_frames == [None]
+    assert old.last_messages == [None]
     assert old.member is new.member
     assert new.member is not None
     one.members.disconnected(new.member, old)
@@ -237,9 +236,7 @@ async def test_a_new_connection_takes_the_place_of_the_old(bench: MakeBench) -> 
 async def test_a_proxy_with_a_newer_table_is_refused(bench: MakeBench) -> None:
     one = await bench(filled=False)
     proxy = FakeProxy(one, 1)
-    frame = Register(
-        type="register", instance=proxy.instance, address="a:1", hostname="h", pid=1, workers=1, version="0", epoch=50
-    )
+    frame = Register(instance=proxy.instance, address="a:1", hostname="h", pid=1, workers=1, version="0", epoch=50)
     with pytest.raises(Refused, match="epoch 50"):
         await one.members.register(frame, proxy)
 
@@ -249,7 +246,7 @@ async def test_removal_fences_for_good(bench: MakeBench) -> None:
     proxy = await FakeProxy(one, 1).register()
     assert proxy.member is not None
     await one.members.fence([proxy.member.record.id], "removed", "gone", only_lost=False)
-    assert proxy.last_frames == [{"type": "refused", "reason": "removed", "message": "gone"}]
+    assert proxy.last_messages == [control.Refused(reason="removed", message="gone")]
     assert await one.barrier.fence_removed(["s1:6379"]) == {}
     with pytest.raises(Refused):
         await proxy.register()

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import pytest
 
+from slots.messages.control import Refused
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom import periodic
@@ -58,7 +59,7 @@ async def test_only_a_proxy_that_no_server_has_a_connection_of_is_forgotten(benc
     assert one.ledger.state.proxies.keys() == {2}
     # one-owner: it is fenced wherever it may have written.
     assert one.fencer.fenced == {dead.instance: set(all_servers(one.ledger.table))}
-    assert dead.last_frames == [{"type": "refused", "reason": "fenced", "message": gone.MESSAGE}]
+    assert dead.last_messages == [Refused(reason="fenced", message=gone.MESSAGE)]
 
 
 async def test_a_proxy_that_was_heard_of_meanwhile_stays(bench: Make) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
+from slots.messages.control import Heard
 from tests.unit.topom.masters.test_failover import SETTINGS, FakeHealth, keep_looking
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, SECOND, Case, hurry
 from tests.unit.topom.operators import eventually
@@ -257,7 +258,7 @@ async def test_only_a_member_is_answered_and_only_by_who_leads(tmp_path: Path) -
         beat = {"type": "heartbeat", "epoch": 0, "number": number, "stands_down": 5.0 if leads else None}
         with suppress(WebSocketDisconnect):
             await control._receive(Stream(beat), topom, member, link)  # type: ignore[arg-type]
-        return proxy.told == [{"type": "heard", "number": number}]
+        return proxy.told == [Heard(number=number)]
 
     assert await answered(1)
     assert topom.ledger.state.proxies[member.record.id].stand_down == 5.0

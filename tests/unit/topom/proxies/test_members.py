@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from slots.messages.control import Drain, Register
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
-from topom.proxies.frames import Register
 from topom.proxies.members import Member, Refused
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -15,7 +15,6 @@ async def come_back(
     bench: Bench, proxy: FakeProxy, pid: int = 1, draining: bool = False, registered_before: bool = False
 ) -> Member:
     frame = Register(
-        type="register",
         instance=proxy.instance,
         address="127.0.0.1:6380",
         hostname="here",
@@ -44,7 +43,7 @@ async def test_a_member_that_was_told_to_drain_comes_back(
     proxy = await FakeProxy(one, 7).register()
     assert proxy.member is not None
     member = await one.members.drain(proxy.member.record.id)
-    assert proxy.told == [{"type": "drain"}]
+    assert proxy.told == [Drain()]
     if begun:
         await one.members.drains(member)  # its heartbeat says so
     one.members.disconnected(member, proxy)

@@ -1,15 +1,15 @@
 """Which proxies cluster clients are told of, and when."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from slots.messages.control import ClusterAddress, TopomMessage
 from topom.cluster.state import ProxyRecord
-from topom.proxies.frames import ClusterAddress
 from topom.proxies.members import Member
 from topom.proxies.proxylist import ProxyList
 
@@ -21,7 +21,7 @@ class Link:
     def wake(self) -> None:
         self.woken += 1
 
-    def end(self, frame: Mapping[str, object] | None) -> None:
+    def end(self, message: TopomMessage | None) -> None:
         raise AssertionError
 
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from slots.messages.control import Register
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
@@ -20,7 +21,6 @@ from topom.api.topoms import describe
 from topom.cluster.events import Event
 from topom.cluster.ledger import LostPlace, ProductMismatch
 from topom.errors import NotLeading
-from topom.proxies.frames import Register
 from topom.proxies.members import Refused
 from topom.proxies.oldmarks import OldMarks
 from topom.reasons import Kind
@@ -611,9 +611,7 @@ async def test_a_late_leader_takes_no_proxy_on_and_touches_no_server(two: Topoms
     old, place = two.nodes["a"].leading, two.store.place
     assert old is not None
     assert place is not None
-    frame = Register(
-        type="register", instance="a" * 32, address="p:1", hostname="h", pid=1, workers=1, version="0", epoch=0
-    )
+    frame = Register(instance="a" * 32, address="p:1", hostname="h", pid=1, workers=1, version="0", epoch=0)
     await old.members.register(frame, Link())
     place.lost.set()
     with pytest.raises((NotLeading, Refused)):

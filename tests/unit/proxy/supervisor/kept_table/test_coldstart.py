@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 
 from proxy.settings import ProxySettings
-from proxy.supervisor.control import Product
 from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.standdown.fenceprobe import Look
 from slots.access import ServerAccess
+from slots.messages.message import Product
 from slots.table import Group, Slot, SlotTable
 
-KEPT = Kept("a" * 32, Product("local", 1, "codis", 16), SlotTable(1, (Slot(0),), {}))
+PRODUCT = Product(name="local", number_of_slots=1, slot_function="codis", databases=16)
+KEPT = Kept("a" * 32, PRODUCT, SlotTable(1, (Slot(0),), {}))
 
 
 async def test_the_age_is_that_after_the_servers_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from proxy.supervisor.control import Product
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from proxy.supervisor.kept_table.tablekeeping import EVERYTHING, TableKeeping
+from slots.messages.message import Product
 from tests.unit.proxy.proxy_fakes import Director, FakeTopom, table
 from tests.unit.proxy.supervisor.test_supervisor import running
 
-PRODUCT = Product("demo", 1, "crc32", 16)
+PRODUCT = Product(name="demo", number_of_slots=1, slot_function="crc32", databases=16)
 INSTANCE = "a" * 32
 LOCK = (1, "prepared", 2)
 LIMIT = 10.0
@@ -95,7 +95,7 @@ async def test_drained_nothing_is_acknowledged_before_it_is_on_the_disk(
 
     def slow(self: TableFile, it: Kept) -> None:
         time.sleep(0.1)
-        assert proxy.supervisor.registration()["epoch"] < it.table.epoch or file.read() is None
+        assert proxy.supervisor.registration().epoch < it.table.epoch or file.read() is None
         write(self, it)
         seen.append(it.table.epoch)
 

@@ -1,9 +1,7 @@
 """What a proxy grants its workers and reports to topom, depending on what topom and replicas say."""
 
 import asyncio
-import math
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import pytest
 
@@ -12,8 +10,10 @@ from proxy.supervisor.standdown.evidence import KNOWN_SECONDS
 from proxy.supervisor.standdown.fenceprobe import Look
 from proxy.supervisor.standdown.standdown import KNOWN_AGAIN_SECONDS, StandDown
 from slots.access import ServerAccess
+from slots.messages.control import Heard, Registered
+from slots.messages.message import Product
 
-ANSWER = {"type": "registered", "stand_down_seconds": 5.0}
+PRODUCT = Product(name="p", number_of_slots=4, slot_function="crc32", databases=16)
 
 
 class FakeProxy:
@@ -52,34 +52,41 @@ class FakeProxy:
     def fence_found(self, server: str) -> None:
         self.found.append(server)
 
-    def register(self, **answer: Any) -> Message:
-        """Register with a topom; give what was said."""
+    def register(self, stand_down_seconds: float | None = 5.0) -> float | None:
+        """Register with a topom; give the rule that it was told."""
         said = self.rule.registration()
-        self.rule.registered({**ANSWER, **answer})
+        self.rule.registered(
+            Registered(
+                proxy_id=1,
+                product=PRODUCT,
+                heartbeat_seconds=1.0,
+                stand_down_seconds=stand_down_seconds,
+                quiet_seconds=2.0,
+            )
+        )
         return said
 
-    def beaten(self) -> Message:
-        """Send a heartbeat that topom answers at once."""
-        heartbeat = self.rule.heartbeat()
-        assert self.rule.heard({"type": "heard", "number": heartbeat["number"]})
-        return heartbeat
+    def beaten(self) -> float | None:
+        """Send a heartbeat that topom answers at once; give the rule that it was told."""
+        number, said = self.rule.heartbeat(), self.rule.confirmed()
+        self.rule.heard(Heard(number=number))
+        return said
 
 
 def test_nothing_is_limited_before_topom_says_so_and_all_is_from_then_on() -> None:
     proxy = FakeProxy()
     assert proxy.rule.grant() == {"all": None, "groups": {}}
-    assert proxy.register() == {"stands_down": None}
+    assert proxy.register() is None
     assert proxy.rule.grant() == {"all": 1005.0, "groups": {}}
-    assert not proxy.rule.heard({"type": "proxies"})
     # What counts is when it was sent.
     heartbeat = proxy.rule.heartbeat()
     proxy.now = 1003.0
     late = proxy.rule.heartbeat()
-    proxy.rule.heard({"type": "heard", "number": heartbeat["number"]})
+    proxy.rule.heard(Heard(number=heartbeat))
     assert proxy.rule.grant()["all"] == 1005.0
     # An answer is not believed either if the heartbeat went over another stream.
     proxy.rule.lost()
-    proxy.rule.heard({"type": "heard", "number": late["number"]})
+    proxy.rule.heard(Heard(number=late))
     assert proxy.rule.grant()["all"] == 1005.0
     proxy.now = 1006.0
     assert proxy.rule.groups_over() == [1]
@@ -89,25 +96,19 @@ def test_topom_may_count_on_it_once_workers_and_file_have_it() -> None:
     proxy = FakeProxy()
     proxy.rule.grant()
     proxy.register()
-    assert proxy.beaten()["stands_down"] is None, "workers may still have what was granted without a limit"
+    assert proxy.beaten() is None, "workers may still have what was granted without a limit"
     proxy.rule.grant()
     for proxy.limited, proxy.kept, said in ((False, True, None), (True, False, None), (True, True, 5.0)):
-        assert proxy.beaten()["stands_down"] == said
-    assert proxy.register()["stands_down"] == 5.0
+        assert proxy.beaten() == said
+    assert proxy.register() == 5.0
     # A shorter allowance holds once what the longer one granted is over.
     proxy.register(stand_down_seconds=2.0)
-    assert proxy.beaten()["stands_down"] == 5.0
+    assert proxy.beaten() == 5.0
     proxy.now += 3.1
-    assert proxy.beaten()["stands_down"] == 2.0
-    # An older topom says nothing about it, which does not allow the proxy to serve on.
-    proxy.rule.registration()
-    proxy.rule.registered({"type": "registered"})
-    assert proxy.rule.seconds == 2.0
+    assert proxy.beaten() == 2.0
     proxy.register(stand_down_seconds=None)
     assert proxy.told == [{"type": "allowance", "instance": "first", "all": None, "groups": {}}]
-    assert proxy.beaten()["stands_down"] is None
-    with pytest.raises(ValueError, match="stand_down_seconds"):
-        proxy.register(stand_down_seconds=math.inf)
+    assert proxy.beaten() is None
 
 
 ENDED = {"all": 0.0, "groups": {}, "ended": True}
@@ -124,18 +125,18 @@ def test_an_identity_that_was_fenced_is_granted_nothing_whatever_topom_says_to_t
     proxy.rule.new_identity(workers_have_it=False)
     assert proxy.told[-1] == {"type": "allowance", "instance": "first", **ENDED}
     proxy.now = 1004.0
-    assert proxy.register(stand_down_seconds=seconds) == {"stands_down": None}
+    assert proxy.register(stand_down_seconds=seconds) is None
     proxy.beaten()
     assert proxy.rule.grant() == ENDED
     assert proxy.rule.groups_over() == [1, 2]
     assert proxy.rule.doubts
     assert proxy.rule.known_servers() == {"processes": {}, "until": 0.0}
-    assert proxy.beaten()["stands_down"] is None
+    assert proxy.beaten() is None
     # Servers that were seen before the new identity was registered are known to it.
     proxy.rule.identity_taken()
     assert proxy.rule.grant()["all"] == (None if seconds is None else 1009.0)
     assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
-    assert proxy.beaten()["stands_down"] == seconds
+    assert proxy.beaten() == seconds
 
 
 def test_a_process_is_known_once_topom_has_answered_what_was_sent_after_it_was_seen() -> None:
@@ -148,13 +149,13 @@ def test_a_process_is_known_once_topom_has_answered_what_was_sent_after_it_was_s
     for _ in range(3):
         proxy.rule.met("m:1", "process")
     assert proxy.beats == 3, "the fake sends none, so that there is none under way"
-    proxy.rule.heard({"type": "heard", "number": under_way["number"]})
+    proxy.rule.heard(Heard(number=under_way))
     assert proxy.known == []
     later = proxy.rule.heartbeat()
     proxy.now += 1
     proxy.rule.met("m:1", "process")
     assert proxy.beats == 3, "the one under way will do"
-    proxy.rule.heard({"type": "heard", "number": later["number"]})
+    proxy.rule.heard(Heard(number=later))
     expected = {"type": "known_servers", "instance": "first", "processes": {"m:1": "process"}}
     assert proxy.known == [{**expected, "until": 1001.0 + KNOWN_SECONDS}]
     # Without news nothing is sent, until it is about time.
@@ -178,10 +179,10 @@ def test_a_longer_allowance_is_said_to_the_next_topom_at_once() -> None:
     proxy = FakeProxy()
     proxy.register()
     proxy.rule.grant()
-    assert proxy.beaten()["stands_down"] == 5.0
+    assert proxy.beaten() == 5.0
     # The first one stored it before it reported it; workers may have it before the next heartbeat.
     proxy.register(stand_down_seconds=20.0)
-    assert proxy.register() == {"stands_down": 20.0}
+    assert proxy.register() == 20.0
 
 
 async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,210 @@
+"""The control stream: one WebSocket, which a proxy holds open to topom. Each message is one text frame.
+
+A proxy registers with its first message, and topom answers ``registered`` or ``refused``. Then the proxy sends
+heartbeats and says what became of each table; topom sends tables, and whatever else there is to say.
+
+The two may be of different versions: fields that are not known are ignored. A message of an unknown type
+(:class:`~slots.messages.message.UnknownMessage`) is ignored by a proxy, and refused by topom.
+"""
+
+from typing import Annotated, Literal, NamedTuple, TypeAlias
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from slots.messages.message import (
+    MOST_PROXIES,
+    MOST_SERVERS,
+    Counters,
+    Epoch,
+    Instance,
+    Message,
+    Number,
+    Part,
+    Place,
+    Port,
+    Product,
+    Seconds,
+    Sentence,
+    Server,
+    TableContent,
+    Time,
+    explained,
+)
+
+# -- what a proxy says ---------------------------------------------------------------------------------------------
+
+
+class ClusterAddress(Part):
+    """Where clients of cluster mode connect."""
+
+    host: str = Field(min_length=1, max_length=255)
+    port: Port
+    tls_port: Port
+
+
+class Register(Message):
+    """The first message of a connection."""
+
+    type: Literal["register"] = "register"
+    instance: Instance
+    address: Place
+    hostname: str = Field(max_length=300)
+    pid: int = Field(ge=0)
+    workers: int = Field(ge=1, le=4096)
+    version: str = Field(max_length=100)
+    epoch: Epoch
+    """The newest epoch that it acknowledged under this identity."""
+    registered_before: bool = False
+    """Whether a topom has registered this instance before. If it is not a member then, it was fenced or removed
+    since."""
+    draining: bool = False
+    stands_down: Seconds | None = None
+    """The allowance by which it stands down now (:mod:`topom.proxies.standdown`); None if it does not stand down."""
+    cluster: ClusterAddress | None = None
+    """None if the proxy is not in cluster mode. Those in cluster mode are sent :class:`Proxies`."""
+
+
+class Heartbeat(Message):
+    """The proxy lives. It says so once each ``heartbeat_seconds`` of :class:`Registered`, and when there is news."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    epoch: Epoch
+    """As in :class:`Register`."""
+    counters: Counters = Field(default_factory=dict)
+    """Shown to operators as they are."""
+    draining: bool = False
+    """Whether it lets its clients go."""
+    asked: Epoch | None = None
+    """The epoch of the table whose servers it asks whether they answer; None while it has no table."""
+    silent: dict[Server, Time] = Field(default_factory=dict, max_length=MOST_SERVERS)
+    """Seconds since the latest answer, for each server that has been silent for ``quiet_seconds`` of
+    :class:`Registered`."""
+    unanswered: list[Server] = Field(default_factory=list, max_length=MOST_SERVERS)
+    """Servers that have never answered it (:mod:`topom.servers.detector`)."""
+    number: Number | None = None
+    """A heartbeat with a number is answered by :class:`Heard`, by a topom that leads and has the proxy as a member."""
+    stands_down: Seconds | None = None
+    """As in :class:`Register`."""
+
+
+class Ack(Message):
+    """All workers apply the table of ``epoch``, and have had all replies for slots that changed hands or are locked."""
+
+    type: Literal["ack"] = "ack"
+    epoch: Epoch
+
+
+class Nack(Message):
+    """The table of ``epoch`` could not be applied in time."""
+
+    type: Literal["nack"] = "nack"
+    epoch: Epoch
+    reason: Sentence = ""
+
+
+class Resync(Message):
+    """Changes did not fit the proxy's table; it wants the whole one."""
+
+    type: Literal["resync"] = "resync"
+
+
+class Leave(Message):
+    """All workers have ended, and nothing of theirs is under way. topom answers :class:`Left`."""
+
+    type: Literal["leave"] = "leave"
+
+
+ProxyMessage: TypeAlias = Register | Heartbeat | Ack | Nack | Resync | Leave
+_of_proxies: TypeAdapter[ProxyMessage] = TypeAdapter(Annotated[ProxyMessage, Field(discriminator="type")])
+
+
+def parse_proxy(text: str | bytes) -> ProxyMessage:
+    """The message of a proxy. Raises :class:`~slots.messages.message.MessageError`."""
+    try:
+        return _of_proxies.validate_json(text)
+    except ValidationError as error:
+        raise explained(error) from error
+
+
+# -- what topom says -----------------------------------------------------------------------------------------------
+
+
+class Registered(Message):
+    """The proxy is a member; it may take tables from now on."""
+
+    type: Literal["registered"] = "registered"
+    proxy_id: int = Field(ge=1)
+    product: Product
+    heartbeat_seconds: Seconds
+    """Between two heartbeats."""
+    stand_down_seconds: Seconds | None
+    """The allowance by which proxies stand down (:mod:`topom.proxies.standdown`); None if they need not."""
+    quiet_seconds: Seconds
+    """For how long a server has been silent that a heartbeat names."""
+
+
+class Refused(Message):
+    """The proxy may not register, or is no member any more. It is the last message of a stream."""
+
+    type: Literal["refused"] = "refused"
+    reason: str = Field(max_length=100)
+    """``fenced`` or ``removed``: the instance has ended, and the proxy comes back under another one. ``follower``:
+    this topom does not lead. ``invalid``, and any that is not known: the proxy tries again."""
+    message: Sentence
+    leader: str = Field(default="", max_length=2000)
+    """With ``follower``, the URL of the topom that leads, if that is known."""
+
+
+class Table(Message):
+    """A newer table: a whole one, or the changes since the one that was sent last over this stream."""
+
+    type: Literal["table"] = "table"
+    table: TableContent
+
+
+class Heard(Message):
+    """The answer to the heartbeat of that number: it came when this topom led, and the proxy was not fenced."""
+
+    type: Literal["heard"] = "heard"
+    number: Number
+
+
+class Drain(Message):
+    """The proxy lets its clients go and ends."""
+
+    type: Literal["drain"] = "drain"
+
+
+class Left(Message):
+    """The proxy is no member any more, as it wished. It is the last message of a stream."""
+
+    type: Literal["left"] = "left"
+
+
+class ListedProxy(NamedTuple):
+    """One proxy of :class:`Proxies`. It is a list of its fields, for there may be a thousand."""
+
+    proxy_id: Annotated[int, Field(ge=0)]
+    """0 for one that topom does not know yet."""
+    host: Annotated[str, Field(min_length=1, max_length=255)]
+    port: Port
+    tls_port: Port
+
+
+class Proxies(Message):
+    """The proxies that cluster clients are shown (:mod:`topom.proxies.proxylist`)."""
+
+    type: Literal["proxies"] = "proxies"
+    proxies: list[ListedProxy] = Field(max_length=MOST_PROXIES)
+
+
+TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies
+_of_topom: TypeAdapter[TopomMessage] = TypeAdapter(Annotated[TopomMessage, Field(discriminator="type")])
+
+
+def parse_topom(text: str | bytes) -> TopomMessage:
+    """The message of topom. Raises :class:`~slots.messages.message.MessageError`."""
+    try:
+        return _of_topom.validate_json(text)
+    except ValidationError as error:
+        raise explained(error) from error

@@ -1,0 +1,169 @@
+"""Every message of the control stream comes over whole, and what breaks a limit is refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+from slots.messages import control
+from slots.messages.control import ListedProxy, ProxyMessage, TopomMessage, parse_proxy, parse_topom
+from slots.messages.message import (
+    MOST_COUNTERS,
+    MOST_PROXIES,
+    MOST_SERVERS,
+    MOST_TEXT,
+    Message,
+    MessageError,
+    Product,
+    encode,
+)
+from tests.unit.slots.messages.samples import kinds_of, untried, with_field
+
+OF_PROXIES: list[Message] = [
+    control.Register(
+        instance="0123456789abcdef" * 2,
+        address="10.0.0.1:6380",
+        hostname="host",
+        pid=1,
+        workers=4,
+        version="1.0",
+        epoch=7,
+        registered_before=True,
+        draining=True,
+        stands_down=5.0,
+        cluster=control.ClusterAddress(host="10.0.0.1", port=6380, tls_port=0),
+    ),
+    control.Heartbeat(
+        epoch=7,
+        counters={"requests": 1, "cpu_seconds": 0.5},
+        draining=True,
+        asked=7,
+        silent={"10.0.0.2:6379": 2.5},
+        unanswered=["10.0.0.3:6379"],
+        number=9,
+        stands_down=5.0,
+    ),
+    control.Ack(epoch=7),
+    control.Nack(epoch=7, reason="it took too long"),
+    control.Resync(),
+    control.Leave(),
+]
+OF_TOPOM: list[Message] = [
+    control.Registered(
+        proxy_id=1,
+        product=Product(name="demo", number_of_slots=1024, slot_function="crc32", databases=16),
+        heartbeat_seconds=1.0,
+        stand_down_seconds=5.0,
+        quiet_seconds=2.0,
+    ),
+    control.Refused(reason="follower", message="this topom does not lead", leader="http://10.0.0.9:8380"),
+    control.Table(table={"epoch": 7, "slots": [], "groups": []}),
+    control.Heard(number=9),
+    control.Drain(),
+    control.Left(),
+    control.Proxies(proxies=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
+]
+LONG = 2**63
+WRONG: list[tuple[str, str, Any]] = [
+    *(("register", "instance", value) for value in ("", "0" * 31, "0" * 33, "G" * 32, "A" * 32, "0" * 32 + "\n", 1)),
+    *(("register", "address", value) for value in ("x" * 301, None)),
+    *(("register", "hostname", value) for value in ("x" * 301, None)),
+    *(("register", "pid", value) for value in (-1, 1.5, "1", True)),
+    *(("register", "workers", value) for value in (0, 4097)),
+    *(("register", "version", value) for value in ("x" * 101, None)),
+    *(("register", "epoch", value) for value in (-1, LONG, 1.5, "1", None)),
+    *(("register", "registered_before", value) for value in (1, "yes", None)),
+    *(("register", "draining", value) for value in (1, "yes", None)),
+    *(("register", "stands_down", value) for value in (0, -1, float("inf"), float("nan"), "5")),
+    *(("register", "cluster", value) for value in ({}, [], "10.0.0.1:1")),
+    *(("register", "cluster.host", value) for value in ("", "x" * 256, None)),
+    *(("register", "cluster.port", value) for value in (-1, 65536, "1")),
+    *(("register", "cluster.tls_port", value) for value in (-1, 65536, "1")),
+    *(("heartbeat", "epoch", value) for value in (-1, LONG, None)),
+    *(("heartbeat", "counters", {"requests": value}) for value in (float("inf"), float("nan"), "1", None, True)),
+    *(("heartbeat", "counters", value) for value in ({"x" * 101: 1}, dict.fromkeys(map(str, range(101)), 1), [])),
+    *(("heartbeat", "draining", value) for value in (1, None)),
+    *(("heartbeat", "asked", value) for value in (-1, LONG)),
+    *(("heartbeat", "silent", {"s:1": value}) for value in (-0.1, float("inf"), float("nan"), "1")),
+    *(("heartbeat", "silent", {value: 1}) for value in ("", "x" * 301)),
+    ("heartbeat", "silent", dict.fromkeys(map(str, range(MOST_SERVERS + 1)), 1)),
+    *(("heartbeat", "unanswered", value) for value in ([""], ["x" * 301], ["s"] * (MOST_SERVERS + 1), {"s": 1})),
+    *(("heartbeat", "number", value) for value in (-1, LONG)),
+    *(("heartbeat", "stands_down", value) for value in (0, float("inf"))),
+    *(("ack", "epoch", value) for value in (-1, LONG, None)),
+    *(("nack", "epoch", value) for value in (-1, LONG, None)),
+    *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), {}, None)),
+    *(("registered", "proxy_id", value) for value in (0, None)),
+    *(("registered", "product", value) for value in ({}, "demo")),
+    *(("registered", "product.name", value) for value in ("", "x" * 101)),
+    *(("registered", "product.number_of_slots", value) for value in (0, 16385, "many")),
+    *(("registered", "product.slot_function", value) for value in ("", "x" * 101)),
+    *(("registered", "product.databases", value) for value in (0, 2**31)),
+    *(("registered", "heartbeat_seconds", value) for value in (0, -1, float("inf"), float("nan"), None)),
+    *(("registered", "stand_down_seconds", value) for value in (0, -1, float("inf"), float("nan"))),
+    *(("registered", "quiet_seconds", value) for value in (0, -1, float("inf"), float("nan"), None)),
+    *(("refused", "reason", value) for value in ("x" * 101, None)),
+    *(("refused", "message", value) for value in ("x" * (MOST_TEXT + 1), None)),
+    *(("refused", "leader", value) for value in ("x" * 2001, None)),
+    *(("table", "table", value) for value in ([], None, dict.fromkeys(map(str, range(17)), 1))),
+    *(("heard", "number", value) for value in (-1, LONG, None)),
+    *(("proxies", "proxies", value) for value in (None, {}, [[1, "h", 1, 0]] * (MOST_PROXIES + 1))),
+    *(("proxies", "proxies", [[value, "h", 1, 0]]) for value in (-1, "1")),
+    *(("proxies", "proxies", [[1, value, 1, 0]]) for value in ("", "x" * 256, 1)),
+    *(
+        ("proxies", "proxies", [[1, "h", *ports]])
+        for ports in ((-1, 0), (65536, 0), (0, -1), (0, 65536), (0,), (0, 0, 0))
+    ),
+]
+WIRE = {message.type: json.loads(encode(message)) for message in (*OF_PROXIES, *OF_TOPOM)}
+
+
+def parse(wire: dict[str, Any]) -> ProxyMessage | TopomMessage:
+    of_proxies = wire["type"] in {message.type for message in OF_PROXIES}
+    return parse_proxy(json.dumps(wire)) if of_proxies else parse_topom(json.dumps(wire))
+
+
+def test_every_message_has_a_sample() -> None:
+    assert {type(message) for message in OF_PROXIES} == kinds_of(ProxyMessage)
+    assert {type(message) for message in OF_TOPOM} == kinds_of(TopomMessage)
+
+
+@pytest.mark.parametrize("message", [*OF_PROXIES, *OF_TOPOM], ids=lambda message: message.type)
+def test_a_message_comes_over_whole_and_what_is_new_in_it_is_ignored(message: Message) -> None:
+    wire = WIRE[message.type]
+    assert parse(wire) == message
+    assert parse({**wire, "of a newer version": 1}) == message
+
+
+def test_of_every_field_a_wrong_value_is_tried() -> None:
+    assert untried([*OF_PROXIES, *OF_TOPOM], [(kind, path) for kind, path, _ in WRONG]) == set()
+
+
+@pytest.mark.parametrize(("kind", "path", "value"), WRONG, ids=lambda value: str(value)[:20])
+def test_a_value_beyond_its_limits_is_refused(kind: str, path: str, value: Any) -> None:
+    with pytest.raises(MessageError, match=rf"^{kind}\.{path}"):
+        parse(with_field(WIRE[kind], path, value))
+
+
+def test_a_value_at_its_limits_is_taken() -> None:
+    assert MOST_COUNTERS == 100
+    for kind, path, value in [
+        ("register", "workers", 4096),
+        ("register", "epoch", LONG - 1),
+        ("register", "cluster.port", 65535),
+        ("heartbeat", "counters", dict.fromkeys(map(str, range(MOST_COUNTERS)), 1)),
+        ("heartbeat", "unanswered", ["x" * 300] * MOST_SERVERS),
+        ("nack", "reason", "x" * MOST_TEXT),
+        ("registered", "product.number_of_slots", 16384),
+        ("proxies", "proxies", [[0, "h", 65535, 65535]] * MOST_PROXIES),
+    ]:
+        parse(with_field(WIRE[kind], path, value))
+
+
+def test_neither_side_takes_what_the_other_says() -> None:
+    for message in OF_PROXIES:
+        with pytest.raises(MessageError):
+            parse_topom(encode(message))
+    for message in OF_TOPOM:
+        with pytest.raises(MessageError):
+            parse_proxy(encode(message))
