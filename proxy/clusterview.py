@@ -9,11 +9,12 @@ same ranges from the same list, and a proxy that joins comes last.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from slots import address
+from slots.messages.message import ListedProxy
 
 SLOTS = 16_384
 """The number of slots of a Redis Cluster, for any product."""
@@ -32,16 +33,14 @@ class Node:
     tls_port: int
 
     @classmethod
-    def from_wire(cls, wire: Sequence[Any]) -> Self:
-        """From a list of the fields. Raises ValueError or TypeError."""
-        proxy_id, host, port, tls_port = wire
-        if not isinstance(host, str) or not host:
-            raise ValueError(f"{host!r} is no host")
-        return cls(int(proxy_id), host, int(port), int(tls_port))
+    def of(cls, listed: ListedProxy) -> Self:
+        """The node of a message."""
+        return cls(*listed)
 
-    def to_wire(self) -> list[Any]:
-        """The reverse of :meth:`from_wire`, as JSON values."""
-        return [self.proxy_id, self.host, self.port, self.tls_port]
+    @property
+    def listed(self) -> ListedProxy:
+        """The reverse of :meth:`of`."""
+        return ListedProxy(self.proxy_id, self.host, self.port, self.tls_port)
 
     @property
     def name(self) -> str:

@@ -33,10 +33,10 @@ class CommandCounters:
     """The newest statistics of each worker, and the sum of ended workers."""
 
     def __init__(self) -> None:
-        self._by_worker: dict[int, Mapping[str, Sequence[Any]]] = {}
+        self._by_worker: dict[int, Mapping[str, Statistic]] = {}
         self._of_the_dead: dict[str, Statistic] = {}
 
-    def update(self, index: int, commands: Mapping[str, Sequence[Any]]) -> None:
+    def update(self, index: int, commands: Mapping[str, Statistic]) -> None:
         """Take the newest statistics of a worker."""
         self._by_worker[index] = commands
 

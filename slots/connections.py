@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redis.exceptions import ResponseError
 
-from slots.replies import understood
+from slots.replies import MOST_RUN_ID, understood
 from slots.reserved import FENCED
 from slots.scripts import load
 
@@ -76,9 +76,10 @@ def fence_user(instance: str) -> str:
 
 
 def run_id_in(info: bytes) -> str:
-    """The run id that INFO names; "" if INFO names none. Each process of a server has its own."""
+    """The run id that INFO names; "" if INFO names none of a run id's length. Each process of a server has its own."""
     _, found, rest = info.partition(b"run_id:")
-    return rest.partition(b"\r")[0].decode(errors="replace").strip() if found else ""
+    run_id = rest.partition(b"\r")[0].decode(errors="replace").strip() if found else ""
+    return run_id if len(run_id) <= MOST_RUN_ID else ""
 
 
 def parse_client_list(text: str) -> list[dict[str, str]]:

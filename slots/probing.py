@@ -307,7 +307,7 @@ class _Stream(asyncio.Protocol):
             if asked == "PING":
                 one_of(reply, b"PONG")
             elif asked == "INFO" and not self._run_id:
-                self._run_id = Info.parse(reply).text("run_id")
+                self._run_id = Info.parse(reply).run_id
             elif asked == "INFO":
                 said = text_of(reply)
         if not self.owed:

@@ -20,6 +20,8 @@ from redis.exceptions import InvalidResponse
 from slots.failures import FAILURES
 
 MOST_INFO_BYTES = 4 * 1024 * 1024
+MOST_RUN_ID = 100
+"""Characters of a run id; those of Redis have 40."""
 """The most bytes of a reply to INFO. A server with ten thousand replicas stays below it."""
 LARGEST = 2**63 - 1
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -115,6 +117,14 @@ class Info(dict[str, Any]):
         ):
             raise NotUnderstood(f"INFO has a {name} that no Redis server has: {value!r:.50}")
         return str(value)
+
+    @property
+    def run_id(self) -> str:
+        """The run id of the process. Raises :class:`NotUnderstood`."""
+        found = self.text("run_id")
+        if len(found) > MOST_RUN_ID:
+            raise NotUnderstood(f"INFO has a run_id that no Redis server has: {found!r:.50}")
+        return found
 
     @property
     def is_master(self) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Coroutine
 from types import CoroutineType
 from typing import Any
 
-from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.families import Families
 from proxy.commands.family import Answer, Decided, Handler, Steps
@@ -15,6 +14,7 @@ from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSC
 from proxy.engine.session import Session
 from slots import commands
 from slots.commands import Command, CommandError, KeysError, Multi, Right, Route, UnknownCommandError
+from slots.messages.questions import Asked, Question
 from slots.table import SlotTable
 
 HTTP = frozenset({b"post", b"host:"})
@@ -33,7 +33,7 @@ class SlowPath:
     def __init__(self, families: Families) -> None:
         self._families = families
         self._handlers: dict[str, Handler] = {}
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[type[Asked], Answer] = {}
         for family in families.all:
             self._handlers.update(family.handlers())
             self._answers.update(family.answers())
@@ -156,10 +156,9 @@ class SlowPath:
 
     # -- what the families are told ----------------------------------------------------------------------
 
-    def answer(self, message: Message) -> Any:
-        """The answer to another worker's question; None for an unknown question."""
-        answer = self._answers.get(message["what"])
-        return answer(message) if answer is not None else None
+    def answer(self, question: Question) -> Any:
+        """The answer to another worker's question."""
+        return self._answers[type(question)](question)
 
     def session_closed(self, session: Session) -> None:
         """A session that has a state was closed."""

@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
-from proxy.channel import Message
 from proxy.engine.outcomes import Outcome
 from proxy.engine.router import Router
 from proxy.engine.session import Session
+from slots.messages.questions import Asked
 from slots.table import SlotTable
 
 Steps = Coroutine[Any, Any, Outcome]
 """A handler that has to wait before it decides: see :mod:`proxy.engine.outcomes`."""
 Decided = Outcome | Steps
 Handler = Callable[[Session, list[bytes]], Decided]
-Answer = Callable[[Message], Any]
+Answer = Callable[[Any], Any]
+"""Gets the question, and gives its answer, or waits for it."""
 
 
 async def to_its_end(router: Router, steps: Coroutine[Any, Any, bytes]) -> bytes:
@@ -31,8 +32,8 @@ class Family:
         """Handlers by the command's name, a subcommand's as ``CLIENT|LIST``."""
         return {}
 
-    def answers(self) -> dict[str, Answer]:
-        """Answers to other workers' questions, by the name of the question."""
+    def answers(self) -> dict[type[Asked], Answer]:
+        """Answers to other workers' questions, by the kind of the question."""
         return {}
 
     def table_applied(self, table: SlotTable) -> None:

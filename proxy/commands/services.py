@@ -9,6 +9,7 @@ from proxy.commands.slowlog import SlowLog
 from proxy.engine.router import Router
 from proxy.servers.backends import BackendOptions
 from proxy.settings import ProxySettings
+from slots.messages.questions import Question
 from slots.table import SlotTable
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 class AskAll(Protocol):
     """Asks every worker of the proxy, including the asking one, and gives their answers."""
 
-    def __call__(self, what: str, **arguments: Any) -> Coroutine[Any, Any, list[Any]]:
-        """Ask ``what``; the arguments and the answers are JSON values. bounded: late answers are left out."""
+    def __call__(self, question: Question) -> Coroutine[Any, Any, list[Any]]:
+        """Ask; the answers are JSON values. bounded: late answers are left out."""
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ without replicas, until there is another identity.
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from proxy.engine.allowance import Allowance, clock
+from slots.messages.channel import Grant
 from slots.table import SlotTable
 
-UNLIMITED: Mapping[str, Any] = {"all": None, "groups": {}}
+UNLIMITED = Grant(all=None)
 """The grant when no topom has told the proxy to stand down."""
 
 
@@ -29,7 +29,7 @@ class Allowances:
         self._all = math.inf
         self.ended = False
         """Whether the identity has ended, so that no server may be used under it."""
-        self._by_group: dict[int, float] = {}
+        self._by_group: Mapping[int, float] = {}
         self._groups: dict[int, float] = {}
 
     def of(self, server: str) -> Allowance:
@@ -44,7 +44,7 @@ class Allowances:
         """Whether the grant has any limit."""
         return self._all < math.inf
 
-    def renew(self, grant: Mapping[str, Any]) -> None:
+    def renew(self, grant: Grant) -> None:
         """Take the grant of a new identity."""
         self.ended = False
         self.take(grant)
@@ -54,15 +54,11 @@ class Allowances:
         self.ended = True
         self._refresh()
 
-    def take(self, grant: Mapping[str, Any]) -> None:
-        """Take a grant: ``all`` is the time until which all groups may be used, ``groups`` has later times by group id.
-
-        Times are those of :func:`proxy.engine.allowance.clock`; ``all`` is None where there is no limit. ``ended`` says
-        that the identity has ended.
-        """
-        self.ended = self.ended or bool(grant.get("ended"))
-        self._all = math.inf if grant["all"] is None else float(grant["all"])
-        self._by_group = {int(group): float(until) for group, until in grant["groups"].items()}
+    def take(self, grant: Grant) -> None:
+        """Take a grant. Its times are those of :func:`proxy.engine.allowance.clock`."""
+        self.ended = self.ended or grant.ended
+        self._all = math.inf if grant.all is None else grant.all
+        self._by_group = grant.groups
         self._refresh()
 
     def applied(self, table: SlotTable) -> None:

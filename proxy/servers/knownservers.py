@@ -8,16 +8,16 @@ known, too. While topom is away, a server that was not restarted is used as befo
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from proxy.engine.allowance import clock
+from slots.messages.channel import Known
 
 
 class KnownServers:
     """The processes that one worker may believe. Before the first :meth:`take`, these are all."""
 
     def __init__(self) -> None:
-        self._processes: dict[str, str] = {}
+        self._processes: Mapping[str, str] = {}
         self._until = math.inf
         self._all = True
 
@@ -25,9 +25,9 @@ class KnownServers:
         """Whether that process of a server would know of any fence."""
         return self._all or (self._processes.get(server) == process and clock() < self._until)
 
-    def take(self, told: Mapping[str, Any] | None) -> None:
-        """Take the known ``processes`` by server, valid ``until`` that time; None means that all are known."""
+    def take(self, told: Known | None) -> None:
+        """Take the known processes; None means that all are known."""
         self._all = told is None
         if told is not None:
-            self._processes = dict(told["processes"])
-            self._until = float(told["until"])
+            self._processes = told.processes
+            self._until = told.until

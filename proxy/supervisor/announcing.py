@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from proxy.channel import Message
 from proxy.clusterview import Node
 from proxy.settings import ProxySettings
 from slots import address
+from slots.messages import channel
 from slots.messages.control import ClusterAddress, Heard, Proxies, Registered
 
 log = structlog.get_logger()
@@ -48,11 +48,11 @@ class Announcements:
         }
         return Node(self._proxy_id, settings.cluster_announce_host or hosts[0], ports["listen"], ports["tls_listen"])
 
-    def message(self) -> Message | None:
+    def message(self) -> channel.Proxies | None:
         """The message to workers; None if this proxy is no node of a cluster."""
         if not self._settings.cluster_mode:
             return None
-        return {"type": "proxies", "own": self.own.to_wire(), "nodes": [node.to_wire() for node in self._nodes]}
+        return channel.Proxies(own=self.own.listed, nodes=[node.listed for node in self._nodes])
 
     # -- messages of topom (proxy.supervisor.control.Listener)
 
@@ -73,7 +73,7 @@ class Announcements:
         """Take a list of proxies."""
         if not isinstance(message, Proxies):
             return
-        nodes = [Node(*proxy) for proxy in message.proxies]
+        nodes = [Node.of(proxy) for proxy in message.proxies]
         if nodes != self._nodes:
             self._nodes = nodes
             log.debug("proxies_heard", proxies=len(nodes))

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from proxy.channel import Message, MessageTooLong
+from proxy.channel import MessageTooLong
+from slots.messages.channel import Answer, Answers, Ask
 
 ANSWER_SECONDS = 1.0
 OPEN_QUESTIONS = 1024
@@ -19,14 +20,14 @@ class Asked(Protocol):
     def index(self) -> int:
         """Its seat among the workers."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Ask | Answers) -> None:
         """Send it a message."""
 
 
 @dataclass(slots=True)
 class _Question:
     asker: Asked
-    id: Any
+    id: int
     waiting: set[int]
     timer: asyncio.TimerHandle
     answers: dict[int, Any] = field(default_factory=dict)
@@ -40,26 +41,27 @@ class Questions:
         self._open: dict[int, _Question] = {}
         self._last = 0
 
-    def ask(self, asker: Asked, message: Message) -> None:
+    def ask(self, asker: Asked, message: Ask) -> None:
         """Pass the question of ``asker`` on to every worker, itself included."""
         if len(self._open) >= OPEN_QUESTIONS:
-            asker.send({"type": "answer", "id": message["id"], "answers": []})
+            asker.send(Answers(id=message.id, answers=[]))
             return
         self._last += 1
         number = self._last
         workers = list(self._workers())
         timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._finish, number)
-        self._open[number] = _Question(asker, message["id"], {worker.index for worker in workers}, timer)
+        self._open[number] = _Question(asker, message.id, {worker.index for worker in workers}, timer)
+        passed_on = Ask(id=number, question=message.question)
         for worker in workers:
-            worker.send({**message, "id": number})
+            worker.send(passed_on)
 
-    def answer(self, worker: Asked, message: Message) -> None:
+    def answer(self, worker: Asked, message: Answer) -> None:
         """Take an answer; a late one is dropped."""
-        question = self._open.get(message["id"])
+        question = self._open.get(message.id)
         if question is not None and worker.index in question.waiting:
-            question.answers[worker.index] = message["answer"]
+            question.answers[worker.index] = message.answer
             question.waiting.discard(worker.index)
-            self._check(message["id"])
+            self._check(message.id)
 
     def forget_worker(self, worker: Asked) -> None:
         """The worker has ended: questions no longer wait for it."""
@@ -80,6 +82,6 @@ class Questions:
         question = self._open.pop(number)
         answers = [question.answers[index] for index in sorted(question.answers)]
         try:
-            question.asker.send({"type": "answer", "id": question.id, "answers": answers})
+            question.asker.send(Answers(id=question.id, answers=answers))
         except MessageTooLong:
-            question.asker.send({"type": "answer", "id": question.id, "answers": []})
+            question.asker.send(Answers(id=question.id, answers=[]))

@@ -29,20 +29,16 @@ class Counters:
     """The newest counters of each worker, and the sum of ended workers."""
 
     def __init__(self) -> None:
-        self._by_worker: dict[int, dict[str, Number]] = {}
+        self._by_worker: dict[int, Mapping[str, Number]] = {}
         self._of_the_dead: dict[str, Number] = {}
         self.commands = CommandCounters()
         """The same for each command."""
         self.restarts = 0
         """Workers that died and were started again."""
 
-    def update(self, index: int, counters: Mapping[str, Any]) -> None:
-        """Take the newest counters of a worker. A value that is not a number is left out."""
-        self._by_worker[index] = {
-            str(name): value
-            for name, value in counters.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        }
+    def update(self, index: int, counters: Mapping[str, Number]) -> None:
+        """Take the newest counters of a worker."""
+        self._by_worker[index] = counters
 
     def ended(self, index: int) -> None:
         """The worker has ended; its counts stay in the sum."""
@@ -51,7 +47,7 @@ class Counters:
             if name not in GAUGES:
                 self._of_the_dead[name] = self._of_the_dead.get(name, 0) + value
 
-    def by_worker(self) -> dict[int, dict[str, Number]]:
+    def by_worker(self) -> dict[int, Mapping[str, Number]]:
         """By worker index."""
         return dict(sorted(self._by_worker.items()))
 

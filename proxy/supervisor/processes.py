@@ -5,13 +5,22 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, TypeAlias
 
 import structlog
 
-from proxy.channel import Channel, ChannelError, Message, MessageTooLong
+from proxy.channel import Channel, ChannelError, MessageTooLong
 from slots.connections import worker_prefix
+from slots.messages.channel import (
+    Grant,
+    Identity,
+    Known,
+    SupervisorMessage,
+    Table,
+    WorkerMessage,
+    parse_worker,
+)
 from slots.table import SlotTable
 
 EXIT_SECONDS = 2.0
@@ -45,7 +54,12 @@ class Worker:
     """A worker process from its start to its end. Made by :meth:`start`."""
 
     def __init__(
-        self, index: int, incarnation: int, instance: str, process: asyncio.subprocess.Process, channel: Channel
+        self,
+        index: int,
+        incarnation: int,
+        instance: str,
+        process: asyncio.subprocess.Process,
+        channel: Channel[WorkerMessage],
     ) -> None:
         self.index = index
         self.incarnation = incarnation
@@ -87,7 +101,7 @@ class Worker:
             except OSError:
                 ours.close()
                 raise
-        return cls(index, incarnation, instance, process, await Channel.open(ours))
+        return cls(index, incarnation, instance, process, await Channel.open(ours, parse_worker))
 
     @property
     def pid(self) -> int:
@@ -104,7 +118,7 @@ class Worker:
         """Servers that it may have sent to since its last acknowledgement, with the groups whose masters they were."""
         return {server: set(groups) for server, groups in self._servers.items()}
 
-    def send(self, message: Message) -> None:
+    def send(self, message: SupervisorMessage) -> None:
         """Send a message. A worker that does not read is killed. Raises :class:`MessageTooLong`."""
         try:
             self._channel.send(message)
@@ -119,25 +133,22 @@ class Worker:
         older = None if whole else self._table
         if older is not None and older.epoch == table.epoch:
             return
-        self.send({"type": "table", **(table.to_wire() if older is None else table.changes_since(older))})
+        self.send(Table(table=table.to_wire() if older is None else table.changes_since(older)))
         self._sent(table)
 
-    def send_identity(
-        self, instance: str, table: SlotTable, allowance: Mapping[str, Any], known_servers: Mapping[str, Any]
-    ) -> None:
+    def send_identity(self, instance: str, table: SlotTable, allowance: Grant, known_servers: Known) -> None:
         """Give it another identity, with the table, the allowance and the servers that belong to it."""
         self.retired_prefixes.append(self.prefix)
         self.instance = instance
         self.applied = 0
         self.send(
-            {
-                "type": "identity",
-                "instance": instance,
-                "incarnation": self.incarnation,
-                "table": table.to_wire(),
-                "allowance": allowance,
-                "known_servers": known_servers,
-            }
+            Identity(
+                instance=instance,
+                incarnation=self.incarnation,
+                table=table.to_wire(),
+                allowance=allowance,
+                known_servers=known_servers,
+            )
         )
         self._sent(table)
 
@@ -156,7 +167,7 @@ class Worker:
                 if server == group.master:
                     masters.add(group.id)
 
-    async def receive(self) -> Message | None:
+    async def receive(self) -> WorkerMessage | None:
         """Its next message; None once its channel has ended. Raises :class:`ChannelError`."""
         message = await self._channel.receive()
         self.silent_ticks = 0

@@ -17,7 +17,6 @@ from typing import Any
 import structlog
 import uvloop
 
-from proxy.channel import Message
 from proxy.listening import ListenError, Reservations, certificates
 from proxy.settings import ProxySettings
 from proxy.supervisor.acknowledging import Acknowledgements
@@ -32,10 +31,10 @@ from proxy.supervisor.metrics import MetricsServer, Number, ProxyCollector
 from proxy.supervisor.processes import WORKER_COMMAND, Inherited, Worker
 from proxy.supervisor.serverviews import ServerViews
 from proxy.supervisor.standdown.standdown import StandDown
-from proxy.supervisor.workforce import Workforce
+from proxy.supervisor.workforce import OfTables, Workforce
 from slots import garbage, logs
 from slots.connections import worker_prefix
-from slots.messages import control
+from slots.messages import channel, control
 from slots.messages.message import Product
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
@@ -264,18 +263,16 @@ class Supervisor:
         """Send a worker that was just started all that it needs."""
         assert self._product is not None
         worker.send(
-            {
-                "type": "start",
-                "settings": {**self.settings.to_wire(), **self._places.addresses},
-                "index": worker.index,
-                "incarnation": worker.incarnation,
-                "instance": worker.instance,
-                "allowance": self._standdown.grant(),
-                "known_servers": self._standdown.known_servers(),
-                "listen_fds": {place: shared.fileno() for place, shared in self._places.inherited.items()},
-                **self._product.model_dump(exclude={"name"}),
-                "product": self._product.name,
-            }
+            channel.Start(
+                settings={**self.settings.to_wire(), **self._places.addresses},
+                index=worker.index,
+                incarnation=worker.incarnation,
+                instance=worker.instance,
+                product=self._product,
+                allowance=self._standdown.grant(),
+                known_servers=self._standdown.known_servers(),
+                listen_fds={place: shared.fileno() for place, shared in self._places.inherited.items()},
+            )
         )
         if (proxies := self._announcements.message()) is not None:
             worker.send(proxies)
@@ -283,32 +280,30 @@ class Supervisor:
         if self._table is not None and not self._identity_is_new:
             worker.send_table(self._table)
 
-    def heard(self, worker: Worker, message: Message) -> None:
+    def heard(self, worker: Worker, message: OfTables) -> None:
         """Handle a worker's message about tables or servers."""
-        if message.get("instance", worker.instance) != worker.instance:
+        if isinstance(message, channel.OfIdentity) and message.instance != worker.instance:
             return  # sent under an earlier identity
-        match message["type"]:
-            case "ack":
-                worker.acknowledged(int(message["epoch"]))
+        match message:
+            case channel.Ack():
+                worker.acknowledged(message.epoch)
                 self._retire(worker)
                 self._answers.consider()
-            case "nack":
-                self._answers.refuse(int(message["epoch"]), f"worker {worker.index}: {message['reason']}")
-            case "resync":
+            case channel.Nack():
+                self._answers.refuse(message.epoch, f"worker {worker.index}: {message.reason}")
+            case channel.Resync():
                 if self._table is not None and not self._identity_is_new:
                     worker.send_table(self._table, whole=True)
-            case "ready":
+            case channel.Ready():
                 worker.ready = True
-                log.info("worker_ready", address=message["address"], **worker.describe())
+                log.info("worker_ready", address=message.address, **worker.describe())
                 self._announce()
-            case "limited":
+            case channel.Limited():
                 worker.limited = True
-            case "met":
-                self._standdown.met(str(message["server"]), str(message["process"]))
-            case "fenced":
-                self.fence_found(str(message["server"]), **worker.describe())
-            case unknown:
-                log.warning("worker_message_unknown", message_type=unknown, **worker.describe())
+            case channel.Met():
+                self._standdown.met(message.server, message.process)
+            case channel.Fenced():
+                self.fence_found(message.server, **worker.describe())
 
     def lost(self, worker: Worker, clean: bool) -> None:
         """A worker has ended. Its connections at the servers are ended, unless it has finished properly."""
@@ -349,13 +344,13 @@ class Supervisor:
         """By group, its replicas."""
         return {group.id: group.replicas for group in self._table.groups.values()} if self._table is not None else {}
 
-    def tell_workers(self, message: Message) -> None:
+    def tell_workers(self, message: channel.Allowance) -> None:
         """Tell every worker its grant."""
         for worker in self._workforce.alive.values():
-            worker.limited = worker.limited and message["all"] is not None
+            worker.limited = worker.limited and message.grant.all is not None
             worker.send(message)
 
-    def tell_known_servers(self, message: Message) -> None:
+    def tell_known_servers(self, message: channel.KnownServers) -> None:
         """Tell every worker which processes of servers are known."""
         for worker in self._workforce.alive.values():
             worker.send(message)

@@ -5,14 +5,28 @@ The supervisor handles their messages about tables. Their counters and their que
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import structlog
 
-from proxy.channel import ChannelError, Message
+from proxy.channel import ChannelError
+from proxy.supervisor import metrics
 from proxy.supervisor.asking import Questions
-from proxy.supervisor.metrics import Counters
 from proxy.supervisor.processes import Inherited, Worker
+from slots.messages.channel import (
+    Ack,
+    Answer,
+    Ask,
+    Counters,
+    Drain,
+    Fenced,
+    Limited,
+    Met,
+    Nack,
+    Ready,
+    Resync,
+    WorkerMessage,
+)
 
 SILENT_TICKS = 15
 """A worker that sends nothing for so many ticks is taken for hung, and killed. Workers report each second."""
@@ -25,6 +39,9 @@ DRAIN_MARGIN_SECONDS = 5.0
 
 log = structlog.get_logger()
 
+OfTables: TypeAlias = Ready | Ack | Nack | Resync | Limited | Met | Fenced
+"""A worker's message that is not only for other workers."""
+
 
 class Overseer(Protocol):
     """Handles the events of workers."""
@@ -36,7 +53,7 @@ class Overseer(Protocol):
     def welcome(self, worker: Worker) -> None:
         """A worker was started: send it all that it needs."""
 
-    def heard(self, worker: Worker, message: Message) -> None:
+    def heard(self, worker: Worker, message: OfTables) -> None:
         """A worker sent a message that is not only for other workers."""
 
     def lost(self, worker: Worker, clean: bool) -> None:
@@ -54,7 +71,7 @@ class Workforce:
     def __init__(self, command: Sequence[str], overseer: Overseer) -> None:
         self.alive: dict[int, Worker] = {}
         """The present workers, by index."""
-        self.counters = Counters()
+        self.counters = metrics.Counters()
         self._command = command
         self._overseer = overseer
         self._questions = Questions(self.alive.values)
@@ -99,7 +116,7 @@ class Workforce:
         """
         self._draining.set()
         for worker in list(self.alive.values()):
-            worker.send({"type": "drain"})
+            worker.send(Drain())
         if not keepers:
             return
         _, late = await asyncio.wait(keepers, timeout=seconds + DRAIN_MARGIN_SECONDS)
@@ -129,7 +146,7 @@ class Workforce:
         self.alive[index] = worker
         self._overseer.welcome(worker)
         if self._draining.is_set():
-            worker.send({"type": "drain"})
+            worker.send(Drain())
         log.info("worker_started", **worker.describe())
         return worker
 
@@ -138,8 +155,8 @@ class Workforce:
         try:
             while (message := await worker.receive()) is not None:
                 self._hear(worker, message)
-        except (ChannelError, AttributeError, KeyError, TypeError, ValueError) as error:
-            log.error("worker_not_understood", error=repr(error), **worker.describe())
+        except ChannelError as error:
+            log.error("worker_not_understood", reason=str(error), **worker.describe())
             worker.kill()
         finally:
             status = await worker.ended()
@@ -149,14 +166,14 @@ class Workforce:
             self._overseer.lost(worker, clean=status == 0 and self._draining.is_set())
         return status
 
-    def _hear(self, worker: Worker, message: Message) -> None:
-        match message["type"]:
-            case "counters":
-                self.counters.update(worker.index, message["counters"])
-                self.counters.commands.update(worker.index, message.get("commands", {}))
-            case "ask":
+    def _hear(self, worker: Worker, message: WorkerMessage) -> None:
+        match message:
+            case Counters():
+                self.counters.update(worker.index, message.counters)
+                self.counters.commands.update(worker.index, message.commands)
+            case Ask():
                 self._questions.ask(worker, message)
-            case "answer":
+            case Answer():
                 self._questions.answer(worker, message)
             case _:
                 self._overseer.heard(worker, message)

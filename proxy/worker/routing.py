@@ -19,7 +19,6 @@ it, but then it answers nobody.
 import asyncio
 from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, replace
-from typing import Any
 
 import structlog
 
@@ -107,7 +106,7 @@ class Routing:
     Args:
         router, replicas, holding, mover, settling, own: the worker's parts that a table is put in force through.
         drain_seconds: how long a lock may take to drain.
-        send: sends a message to the supervisor.
+        verdict: tells the supervisor of an epoch: None if it holds, else why it was refused.
         slots_leaving: called with slots that were locked, or go to another server, and may have requests in flight.
     """
 
@@ -120,7 +119,7 @@ class Routing:
         settling: Settling,
         own: OwnConnections,
         drain_seconds: float,
-        send: Callable[[dict[str, Any]], None],
+        verdict: Callable[[int, str | None], None],
         slots_leaving: Callable[[Collection[int]], None],
     ) -> None:
         self.table: SlotTable | None = None
@@ -133,7 +132,7 @@ class Routing:
         self._settling = settling
         self._own = own
         self._drain_seconds = drain_seconds
-        self._send = send
+        self._verdict = verdict
         self._slots_leaving = slots_leaving
         self._routes: dict[int, Route] = {}
         self._migrations = 0
@@ -311,7 +310,7 @@ class Routing:
             servers = {server for group in self.table.groups.values() for server in group.servers}
             self._router.keep_servers(servers | self._replicas.leaving)
             self._settling.keep_servers(servers)
-        self._send({"type": "ack", "epoch": epoch})
+        self._verdict(epoch, None)
 
     def _newly_locked_servers(self) -> set[str]:
         """Servers of the locks that are not acknowledged yet: those that commands went to, and those that keys came
@@ -362,7 +361,7 @@ class Routing:
         self._router.loop.watch_drain(self.check if self._undrained else None)
         self._router.next_generation()
         log.warning("lock_refused", epoch=epoch, reason=reason)
-        self._send({"type": "nack", "epoch": epoch, "reason": reason})
+        self._verdict(epoch, reason)
         self._holding.release()
 
     def _unlock(self, slot: int) -> None:

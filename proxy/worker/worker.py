@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from proxy.channel import Channel, Message
+from proxy.channel import Channel, ChannelError
 from proxy.clusterview import ClusterView, Node
 from proxy.commands import families
 from proxy.commands.dispatch import SlowPath
@@ -28,7 +28,6 @@ from proxy.commands.slowlog import SlowLog
 from proxy.engine.requests import Loop
 from proxy.engine.router import Router
 from proxy.moving.migrating import KeyMover
-from proxy.servers.allowances import UNLIMITED
 from proxy.servers.backends import BackendOptions
 from proxy.servers.ownconnections import OwnConnections
 from proxy.settings import ProxySettings
@@ -40,6 +39,10 @@ from proxy.worker.replicas.replicas import Replicas
 from proxy.worker.routing import Routing
 from proxy.worker.settling import Settling
 from slots import commands, garbage, logs
+from slots.messages import channel as messages
+from slots.messages.channel import SupervisorMessage
+from slots.messages.message import sentence
+from slots.messages.questions import Question, WorkerCounters
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 
@@ -57,18 +60,17 @@ class Worker:
 
     Args:
         channel: to the supervisor.
-        start: the supervisor's ``start`` message.
+        start: the supervisor's first message.
+        settings: those of ``start``.
     """
 
-    def __init__(self, channel: Channel, start: Message) -> None:
+    def __init__(self, channel: Channel[SupervisorMessage], start: messages.Start, settings: ProxySettings) -> None:
         self._channel = channel
-        self._settings = settings = ProxySettings.from_wire(start["settings"])
-        self._index = int(start["index"])
-        self._product = str(start["product"])
-        self._databases = int(start["databases"])
-        self._slot_function = str(start["slot_function"])
+        self._settings = settings
+        self._index = start.index
+        self._product = start.product
         loop = asyncio.get_running_loop()
-        self._loop = Loop(loop, int(start["number_of_slots"]))
+        self._loop = Loop(loop, start.product.number_of_slots)
         self._loop.statistics.on = settings.command_statistics
         # The rest is the memory allocator's own.
         self._loop.kept_limit = settings.sessions_limit_bytes * 7 // 8
@@ -78,19 +80,19 @@ class Worker:
         self._settling = Settling(settings, self._settled)
         self._options = BackendOptions(
             settings,
-            start["instance"],
-            int(start["incarnation"]),
+            start.instance,
+            start.incarnation,
             self._settling.lost,
             self._fenced,
             self._disconnected,
             self._met,
         )
-        self._options.known_servers.take(start.get("known_servers"))
+        self._options.known_servers.take(start.known_servers)
         self._router = Router(
-            self._loop, self._slot_function, self._databases, self._options, settings, commands.table()
+            self._loop, start.product.slot_function, start.product.databases, self._options, settings, commands.table()
         )
         self._router.replica_reads = settings.replica_reads
-        self._replicas = Replicas(self._router, settings, f"{start['instance']} {self._index}")
+        self._replicas = Replicas(self._router, settings, f"{start.instance} {self._index}")
         self._holding = Holding(settings.lock_hold_seconds)
         self._mover = KeyMover(self._router, settings)
         self._own = OwnConnections(self._loop, self._options, settings)
@@ -108,7 +110,7 @@ class Worker:
         self._holding.is_stood_down = self._routing.is_stood_down
         self._confirmed_limit = False
         self._loop.on_alarm = self._stand_down
-        self._options.allowances.take(start.get("allowance", UNLIMITED))
+        self._options.allowances.take(start.allowance)
         self._cluster: ClusterView | None = None
         slow_log = SlowLog(settings.slow_log_entries, self._index, settings.worker_count)
         if settings.slow_log_microseconds:
@@ -118,7 +120,7 @@ class Worker:
             router=self._router,
             options=self._options,
             own=self._own,
-            databases=self._databases,
+            databases=start.product.databases,
             masters=self._routing.masters,
             table=lambda: self._routing.table,
             cluster=lambda: self._cluster,
@@ -134,7 +136,7 @@ class Worker:
         self._router.slow_path = self._slow_path
         self._router.holding = self._holding
         self._router.mover = self._mover
-        self._arrivals = Arrivals(settings, self._router, self._index, start["listen_fds"], self._authentication.begin)
+        self._arrivals = Arrivals(settings, self._router, self._index, start.listen_fds, self._authentication.begin)
         self._question_ids = itertools.count(1)
         self._questions: dict[int, asyncio.Future[list[Any]]] = {}
         self._draining = False
@@ -150,7 +152,7 @@ class Worker:
                 message = await self._channel.receive()
                 if message is None:
                     return 1
-                if message["type"] == "drain":
+                if isinstance(message, messages.Drain):
                     return await self._drain()
                 self._take(message)
         finally:
@@ -161,51 +163,52 @@ class Worker:
             await self._settling.close()
             await self._mover.close()
 
-    def _take(self, message: Message) -> None:
-        match message["type"]:
-            case "table":
+    def _take(self, message: SupervisorMessage) -> None:
+        match message:
+            case messages.Table():
                 self._take_table(message)
-            case "identity":
+            case messages.Identity():
                 self._take_identity(message)
-            case "allowance":
+            case messages.Allowance():
                 self._take_allowance(message)
-            case "known_servers":
+            case messages.KnownServers():
                 self._take_known_servers(message)
-            case "proxies":
-                self._cluster = ClusterView(
-                    Node.from_wire(message["own"]), [Node.from_wire(node) for node in message["nodes"]]
-                )
-            case "ask":
+            case messages.Proxies():
+                self._cluster = ClusterView(Node.of(message.own), map(Node.of, message.nodes))
+            case messages.Ask():
                 self._slow_path.keep(asyncio.create_task(self._give_answer(message)))
-            case "answer":
-                question = self._questions.pop(message["id"], None)
+            case messages.Answers():
+                question = self._questions.pop(message.id, None)
                 if question is not None and not question.done():
-                    question.set_result([answer for answer in message["answers"] if answer is not None])
-            case unknown:
-                log.warning("unknown_message", type=unknown)
+                    question.set_result([answer for answer in message.answers if answer is not None])
+            case messages.Start():
+                raise ChannelError("the supervisor says a second time how to start")
+            case messages.Drain():
+                pass  # it is under way
 
-    def _take_table(self, message: Message) -> None:
+    def _take_table(self, message: messages.Table) -> None:
+        content = message.table
         try:
-            if "since" in message:
+            if "since" in content:
                 if self._routing.table is None:
                     raise TableError("there is no table to apply changes to")
-                table = self._routing.table.with_changes(message)
+                table = self._routing.table.with_changes(content)
             else:
-                table = SlotTable.from_wire(message)
+                table = SlotTable.from_wire(content)
         except TableError as error:
             log.warning("table_not_applied", reason=str(error))
-            self._channel.send({"type": "resync"})
+            self._channel.send(messages.Resync())
             return
         self._apply(table)
         if not self._arrivals.listening and not self._draining:
-            self._channel.send({"type": "ready", "address": self._arrivals.listen()})
+            self._channel.send(messages.Ready(address=self._arrivals.listen()))
 
-    def _take_identity(self, message: Message) -> None:
+    def _take_identity(self, message: messages.Identity) -> None:
         # one-owner: with the old table, the new name could send commands to servers that no longer own the slots. So
         # the old connections end, the table that came along is put in force, and only then is anything opened again.
         # The mover comes last: a session that learns that its key did not move goes on at once.
-        self._options.instance = str(message["instance"])
-        self._options.incarnation = int(message["incarnation"])
+        self._options.instance = message.instance
+        self._options.incarnation = message.incarnation
         reason = "was left: this proxy was fenced off and takes a new identity; the command may or may not have run"
         for backend in self._router.shared_backends:
             backend.reset(reason)
@@ -214,27 +217,26 @@ class Worker:
         # by-action: the former identity's knowledge about moving slots does not hold for this one.
         self._routing.forget()
         self._mover.permits.keep(set())
-        self._options.known_servers.take(message.get("known_servers"))
-        self._options.allowances.renew(message.get("allowance", UNLIMITED))
-        if message.get("table") is not None:
-            self._apply(SlotTable.from_wire(message["table"]))
+        self._options.known_servers.take(message.known_servers)
+        self._options.allowances.renew(message.allowance)
+        self._apply(SlotTable.from_wire(message.table))
         self._mover.reset(reason)
 
-    def _take_allowance(self, message: Message) -> None:
+    def _take_allowance(self, message: messages.Allowance) -> None:
         # one-owner: a grant to an earlier identity does not count for this one.
-        if message["instance"] != self._options.instance:
+        if message.instance != self._options.instance:
             return
         allowances = self._options.allowances
-        allowances.take(message)
+        allowances.take(message.grant)
         self._stand_down()
         if allowances.limited and not self._confirmed_limit:
-            self._channel.send({"type": "limited"})
+            self._channel.send(messages.Limited())
         self._confirmed_limit = allowances.limited
 
-    def _take_known_servers(self, message: Message) -> None:
+    def _take_known_servers(self, message: messages.KnownServers) -> None:
         # final-fence: processes known to an earlier identity do not count for this one.
-        if message["instance"] == self._options.instance:
-            self._options.known_servers.take(message)
+        if message.instance == self._options.instance:
+            self._options.known_servers.take(message.known)
             self._loop.processes_known()
 
     def _stand_down(self) -> None:
@@ -282,38 +284,42 @@ class Worker:
         self._replicas.server_lost(address)
         self._slow_path.server_lost(address)
 
-    async def _ask_all(self, what: str, **arguments: Any) -> list[Any]:
+    async def _ask_all(self, question: Question) -> list[Any]:
         number = next(self._question_ids)
-        question: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._questions[number] = question
-        self._channel.send({**arguments, "type": "ask", "id": number, "what": what})
+        answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._questions[number] = answers
+        self._channel.send(messages.Ask(id=number, question=question))
         try:
             # Not wait_for, which needs a task: a handler has none until it first waits.
-            await asyncio.wait([question], timeout=ASK_SECONDS)
+            await asyncio.wait([answers], timeout=ASK_SECONDS)
         finally:
             self._questions.pop(number, None)
-        if question.done():
-            return question.result()
-        answer = await self._answer({**arguments, "what": what})
+        if answers.done():
+            return answers.result()
+        answer = await self._answer(question)
         return [] if answer is None else [answer]
 
-    async def _give_answer(self, message: Message) -> None:
-        self._channel.send({"type": "answer", "id": message["id"], "answer": await self._answer(message)})
+    async def _give_answer(self, message: messages.Ask) -> None:
+        self._channel.send(messages.Answer(id=message.id, answer=await self._answer(message.question)))
 
-    async def _answer(self, message: Message) -> Any:
-        answer = self._counters() if message["what"] == "counters" else self._slow_path.answer(message)
+    async def _answer(self, question: Question) -> Any:
+        answer = self._counters() if isinstance(question, WorkerCounters) else self._slow_path.answer(question)
         return await answer if inspect.isawaitable(answer) else answer
 
-    def _send_verdict(self, message: Message) -> None:
+    def _send_verdict(self, epoch: int, refused: str | None) -> None:
         # A verdict that crosses an `identity` on its way must not count for the new identity.
-        self._channel.send({**message, "instance": self._options.instance})
+        instance = self._options.instance
+        self._channel.send(
+            messages.Ack(instance=instance, epoch=epoch)
+            if refused is None
+            else messages.Nack(instance=instance, epoch=epoch, reason=sentence(refused))
+        )
 
     def _settled(self) -> None:
         self._routing.check()
 
     def _met(self, address: str, process: str) -> None:
-        message = {"type": "met", "server": address, "process": process, "instance": self._options.instance}
-        self._channel.send(message)
+        self._channel.send(messages.Met(instance=self._options.instance, server=address, process=process))
 
     def _fenced(self, address: str) -> None:
         log.error("fenced", server=address, instance=self._options.instance)
@@ -322,7 +328,7 @@ class Worker:
         # use.
         self._options.allowances.end()
         asyncio.get_running_loop().call_soon(self._stand_down)
-        self._channel.send({"type": "fenced", "server": address, "instance": self._options.instance})
+        self._channel.send(messages.Fenced(instance=self._options.instance, server=address))
 
     # -- stopping ------------------------------------------------------------------------------------------
 
@@ -362,7 +368,7 @@ class Worker:
                     message = await self._channel.receive()
                     if message is None:
                         await asyncio.sleep(seconds)
-                    elif message["type"] != "drain":
+                    else:
                         self._take(message)
         except TimeoutError:
             return
@@ -396,9 +402,9 @@ class Worker:
                     # As with Redis, a client with a subscription is never idle.
                     idle_seconds = 0.0 if subscription_of(session) else settings.session_idle_seconds
                     session.check_time(settings.session_stall_seconds, idle_seconds)
-                self._channel.send(
-                    {"type": "counters", "counters": self._counters(), "commands": self._loop.statistics.read()}
-                )
+                read = self._loop.statistics.read()
+                commands = {name: messages.Statistic(*counts) for name, counts in read.items()}
+                self._channel.send(messages.Counters(counters=self._counters(), commands=commands))
             await asyncio.sleep(TICK_SECONDS)
 
     def _ticked(self, ticking: "asyncio.Task[None]") -> None:
@@ -430,11 +436,11 @@ class Worker:
     def _describe(self) -> dict[str, Any]:
         table = self._routing.table
         return {
-            "product": self._product,
+            "product": self._product.name,
             "epoch": table.epoch if table else 0,
             "number_of_slots": self._loop.number_of_slots,
-            "slot_function": self._slot_function,
-            "databases": self._databases,
+            "slot_function": self._product.slot_function,
+            "databases": self._product.databases,
             "groups": len(table.groups) if table else 0,
             "workers": self._settings.worker_count,
             "instance": self._options.instance,
@@ -452,24 +458,27 @@ def _resident_bytes() -> int:
 
 async def serve(descriptor: int) -> int:
     """Run a worker on the channel whose socket is ``descriptor``; give the exit status."""
-    channel = await Channel.open(socket.socket(fileno=descriptor))
-    start = await channel.receive()
-    if start is None:
-        return 1
-    if start["type"] != "start":
-        raise SystemExit(f"the first message is {start['type']!r}, not 'start'")
-    logs.configure(start["settings"]["log_level"])
-    settings = ProxySettings.from_wire(start["settings"])
-    if settings.batch_scheduling:
-        scheduling.interrupt_nobody()
-    start["settings"]["max_clients"] = openfiles.most_clients(settings)
+    channel = await Channel.open(socket.socket(fileno=descriptor), messages.parse_supervisor)
     try:
-        worker = Worker(channel, start)
+        start = await channel.receive()
+        if start is None:
+            return 1
+        if not isinstance(start, messages.Start):
+            raise ChannelError(f"the first message is {start.type!r}, not 'start'")
+        settings = ProxySettings.from_wire(start.settings)
+        logs.configure(settings.log_level)
+        if settings.batch_scheduling:
+            scheduling.interrupt_nobody()
+        served = {**start.settings, "max_clients": openfiles.most_clients(settings)}
+        worker = Worker(channel, start, ProxySettings.from_wire(served))
+        garbage.spare_what_is_here()
+        return await worker.run()
+    except ChannelError as error:
+        log.critical("supervisor_not_understood", reason=str(error))
+        return 1
     except TlsError as error:
         log.critical("worker_cannot_start", reason=str(error))
         return 1
-    garbage.spare_what_is_here()
-    return await worker.run()
 
 
 def main() -> None:

@@ -7,16 +7,18 @@ The two may be of different versions: fields that are not known are ignored. A m
 (:class:`~slots.messages.message.UnknownMessage`) is ignored by a proxy, and refused by topom.
 """
 
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from slots.messages.message import (
+    LATER,
     MOST_PROXIES,
     MOST_SERVERS,
-    Counters,
+    CounterValues,
     Epoch,
     Instance,
+    ListedProxy,
     Message,
     Number,
     Part,
@@ -70,7 +72,7 @@ class Heartbeat(Message):
     type: Literal["heartbeat"] = "heartbeat"
     epoch: Epoch
     """As in :class:`Register`."""
-    counters: Counters = Field(default_factory=dict)
+    counters: CounterValues = Field(default_factory=dict)
     """Shown to operators as they are."""
     draining: bool = False
     """Whether it lets its clients go."""
@@ -115,7 +117,7 @@ class Leave(Message):
 
 
 ProxyMessage: TypeAlias = Register | Heartbeat | Ack | Nack | Resync | Leave
-_of_proxies: TypeAdapter[ProxyMessage] = TypeAdapter(Annotated[ProxyMessage, Field(discriminator="type")])
+_of_proxies: TypeAdapter[ProxyMessage] = TypeAdapter(Annotated[ProxyMessage, Field(discriminator="type")], config=LATER)
 
 
 def parse_proxy(text: str | bytes) -> ProxyMessage:
@@ -181,16 +183,6 @@ class Left(Message):
     type: Literal["left"] = "left"
 
 
-class ListedProxy(NamedTuple):
-    """One proxy of :class:`Proxies`. It is a list of its fields, for there may be a thousand."""
-
-    proxy_id: Annotated[int, Field(ge=0)]
-    """0 for one that topom does not know yet."""
-    host: Annotated[str, Field(min_length=1, max_length=255)]
-    port: Port
-    tls_port: Port
-
-
 class Proxies(Message):
     """The proxies that cluster clients are shown (:mod:`topom.proxies.proxylist`)."""
 
@@ -199,7 +191,7 @@ class Proxies(Message):
 
 
 TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies
-_of_topom: TypeAdapter[TopomMessage] = TypeAdapter(Annotated[TopomMessage, Field(discriminator="type")])
+_of_topom: TypeAdapter[TopomMessage] = TypeAdapter(Annotated[TopomMessage, Field(discriminator="type")], config=LATER)
 
 
 def parse_topom(text: str | bytes) -> TopomMessage:

@@ -1,7 +1,7 @@
 """What all messages have in common: how they are written and checked, and the kinds of fields that several have."""
 
 import json
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -31,11 +31,17 @@ Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Time: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """Seconds of the machine's clock that goes on while it is suspended; 0 for long ago."""
 Counter: TypeAlias = Annotated[int | float, Field(allow_inf_nan=False)]
-Counters: TypeAlias = Annotated[dict[Annotated[str, Field(max_length=100)], Counter], Field(max_length=MOST_COUNTERS)]
+CounterValues: TypeAlias = Annotated[
+    dict[Annotated[str, Field(max_length=100)], Counter], Field(max_length=MOST_COUNTERS)
+]
 """Numbers by name."""
 TableContent: TypeAlias = Annotated[dict[str, Any], Field(max_length=16)]
 """A whole table, or the changes since one, as :mod:`slots.table` writes them. Only that module looks at the content,
 so that it is looked at once, however large it is."""
+
+
+LATER = ConfigDict(defer_build=True)
+"""Of what reads messages: it is built at its first use. So a process pays only for its own side of a conversation."""
 
 
 class MessageError(Exception):
@@ -49,7 +55,7 @@ class UnknownMessage(MessageError):
 class Part(BaseModel):
     """A part of messages. Unknown fields are ignored."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", hide_input_in_errors=True, **LATER)
 
 
 class Product(Part):
@@ -60,6 +66,17 @@ class Product(Part):
     slot_function: str = Field(min_length=1, max_length=100)
     """Its name in :mod:`slots.functions`."""
     databases: int = Field(ge=1, le=2**31 - 1)
+
+
+class ListedProxy(NamedTuple):
+    """One of the proxies that cluster clients are shown. It is sent as a list of its fields, for there may be a
+    thousand."""
+
+    proxy_id: Annotated[int, Field(ge=0)]
+    """0 for one that topom does not know yet."""
+    host: Annotated[str, Field(min_length=1, max_length=255)]
+    port: Port
+    tls_port: Port
 
 
 class Message(Part):

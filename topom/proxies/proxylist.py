@@ -6,8 +6,8 @@ lost; otherwise clients would take the beginning of a list for the whole. Until 
 have.
 """
 
-from slots.messages.control import ListedProxy, Proxies
-from slots.messages.message import encode
+from slots.messages.control import Proxies
+from slots.messages.message import ListedProxy, encode
 from topom.periodic import Look, Loop
 from topom.proxies.members import Member, Members
 

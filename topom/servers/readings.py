@@ -157,7 +157,7 @@ def reading_of(said: Mapping[str, Any], keys: int) -> Reading:
     info = Info(said)
     return Reading(
         read_replication(info),
-        info.text("run_id"),
+        info.run_id,
         keys,
         info.number("connected_slaves", 0),
         bool(info.number("loading", 0)),

@@ -12,7 +12,6 @@ from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any
 
-from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.blocking import acknowledged, streamreads
 from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand
@@ -28,6 +27,7 @@ from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands
 from slots.commands import Command, Route, Timeout
 from slots.keys import INTEGER, NOT_AN_INTEGER
+from slots.messages.questions import Asked, Unblock
 from slots.table import SlotTable
 
 UNBLOCKED = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
@@ -97,9 +97,9 @@ class BlockingCommands(Family):
             "CLIENT|UNBLOCK": self.client_unblock,
         }
 
-    def answers(self) -> dict[str, Answer]:
-        """Answers to other workers' questions."""
-        return {"unblock": self._answer_unblock}
+    def answers(self) -> dict[type[Asked], Answer]:
+        """That about CLIENT UNBLOCK."""
+        return {Unblock: self._answer_unblock}
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -297,12 +297,12 @@ class BlockingCommands(Family):
             return replies.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
         if not INTEGER.fullmatch(argv[2]) or not -(2**63) <= int(argv[2]) < 2**63:
             return replies.error(NOT_AN_INTEGER)
-        answers = await self._services.ask_all("unblock", number=int(argv[2]), reason=reason.decode())
+        answers = await self._services.ask_all(Unblock(number=int(argv[2]), error=reason == ERROR))
         return replies.integer(max(answers, default=0))
 
-    def _answer_unblock(self, message: Message) -> Any:
-        waiter = self._waiters.get(message["number"])
-        return None if waiter is None else self._unblock(waiter, message["reason"].encode())
+    def _answer_unblock(self, question: Unblock) -> Any:
+        waiter = self._waiters.get(question.number)
+        return None if waiter is None else self._unblock(waiter, ERROR if question.error else TIMEOUT)
 
     async def _unblock(self, waiter: Waiter, reason: bytes) -> int:
         """1 if this ended the session's wait, else 0."""

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.arguments import SYNTAX_ERROR, integer
 from proxy.commands.family import Answer, Family, Handler
@@ -15,6 +14,7 @@ from proxy.commands.state import SessionState
 from proxy.engine.outcomes import Last, Outcome
 from proxy.engine.session import Session
 from proxy.users import DEFAULT
+from slots.messages.questions import Asked, ClientCounts, ClientFilter, Clients, KillClients
 
 NOT_A_NUMBER = b"-ERR client-id should be greater than 0\r\n"
 NOT_AN_AGE = b"-ERR maxage is not an integer or out of range\r\n"
@@ -79,31 +79,30 @@ class ClientList(Family):
         """Handlers by the command's name."""
         return {"CLIENT|LIST": self.all, "CLIENT|INFO": self.info, "CLIENT|KILL": self.kill}
 
-    def answers(self) -> dict[str, Answer]:
-        """``clients``: number and line of each selected client. ``kill_clients``: how many were killed.
-        ``client_counts``: how many there are of each kind."""
-        return {"clients": self._lines, "kill_clients": self._close, "client_counts": self._counts}
+    def answers(self) -> dict[type[Asked], Answer]:
+        """Those about the clients of this worker."""
+        return {Clients: self._lines, KillClients: self._close, ClientCounts: self._counts}
 
-    def _meant(self, message: Message) -> Iterator[Session]:
-        wanted = Filter(**message["filter"])
+    def _meant(self, question: Clients | KillClients) -> Iterator[Session]:
+        wanted = Filter(**question.filter.model_dump())
         now = self._now()
         for session in self._router.sessions:
             if wanted.means(session, now):
                 yield session
 
-    def _lines(self, message: Message) -> list[tuple[int, str]]:
+    def _lines(self, question: Clients) -> list[tuple[int, str]]:
         now = self._now()
-        return [(session.id, describe(session, now)) for session in self._meant(message)]
+        return [(session.id, describe(session, now)) for session in self._meant(question)]
 
-    def _close(self, message: Message) -> int:
-        meant = list(self._meant(message))
+    def _close(self, question: KillClients) -> int:
+        meant = list(self._meant(question))
         for session in meant:
             # The asking session has to get its reply first.
-            if session.id != message["asker"]:
+            if session.id != question.asker:
                 session.close()
         return len(meant)
 
-    def _counts(self, message: Message) -> dict[str, int]:
+    def _counts(self, question: ClientCounts) -> dict[str, int]:
         now = self._now()
         if now - self._counted_at >= COUNTS_SECONDS:
             states = [session.state for session in self._router.sessions if session.state is not None]
@@ -137,7 +136,7 @@ class ClientList(Family):
                     return error.reply
             else:
                 return SYNTAX_ERROR
-        answers = await self._ask_all("clients", filter=asdict(wanted))
+        answers = await self._ask_all(Clients(filter=ClientFilter(**asdict(wanted))))
         lines = {number: line for answer in answers for number, line in answer}
         # As in Redis: clients that were asked for by number come in that order.
         order = sorted(lines) if wanted.ids is None else [number for number in wanted.ids if number in lines]
@@ -156,7 +155,8 @@ class ClientList(Family):
         return Last(reply) if itself else reply
 
     async def _count_killed(self, session: Session, wanted: Filter) -> int:
-        return sum(await self._ask_all("kill_clients", filter=asdict(wanted), asker=session.id))
+        question = KillClients(filter=ClientFilter(**asdict(wanted)), asker=session.id)
+        return sum(await self._ask_all(question))
 
     def _read(self, session: Session, argv: list[bytes]) -> Filter:
         """The clients that the names and values of CLIENT KILL select. Raises :class:`FilterError`."""

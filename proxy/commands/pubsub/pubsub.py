@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 
-from proxy.channel import Message, MessageTooLong
+from proxy.channel import MessageTooLong
 from proxy.commands import replies
 from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.oldservers import OldServers
@@ -25,6 +25,7 @@ from proxy.commands.state import state_of
 from proxy.engine.backend import command
 from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, SUBSCRIBED, Later, Outcome
 from proxy.engine.session import Session
+from slots.messages.questions import Asked, Subscribers
 from slots.table import SlotTable
 
 CONFIRMING = 16
@@ -115,9 +116,9 @@ class PubSubCommands(Family):
             found[kind.leaving.upper()] = partial(self.unsubscribe, kind)
         return found
 
-    def answers(self) -> dict[str, Answer]:
-        """``subscribers``: for each name, how many sessions are subscribed here, and 1 if the worker is."""
-        return {"subscribers": self._count}
+    def answers(self) -> dict[type[Asked], Answer]:
+        """That about subscribers."""
+        return {Subscribers: self._count}
 
     # -- subscribing ---------------------------------------------------------------------------------------
 
@@ -263,9 +264,8 @@ class PubSubCommands(Family):
         sessions = [0] * len(names)
         workers = [0] * len(names)
         try:
-            answers = await self._services.ask_all(
-                "subscribers", kind=kind.name, names=[name.decode("latin-1") for name in names]
-            )
+            decoded = [name.decode("latin-1") for name in names]
+            answers = await self._services.ask_all(Subscribers(shard=kind is Kind.SHARD, names=decoded))
         except MessageTooLong:
             answers = []
         for answer in answers:
@@ -287,9 +287,9 @@ class PubSubCommands(Family):
             return []
         return _numbers_in(await self._router.shared_backend(address).ask(request))
 
-    def _count(self, message: Message) -> list[tuple[int, int]]:
-        kind = Kind[message["kind"]]
-        return [self._hub.count(kind, name.encode("latin-1")) for name in message["names"]]
+    def _count(self, question: Subscribers) -> list[tuple[int, int]]:
+        kind = Kind.SHARD if question.shard else Kind.CHANNEL
+        return [self._hub.count(kind, name.encode("latin-1")) for name in question.names]
 
     # -- what the family is told ---------------------------------------------------------------------------
 

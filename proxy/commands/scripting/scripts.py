@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from proxy.channel import Message
 from proxy.commands import replies
 from proxy.commands.family import Answer, Family, Handler, to_its_end
 from proxy.commands.scripting import unnamed
@@ -30,6 +29,7 @@ from proxy.engine.session import Session
 from proxy.servers.everywhere import ask, ask_each, first_error
 from slots import commands
 from slots.commands import Code, CodeRequests
+from slots.messages.questions import Asked, Script, ScriptLoaded, ScriptsFlushed, ScriptsKnown
 from slots.table import SlotTable
 
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
@@ -74,13 +74,13 @@ class ScriptCommands(Family):
             "SCRIPT|KILL": self.script_kill,
         }
 
-    def answers(self) -> dict[str, Answer]:
-        """Answers to other workers' questions."""
+    def answers(self) -> dict[type[Asked], Answer]:
+        """Those about scripts."""
         return {
-            "script": self._answer_script,
-            "script_loaded": self._answer_loaded,
-            "scripts_known": self._answer_known,
-            "scripts_flushed": self._answer_flushed,
+            Script: self._answer_script,
+            ScriptLoaded: self._answer_loaded,
+            ScriptsKnown: self._answer_known,
+            ScriptsFlushed: self._answer_flushed,
         }
 
     def table_applied(self, table: SlotTable) -> None:
@@ -231,7 +231,7 @@ class ScriptCommands(Family):
     async def _ask_proxy(self, name: bytes) -> bool:
         """Remember a script that another worker of this proxy remembers; false if none does."""
         flushes = self.scripts.flushes
-        found = await self._services.ask_all("script", name=name.decode("latin-1"))
+        found = await self._services.ask_all(Script(name=name.decode("latin-1")))
         # A script that was forgotten meanwhile stays forgotten.
         if flushes == self.scripts.flushes:
             for answer in filter(None, found):
@@ -292,13 +292,14 @@ class ScriptCommands(Family):
                 self._keeping.incomplete(address)
         if self.scripts.remember(body, loaded=True) in self.scripts:
             # Before the client's reply: its next request may come to another worker.
-            await self._services.ask_all("script_loaded", body=body.decode("latin-1"))
+            await self._services.ask_all(ScriptLoaded(body=body.decode("latin-1")))
         return done
 
     async def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT EXISTS sha1 [sha1 ...]: what EVALSHA would find at every master, if necessary by loading it first."""
         names = [name.lower().decode("latin-1") for name in argv[2:]]
-        known = [self._answer_known({"names": names}), *await self._services.ask_all("scripts_known", names=names)]
+        question = ScriptsKnown(names=names)
+        known = [self._answer_known(question), *await self._services.ask_all(question)]
         said = await ask_each(self._shared(session, self._services.masters()), command(tuple(argv)))
         there = [_numbers(reply) for reply in said.values() if not reply.startswith(b"-")]
         if not there:
@@ -322,11 +323,11 @@ class ScriptCommands(Family):
 
     async def _flush(self, session: Session, argv: list[bytes]) -> bytes:
         self.scripts.forget()
-        await self._services.ask_all("scripts_flushed", bodies=True)
+        await self._services.ask_all(ScriptsFlushed(bodies=True))
         said = await ask_each(self._shared(session, self._services.every_master()), command(tuple(argv)))
         # A script loaded meanwhile may have been flushed again. The workers still know its text.
         self.scripts.forget_servers()
-        await self._services.ask_all("scripts_flushed", bodies=False)
+        await self._services.ask_all(ScriptsFlushed(bodies=False))
         return (first_error(said) or replies.OK) if said else NO_SERVER
 
     async def script_kill(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -340,21 +341,21 @@ class ScriptCommands(Family):
 
     # -- other workers' questions --------------------------------------------------------------------------
 
-    def _answer_script(self, message: Message) -> Any:
-        name = message["name"].encode("latin-1")
+    def _answer_script(self, question: Script) -> Any:
+        name = question.name.encode("latin-1")
         body = self.scripts.body(name)
         return None if body is None else {"body": body.decode("latin-1"), "loaded": self.scripts.is_loaded(name)}
 
-    def _answer_loaded(self, message: Message) -> Any:
-        self.scripts.remember(message["body"].encode("latin-1"), loaded=True)
+    def _answer_loaded(self, question: ScriptLoaded) -> Any:
+        self.scripts.remember(question.body.encode("latin-1"), loaded=True)
         return None
 
-    def _answer_known(self, message: Message) -> Any:
-        names = [name.encode("latin-1") for name in message["names"]]
+    def _answer_known(self, question: ScriptsKnown) -> Any:
+        names = [name.encode("latin-1") for name in question.names]
         return [self.scripts.level(name) for name in names]
 
-    def _answer_flushed(self, message: Message) -> Any:
-        if message["bodies"]:
+    def _answer_flushed(self, question: ScriptsFlushed) -> Any:
+        if question.bodies:
             self.scripts.forget()
         else:
             self.scripts.forget_servers()

@@ -18,6 +18,7 @@ from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from proxy.servers import everywhere
 from slots import address as addresses
+from slots.messages.questions import ClientCounts, WorkerCounters
 from slots.reserved import RESERVED_KEYS
 from slots.scripts import load
 
@@ -85,7 +86,7 @@ class Information(Family):
 
     async def _info(self, session: Session, protocol: int, wanted: Collection[str]) -> bytes:
         counters: dict[str, float] = {}
-        for question in ("counters", "client_counts"):
+        for question in (WorkerCounters(), ClientCounts()):
             for answer in await self._services.ask_all(question):
                 for name, value in answer.items():
                     counters[name] = counters.get(name, 0) + value

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
-from proxy.channel import Message
 from proxy.commandmetrics import NOTHING, Statistic, added
 from proxy.commands import replies
 from proxy.commands.arguments import integer
@@ -14,6 +13,8 @@ from proxy.commands.slowlog import SlowRequest
 from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from proxy.engine.statistics import TICK_MICROSECONDS, bucket_limits
+from slots.messages import questions
+from slots.messages.questions import Asked
 
 DEFAULT_COUNT = 10
 BAD_COUNT = b"-ERR count should be greater than or equal to -1\r\n"
@@ -28,7 +29,7 @@ LIMITS = [limit * TICK_MICROSECONDS for limit in bucket_limits()]
 async def statistics(ask_all: AskAll) -> dict[str, Statistic]:
     """The counts of all workers for each command, by name."""
     total: dict[str, Statistic] = {}
-    for answer in await ask_all("statistics"):
+    for answer in await ask_all(questions.CommandStatistics()):
         for name, statistic in answer.items():
             total[name] = added(total.get(name, NOTHING), statistic)
     return dict(sorted(total.items()))
@@ -77,17 +78,17 @@ class LatencyCommands(Family):
             "LATENCY|DOCTOR": self.latency_doctor,
         }
 
-    def answers(self) -> dict[str, Answer]:
-        """``slow_log``, ``slow_log_length``, ``slow_log_reset``, and ``statistics`` of each command."""
+    def answers(self) -> dict[type[Asked], Answer]:
+        """Those about slow requests, and about each command."""
         return {
-            "slow_log": self._newest,
-            "slow_log_reset": lambda message: self._slow_log.reset(),
-            "slow_log_length": lambda message: len(self._slow_log),
-            "statistics": lambda message: self._statistics.read(),
+            questions.SlowLog: self._newest,
+            questions.SlowLogReset: lambda question: self._slow_log.reset(),
+            questions.SlowLogLength: lambda question: len(self._slow_log),
+            questions.CommandStatistics: lambda question: self._statistics.read(),
         }
 
-    def _newest(self, message: Message) -> list[dict[str, Any]]:
-        return [entry.to_wire() for entry in self._slow_log.newest(message["count"])]
+    def _newest(self, question: questions.SlowLog) -> list[dict[str, Any]]:
+        return [entry.to_wire() for entry in self._slow_log.newest(question.count)]
 
     # -- SLOWLOG -------------------------------------------------------------------------------------------
 
@@ -100,18 +101,18 @@ class LatencyCommands(Family):
         if count is None or count < -1:
             return BAD_COUNT
         most = None if count == -1 else count
-        answers = await self._ask_all("slow_log", count=most)
+        answers = await self._ask_all(questions.SlowLog(count=most))
         entries = [SlowRequest(**entry) for answer in answers for entry in answer]
         entries.sort(key=lambda entry: entry.at, reverse=True)
         return replies.array(_entry(entry) for entry in entries[:most])
 
     async def slowlog_len(self, session: Session, argv: list[bytes]) -> Outcome:
         """SLOWLOG LEN."""
-        return replies.integer(sum(await self._ask_all("slow_log_length")))
+        return replies.integer(sum(await self._ask_all(questions.SlowLogLength())))
 
     async def slowlog_reset(self, session: Session, argv: list[bytes]) -> Outcome:
         """SLOWLOG RESET."""
-        await self._ask_all("slow_log_reset")
+        await self._ask_all(questions.SlowLogReset())
         return replies.OK
 
     # -- LATENCY -------------------------------------------------------------------------------------------

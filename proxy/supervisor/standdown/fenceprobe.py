@@ -52,4 +52,4 @@ async def look(client: Redis, instance: str) -> Look:
     # In this order: if the server is restarted in between, the later process is named.
     fenced = await is_fenced(client, instance)
     facts = await info_of(client)
-    return Look(fenced, facts.is_master, facts.text("run_id"))
+    return Look(fenced, facts.is_master, facts.run_id)

@@ -21,18 +21,18 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 from redis.asyncio import Redis
 
-from proxy.channel import Message
 from proxy.engine.allowance import clock
 from proxy.servers.allowances import UNLIMITED
 from proxy.supervisor.standdown.evidence import KNOWN_SECONDS, Evidence
 from proxy.supervisor.standdown.fenceprobe import client_of, look
 from slots.access import ServerAccess
 from slots.failures import FAILURES
+from slots.messages.channel import Allowance, Grant, Known, KnownServers
 from slots.messages.control import Heard, Proxies, Registered
 
 SHARE = 5
@@ -59,11 +59,11 @@ class Proxy(Protocol):
         """By group, its replicas in the newest table: no other server could become its master while this proxy is
         lost."""
 
-    def tell_workers(self, message: Message) -> None:
-        """Tell every worker its grant: ``all`` and ``groups`` of :class:`proxy.servers.allowances.Allowances`."""
+    def tell_workers(self, message: Allowance) -> None:
+        """Tell every worker its grant."""
 
-    def tell_known_servers(self, message: Message) -> None:
-        """Tell every worker which processes are known, as :class:`proxy.servers.knownservers.KnownServers` takes it."""
+    def tell_known_servers(self, message: KnownServers) -> None:
+        """Tell every worker which processes are known."""
 
     def workers_limited(self) -> bool:
         """Whether every worker has confirmed a limit."""
@@ -223,24 +223,24 @@ class StandDown:
         """How long a question may take: twice that is less than the allowance."""
         return min(MOST_STEP_SECONDS, (self.seconds or math.inf) * 2 / SHARE)
 
-    def grant(self) -> Mapping[str, Any]:
-        """The present grant to workers (:class:`proxy.servers.allowances.Allowances`)."""
+    def grant(self) -> Grant:
+        """The present grant to workers."""
         if self._of_next is not None:
             # final-fence: grants without a rule, and to groups without replicas, end, too.
-            return {"all": 0.0, "groups": {}, "ended": True}
+            return Grant(all=0.0, ended=True)
         if self.seconds is None:
             self._granted = math.inf
             return UNLIMITED
         known = self._of_workers
         groups = {
-            str(group): until
+            group: until
             for group, replicas in self._proxy.group_replicas().items()
             if known.until < (until := known.group_until(replicas)) < math.inf
         }
         # An unlimited grant becomes limited once workers have confirmed it (:meth:`confirmed`).
         before = -math.inf if self._granted == math.inf else self._granted
         self._granted = max(before, known.until, *groups.values())
-        return {"all": max(0.0, known.until), "groups": groups}
+        return Grant(all=max(0.0, known.until), groups=groups)
 
     def groups_over(self) -> list[int]:
         """Groups that the proxy may not serve now."""
@@ -297,25 +297,25 @@ class StandDown:
         """The processes of servers that cannot have forgotten a mark of the workers' identity."""
         return {} if self._of_next is not None else dict(self._of_workers.known)
 
-    def known_servers(self) -> Mapping[str, Any]:
-        """The present knowledge for workers (:class:`proxy.servers.knownservers.KnownServers`)."""
+    def known_servers(self) -> Known:
+        """The present knowledge for workers."""
         if self._of_next is not None:
-            return {"processes": {}, "until": 0.0}
+            return Known(processes={}, until=0.0)
         known = self._of_workers
-        return {"processes": dict(known.known), "until": max(0.0, known.heard_at + KNOWN_SECONDS)}
+        return Known(processes=dict(known.known), until=max(0.0, known.heard_at + KNOWN_SECONDS))
 
     def _tell_known(self) -> None:
         told, heard_at = self._told_known
         known = self._of_workers
         if self._of_next is None and (known.known != told or known.heard_at > heard_at + KNOWN_AGAIN_SECONDS):
             self._told_known = dict(known.known), known.heard_at
-            instance = self._proxy.workers_instance
-            self._proxy.tell_known_servers({"type": "known_servers", "instance": instance, **self.known_servers()})
+            message = KnownServers(instance=self._proxy.workers_instance, known=self.known_servers())
+            self._proxy.tell_known_servers(message)
 
     # -- asking ----------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        self._proxy.tell_workers({"type": "allowance", "instance": self._proxy.workers_instance, **self.grant()})
+        self._proxy.tell_workers(Allowance(instance=self._proxy.workers_instance, grant=self.grant()))
 
     async def _ask(self) -> None:
         """Ask all replicas, if it is time to."""

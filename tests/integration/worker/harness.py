@@ -1,6 +1,7 @@
 """One real worker process on its channel, with real Redis servers behind, and the test in the supervisor's place."""
 
 import asyncio
+import itertools
 import os
 import socket
 import subprocess
@@ -13,19 +14,37 @@ from typing import Any, Self
 
 import redis.asyncio
 
-from proxy.channel import Channel, Message
+from proxy.channel import Channel
 from proxy.listening import UnixReservation, reserve, reserve_unix
 from proxy.settings import ProxySettings
 from slotferry.processes import ManagedProcess, free_ports
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.functions import slot
+from slots.messages.channel import (
+    Ack,
+    Answer,
+    Answers,
+    Ask,
+    Counters,
+    Identity,
+    Nack,
+    Ready,
+    Start,
+    Table,
+    WorkerMessage,
+    parse_worker,
+)
+from slots.messages.message import Product
+from slots.messages.questions import Question
 from slots.reserved import RESERVED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.forking import bound, fork
 
 INSTANCE = "0123456789abcdef0123456789abcdef"
+OTHER = "f" * 32
+"""Another identity."""
 LIMIT = 60.0
 PATIENT = {
     "backend_connect_seconds": 10.0,
@@ -74,10 +93,11 @@ class WorkerHarness:
         self.servers: list[RedisServer] = []
         self.run_ids: dict[str, str] = {}
         """Of the servers as they were started first, by address."""
-        self.messages: list[Message] = []
+        self.messages: list[WorkerMessage] = []
         self.table = SlotTable.empty()
         self.answering = True
         """Whether the worker's questions to all workers are passed on."""
+        self._questions = itertools.count(2**32)  # those of the worker itself come back to it under their own numbers
         self._arrived = asyncio.Event()
         self._ended = False
 
@@ -109,21 +129,17 @@ class WorkerHarness:
         harness.process = WorkerProcess(directory / "worker.log", theirs.fileno(), inherited.values())
         harness.process.start()
         theirs.close()
-        harness.channel = await Channel.open(ours)
+        harness.channel = await Channel.open(ours, parse_worker)
         harness.reading = asyncio.create_task(harness._read())
         harness.channel.send(
-            {
-                "type": "start",
-                "settings": harness.settings.to_wire(),
-                "index": 0,
-                "incarnation": 1,
-                "instance": INSTANCE,
-                "product": "test",
-                "number_of_slots": 1024,
-                "slot_function": "crc32",
-                "databases": 16,
-                "listen_fds": inherited,
-            }
+            Start(
+                settings=harness.settings.to_wire(),
+                index=0,
+                incarnation=1,
+                instance=INSTANCE,
+                product=Product(name="test", number_of_slots=1024, slot_function="crc32", databases=16),
+                listen_fds=inherited,
+            )
         )
         groups = [Group(number, (address,)) for number, address in enumerate(harness.addresses, 1)]
         for address, server in zip(harness.addresses, harness.servers, strict=True):
@@ -132,7 +148,7 @@ class WorkerHarness:
                 async with access.client("127.0.0.1", server.port) as client:
                     harness.run_ids[address] = (await client.info("server"))["run_id"]
         await harness.apply([Slot(index, 1) for index in range(1024)], groups)
-        await harness.next(lambda message: message["type"] == "ready")
+        await harness.next(lambda message: isinstance(message, Ready))
         return harness
 
     async def stop(self) -> None:
@@ -148,16 +164,16 @@ class WorkerHarness:
     async def _read(self) -> None:
         while (message := await self.channel.receive()) is not None:
             self.messages.append(message)
-            if message["type"] == "ask" and self.answering:
+            if isinstance(message, Ask) and self.answering:
                 # As a supervisor with this one worker: the question goes back to it, and so does its answer.
                 self.channel.send(message)
-            if message["type"] == "answer":
-                self.channel.send({"type": "answer", "id": message["id"], "answers": [message["answer"]]})
+            if isinstance(message, Answer):
+                self.channel.send(Answers(id=message.id, answers=[message.answer]))
             self._arrived.set()
         self._ended = True
         self._arrived.set()
 
-    async def next(self, wanted: Callable[[Message], bool], consume: bool = True) -> Message:
+    async def next(self, wanted: Callable[[Any], bool], consume: bool = True) -> Any:
         """Wait for the first message that is wanted."""
         async with asyncio.timeout(LIMIT):
             while True:
@@ -173,13 +189,24 @@ class WorkerHarness:
                 self._arrived.clear()
                 await self._arrived.wait()
 
-    async def under_way(self) -> Message:
+    async def asked(self, question: Question) -> Any:
+        """The worker's own answer to a question; it has read all that was sent to it before."""
+        number = next(self._questions)
+        self.channel.send(Ask(id=number, question=question))
+        return (await self.next(lambda message: isinstance(message, Answer) and message.id == number)).answer
+
+    def take_identity(self, instance: str = OTHER) -> None:
+        """Give it another identity, with the table that it has."""
+        self.channel.send(Identity(instance=instance, incarnation=1, table=self.table.to_wire()))
+
+    async def under_way(self) -> Counters:
         """The counters, once they say from now on that a request is at a server.
 
         Requests that were under way before do not count, such as a worker's questions to each server at its start.
         """
-        self.messages[:] = [message for message in self.messages if message["type"] != "counters"]
-        return await self.next(lambda message: message["type"] == "counters" and message["counters"]["in_flight"] > 0)
+        self.messages[:] = [message for message in self.messages if not isinstance(message, Counters)]
+        found: Counters = await self.next(lambda one: isinstance(one, Counters) and one.counters["in_flight"] > 0)
+        return found
 
     def push(self, slots: Iterable[Slot] = (), groups: Iterable[Group] = ()) -> int:
         """Send a new table, and give its epoch. Actions without run ids began with the servers as they were started
@@ -187,7 +214,7 @@ class WorkerHarness:
         self.table = self.table.changed(self.table.epoch + 1, slots, groups)
         begun = tuple(self._begun(slot) for slot in self.table.slots)
         self.table = SlotTable(self.table.epoch, begun, self.table.groups)
-        self.channel.send({"type": "table", **self.table.to_wire()})
+        self.channel.send(Table(table=self.table.to_wire()))
         return self.table.epoch
 
     def _begun(self, slot: Slot) -> Slot:
@@ -197,15 +224,16 @@ class WorkerHarness:
         source, target = (self.run_ids.get(address or "", "") for address in ends)
         return replace(slot, action=replace(slot.action, source_run_id=source, target_run_id=target))
 
-    async def verdict(self, epoch: int) -> Message:
+    async def verdict(self, epoch: int) -> Ack | Nack:
         """The worker's ack or nack of an epoch."""
-        return await self.next(lambda m: m["type"] in ("ack", "nack") and m["epoch"] == epoch)
+        found: Ack | Nack = await self.next(lambda message: isinstance(message, Ack | Nack) and message.epoch == epoch)
+        return found
 
     async def apply(self, slots: Iterable[Slot] = (), groups: Iterable[Group] = ()) -> None:
         """Send a new table and wait until it holds."""
         epoch = self.push(slots, groups)
         verdict = await self.verdict(epoch)
-        assert verdict["type"] == "ack", verdict
+        assert isinstance(verdict, Ack), verdict
 
     async def act(self, slots: Iterable[int], state: SlotState, source: int = 1, target: int = 2) -> None:
         """Put slots into a state of an action from one group to another, and wait until it holds."""

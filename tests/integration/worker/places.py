@@ -71,7 +71,7 @@ async def counted(worker: WorkerHarness, **wanted: int) -> None:
     """Wait until the worker's counters say so."""
     await worker.next(
         lambda message: (
-            message["type"] == "counters" and all(message["counters"][name] == value for name, value in wanted.items())
+            message.type == "counters" and all(message.counters[name] == value for name, value in wanted.items())
         )
     )
 

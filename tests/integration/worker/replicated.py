@@ -11,6 +11,7 @@ from typing import Any, Self
 import redis.asyncio
 
 from slotferry.redis_server import RedisServer, start_redis
+from slots.messages.questions import WorkerCounters
 from slots.table import Group
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 
@@ -138,10 +139,7 @@ class Replicated:
 
     async def slots_read(self) -> int:
         """Slots that the worker reads from a replica now."""
-        identity = f"slots read {next(self._numbers)}"
-        self.worker.channel.send({"type": "ask", "id": identity, "what": "counters"})
-        message = await self.worker.next(lambda m: m["type"] == "answer" and m["id"] == identity)
-        return int(message["answer"]["replica_slots"])
+        return int((await self.worker.asked(WorkerCounters()))["replica_slots"])
 
     async def reading(self, slots: int) -> None:
         """Wait until so many slots are read from replicas."""

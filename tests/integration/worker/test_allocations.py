@@ -21,7 +21,9 @@ import pytest
 import uvloop
 
 from proxy.channel import Channel
+from proxy.settings import ProxySettings
 from proxy.worker.worker import Worker
+from slots.messages.channel import Start, parse_supervisor
 from slots.table import Slot
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 
@@ -53,10 +55,10 @@ class InProcess:
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> int:
-        channel = await Channel.open(self._endpoint)
+        channel = await Channel.open(self._endpoint, parse_supervisor)
         start = await channel.receive()
-        assert start is not None
-        return await Worker(channel, start).run()
+        assert isinstance(start, Start)
+        return await Worker(channel, start, ProxySettings.from_wire(start.settings)).run()
 
     async def stop(self) -> None:
         assert self._task is not None

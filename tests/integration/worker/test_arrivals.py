@@ -14,6 +14,7 @@ import pytest
 import redis.asyncio
 
 from proxy.engine.backend import command
+from slots.messages.channel import Drain
 from tests.certificates import Authority
 from tests.integration.worker.blocked import blocked_at
 from tests.integration.worker.harness import LIMIT, WorkerHarness, WorkerProcess
@@ -274,11 +275,8 @@ async def test_a_certificate_that_cannot_be_used_ends_the_worker_with_a_reason(
         "settings": harness.settings.to_wire(),
         "index": 0,
         "incarnation": 1,
-        "instance": "i",
-        "product": "p",
-        "number_of_slots": 1,
-        "slot_function": "crc32",
-        "databases": 1,
+        "instance": "0" * 32,
+        "product": {"name": "p", "number_of_slots": 1, "slot_function": "crc32", "databases": 1},
         "listen_fds": {},
     }
     ours.sendall(json.dumps(start).encode() + b"\n")
@@ -344,7 +342,7 @@ async def test_what_arrives_is_closed_when_the_worker_drains(start_worker: Start
             writer.write(command(("GET", "k")))
             await counted(worker, arriving=1, clients=1)
             await worker.under_way()
-            worker.channel.send({"type": "drain"})
+            worker.channel.send(Drain())
             assert await closed(reader) == b""
             assert worker.process.running
     finally:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from slots.messages.channel import Drain
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.integration.worker.blocked import Blocked, blocked_at, frozen
@@ -227,7 +228,7 @@ async def test_a_server_that_hangs_refuses_the_lock_and_loses_nobody(start_worke
         await blocked_at(worker.servers[0])
         async with frozen(worker.servers[0]):
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
-            assert (await worker.verdict(epoch))["type"] == "nack"
+            assert (await worker.verdict(epoch)).type == "nack"
         # It waits at the server again, or still has to.
         await blocked_at(worker.servers[0])
         await worker.act([SLOT], SlotState.PREPARED)
@@ -256,7 +257,7 @@ async def test_a_worker_that_ends_does_not_wait_for_them(start_worker: StartWork
         for words in (("BLPOP", KEY, 0), ("XREAD", "BLOCK", 0, "STREAMS", KEY, "$"), ("WAIT", 1, 0)):
             await blocked.add(*words)
         await blocked_at(worker.servers[0], 3)
-        worker.channel.send({"type": "drain"})
+        worker.channel.send(Drain())
         assert [await wire.ended() for wire in blocked.wires] == [b""] * 3
         assert await worker.process.wait(LIMIT) == 0
         await blocked_at(worker.servers[0], 0)

@@ -24,8 +24,8 @@ def migrating(epoch: int) -> Slot:
 
 async def new_identity(worker: WorkerHarness) -> None:
     """It was fenced while the slot came to rest at group 1 and set out again; what it is told looks the same."""
-    worker.channel.send({"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()})
-    await worker.next(lambda message: message["type"] == "ack" and message["instance"] == "f" * 32)
+    worker.take_identity()
+    await worker.next(lambda message: message.type == "ack" and message.instance == "f" * 32)
 
 
 async def another_action(worker: WorkerHarness) -> None:
@@ -178,7 +178,7 @@ async def test_absent_first_what_a_source_said_before_a_delete_came_does_not_cou
         deleting = asyncio.create_task(other.delete(KEY))
         worker.messages.clear()
         for _ in range(2):  # by the second, it has been read
-            await worker.next(lambda message: message["type"] == "counters")
+            await worker.next(lambda message: message.type == "counters")
         assert not deleting.done()
         silent.mend()
         await asyncio.gather(reading, deleting)

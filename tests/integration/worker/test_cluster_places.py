@@ -6,6 +6,7 @@ import redis.asyncio
 from redis.exceptions import ClusterDownError
 
 from proxy.clusterview import Node
+from slots.messages.channel import Proxies
 from tests.certificates import Authority
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.places import tls_client, tls_settings
@@ -40,7 +41,7 @@ async def test_by_the_way_that_the_client_came(start_worker: StartWorker, tmp_pa
     async with worker.client() as client:
         assert not await is_told(client)
         assert await client.execute_command("CLUSTER", "KEYSLOT", "x") == 16287  # needs no others
-    worker.channel.send({"type": "proxies", "own": OWN.to_wire(), "nodes": [node.to_wire() for node in NODES]})
+    worker.channel.send(Proxies(own=OWN.listed, nodes=[node.listed for node in NODES]))
     plain = [("10.0.0.1", 6380), ("10.0.0.2", 6380), ("fd00::3", 6380)]
     async with worker.client() as client:
         await eventually(lambda: is_told(client), "the worker to hear of the others")

@@ -91,13 +91,13 @@ async def test_drained_no_slot_begins_to_move_while_the_servers_are_flushed(star
         async with flush_held_at_target(worker, relay) as (fault, flush):
             other = next(slot.id for slot in worker.table.slots if slot.action is None and slot.group_id == 1)
             epoch = worker.push([Slot(other, 1, Action(SlotState.PREPARED, 2))])
-            await worker.next(lambda message: message["type"] == "counters")
-            worker.messages[:] = [message for message in worker.messages if message["type"] != "counters"]
-            await worker.next(lambda message: message["type"] == "counters")
-            assert not any(message["type"] in ("ack", "nack") for message in worker.messages)
+            await worker.next(lambda message: message.type == "counters")
+            worker.messages[:] = [message for message in worker.messages if message.type != "counters"]
+            await worker.next(lambda message: message.type == "counters")
+            assert not any(message.type in ("ack", "nack") for message in worker.messages)
             fault.mend()
             assert await flush
-            assert (await worker.verdict(epoch))["type"] == "ack"
+            assert (await worker.verdict(epoch)).type == "ack"
 
 
 async def test_a_flush_that_was_taken_over_is_not_done_at_the_target(start_worker: StartWorker) -> None:

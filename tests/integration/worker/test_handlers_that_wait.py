@@ -8,6 +8,7 @@ import pytest
 import redis.exceptions
 
 from proxy.engine.backend import command
+from slots.messages.channel import Drain
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.certificates import Authority
@@ -88,7 +89,7 @@ async def test_a_blocked_command_is_held_for_the_whole_time_at_each_lock(start_w
     await worker.act([SLOT], SlotState.PREPARED)
     reader, writer = await worker.connect()
     writer.write(command(("BLPOP", KEY, "0")))
-    await worker.next(lambda m: m["type"] == "counters" and m["counters"]["held"] > 0)
+    await worker.next(lambda m: m.type == "counters" and m.counters["held"] > 0)
     await worker.act([SLOT], SlotState.PREPARING)
     await asyncio.sleep(4.0)  # it waits at its server
     await worker.act([SLOT], SlotState.PREPARED)
@@ -136,8 +137,8 @@ async def test_a_worker_that_drains_lets_handlers_that_wait_come_to_their_end(st
     held[1].write(command(("EVALSHA", DIGEST, 1, KEY)))
     transaction[1].write(command(("MULTI",)) + command(("SET", OTHER, "1")))
     assert [await line(transaction[0]) for _ in range(2)] == [b"+OK\r\n", b"+QUEUED\r\n"]
-    await worker.next(lambda m: m["type"] == "counters" and m["counters"]["held"] > 0)
-    worker.channel.send({"type": "drain"})
+    await worker.next(lambda m: m.type == "counters" and m.counters["held"] > 0)
+    worker.channel.send(Drain())
     async with asyncio.timeout(60.0):
         while await lets_in(worker):
             await asyncio.sleep(0.02)

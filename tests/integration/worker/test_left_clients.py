@@ -48,8 +48,8 @@ async def reset(writer: asyncio.StreamWriter) -> None:
 
 async def held(worker: WorkerHarness, counter: str = "held") -> None:
     """Wait until the worker says from now on that it holds a request."""
-    worker.messages[:] = [message for message in worker.messages if message["type"] != "counters"]
-    await worker.next(lambda message: message["type"] == "counters" and message["counters"][counter] > 0)
+    worker.messages[:] = [message for message in worker.messages if message.type != "counters"]
+    await worker.next(lambda message: message.type == "counters" and message.counters[counter] > 0)
 
 
 @asynccontextmanager
@@ -165,7 +165,7 @@ async def test_what_is_behind_a_request_that_was_held_too_long(start_worker: Sta
         writer.write(LATE + command(("SET", OTHER, "late")))
         await held(worker)
         await leave(writer, close)
-        await worker.next(lambda message: message["type"] == "counters" and message["counters"]["held"] == 0)
+        await worker.next(lambda message: message.type == "counters" and message.counters["held"] == 0)
         await worker.act([SLOT], SlotState.PREPARING)
         await is_new(client)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from slots.messages.questions import WorkerCounters
 from slots.states import SlotState
 from slots.table import Group
 from tests.integration.worker.blocked import frozen
@@ -16,9 +17,7 @@ SLOT = slot_of(FIRST)
 
 async def moving(worker: WorkerHarness) -> int:
     """The number of keys on their way; the worker has read all that was sent to it before."""
-    worker.channel.send({"type": "ask", "id": "moving", "what": "counters"})
-    message = await worker.next(lambda message: message["type"] == "answer" and message["id"] == "moving")
-    return int(message["answer"]["moving"])
+    return int((await worker.asked(WorkerCounters()))["moving"])
 
 
 async def until_moving(worker: WorkerHarness, count: int) -> None:
@@ -63,7 +62,7 @@ async def test_one_owner_a_key_that_waits_for_its_turn_goes_to_the_master_of_the
             epoch = worker.push(groups=[Group(2, (worker.servers[2].address,))])
             assert await moving(worker) == 2
         assert await two.reply() == b"$9\r\n{t}second\r\n"
-        assert (await worker.verdict(epoch))["type"] == "ack"
+        assert (await worker.verdict(epoch)).type == "ack"
         assert await one.reply() == b"$8\r\n{t}first\r\n"
     assert await found(worker, SECOND) == [None, None, SECOND]
     assert await found(worker, FIRST) == [None, None, FIRST]

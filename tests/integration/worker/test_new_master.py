@@ -5,6 +5,7 @@ import asyncio
 import pytest
 import redis.exceptions
 
+from slots.messages.channel import Counters
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.integration.worker.blocked import blocked_at, frozen
@@ -29,7 +30,7 @@ async def test_what_is_under_way_at_a_master_that_hangs_is_given_up(start_worker
             while not any(entry["owed"] == "1" for entry in await other.client_list()):
                 await asyncio.sleep(0.01)
             verdict = await worker.verdict(worker.push([], [Group(1, (new, hung))]))
-            assert verdict["type"] == "ack"
+            assert verdict.type == "ack"
             with pytest.raises(redis.exceptions.ResponseError, match=f"{hung} is not its group's master any more"):
                 await running
             assert await client.incr(KEY) == 1
@@ -49,7 +50,7 @@ async def test_a_key_that_is_waited_for_comes_from_the_new_source(start_worker: 
         await client.get(f"{{{KEY}}}")
         async with frozen(worker.servers[0]):
             waiting = asyncio.create_task(client.get(KEY))
-            await worker.next(lambda message: message["type"] == "counters" and message["counters"]["moving"] > 0)
+            await worker.next(lambda message: message.type == "counters" and message.counters["moving"] > 0)
             moving = Slot(SLOT, 1, Action(SlotState.MIGRATING, 2, epoch=9, target_run_id=worker.run_ids[target]))
             await worker.apply([moving], [Group(1, (new, hung))])
             assert await waiting == b"replicated"
@@ -79,9 +80,8 @@ LOST = b"has failed, and another server takes its place; the command may have ru
 async def sent(worker: WorkerHarness, requests: int) -> None:
     """Wait until so many requests are under way at servers."""
 
-    def under_way(message: dict[str, object]) -> bool:
-        counters = message.get("counters")
-        return isinstance(counters, dict) and counters["in_flight"] >= requests
+    def under_way(message: object) -> bool:
+        return isinstance(message, Counters) and message.counters["in_flight"] >= requests
 
     worker.messages.clear()
     await worker.next(under_way)
@@ -117,7 +117,7 @@ async def test_one_owner_a_master_that_was_replaced_and_goes_on_answers_nobody(s
             # Three of these are the transaction's.
             await sent(worker, 6)
             verdict = await worker.verdict(worker.push([], [Group(1, (hung, new), locked=True, lost=True)]))
-            assert verdict["type"] == "ack"
+            assert verdict.type == "ack"
             await worker.apply([], [Group(1, (new, hung))])
         for talk in (executes, pops, moves, waits):
             reply = await talk.reply()

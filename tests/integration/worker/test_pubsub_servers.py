@@ -11,6 +11,7 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
+from slots.messages.channel import Table
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
@@ -145,7 +146,7 @@ async def test_a_slot_is_not_handed_to_a_master_before_the_worker_is_subscribed_
             refused = await worker.verdict(
                 worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 3))], [Group(3, third.servers)])
             )
-            assert refused["type"] == "nack"
+            assert refused.type == "nack"
             await worker.act([SLOT], SlotState.PREPARING, 1, 3)
         await worker.act([SLOT], SlotState.PREPARED, 1, 3)
         assert await listeners(worker, 3) == 1
@@ -163,9 +164,9 @@ async def test_a_lock_does_not_wait_for_a_target_that_is_down(start_worker: Star
         for _ in range(20):
             await worker.act([SLOT], SlotState.PREPARING, 1, 3)
             verdict = await worker.verdict(worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 3))]))
-            if verdict["type"] == "ack":
+            if verdict.type == "ack":
                 break
-        assert verdict["type"] == "ack"
+        assert verdict.type == "ack"
         await worker.apply([Slot(SLOT, 1)])
         assert await client.publish(CHANNEL, "still here") == 1
         assert await messages(pubsub, 1) == [b"still here"]
@@ -194,8 +195,8 @@ async def test_a_group_that_leaves_is_left_and_what_it_had_sent_arrives(start_wo
         with sleeping(worker):
             # So much that the worker sees the table before it has read all of it.
             await publish_much(direct)
-            worker.channel.send({"type": "table", **worker.table.to_wire()})
-        assert (await worker.verdict(worker.table.epoch))["type"] == "ack"
+            worker.channel.send(Table(table=worker.table.to_wire()))
+        assert (await worker.verdict(worker.table.epoch)).type == "ack"
         assert [int(data[:8]) for data in await messages(pubsub, MANY)] == list(range(MANY))
 
         async def left() -> bool:
@@ -416,9 +417,7 @@ async def test_a_new_identity_has_new_connections(start_worker: StartWorker) -> 
     async with worker.client() as client, client.pubsub() as pubsub, worker.direct(1) as direct:
         await pubsub.subscribe(CHANNEL)
         await confirmed(pubsub)
-        worker.channel.send(
-            {"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()}
-        )
+        worker.take_identity()
 
         async def renamed() -> bool:
             (listener,) = [one["name"] for one in await direct.client_list() if one["sub"] == "1"] or [""]

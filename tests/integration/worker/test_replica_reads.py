@@ -11,6 +11,7 @@ import redis.asyncio
 import redis.exceptions
 
 from slots.connections import fence, fence_user
+from slots.messages.questions import WorkerCounters
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
@@ -367,16 +368,14 @@ async def test_drained_a_read_under_way_at_a_replica_holds_the_lock_up(start: St
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
-                    await worker.next(lambda m: m["type"] == "ack" and m["epoch"] == epoch)
+                    await worker.next(lambda m: m.type == "ack" and m.epoch == epoch)
             assert not read.done()
         assert await read == b"value"
-        assert (await worker.verdict(epoch))["type"] == "ack"
+        assert (await worker.verdict(epoch)).type == "ack"
 
 
 async def is_under_way(replicated: Replicated) -> bool:
-    replicated.worker.channel.send({"type": "ask", "id": "under way", "what": "counters"})
-    message = await replicated.worker.next(lambda m: m["type"] == "answer" and m["id"] == "under way")
-    return bool(message["answer"]["in_flight"])
+    return bool((await replicated.worker.asked(WorkerCounters()))["in_flight"])
 
 
 async def test_caught_up_a_replica_that_comes_back_empty_is_not_read(start: StartReplicated) -> None:
@@ -492,11 +491,9 @@ async def test_a_fenced_proxy_reads_from_no_replica(start: StartReplicated) -> N
         await client.set(KEY, "value")
         await replicated_to(replica, KEY, b"value")
         await fence(direct, [INSTANCE])
-        await worker.next(lambda m: m["type"] == "fenced")
+        await worker.next(lambda m: m.type == "fenced")
         assert await replicated.slots_read() == 0
-        worker.channel.send(
-            {"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()}
-        )
+        worker.take_identity()
         await replicated.reading(1024)
         await eventually(lambda: is_read_from(client, replica), "reads from the replica")
         await direct.execute_command("ACL", "DELUSER", fence_user(INSTANCE))

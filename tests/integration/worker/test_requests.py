@@ -10,6 +10,7 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
+from slots.messages.channel import Drain
 from slots.table import Group, Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 
@@ -348,9 +349,9 @@ async def test_a_client_that_does_not_read_is_not_buffered_without_end(start_wor
         # 300 MB are asked for. What the proxy holds of it stays far below, and others are served meanwhile.
         for _ in range(100):
             assert len(await client.get("big")) == 100_000
-        counters = (await worker.next(lambda m: m["type"] == "counters"))["counters"]
+        counters = (await worker.next(lambda m: m.type == "counters")).counters
         worker.messages.clear()
-        counters = (await worker.next(lambda m: m["type"] == "counters"))["counters"]
+        counters = (await worker.next(lambda m: m.type == "counters")).counters
         assert counters["memory_bytes"] < 150_000_000
         async with asyncio.timeout(60):
             while len(await client.client_list()) > 1:
@@ -431,7 +432,7 @@ async def test_several_keys_at_a_congested_server_are_held_back(start_worker) ->
         writer.write(request("MSET", "a", value, "b", value) * 100)
         await asyncio.sleep(1)
         counters = await worker.under_way()
-        assert counters["counters"]["in_flight"] < 20
+        assert counters.counters["in_flight"] < 20
     finally:
         os.kill(worker.servers[0].pid, signal.SIGCONT)
     async with asyncio.timeout(60):
@@ -565,7 +566,7 @@ async def test_draining_finishes_what_is_owed(worker: WorkerHarness) -> None:
     reader, writer = await worker.connect()
     writer.write(b"".join(request("INCR", "n") for _ in range(500)))
     assert await reader.readline() == b":1\r\n"
-    worker.channel.send({"type": "drain"})
+    worker.channel.send(Drain())
     rest = await reader.read()
     assert rest.endswith(b":500\r\n")
     assert await worker.process.wait(60) == 0

@@ -321,10 +321,8 @@ async def test_a_worker_that_was_fenced_and_came_back_begins_anew(start_worker: 
         # topom goes on without this worker, which hears of nothing.
         await move_keys(worker, SOME, 2, 1)
         worker.table = worker.table.changed(worker.table.epoch + 5, [Slot(index, 1) for index in SOME])
-        worker.channel.send(
-            {"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()}
-        )
-        assert (await worker.verdict(worker.table.epoch))["type"] == "ack"
+        worker.take_identity()
+        assert (await worker.verdict(worker.table.epoch)).type == "ack"
         while cursor:
             cursor, page = await client.scan(cursor, count=2000)
             seen += page

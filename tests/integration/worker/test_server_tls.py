@@ -205,13 +205,13 @@ async def test_a_lost_connection_is_settled_over_tls(start_worker: StartWorker, 
                 await client.set("k", "late")
             epoch = worker.push([Slot(key_slot, 1, Action(SlotState.PREPARED, 2))])
             # It may still run there: the lock is refused.
-            assert (await worker.verdict(epoch))["type"] == "nack"
+            assert (await worker.verdict(epoch)).type == "nack"
         finally:
             os.kill(worker.servers[0].pid, signal.SIGCONT)
         async with asyncio.timeout(LIMIT):
             while True:
                 epoch = worker.push([Slot(key_slot, 1, Action(SlotState.PREPARED, 2))])
-                if (await worker.verdict(epoch))["type"] == "ack":
+                if (await worker.verdict(epoch)).type == "ack":
                     break
     assert "connection_settled" in (worker.directory / "worker.log").read_text()
 

@@ -11,6 +11,7 @@ import pytest
 import redis.exceptions
 
 from slots.connections import end_connections, fence, fence_user, proxy_prefix
+from slots.messages.channel import Drain, Table
 from slots.reserved import FENCED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
@@ -85,10 +86,10 @@ async def test_drained_a_lock_waits_for_what_is_under_way(start_worker: StartWor
             # A lock that is acknowledged now would let the target have the slot while INCR is yet to run.
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
-                    await worker.next(lambda m: m["type"] == "ack" and m["epoch"] == epoch)
+                    await worker.next(lambda m: m.type == "ack" and m.epoch == epoch)
             assert not running.done()
         assert await running == 1
-        assert (await worker.verdict(epoch))["type"] == "ack"
+        assert (await worker.verdict(epoch)).type == "ack"
 
 
 async def test_lock_that_does_not_drain_is_refused_and_given_up(start_worker: StartWorker) -> None:
@@ -101,8 +102,8 @@ async def test_lock_that_does_not_drain_is_refused_and_given_up(start_worker: St
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             held = asyncio.create_task(second.incr(KEY))
             verdict = await worker.verdict(epoch)
-            assert verdict["type"] == "nack"
-            assert str(SLOT) in verdict["reason"]
+            assert verdict.type == "nack"
+            assert str(SLOT) in verdict.reason
         assert sorted([await running, await held]) == [1, 2]
         await worker.act([SLOT], SlotState.PREPARED)
 
@@ -134,7 +135,7 @@ async def test_a_lock_acknowledged_before_is_kept_when_a_later_one_is_refused(st
 
             await until(under_way)
             epoch = worker.push([Slot(slot_of(other), 1, Action(SlotState.PREPARED, 2))])
-            assert (await worker.verdict(epoch))["type"] == "nack"
+            assert (await worker.verdict(epoch)).type == "nack"
         assert await running == 1
         with pytest.raises(redis.exceptions.ResponseError, match=f"slot {SLOT} is locked"):
             await second.set(KEY, "1")
@@ -152,14 +153,14 @@ async def test_drained_a_lost_connection_is_settled_first(start_worker: StartWor
             # Nothing is in flight any more as far as the worker's queues go; the INCR is still to run.
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             verdict = await worker.verdict(epoch)
-            assert verdict["type"] == "nack"
-            assert worker.servers[0].address in verdict["reason"]
+            assert verdict.type == "nack"
+            assert worker.servers[0].address in verdict.reason
         async with worker.direct(1) as source:
             await worker.act([SLOT], SlotState.PREPARING)
 
             async def locks() -> bool:
                 epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
-                return (await worker.verdict(epoch))["type"] == "ack"
+                return (await worker.verdict(epoch)).type == "ack"
 
             await until(locks)
             settled = await source.get(KEY)
@@ -309,22 +310,22 @@ async def test_epochs_an_older_table_is_ignored(start_worker: StartWorker) -> No
     old = worker.table
     async with worker.client() as client, worker.direct(2) as second:
         await worker.apply([Slot(SLOT, 2)])
-        worker.channel.send({"type": "table", **old.to_wire()})
+        worker.channel.send(Table(table=old.to_wire()))
         await client.set(KEY, "1")
         assert await second.get(KEY) == b"1"
 
 
 async def test_changes_against_another_epoch_are_asked_for_whole(start_worker: StartWorker) -> None:
     worker = await start_worker()
-    worker.channel.send({"type": "table", "since": 999, "epoch": 1000, "slots": [], "groups": [], "removed_groups": []})
-    await worker.next(lambda m: m["type"] == "resync")
+    worker.channel.send(Table(table={"since": 999, "epoch": 1000, "slots": [], "groups": [], "removed_groups": []}))
+    await worker.next(lambda m: m.type == "resync")
 
 
 async def test_changes_are_applied(start_worker: StartWorker) -> None:
     worker = await start_worker()
     newer = worker.table.changed(worker.table.epoch + 1, [Slot(SLOT, 2)])
-    worker.channel.send({"type": "table", **newer.changes_since(worker.table)})
-    assert (await worker.verdict(newer.epoch))["type"] == "ack"
+    worker.channel.send(Table(table=newer.changes_since(worker.table)))
+    assert (await worker.verdict(newer.epoch)).type == "ack"
     async with worker.client() as client, worker.direct(2) as second:
         await client.set(KEY, "1")
         assert await second.get(KEY) == b"1"
@@ -356,7 +357,7 @@ async def test_a_new_master_is_followed_once_the_old_one_has_answered(start_work
             assert not later.done()
         assert await running == 1
         assert await later == 101
-        assert (await worker.verdict(epoch))["type"] == "ack"
+        assert (await worker.verdict(epoch)).type == "ack"
 
 
 async def test_a_server_without_acl_fences_as_well(start_worker: StartWorker) -> None:
@@ -406,10 +407,8 @@ async def test_a_fenced_worker_sends_nothing_and_a_new_identity_frees_it(start_w
 
         await until(refused)
         assert await direct.get(KEY) == b"0"
-        await worker.next(lambda m: m["type"] == "fenced")
-        worker.channel.send(
-            {"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()}
-        )
+        await worker.next(lambda m: m.type == "fenced")
+        worker.take_identity()
 
         async def works() -> bool:
             try:
@@ -525,7 +524,7 @@ async def test_an_acknowledged_lock_is_kept_at_a_new_master(start_worker: StartW
             epoch = worker.push(
                 [Slot(slot_of(other), 1, Action(SlotState.PREPARED, 2))], [Group(1, (worker.servers[2].address,))]
             )
-            assert (await worker.verdict(epoch))["type"] == "nack"
+            assert (await worker.verdict(epoch)).type == "nack"
         assert await running == 1
         with pytest.raises(redis.exceptions.ResponseError, match=f"slot {SLOT} is locked"):
             await second.set(KEY, "1")
@@ -560,9 +559,7 @@ async def test_one_owner_a_new_identity_sends_nothing_by_the_old_table(start_wor
                 # Past the time for the move, and before its connection is given up.
                 await asyncio.sleep(0.8)
             worker.table = worker.table.changed(worker.table.epoch + 1, [Slot(slot_of(other), 3)])
-            worker.channel.send(
-                {"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()}
-            )
+            worker.take_identity()
             replies = await running
         assert "could not be moved yet" in str(replies[0])
         assert replies[1] == 1
@@ -579,5 +576,5 @@ async def test_a_server_that_has_left_the_table_holds_nothing_up(start_worker: S
                 await client.set(KEY, "1")
             await worker.apply(groups=[Group(1, (worker.servers[1].address,))])
             await worker.act([SLOT], SlotState.PREPARED, 1, 2)
-            worker.channel.send({"type": "drain"})
+            worker.channel.send(Drain())
             assert await worker.process.wait(20) == 0

@@ -6,6 +6,7 @@ import signal
 import time
 
 from proxy.engine.allowance import clock
+from slots.messages.channel import Allowance, Grant
 from slots.table import Group
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker
@@ -19,8 +20,8 @@ LONG = 600.0
 def allow(worker: WorkerHarness, general: float, own: float = 0.0, instance: str = INSTANCE) -> None:
     """Allow all groups, and group 1, for so many seconds from now."""
     now = clock()
-    groups = {"1": now + own} if own else {}
-    worker.channel.send({"type": "allowance", "instance": instance, "all": now + general, "groups": groups})
+    groups = {1: now + own} if own else {}
+    worker.channel.send(Allowance(instance=instance, grant=Grant(all=now + general, groups=groups)))
 
 
 async def grouped(start_worker: StartWorker) -> WorkerHarness:
@@ -36,7 +37,7 @@ async def test_a_worker_that_slept_past_its_allowance_sends_nothing(start_worker
     async with Wire(worker.settings.listen) as wire, Wire(worker.addresses[0]) as master:
         assert await wire.say("SET", "before", "1") == b"+OK\r\n"
         allow(worker, 0.3)
-        assert await worker.next(lambda message: message["type"] == "limited")
+        assert await worker.next(lambda message: message.type == "limited")
         until = clock() + 0.3
         os.kill(worker.process.pid, signal.SIGSTOP)
         wire.send("SET", "asleep", "1")

@@ -225,9 +225,9 @@ async def test_drained_a_lock_waits_for_exec(start_worker: StartWorker) -> None:
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
-                    await worker.next(lambda m: m["type"] == "ack" and m["epoch"] == epoch)
+                    await worker.next(lambda m: m.type == "ack" and m.epoch == epoch)
         assert await running == [1]
-        assert (await worker.verdict(epoch))["type"] == "ack"
+        assert (await worker.verdict(epoch)).type == "ack"
 
 
 async def test_a_client_that_leaves_within_a_transaction_leaves_nothing(worker: WorkerHarness) -> None:

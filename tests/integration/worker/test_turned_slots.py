@@ -46,8 +46,8 @@ async def keys_at(worker: WorkerHarness, group: int) -> set[str]:
 async def refuse_lock(worker: WorkerHarness, slots: Iterable[Slot] = (LOCKED,)) -> str:
     """Push the lock and have the worker's refusal; its reason."""
     verdict = await worker.verdict(worker.push(slots))
-    assert verdict["type"] == "nack", verdict
-    return str(verdict["reason"])
+    assert verdict.type == "nack", verdict
+    return str(verdict.reason)
 
 
 async def test_commands_wait_for_the_turn_and_then_run_where_they_did_before_all(start_worker: StartWorker) -> None:
@@ -102,8 +102,8 @@ async def test_drained_a_turn_waits_for_keys_on_their_way(start_worker: StartWor
             epoch = worker.push([LOCKED])
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
-                    await worker.next(lambda m: m["type"] == "ack" and m["epoch"] == epoch)
-        assert (await worker.verdict(epoch))["type"] == "ack"
+                    await worker.next(lambda m: m.type == "ack" and m.epoch == epoch)
+        assert (await worker.verdict(epoch)).type == "ack"
         assert not moving.done()
         await worker.apply([BACK])
         assert await moving == 11

@@ -260,9 +260,9 @@ async def test_failed_logins_are_counted(start_worker: StartWorker) -> None:
         for _ in range(3):
             await client("AUTH nobody x")
     counters = await worker.next(
-        lambda message: message["type"] == "counters" and message["counters"]["authentications_failed"] == 3
+        lambda message: message.type == "counters" and message.counters["authentications_failed"] == 3
     )
-    assert counters["counters"]["clients"] <= 1
+    assert counters.counters["clients"] <= 1
 
 
 async def test_servers_with_a_user_of_few_rights(start_worker: StartWorker) -> None:
@@ -292,7 +292,7 @@ async def test_servers_with_a_user_of_few_rights(start_worker: StartWorker) -> N
         async with asyncio.timeout(LIMIT):
             while True:
                 epoch = worker.push([Slot(key_slot, 1, Action(SlotState.PREPARED, 2))])
-                if (await worker.verdict(epoch))["type"] == "ack":
+                if (await worker.verdict(epoch)).type == "ack":
                     break
         await worker.act([key_slot], SlotState.MIGRATING)
         assert await client.get("k") == b"v"
@@ -306,7 +306,7 @@ async def test_servers_with_a_user_of_few_rights(start_worker: StartWorker) -> N
                 with pytest.raises(redis.exceptions.ResponseError) as raised:
                     await client.get("k")
                 reason = str(raised.value)
-    assert (await worker.next(lambda message: message["type"] == "fenced"))["instance"] == INSTANCE
+    assert (await worker.next(lambda message: message.type == "fenced")).instance == INSTANCE
 
 
 def problems(outcomes: Mapping[str, Fencing]) -> list[str]:

@@ -72,8 +72,8 @@ async def test_drained_a_lock_waits_for_an_exec_whose_client_has_left(start_work
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
-                    await worker.next(lambda m: m["type"] == "ack" and m["epoch"] == epoch)
-        assert (await worker.verdict(epoch))["type"] == "ack"
+                    await worker.next(lambda m: m.type == "ack" and m.epoch == epoch)
+        assert (await worker.verdict(epoch)).type == "ack"
         assert await direct.get(KEY) == b"mine"
     assert await can_watch(worker, OTHER)
 
@@ -97,9 +97,9 @@ async def test_drained_a_lock_waits_for_watch(start_worker: StartWorker) -> None
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
-                    await worker.next(lambda m: m["type"] == "ack" and m["epoch"] == epoch)
+                    await worker.next(lambda m: m.type == "ack" and m.epoch == epoch)
         assert await talk.reply() == b"+OK\r\n"
-        assert (await worker.verdict(epoch))["type"] == "ack"
+        assert (await worker.verdict(epoch)).type == "ack"
         await talk.ask("MULTI")
         assert await talk.ask("EXEC") == CHANGED
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from proxy.worker.openfiles import OTHERS
+from slots.messages.channel import Drain
 from tests.integration.worker import harness
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import LIMIT, WorkerHarness, WorkerProcess
@@ -134,7 +135,7 @@ async def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(
     worker = await start_worker(servers=1, log_level="debug")
     async with Talk(worker.settings.listen) as talk:
         assert await talk.ask("SET", "k", "v") == b"+OK\r\n"
-        worker.channel.send({"type": "drain"})
+        worker.channel.send(Drain())
         assert await talk.ended() == b""
     async with asyncio.timeout(LIMIT):
         while worker.process.running:
@@ -148,3 +149,24 @@ async def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(
 async def test_a_worker_interrupts_nobody_unless_told_to(start_worker: StartWorker, chosen: bool) -> None:
     worker = await start_worker(servers=1, batch_scheduling=chosen)
     assert os.sched_getscheduler(worker.process.pid) == (os.SCHED_BATCH if chosen else os.SCHED_OTHER)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"type":"of another version"}', "message: Input tag 'of another version' found"),
+        (b'{"type":"drain","more":1}', "drain.more: Extra inputs are not permitted"),
+        (b'{"type":"known_servers"}', "known_servers.instance: Field required"),
+    ],
+)
+async def test_a_worker_that_does_not_understand_its_supervisor_ends_and_says_why(
+    start_worker: StartWorker, line: bytes, reason: str
+) -> None:
+    worker = await start_worker(servers=1)
+    worker.channel._writer.write(line + b"\n")
+    async with asyncio.timeout(LIMIT):
+        while worker.process.running:
+            await asyncio.sleep(0.02)
+    assert worker.process.status == 1
+    [event] = events(worker, "supervisor_not_understood")
+    assert event["reason"].startswith(f"a message came that cannot be used: {reason}")

@@ -13,11 +13,13 @@ import socket
 import sys
 
 from proxy.channel import Channel
+from slots.messages.channel import Counters, parse_supervisor
+from slots.messages.message import encode
 
 
 async def main() -> None:
     director_path, _, descriptor = sys.argv[1:]
-    channel = await Channel.open(socket.socket(fileno=int(descriptor)))
+    channel = await Channel.open(socket.socket(fileno=int(descriptor)), parse_supervisor)
     reader, writer = await asyncio.open_unix_connection(director_path, limit=1 << 26)
     chattering = []
 
@@ -29,7 +31,8 @@ async def main() -> None:
             order = json.loads(line)
             match order["do"]:
                 case "say":
-                    channel.send(order["message"])
+                    # It may be a message that no worker sends.
+                    channel._writer.write(json.dumps(order["message"]).encode() + b"\n")
                 case "exit":
                     os._exit(order["status"])
                 case "chatter":
@@ -37,13 +40,13 @@ async def main() -> None:
 
     async def chatter() -> None:
         while True:
-            channel.send({"type": "counters", "counters": {"requests": 1}})
+            channel.send(Counters(counters={"requests": 1}))
             await asyncio.sleep(0.02)
 
     report({"type": "hello", "pid": os.getpid()})
     obeying = asyncio.create_task(obey())
     while (message := await channel.receive()) is not None:
-        report(message)
+        report(json.loads(encode(message)))
     obeying.cancel()
     os._exit(0)
 

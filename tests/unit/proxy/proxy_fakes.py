@@ -126,18 +126,22 @@ class DirectedWorker(Heard):
         super().__init__()
         self.pid = pid
         self.writer = writer
+        self.instance = ""
+        """The identity that it got last."""
 
     def order(self, **order: Any) -> None:
         self.writer.write(json.dumps(order).encode() + b"\n")
 
     def say(self, kind: str, **fields: Any) -> None:
         """Have it send a message to the supervisor."""
+        if kind in ("ack", "nack", "met", "fenced"):
+            fields = {"instance": self.instance, **fields}
         self.order(do="say", message={"type": kind, **fields})
 
     async def apply(self) -> dict[str, Any]:
         """Take the next table and acknowledge it."""
         received = await self.next("table", "identity")
-        self.say("ack", epoch=(received.get("table") or received)["epoch"])
+        self.say("ack", epoch=received["table"]["epoch"])
         return received
 
 
@@ -172,6 +176,8 @@ class Director:
                     worker = DirectedWorker(message["pid"], writer)
                     self._started.put_nowait(worker)
                 else:
+                    if message["type"] in ("start", "identity"):
+                        worker.instance = message["instance"]
                     worker.queue.put_nowait(message)
         if worker is not None:
             worker.queue.put_nowait(None)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from proxy.clusterview import SLOTS, ClusterView, Node
 from proxy.settings import ProxySettings
 from proxy.supervisor.announcing import Announcements
-from slots.messages.control import ClusterAddress, Heard, ListedProxy, Proxies, Registered
-from slots.messages.message import Product
+from slots.messages import channel
+from slots.messages.control import ClusterAddress, Heard, Proxies, Registered
+from slots.messages.message import ListedProxy, Product
 from slots.settings import SettingsError
 
 
@@ -95,11 +96,9 @@ def test_workers_are_told_of_the_others_once_a_change() -> None:
     proxy.announcements.heard(heard)
     proxy.announcements.heard(Heard(number=1))
     assert proxy.changes == 2
-    assert proxy.announcements.message() == {
-        "type": "proxies",
-        "own": [2, "127.0.0.1", 7001, 0],
-        "nodes": [list(proxy) for proxy in heard.proxies],
-    }
+    assert proxy.announcements.message() == channel.Proxies(
+        own=ListedProxy(2, "127.0.0.1", 7001, 0), nodes=heard.proxies
+    )
 
 
 @pytest.mark.parametrize(

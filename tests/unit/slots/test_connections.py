@@ -9,6 +9,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ResponseError
 
 from slots import connections, reserved
+from slots.replies import MOST_RUN_ID
 
 Connect = Callable[[str], Awaitable[Redis]]
 
@@ -71,6 +72,12 @@ def test_names() -> None:
     assert settling.startswith(connections.settling_name(connections.proxy_prefix("ab")))
     assert settling.startswith(connections.SETTLING)
     assert not settling.startswith(connections.proxy_prefix("ab"))
+
+
+def test_a_run_id_of_odd_length_is_none() -> None:
+    assert connections.run_id_in(b"$9\r\nredis_version:7\r\nrun_id:%b\r\n" % (b"a" * MOST_RUN_ID)) == "a" * MOST_RUN_ID
+    assert connections.run_id_in(b"run_id:%b\r\n" % (b"a" * (MOST_RUN_ID + 1))) == ""
+    assert connections.run_id_in(b"redis_version:7\r\n") == ""
 
 
 def test_client_list() -> None:

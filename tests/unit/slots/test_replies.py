@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from migrator.facts import Facts
 from slots.failures import FAILURES
-from slots.replies import Info, NotUnderstood, understood
+from slots.replies import MOST_RUN_ID, Info, NotUnderstood, understood
 from topom.servers.readings import read_replication, reading_of
 
 MASTER = {
@@ -85,6 +85,12 @@ def test_odd_fields(fields: dict[str, str], odd: dict[str, str], data: st.DataOb
 def test_what_no_redis_server_says_is_a_failure(field: str, value: str) -> None:
     with pytest.raises(NotUnderstood, match="INFO"):
         reading_of(Info.parse(written({**MASTER, field: value})), 0)
+
+
+def test_a_run_id_has_a_length() -> None:
+    assert Info({"run_id": "a" * MOST_RUN_ID}).run_id == "a" * MOST_RUN_ID
+    with pytest.raises(NotUnderstood, match="run_id that no Redis server has: 'aaa"):
+        _ = Info({"run_id": "a" * (MOST_RUN_ID + 1)}).run_id
 
 
 def test_failures_stay_what_they_are() -> None:

@@ -97,8 +97,8 @@ async def test_workers_start_once_the_product_is_known_and_get_all_they_need(pro
     assert len({start["incarnation"] for start in starts}) == 2
     for start in starts:
         assert start["instance"] == registration["instance"]
-        assert start["number_of_slots"] == 2
-        assert (start["product"], start["slot_function"], start["databases"]) == ("demo", "crc32", 16)
+        product = {"name": "demo", "number_of_slots": 2, "slot_function": "crc32", "databases": 16}
+        assert start["product"] == product
         settings = ProxySettings.from_wire(start["settings"])
         assert settings.listen == registration["address"]
         assert settings.token.get_secret_value() == "t"
@@ -114,8 +114,8 @@ async def test_health_says_what_is_missing(proxy: Proxy) -> None:
     assert (await proxy.health())["reasons"] == ["0 of 2 workers are ready"]
     for index, worker in enumerate(workers):
         worker.say("ready", address=proxy.supervisor.address)
-        worker.say("ask", id=1, what="sync", asker=index)
-        while (await worker.next("ask"))["asker"] != index:
+        worker.say("ask", id=1, question={"what": "kill_clients", "filter": {}, "asker": index})
+        while (await worker.next("ask"))["question"]["asker"] != index:
             pass  # once its own question comes back, what it said before was heard
     health = await proxy.health()
     assert (health["healthy"], health["epoch"], health["workers_ready"]) == (True, 1, 2)
@@ -149,10 +149,10 @@ async def test_nothing_is_said_of_servers_that_never_answered_yet(
 
 async def test_workers_ask_each_other(proxy: Proxy) -> None:
     _, workers, _ = await proxy.begin()
-    workers[0].say("ask", id=5, what="clients")
+    workers[0].say("ask", id=5, question={"what": "client_counts"})
     for worker in workers:
         worker.say("answer", id=(await worker.next("ask"))["id"], answer=worker.pid)
-    assert (await workers[0].next("answer"))["answers"] == [worker.pid for worker in workers]
+    assert (await workers[0].next("answers"))["answers"] == [worker.pid for worker in workers]
 
 
 # Tables
@@ -172,13 +172,13 @@ async def test_workers_get_changes_and_a_new_worker_the_whole_table(proxy: Proxy
     first, second = table(3, 1), table(4, 2)
     await stream.send_table(first)
     for worker in workers:
-        assert await worker.apply() == {"type": "table", **first.to_wire()}
+        assert await worker.apply() == {"type": "table", "table": first.to_wire()}
     await stream.send_table(second, since=first)
     for worker in workers:
-        assert await worker.apply() == {"type": "table", **second.changes_since(first)}
+        assert await worker.apply() == {"type": "table", "table": second.changes_since(first)}
     workers[1].order(do="exit", status=1)
     newcomer, _ = await proxy.director.worker()
-    assert await newcomer.apply() == {"type": "table", **second.to_wire()}
+    assert await newcomer.apply() == {"type": "table", "table": second.to_wire()}
 
 
 async def test_a_worker_that_cannot_follow_gets_the_whole_table(proxy: Proxy) -> None:
@@ -186,7 +186,7 @@ async def test_a_worker_that_cannot_follow_gets_the_whole_table(proxy: Proxy) ->
     await stream.send_table(table(3, 1))
     await workers[0].next("table")
     workers[0].say("resync")
-    assert await workers[0].next("table") == {"type": "table", **table(3, 1).to_wire()}
+    assert await workers[0].next("table") == {"type": "table", "table": table(3, 1).to_wire()}
 
 
 async def test_changes_to_an_unknown_table_are_answered_with_resync(proxy: Proxy) -> None:
@@ -194,7 +194,7 @@ async def test_changes_to_an_unknown_table_are_answered_with_resync(proxy: Proxy
     await stream.send_table(table(9, 2), since=table(8, 1))
     await stream.next("resync")
     await stream.send_table(table(9, 2))
-    assert (await workers[0].next("table"))["epoch"] == 9
+    assert (await workers[0].next("table"))["table"]["epoch"] == 9
 
 
 async def test_an_older_epoch_is_refused(proxy: Proxy) -> None:
@@ -204,7 +204,7 @@ async def test_an_older_epoch_is_refused(proxy: Proxy) -> None:
     await stream.send_table(table(3, 2))
     await stream.send_table(table(4, 1))
     for worker in workers:
-        assert [(await worker.apply())["epoch"] for _ in range(2)] == [3, 4]
+        assert [(await worker.apply())["table"]["epoch"] for _ in range(2)] == [3, 4]
 
 
 async def test_a_table_of_another_size_ends_the_stream(proxy: Proxy) -> None:
@@ -251,8 +251,8 @@ async def test_a_dead_worker_is_replaced_and_the_others_are_not_disturbed(proxy:
     newcomer, start = await proxy.director.worker()
     assert start["index"] == 0
     assert start["incarnation"] > max(start["incarnation"] for start in starts)
-    workers[1].say("ask", id=1, what="x")
-    assert {(await worker.next("ask"))["what"] for worker in (workers[1], newcomer)} == {"x"}
+    workers[1].say("ask", id=1, question={"what": "statistics"})
+    assert {(await worker.next("ask"))["question"]["what"] for worker in (workers[1], newcomer)} == {"statistics"}
 
 
 async def test_a_hung_worker_is_replaced(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,15 +264,29 @@ async def test_a_hung_worker_is_replaced(proxy: Proxy, monkeypatch: pytest.Monke
     os.kill(workers[0].pid, signal.SIGSTOP)
     await workers[0].end()
     assert (await proxy.director.worker())[1]["index"] == 0
-    workers[1].say("ask", id=1, what="x")
-    assert (await workers[1].next("ask"))["what"] == "x"
+    workers[1].say("ask", id=1, question={"what": "statistics"})
+    assert (await workers[1].next("ask"))["question"]["what"] == "statistics"
 
 
-async def test_a_worker_that_makes_no_sense_is_replaced(proxy: Proxy) -> None:
+@pytest.mark.parametrize(
+    ("kind", "fields", "reason"),
+    [
+        ("ack", {}, "ack.epoch: Field required"),
+        ("ack", {"epoch": -1}, "ack.epoch: Input should be greater than or equal to 0"),
+        ("limited", {"more": 1}, "limited.more: Extra inputs are not permitted"),
+        ("of another version", {}, "message: Input tag 'of another version' found"),
+    ],
+)
+async def test_a_worker_that_makes_no_sense_is_replaced(
+    proxy: Proxy, kind: str, fields: dict[str, Any], reason: str
+) -> None:
     _, workers, _ = await proxy.begin()
-    workers[1].say("ack")
-    await workers[1].end()
-    assert (await proxy.director.worker())[1]["index"] == 1
+    with structlog.testing.capture_logs() as logs:
+        workers[1].say(kind, **fields)
+        await workers[1].end()
+        assert (await proxy.director.worker())[1]["index"] == 1
+    [entry] = [entry for entry in logs if entry["event"] == "worker_not_understood"]
+    assert entry["reason"].startswith(f"a message came that cannot be used: {reason}")
 
 
 async def served_from(proxy: Proxy, server: str) -> tuple[TopomStream, list[DirectedWorker], str]:
@@ -296,7 +310,7 @@ async def test_connections_of_a_dead_worker_are_ended_before_a_lock_is_acknowled
         newcomer, _ = await proxy.director.worker()
         await stream.send_table(table(4, LOCK, 2, servers={1: redis_server, 2: "127.0.0.1:1"}))
         for worker in (workers[1], newcomer):
-            while (await worker.apply())["epoch"] != 4:
+            while (await worker.apply())["table"]["epoch"] != 4:
                 pass
         assert (await stream.next("ack", "nack")) == {"type": "ack", "epoch": 4}
         with redis.Redis(port=int(redis_server.rpartition(":")[2])) as admin:
@@ -333,7 +347,7 @@ async def test_a_lock_is_refused_while_a_dead_worker_is_not_settled(topom: FakeT
             servers = {1: server, 2: "127.0.0.1:1"}
             await stream.send_table(table(4, LOCK, 2, servers=servers))
             for worker in (workers[1], newcomer):
-                while (await worker.apply())["epoch"] != 4:
+                while (await worker.apply())["table"]["epoch"] != 4:
                     pass
             refusal = await stream.next("ack", "nack")
             assert refusal["type"] == "nack"
@@ -356,7 +370,7 @@ async def test_a_shut_out_proxy_gives_its_workers_identity_and_table_together(pr
     await stream.next("ack")
     await stream.send({"type": "refused", "reason": "fenced", "message": "You were silent for 5 seconds."})
     for worker, start in zip(workers, starts, strict=True):
-        assert await worker.next("allowance") == {"type": "allowance", "instance": start["instance"], **ENDED}
+        assert await worker.next("allowance") == {"type": "allowance", "instance": start["instance"], "grant": ENDED}
     again = await proxy.topom.stream()
     registration = await again.register(number_of_slots=1)
     assert registration["instance"] != starts[0]["instance"]
@@ -372,7 +386,7 @@ async def test_a_shut_out_proxy_gives_its_workers_identity_and_table_together(pr
             "instance": registration["instance"],
             "incarnation": start["incarnation"],
             "table": table(4, 2).to_wire(),
-            "allowance": {"all": None, "groups": {}},
+            "allowance": {"all": None, "groups": {}, "ended": False},
             "known_servers": {"processes": {}, "until": ANY},
         }
 
@@ -389,7 +403,7 @@ async def test_what_was_said_under_a_former_identity_does_not_count(topom: FakeT
         await again.send_table(table(3, 1))
         await worker.next("identity")
         worker.say("ack", epoch=3, instance=start["instance"])
-        worker.say("ask", id=1, what="sync")
+        worker.say("ask", id=1, question={"what": "statistics"})
         await worker.next("ask")
         assert (await proxy.health())["epoch"] == 0
         worker.say("ack", epoch=3, instance=instance)
@@ -433,7 +447,7 @@ async def test_a_worker_that_finds_the_fence_makes_the_proxy_register_anew(proxy
     stream, workers, starts = await proxy.begin(number_of_slots=1)
     workers[0].say("fenced", server="h:1", instance=starts[0]["instance"])
     for worker in workers:
-        assert (await worker.next("allowance"))["ended"], "all are told, whoever has found it"
+        assert (await worker.next("allowance"))["grant"]["ended"], "all are told, whoever has found it"
     workers[1].say("fenced", server="h:1", instance=starts[0]["instance"])
     await stream.end()
     assert (await (await proxy.topom.stream()).register())["instance"] != starts[0]["instance"]

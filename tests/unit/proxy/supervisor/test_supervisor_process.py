@@ -106,7 +106,7 @@ async def test_a_hangup_does_nothing_under_nohup(topom: FakeTopom, director: Dir
             process.process.send_signal(signal.SIGHUP)
             for epoch in (2, 3, 4):
                 await stream.send_table(table(epoch, 1))
-                assert (await worker.next("table", "drain")).get("epoch") == epoch
+                assert (await worker.next("table", "drain"))["table"]["epoch"] == epoch
                 worker.say("ack", epoch=epoch)
                 await stream.next("ack")
     finally:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from slots.messages import control
-from slots.messages.control import ListedProxy, ProxyMessage, TopomMessage, parse_proxy, parse_topom
+from slots.messages.control import ProxyMessage, TopomMessage, parse_proxy, parse_topom
 from slots.messages.message import (
     MOST_COUNTERS,
     MOST_PROXIES,
     MOST_SERVERS,
     MOST_TEXT,
+    ListedProxy,
     Message,
     MessageError,
     Product,

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from proxy.commands.clients.clientlist import COUNTS_SECONDS, ClientList
+from slots.messages.questions import ClientCounts
 
 
 class Sessions:
@@ -32,11 +33,11 @@ def test_many_questions_at_once_cost_one_look() -> None:
         now=lambda: clock[0],
         settings=SimpleNamespace(users=[]),
     )
-    count = ClientList(services).answers()["client_counts"]
+    count = ClientList(services).answers()[ClientCounts]
     for _ in range(1000):
-        assert count({}) == {"blocked": 1, "subscribed": 2}
+        assert count(ClientCounts()) == {"blocked": 1, "subscribed": 2}
     assert sessions.times == 1
     sessions.states.append(state(blocking="XREAD"))
     clock[0] += COUNTS_SECONDS * 2
-    assert count({}) == {"blocked": 2, "subscribed": 2}
+    assert count(ClientCounts()) == {"blocked": 2, "subscribed": 2}
     assert sessions.times == 2

@@ -5,14 +5,15 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from proxy.channel import Message
 from proxy.supervisor.standdown.evidence import KNOWN_SECONDS
 from proxy.supervisor.standdown.fenceprobe import Look
 from proxy.supervisor.standdown.standdown import KNOWN_AGAIN_SECONDS, StandDown
 from slots.access import ServerAccess
+from slots.messages.channel import Allowance, Grant, Known, KnownServers
 from slots.messages.control import Heard, Registered
 from slots.messages.message import Product
 
+FIRST = "1" * 32
 PRODUCT = Product(name="p", number_of_slots=4, slot_function="crc32", databases=16)
 
 
@@ -21,12 +22,12 @@ class FakeProxy:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.workers_instance = "first"
+        self.workers_instance = FIRST
         self.replicas: dict[int, tuple[str, ...]] = {1: ("r:1",), 2: ()}
         self.limited = True
         self.kept = True
-        self.told: list[Message] = []
-        self.known: list[Message] = []
+        self.told: list[Allowance] = []
+        self.known: list[KnownServers] = []
         self.found: list[str] = []
         self.beats = 0
         self.rule = StandDown(ServerAccess(), self, lambda: self.now)
@@ -34,10 +35,10 @@ class FakeProxy:
     def group_replicas(self) -> Mapping[int, Collection[str]]:
         return self.replicas
 
-    def tell_workers(self, message: Message) -> None:
+    def tell_workers(self, message: Allowance) -> None:
         self.told.append(message)
 
-    def tell_known_servers(self, message: Message) -> None:
+    def tell_known_servers(self, message: KnownServers) -> None:
         self.known.append(message)
 
     def workers_limited(self) -> bool:
@@ -75,19 +76,19 @@ class FakeProxy:
 
 def test_nothing_is_limited_before_topom_says_so_and_all_is_from_then_on() -> None:
     proxy = FakeProxy()
-    assert proxy.rule.grant() == {"all": None, "groups": {}}
+    assert proxy.rule.grant() == Grant(all=None)
     assert proxy.register() is None
-    assert proxy.rule.grant() == {"all": 1005.0, "groups": {}}
+    assert proxy.rule.grant() == Grant(all=1005.0)
     # What counts is when it was sent.
     heartbeat = proxy.rule.heartbeat()
     proxy.now = 1003.0
     late = proxy.rule.heartbeat()
     proxy.rule.heard(Heard(number=heartbeat))
-    assert proxy.rule.grant()["all"] == 1005.0
+    assert proxy.rule.grant().all == 1005.0
     # An answer is not believed either if the heartbeat went over another stream.
     proxy.rule.lost()
     proxy.rule.heard(Heard(number=late))
-    assert proxy.rule.grant()["all"] == 1005.0
+    assert proxy.rule.grant().all == 1005.0
     proxy.now = 1006.0
     assert proxy.rule.groups_over() == [1]
 
@@ -107,11 +108,11 @@ def test_topom_may_count_on_it_once_workers_and_file_have_it() -> None:
     proxy.now += 3.1
     assert proxy.beaten() == 2.0
     proxy.register(stand_down_seconds=None)
-    assert proxy.told == [{"type": "allowance", "instance": "first", "all": None, "groups": {}}]
+    assert proxy.told == [Allowance(instance=FIRST, grant=Grant(all=None))]
     assert proxy.beaten() is None
 
 
-ENDED = {"all": 0.0, "groups": {}, "ended": True}
+ENDED = Grant(all=0.0, ended=True)
 
 
 @pytest.mark.parametrize("seconds", [5.0, None])
@@ -121,21 +122,21 @@ def test_an_identity_that_was_fenced_is_granted_nothing_whatever_topom_says_to_t
     proxy.rule.saw("m:1", "process")
     proxy.register(stand_down_seconds=seconds)
     proxy.rule.grant()
-    assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
+    assert proxy.rule.known_servers().processes == {"m:1": "process"}
     proxy.rule.new_identity(workers_have_it=False)
-    assert proxy.told[-1] == {"type": "allowance", "instance": "first", **ENDED}
+    assert proxy.told[-1] == Allowance(instance=FIRST, grant=ENDED)
     proxy.now = 1004.0
     assert proxy.register(stand_down_seconds=seconds) is None
     proxy.beaten()
     assert proxy.rule.grant() == ENDED
     assert proxy.rule.groups_over() == [1, 2]
     assert proxy.rule.doubts
-    assert proxy.rule.known_servers() == {"processes": {}, "until": 0.0}
+    assert proxy.rule.known_servers() == Known(processes={}, until=0.0)
     assert proxy.beaten() is None
     # Servers that were seen before the new identity was registered are known to it.
     proxy.rule.identity_taken()
-    assert proxy.rule.grant()["all"] == (None if seconds is None else 1009.0)
-    assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
+    assert proxy.rule.grant().all == (None if seconds is None else 1009.0)
+    assert proxy.rule.known_servers().processes == {"m:1": "process"}
     assert proxy.beaten() == seconds
 
 
@@ -156,23 +157,23 @@ def test_a_process_is_known_once_topom_has_answered_what_was_sent_after_it_was_s
     proxy.rule.met("m:1", "process")
     assert proxy.beats == 3, "the one under way will do"
     proxy.rule.heard(Heard(number=later))
-    expected = {"type": "known_servers", "instance": "first", "processes": {"m:1": "process"}}
-    assert proxy.known == [{**expected, "until": 1001.0 + KNOWN_SECONDS}]
+    known = Known(processes={"m:1": "process"}, until=1001.0 + KNOWN_SECONDS)
+    assert proxy.known == [KnownServers(instance=FIRST, known=known)]
     # Without news nothing is sent, until it is about time.
     proxy.beaten()
     assert len(proxy.known) == 1
     # That does not make another process known.
     proxy.rule.met("m:1", "another")
     assert proxy.beats == 4
-    assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
+    assert proxy.rule.known_servers().processes == {"m:1": "process"}
     proxy.now += KNOWN_AGAIN_SECONDS + 1
     proxy.beaten()
-    assert proxy.known[-1]["processes"] == {"m:1": "another"}
+    assert proxy.known[-1].known.processes == {"m:1": "another"}
     proxy.now += KNOWN_AGAIN_SECONDS + 1
     proxy.beaten()
     assert len(proxy.known) == 3
     proxy.rule.keep_only({"m:2"})
-    assert proxy.rule.known_servers()["processes"] == {}
+    assert proxy.rule.known_servers().processes == {}
 
 
 def test_a_longer_allowance_is_said_to_the_next_topom_at_once() -> None:
@@ -213,12 +214,12 @@ async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.Monk
     proxy.beaten()
     proxy.now = 1004.0
     await proxy.rule._ask()
-    assert proxy.rule.grant() == {"all": 1006.0, "groups": {"1": 1009.0}}
+    assert proxy.rule.grant() == Grant(all=1006.0, groups={1: 1009.0})
     for answer in (OSError(), Look(False, True, "process"), Look(False, False, "another")):
         proxy.now += 1
         said["r:1"] = answer
         await proxy.rule._ask()
-        assert proxy.rule.grant()["groups"] == {"1": 1009.0}
+        assert proxy.rule.grant().groups == {1: 1009.0}
     assert proxy.found == []
     said["r:1"] = Look(True, False, "another")
     await proxy.rule._ask()
@@ -226,17 +227,17 @@ async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.Monk
     # Started from a kept table, it trusts the processes that are named there.
     kept = {"m:1": "master", "r:1": "process"}
     proxy.rule.start_alone(5.0, 50.0, kept)
-    assert proxy.rule.known_servers() == {"processes": kept, "until": proxy.now - 50.0 + KNOWN_SECONDS}
+    assert proxy.rule.known_servers() == Known(processes=kept, until=proxy.now - 50.0 + KNOWN_SECONDS)
     assert proxy.rule.known == kept
-    for process, groups in (("another", {}), ("process", {"1": proxy.now + 5.0})):
+    for process, groups in (("another", {}), ("process", {1: proxy.now + 5.0})):
         said["r:1"] = Look(False, False, process)
         await proxy.rule._ask()
-        assert proxy.rule.grant() == {"all": 962.0, "groups": groups}
+        assert proxy.rule.grant() == Grant(all=962.0, groups=groups)
     # one-owner: a clock that was set back gives no allowance to an old table.
     proxy.rule.start_alone(5.0, 1.0, kept)
-    assert proxy.rule.grant() == {"all": proxy.now, "groups": {}}
+    assert proxy.rule.grant() == Grant(all=proxy.now)
     await proxy.rule._ask()
-    assert proxy.rule.grant()["groups"] == {"1": proxy.now + 5.0}
+    assert proxy.rule.grant().groups == {1: proxy.now + 5.0}
 
 
 async def test_many_servers_that_leave_at_a_time_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:

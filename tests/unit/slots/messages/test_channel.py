@@ -1,0 +1,177 @@
+"""Every message of the channel comes over whole, and what breaks a limit is refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+from slots.messages import channel, questions
+from slots.messages.channel import (
+    MOST_BUCKETS,
+    MOST_COMMANDS,
+    MOST_GROUPS,
+    MOST_WORKERS,
+    Grant,
+    Known,
+    Statistic,
+    SupervisorMessage,
+    WorkerMessage,
+    parse_supervisor,
+    parse_worker,
+)
+from slots.messages.message import (
+    MOST_PROXIES,
+    MOST_SERVERS,
+    MOST_TEXT,
+    ListedProxy,
+    Message,
+    MessageError,
+    Product,
+    encode,
+)
+from slots.replies import MOST_RUN_ID
+from tests.unit.slots.messages.samples import kinds_of, untried, with_field
+
+INSTANCE = "0123456789abcdef" * 2
+GRANT = Grant(all=1005.5, groups={2: 1006.0}, ended=True)
+KNOWN = Known(processes={"10.0.0.2:6379": "f" * 40}, until=2000.0)
+TABLE: dict[str, Any] = {"epoch": 7, "slots": [], "groups": []}
+OF_SUPERVISORS: list[Message] = [
+    channel.Start(
+        settings={"listen": "10.0.0.1:6380", "password": "a\udcff"},
+        index=1,
+        incarnation=3,
+        instance=INSTANCE,
+        product=Product(name="demo", number_of_slots=1024, slot_function="crc32", databases=16),
+        allowance=GRANT,
+        known_servers=KNOWN,
+        listen_fds={"unix_socket": 5},
+    ),
+    channel.Table(table=TABLE),
+    channel.Allowance(instance=INSTANCE, grant=GRANT),
+    channel.Identity(instance=INSTANCE, incarnation=3, table=TABLE, allowance=GRANT, known_servers=KNOWN),
+    channel.KnownServers(instance=INSTANCE, known=KNOWN),
+    channel.Proxies(own=ListedProxy(0, "10.0.0.1", 6380, 0), nodes=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
+    channel.Ask(id=9, question=questions.SlowLog(count=None)),
+    channel.Answers(id=9, answers=[None, {"a\udcff": 1}]),
+    channel.Drain(),
+]
+OF_WORKERS: list[Message] = [
+    channel.Ready(address="10.0.0.1:6380"),
+    channel.Ack(instance=INSTANCE, epoch=7),
+    channel.Nack(instance=INSTANCE, epoch=7, reason="it took too long"),
+    channel.Resync(),
+    channel.Counters(
+        counters={"requests": 1, "cpu_seconds": 0.5}, commands={"get\udcff": Statistic(2, 1, 50.0, [0, 2])}
+    ),
+    channel.Limited(),
+    channel.Met(instance=INSTANCE, server="10.0.0.2:6379", process="f" * 40),
+    channel.Fenced(instance=INSTANCE, server="10.0.0.2:6379"),
+    channel.Ask(id=9, question=questions.SlowLog(count=3)),
+    channel.Answer(id=9, answer=["a\udcff"]),
+]
+LONG = 2**63
+ODD_TIMES = (-0.5, float("inf"), float("nan"), "1")
+ODD_INSTANCES = ("", "0" * 31, "0" * 33, "G" * 32, None)
+WRONG: list[tuple[str, str, Any]] = [
+    *(("start", "settings", value) for value in ([], None)),
+    *(("start", "index", value) for value in (-1, MOST_WORKERS, "0")),
+    *(("start", "incarnation", value) for value in (0, "1")),
+    *(("start", "instance", value) for value in ODD_INSTANCES),
+    *(("start", "product", value) for value in ({}, None)),
+    *(("start", "product.number_of_slots", value) for value in (0, 16385)),
+    *(("start", "allowance", value) for value in ({}, None)),
+    *(("start", "allowance.all", value) for value in ODD_TIMES),
+    *(("start", "known_servers", value) for value in ({}, [])),
+    *(("start", "listen_fds", value) for value in ({"listen": -1}, {"listen": "5"}, dict.fromkeys("abcd", 1))),
+    *(("table", "table", value) for value in ([], None, dict.fromkeys(map(str, range(17)), 1))),
+    *(("allowance", "instance", value) for value in ODD_INSTANCES),
+    *(("allowance", "grant.all", value) for value in ODD_TIMES),
+    *(("allowance", "grant.groups", {"1": value}) for value in ODD_TIMES),
+    *(("allowance", "grant.groups", {value: 1.0}) for value in ("0", str(2**31), "x")),
+    ("allowance", "grant.groups", dict.fromkeys(map(str, range(1, MOST_GROUPS + 2)), 1.0)),
+    *(("allowance", "grant.ended", value) for value in (1, None)),
+    ("allowance", "grant.more", 1),
+    *(("identity", "instance", value) for value in ODD_INSTANCES),
+    *(("identity", "incarnation", value) for value in (0, None)),
+    *(("identity", "table", value) for value in ([], None)),
+    *(("identity", "allowance", value) for value in ({}, None)),
+    *(("identity", "known_servers", value) for value in ({}, [])),
+    *(("known_servers", "instance", value) for value in ODD_INSTANCES),
+    *(("known_servers", "known.until", value) for value in ODD_TIMES),
+    *(("known_servers", "known.processes", {value: "f"}) for value in ("", "x" * 301)),
+    *(("known_servers", "known.processes", {"s:1": value}) for value in ("", "f" * (MOST_RUN_ID + 1), 1)),
+    ("known_servers", "known.processes", dict.fromkeys(map(str, range(MOST_SERVERS + 1)), "f")),
+    ("known_servers", "known.more", 1),
+    *(("proxies", "own", value) for value in (None, [1, "", 1, 1], [-1, "h", 1, 1], [1, "h", 65536, 1])),
+    *(("proxies", "nodes", value) for value in (None, [[1, "h", 1, -1]], [[1, "h", 1, 0]] * (MOST_PROXIES + 1))),
+    *(("ask", "id", value) for value in (-1, LONG, "1")),
+    *(("ask", "question", value) for value in (None, {}, {"what": "unknown"}, {"what": "slow_log_length", "more": 1})),
+    *(("answers", "id", value) for value in (-1, LONG)),
+    *(("answers", "answers", value) for value in (None, {}, [None] * (MOST_WORKERS + 1))),
+    *(("ready", "address", value) for value in ("x" * 301, None)),
+    *(("ack", "instance", value) for value in ODD_INSTANCES),
+    *(("ack", "epoch", value) for value in (-1, LONG, "1")),
+    *(("nack", "instance", value) for value in ODD_INSTANCES),
+    *(("nack", "epoch", value) for value in (-1, LONG)),
+    *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), None)),
+    *(("counters", "counters", {"a": value}) for value in (float("inf"), float("nan"), "1", True)),
+    *(("counters", "counters", value) for value in ({"x" * 101: 1}, dict.fromkeys(map(str, range(101)), 1))),
+    *(("counters", "commands", {"get": value}) for value in ([1, 1, 1.0], [-1, 1, 1.0, []], [1, LONG, 1.0, []])),
+    *(("counters", "commands", {"get": value}) for value in ([1, 1, -1.0, []], [1, 1, 1.0, [-1]])),
+    ("counters", "commands", {"get": [1, 1, float("nan"), []]}),
+    ("counters", "commands", {"get": [1, 1, 1.0, [0] * (MOST_BUCKETS + 1)]}),
+    ("counters", "commands", {str(name): [1, 1, 1.0, []] for name in range(MOST_COMMANDS + 1)}),
+    *(("met", "instance", value) for value in ODD_INSTANCES),
+    *(("met", "server", value) for value in ("", "x" * 301)),
+    *(("met", "process", value) for value in ("", "f" * (MOST_RUN_ID + 1))),
+    *(("fenced", "instance", value) for value in ODD_INSTANCES),
+    *(("fenced", "server", value) for value in ("", "x" * 301, None)),
+    *(("answer", "id", value) for value in (-1, LONG, "1")),
+]
+ANYTHING = {("answer", "answer")}
+WIRE = {message.type: json.loads(encode(message)) for message in (*OF_SUPERVISORS, *OF_WORKERS)}
+
+
+def parse(wire: dict[str, Any]) -> SupervisorMessage | WorkerMessage:
+    line = json.dumps(wire).encode()
+    return parse_worker(line) if wire["type"] in {message.type for message in OF_WORKERS} else parse_supervisor(line)
+
+
+def test_every_message_has_a_sample() -> None:
+    assert {type(message) for message in OF_SUPERVISORS} == kinds_of(SupervisorMessage)
+    assert {type(message) for message in OF_WORKERS} == kinds_of(WorkerMessage)
+
+
+@pytest.mark.parametrize("message", [*OF_SUPERVISORS, *OF_WORKERS], ids=lambda message: message.type)
+def test_a_message_comes_over_whole_with_whatever_clients_have_sent(message: Message) -> None:
+    line = encode(message).encode()
+    assert (parse_supervisor if message in OF_SUPERVISORS else parse_worker)(line) == message
+
+
+def test_of_every_field_a_wrong_value_is_tried() -> None:
+    tried = [(kind, path) for kind, path, _ in WRONG]
+    assert untried([*OF_SUPERVISORS, *OF_WORKERS], tried) == ANYTHING
+
+
+@pytest.mark.parametrize(("kind", "path", "value"), WRONG, ids=lambda value: str(value)[:20])
+def test_a_value_beyond_its_limits_is_refused(kind: str, path: str, value: Any) -> None:
+    with pytest.raises(MessageError, match=rf"^{kind}\.{path}"):
+        parse(with_field(WIRE[kind], path, value))
+
+
+@pytest.mark.parametrize("kind", WIRE)
+def test_an_unknown_field_is_refused(kind: str) -> None:
+    with pytest.raises(MessageError, match=rf"^{kind}\.more: Extra inputs are not permitted"):
+        parse({**WIRE[kind], "more": 1})
+
+
+def test_neither_side_takes_what_the_other_says() -> None:
+    for message in OF_SUPERVISORS:
+        if not isinstance(message, channel.Ask):
+            with pytest.raises(MessageError):
+                parse_worker(encode(message).encode())
+    for message in OF_WORKERS:
+        if not isinstance(message, channel.Ask):
+            with pytest.raises(MessageError):
+                parse_supervisor(encode(message).encode())
