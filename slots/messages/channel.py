@@ -234,8 +234,9 @@ class Statistic(NamedTuple):
     calls: Number
     errors: Number
     microseconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    buckets: Annotated[list[Number], Field(max_length=MOST_BUCKETS)]
-    """A histogram of the latencies (:mod:`proxy.engine.statistics`)."""
+    buckets: Annotated[list[int], Field(max_length=MOST_BUCKETS)]
+    """A histogram of the latencies (:mod:`proxy.engine.statistics`). There are thousands of these numbers a second, so
+    that their range is not looked at."""
 
 
 class Counters(ChannelMessage):

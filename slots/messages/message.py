@@ -53,7 +53,7 @@ class UnknownMessage(MessageError):
 
 
 class Part(BaseModel):
-    """A part of messages. Unknown fields are ignored."""
+    """A part of messages. Unknown fields are ignored, unless a subclass refuses them."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", hide_input_in_errors=True, **LATER)
 
@@ -100,8 +100,9 @@ def explained(error: ValidationError) -> MessageError:
     """What is wrong with the first wrong field of a message, as ``type.field: what``."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "message"
-    kind = UnknownMessage if first["type"] == "union_tag_invalid" else MessageError
-    return kind(f"{place}: {first['msg']}")
+    kind = UnknownMessage if first["type"] == "union_tag_invalid" and not first["loc"] else MessageError
+    # bounded: it may repeat what the peer has sent.
+    return kind(f"{place}: {first['msg']}"[:MOST_TEXT])
 
 
 def sentence(text: str) -> str:

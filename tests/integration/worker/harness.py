@@ -131,16 +131,15 @@ class WorkerHarness:
         theirs.close()
         harness.channel = await Channel.open(ours, parse_worker)
         harness.reading = asyncio.create_task(harness._read())
-        harness.channel.send(
-            Start(
-                settings=harness.settings.to_wire(),
-                index=0,
-                incarnation=1,
-                instance=INSTANCE,
-                product=Product(name="test", number_of_slots=1024, slot_function="crc32", databases=16),
-                listen_fds=inherited,
-            )
+        harness.begun = Start(
+            settings=harness.settings.to_wire(),
+            index=0,
+            incarnation=1,
+            instance=INSTANCE,
+            product=Product(name="test", number_of_slots=1024, slot_function="crc32", databases=16),
+            listen_fds=inherited,
         )
+        harness.channel.send(harness.begun)
         groups = [Group(number, (address,)) for number, address in enumerate(harness.addresses, 1)]
         for address, server in zip(harness.addresses, harness.servers, strict=True):
             access = ServerAccess(harness.settings.redis_password.get_secret_value(), harness.settings.redis_user)

@@ -13,6 +13,7 @@ import pytest
 
 from proxy.worker.openfiles import OTHERS
 from slots.messages.channel import Drain
+from slots.messages.message import encode
 from tests.integration.worker import harness
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import LIMIT, WorkerHarness, WorkerProcess
@@ -157,16 +158,17 @@ async def test_a_worker_interrupts_nobody_unless_told_to(start_worker: StartWork
         (b'{"type":"of another version"}', "message: Input tag 'of another version' found"),
         (b'{"type":"drain","more":1}', "drain.more: Extra inputs are not permitted"),
         (b'{"type":"known_servers"}', "known_servers.instance: Field required"),
+        (None, "the supervisor says a second time how to start"),
     ],
 )
 async def test_a_worker_that_does_not_understand_its_supervisor_ends_and_says_why(
-    start_worker: StartWorker, line: bytes, reason: str
+    start_worker: StartWorker, line: bytes | None, reason: str
 ) -> None:
     worker = await start_worker(servers=1)
-    worker.channel._writer.write(line + b"\n")
+    worker.channel._writer.write((line or encode(worker.begun).encode()) + b"\n")
     async with asyncio.timeout(LIMIT):
         while worker.process.running:
             await asyncio.sleep(0.02)
     assert worker.process.status == 1
     [event] = events(worker, "supervisor_not_understood")
-    assert event["reason"].startswith(f"a message came that cannot be used: {reason}")
+    assert event["reason"].removeprefix("a message came that cannot be used: ").startswith(reason)

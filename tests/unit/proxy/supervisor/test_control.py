@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -179,7 +180,9 @@ async def test_an_answer_that_makes_no_sense_ends_the_stream(topom: FakeTopom, a
         await (await topom.stream()).register()
 
 
-@pytest.mark.parametrize("text", ["not json", "[]", "{}"])
+@pytest.mark.parametrize(
+    "text", ["not json", "[]", "{}", '{"type":"heard"}', json.dumps({**REGISTERED, "product": PRODUCT})]
+)
 async def test_what_is_no_message_ends_the_stream(topom: FakeTopom, text: str) -> None:
     async with dialled(topom.url):
         stream = await topom.stream()

@@ -3,7 +3,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from slots.messages import control
+from slots.messages import channel, control
 from slots.messages.message import MOST_TEXT, MessageError, UnknownMessage, encode, sentence
 
 
@@ -36,6 +36,7 @@ def test_a_message_never_changes_and_is_checked_where_it_is_made() -> None:
         ('{"type":"ack"}', MessageError, "ack.epoch: Field required"),
         ('{"type":"heartbeat","epoch":1,"counters":{"a":"1"}}', MessageError, "heartbeat.counters.a.int: Input"),
         ('{"type":"leaves"}', UnknownMessage, "message: Input tag 'leaves'"),
+        ('{"type":"' + "x" * 100_000 + '"}', UnknownMessage, "message: Input tag 'xxx"),
     ],
 )
 def test_an_error_says_which_field_is_wrong(text: str, error: type[MessageError], told: str) -> None:
@@ -43,6 +44,13 @@ def test_an_error_says_which_field_is_wrong(text: str, error: type[MessageError]
         control.parse_proxy(text)
     assert raised.type is error
     assert str(raised.value).startswith(told)
+    assert len(str(raised.value)) <= MOST_TEXT
+
+
+def test_only_the_type_of_a_message_makes_it_an_unknown_one() -> None:
+    with pytest.raises(MessageError, match=r"^ask\.question: Input tag 'why'") as raised:
+        channel.parse_worker(b'{"type":"ask","id":1,"question":{"what":"why"}}')
+    assert raised.type is MessageError
 
 
 def test_a_sentence_fits_whatever_it_was_made_of() -> None:
