@@ -281,7 +281,8 @@ async def test_a_proxy_asks_for_the_whole_table(topom: TopomProcess) -> None:
 
 
 ODD_FRAMES: tuple[str | bytes, ...] = (
-    b"\x00\xff", "", "7", "[" * 10_000, '{"type": "ack"}', '{"type": "ack", "epoch": -1}',
+    b"\x00\xff", "", "7", "[" * 10_000, '{"type": "' + "x" * 2_000 + '"}',
+    '{"type": "ack"}', '{"type": "ack", "epoch": -1}',
     '{"type": "heartbeat", "epoch": 1, "counters": {"requests": NaN}}',
     '{"type": "heartbeat", "epoch": 1, "silent": {"a:1": Infinity}}',
     '{"type": "heartbeat", "epoch": 1e400}', '{"type": "nack", "epoch": 1, "reason": {}}',

@@ -18,6 +18,7 @@ from proxy.settings import ProxySettings
 from proxy.supervisor import control, serverviews, supervisor, workforce
 from proxy.supervisor.supervisor import Supervisor
 from slots.connections import worker_prefix
+from slots.messages.message import MOST_TEXT
 from tests.unit.proxy.proxy_fakes import SECONDS, DirectedWorker, Director, FakeTopom, TopomStream, table
 
 LOCK = (1, "prepared", 2)
@@ -227,6 +228,14 @@ async def test_a_worker_that_cannot_drain_is_reported(proxy: Proxy) -> None:
     await workers[0].apply()
     workers[1].say("nack", epoch=3, reason="2 replies are outstanding")
     assert await stream.next("nack") == {"type": "nack", "epoch": 3, "reason": "worker 1: 2 replies are outstanding"}
+
+
+async def test_a_reason_may_be_longer_than_a_message_takes(proxy: Proxy) -> None:
+    stream, workers, _ = await proxy.begin(number_of_slots=1)
+    await stream.send_table(table(3, LOCK))
+    workers[1].say("nack", epoch=3, reason="x" * MOST_TEXT)
+    reason = (await stream.next("nack"))["reason"]
+    assert (len(reason), reason[:11], reason[-4:]) == (MOST_TEXT, "worker 1: x", "x...")
 
 
 async def test_what_was_acknowledged_is_said_again_on_a_new_stream(proxy: Proxy) -> None:

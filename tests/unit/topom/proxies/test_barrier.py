@@ -252,6 +252,16 @@ async def test_removal_fences_for_good(bench: MakeBench) -> None:
         await proxy.register()
 
 
+async def test_a_proxy_is_told_why_it_was_removed_however_long_that_is(bench: MakeBench) -> None:
+    one = await bench()
+    proxy = await FakeProxy(one, 1).register()
+    assert proxy.member is not None
+    await one.members.fence([proxy.member.record.id], "removed", "gone " * 1000, only_lost=False)
+    [told] = proxy.last_messages
+    assert isinstance(told, control.Refused)
+    assert told.message.startswith("gone gone ")
+
+
 async def test_wakes_come_with_the_new_table(bench: MakeBench) -> None:
     one = await bench()
     proxy = await FakeProxy(one, 1).register()
