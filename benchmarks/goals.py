@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.plan import AGAIN, PLAIN, SMALL, STATISTICS, TWO_WORKERS, Part
+from benchmarks.plan import AGAIN, EQUAL, SMALL, TWO_WORKERS, Part
 from benchmarks.report import Spread, interval_of_median
 from benchmarks.samples import Figure, Sample, ratios
 
@@ -53,17 +53,13 @@ GOALS = (
         Goal("CPU a request of two workers, to one's", 1.1, Ratio(SMALL, "cpu", depth, TWO_WORKERS, "slotferry"))
         for depth in (1, 16, 64)
     ),
-    *(
-        Goal("CPU a request with statistics, to without", 1.03, Ratio(STATISTICS, "cpu", depth, "slotferry", PLAIN))
-        for depth in (1, 16, 64)
-    ),
     Goal(IDLE_BYTES, 4096, Held(IDLE_BYTES)),
     Goal(MEMORY_TO_LIMITS, 1.0, Held(MEMORY_TO_LIMITS)),
     Goal(LATENCY_TO_NOISE, 1.0, Held(LATENCY_TO_NOISE)),
 )
 
 CONTROLS = tuple(
-    Goal("two equal proxies, one to the other", 1.03, Ratio(STATISTICS, "cpu", depth, AGAIN, "slotferry"))
+    Goal("two equal proxies, one to the other", 1.03, Ratio(EQUAL, "cpu", depth, AGAIN, "slotferry"))
     for depth in (1, 16, 64)
 )
 """Not goals: the ratio of equal proxies should be 1. Its error is the possible error of other ratios."""

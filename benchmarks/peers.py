@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.plan import AGAIN, PEERS, PLAIN, TWO_WORKERS
+from benchmarks.plan import AGAIN, PEERS, TWO_WORKERS
 from benchmarks.processes import running
 from benchmarks.report import version
 from benchmarks.samples import PROXY
@@ -25,7 +25,6 @@ from slotferry.redis_server import HOST, ask, find_binary, start_redis
 VARIANTS: dict[str, dict[str, Any]] = {
     "slotferry": {"workers": 1},
     TWO_WORKERS: {"workers": 2},
-    PLAIN: {"workers": 1, "command_statistics": False},
     AGAIN: {"workers": 1},
 }
 """Slotferry's proxies and their settings. One is there twice, to show how much two equal ones differ."""

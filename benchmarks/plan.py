@@ -8,12 +8,11 @@ from benchmarks.load import MIX, SMALL_BYTES, Load
 SMALL = "small"
 LARGE = "large"
 MGET = "mget"
-STATISTICS = "statistics"
-PARTS = (SMALL, LARGE, MGET, MIX, STATISTICS)
+EQUAL = "equal"
+PARTS = (SMALL, LARGE, MGET, MIX, EQUAL)
 
 PEERS = ("direct", "twemproxy", "haproxy", "slotferry")
 TWO_WORKERS = "slotferry-2"
-PLAIN = "slotferry-plain"
 AGAIN = "slotferry-again"
 
 CLIENTS = 50
@@ -87,10 +86,10 @@ def plan(requests: int, turns: int, pairs: int) -> list[Part]:
         Part(MGET, "MGET of ten keys", PEERS, to_peers, few, loads(("mget",), (1, 16), requests * 0.25)),
         Part(MIX, "80% GET, 20% SET", PEERS, to_peers, few, loads((MIX,), (1,), requests, clients=MIX_CLIENTS)),
         Part(
-            STATISTICS,
-            "what command_statistics costs",
-            ("slotferry", PLAIN, AGAIN),
-            (PLAIN, "slotferry"),
+            EQUAL,
+            "two equal proxies",
+            ("slotferry", AGAIN),
+            ("slotferry",),
             pairs,
             loads(("get",), DEPTHS, requests * 0.7),
         ),

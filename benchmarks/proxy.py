@@ -155,7 +155,7 @@ def main(
         int, typer.Option(min=1, help="Requests of an unpipelined run with small values; the others have their share.")
     ] = 50_000,
     turns: Annotated[int, typer.Option(min=1, help="How often what has a goal is measured.")] = 5,
-    pairs: Annotated[int, typer.Option(min=1, help="How often the cost of command_statistics is.")] = 20,
+    pairs: Annotated[int, typer.Option(min=1, help="How often two equal proxies are compared.")] = 20,
     parts: Annotated[str, typer.Option(help="What to measure.")] = ",".join((*plan.PARTS, CLIENTS)),
     commands: Annotated[str, typer.Option(help="Only these commands.")] = ",".join(COMMANDS),
     pipelines: Annotated[str, typer.Option(help="Only these pipeline depths.")] = ",".join(map(str, plan.DEPTHS)),

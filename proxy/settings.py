@@ -120,13 +120,9 @@ class ProxySettings(Settings):
         description="Whether a server's certificate has to name the host in the server's address.",
     )
 
-    command_statistics: bool = Field(
-        default=True, description="Whether calls, errors and latencies are counted for each command."
-    )
     slow_log_microseconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=10_000.0,
-        description="Microseconds after which a request is kept in the slow log. 0: none is kept. Needs "
-        "command_statistics.",
+        description="Microseconds after which a request is kept in the slow log. 0: none is kept.",
     )
     slow_log_entries: Count = Field(default=128, description="Slow requests that each worker keeps.")
 

@@ -28,8 +28,6 @@ cdef class Statistics:
         int known
         dict numbers
         list names
-        # Counting is switched on.
-        public bint on
         # The latency in ticks from which a request is reported to ``on_slow``.
         uint32_t slow
         public object on_slow
@@ -55,7 +53,7 @@ cdef inline void observe(
 ) noexcept:
     """Count one reply."""
     cdef statistic_t* row
-    if command < 0 or not statistics.on:
+    if command < 0:
         return
     row = &statistics.rows[command]
     row.calls += 1

@@ -71,7 +71,6 @@ class Worker:
         self._product = start.product
         loop = asyncio.get_running_loop()
         self._loop = Loop(loop, start.product.number_of_slots)
-        self._loop.statistics.on = settings.command_statistics
         # The rest is the memory allocator's own.
         self._loop.kept_limit = settings.sessions_limit_bytes * 7 // 8
         # As much again is left for what the sessions themselves hold.

@@ -10,7 +10,7 @@ from rich.console import Console
 from benchmarks import goals, tables
 from benchmarks.goals import CONTROLS, GOALS, Goal, Held, Ratio, Verdict, judge
 from benchmarks.load import Load, Outcome
-from benchmarks.plan import PLAIN, SMALL, STATISTICS, Part, plan
+from benchmarks.plan import EQUAL, SMALL, Part, plan
 from benchmarks.report import interval_of_median, plain
 from benchmarks.samples import PROXY, Sample, ratios, summarise
 
@@ -42,7 +42,7 @@ def test_a_turn_that_lacks_one_of_the_two_gives_no_ratio() -> None:
 
 def test_nothing_is_compared_with_what_costs_no_proxy_or_with_another_part_or_load() -> None:
     samples = [sample("slotferry", 0, 5.0), sample("direct", 0, 0.0)]
-    samples += [sample("twemproxy", 0, 8.0, load=SET), sample("twemproxy", 0, 9.0, part=STATISTICS)]
+    samples += [sample("twemproxy", 0, 8.0, load=SET), sample("twemproxy", 0, 9.0, part=EQUAL)]
     assert ratios(samples, SMALL, GET, "cpu", "slotferry", "direct") == []
     assert ratios(samples, SMALL, GET, "cpu", "slotferry", "twemproxy") == []
     assert ratios(samples, SMALL, GET, "p99", "slotferry", "direct") == [1.0]
@@ -94,7 +94,7 @@ def test_a_goal_is_judged_for_each_of_its_loads() -> None:
     deep = replace(GET, pipeline=16)
     samples = [sample("twemproxy", 0, 10.0, load=load) for load in (GET, SET, deep)]
     samples += [sample("slotferry", 0, cpu, load=load) for load, cpu in ((GET, 7.0), (SET, 8.0), (deep, 9.0))]
-    verdicts = judge([goal], [part_of(GET, SET, deep), part_of(GET, name=STATISTICS)], samples, {})
+    verdicts = judge([goal], [part_of(GET, SET, deep), part_of(GET, name=EQUAL)], samples, {})
     assert [(verdict.load, verdict.values, verdict.met) for verdict in verdicts] == [
         (GET.name, (0.7,), True),
         (SET.name, (0.8,), False),
@@ -128,7 +128,7 @@ def test_what_is_planned_has_all_that_goals_are_about(goal: Goal) -> None:
     assert all((load.clients, load.value_bytes) == (50, 64) for load in loads)
 
 
-CPU = {"twemproxy": 10.0, "haproxy": 2.0, "slotferry": 1.4, "slotferry-2": 1.5, "slotferry-again": 1.4, PLAIN: 1.39}
+CPU = {"twemproxy": 10.0, "haproxy": 2.0, "slotferry": 1.4, "slotferry-2": 1.5, "slotferry-again": 1.4}
 SERIES = {goal.of.name: [goal.bound] for goal in GOALS if isinstance(goal.of, Held)}
 
 
@@ -148,7 +148,6 @@ def made_up(**cpu: float) -> list[Sample]:
     [
         ({}, {}, set()),
         ({"slotferry_2": 1.6}, {}, {"CPU a request of two workers, to one's"}),
-        ({"slotferry_plain": 1.3}, {}, {"CPU a request with statistics, to without"}),
         ({"haproxy": 1.0}, {}, {"CPU a request, to HAProxy's"}),
         ({"twemproxy": 5.0}, {}, {"CPU a request, to twemproxy's"}),
         ({}, {goals.IDLE_BYTES: [4097.0]}, {goals.IDLE_BYTES}),

@@ -33,7 +33,7 @@ def test_what_is_asked_for_is_measured_and_nothing_else() -> None:
     (left,) = only(parts, [SMALL], ["get"], [16], ["slotferry", "direct"])
     assert left.targets == ("direct", "slotferry")
     assert [(load.command, load.pipeline) for load in left.loads] == [("get", 16)]
-    assert only(parts, ["mix"], *EVERYTHING, ["slotferry-plain"]) == []
+    assert only(parts, ["mix"], *EVERYTHING, ["slotferry-again"]) == []
 
 
 def test_loads_of_a_part_have_names_of_their_own() -> None:
