@@ -48,7 +48,9 @@ LARGE_BYTES = 16384
 ROOM = 100
 """Further connections that the proxy has to allow."""
 BACKEND_BYTES = 4 * MIB
-"""The limit for unsent requests to a server, and for its expected replies."""
+"""The limit for unsent requests to a server."""
+REPLIES_BYTES = MIB
+"""The expected bytes of a server's replies above which clients are not read: WINDOW_BYTES of proxy.engine.backend."""
 _ANSWER_SECONDS = 120.0
 _WARM_SECONDS = 1.0
 _STEADY_SECONDS = 1.0
@@ -76,7 +78,7 @@ class Scenario:
     @property
     def limit_bytes(self) -> int:
         """The memory that the worker may keep for clients that do not read."""
-        return self.output_limit + SERVERS * 2 * BACKEND_BYTES
+        return self.output_limit + SERVERS * (BACKEND_BYTES + REPLIES_BYTES)
 
 
 def resident(pid: int) -> int:
@@ -207,7 +209,6 @@ async def measure(scenario: Scenario) -> Crowd:
         "max_clients": scenario.clients + WARM_CLIENTS + ROOM,
         "sessions_limit_bytes": scenario.output_limit,
         "backend_queue_pause_bytes": BACKEND_BYTES,
-        "backend_window_bytes": BACKEND_BYTES,
     }
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(

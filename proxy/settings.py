@@ -18,7 +18,6 @@ from proxy.clusterview import why_not_announced
 from proxy.users import DEFAULT, UserSettings
 from slots import address
 from slots.access import ServerAccess, ServerTls
-from slots.moving import MOST_KEYS
 from slots.settings import Seconds, Settings, SettingsError
 from slots.tls import ClientCertificates
 
@@ -124,17 +123,11 @@ class ProxySettings(Settings):
         default=10_000.0,
         description="Microseconds after which a request is kept in the slow log. 0: none is kept.",
     )
-    slow_log_entries: Count = Field(default=128, description="Slow requests that each worker keeps.")
 
     max_clients: Count = Field(
         default=10_000,
         description="Clients that a worker serves at once; one more is refused. There are fewer if the system "
         "allows few open files.",
-    )
-    handshakes_at_once: Count = Field(
-        default=256,
-        description="New connections of a worker that may wait for TLS or a PROXY header at once; more are "
-        "accepted when one is done.",
     )
     handshake_seconds: Seconds = Field(
         default=5.0, description="Seconds that TLS and the PROXY header of a new connection may take."
@@ -183,11 +176,6 @@ class ProxySettings(Settings):
         default=4_194_304,
         description="Unsent bytes to a server above which the sessions that use it are not read. 4 MiB.",
     )
-    backend_window_bytes: Bytes = Field(
-        default=1_048_576,
-        description="Expected bytes of a server's replies, by the size of the latest ones, above which the "
-        "sessions that use it are not read. 1 MiB.",
-    )
     backend_connect_seconds: Seconds = Field(
         default=1.0, description="Seconds a connection to a server, with its handshake, may take."
     )
@@ -206,10 +194,6 @@ class ProxySettings(Settings):
         default=2000,
         description="Connections of a worker for clients that block or watch keys. Each such client needs one; "
         "one more client is refused.",
-    )
-    watch_seconds: Seconds = Field(
-        default=300.0,
-        description="Seconds that a WATCH lasts; after that EXEC answers as if a watched key had changed.",
     )
 
     cluster_mode: bool = Field(
@@ -255,10 +239,6 @@ class ProxySettings(Settings):
         " speak every 10 s.",
     )
 
-    scripts_remembered: Count = Field(
-        default=10_000,
-        description="Scripts that a worker remembers, to load them at servers that lack them.",
-    )
     any_server_commands: Annotated[list[str], NoDecode] = Field(
         default=[],
         description="Commands of modules without keys that any server may answer. In the environment: separated "
@@ -275,9 +255,6 @@ class ProxySettings(Settings):
     )
     move_seconds: Seconds = Field(
         default=5.0, description="Seconds that moving a command's keys may take before the command gets an error."
-    )
-    move_batch_keys: Annotated[int, Field(ge=1, le=MOST_KEYS)] = Field(
-        default=64, description="Keys of waiting commands that move together in one step."
     )
     big_key_elements: Count = Field(
         default=512,

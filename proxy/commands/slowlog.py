@@ -17,6 +17,8 @@ WAITING = frozenset(
     name.lower() for name, row in commands.table().items() if "blocking" in row.flags or row.timeout is not None
 )
 """Commands that may wait on a connection of their own. The engine does not know which server answered them."""
+MOST_ENTRIES = 128
+"""How many slow requests a worker keeps: as many as Redis does by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,11 @@ class SlowLog:
     """The newest slow requests of one worker.
 
     Args:
-        entries: how many are kept.
         first_id, step: its ids are ``first_id``, ``first_id + step`` and so on, the same in no two workers.
     """
 
-    def __init__(self, entries: int, first_id: int = 0, step: int = 1) -> None:
-        self._entries: deque[SlowRequest] = deque(maxlen=entries)
+    def __init__(self, first_id: int = 0, step: int = 1) -> None:
+        self._entries: deque[SlowRequest] = deque(maxlen=MOST_ENTRIES)
         self._next_id = first_id
         self._step = step
 

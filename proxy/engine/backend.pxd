@@ -36,7 +36,6 @@ cdef class Backend(ServerConnection):
         readonly object failure
         bytes failure_reply
         size_t pause_bytes
-        int64_t window_bytes
         # The most bytes that are kept of a reply to a request of the proxy's own.
         size_t most_held
         # Recent replies and their bytes.

@@ -66,6 +66,9 @@ cdef enum:
     # With more requests at a server than this, sessions are no longer read, even if its replies have been small. The
     # size of a reply is only known when it comes.
     MOST_QUEUED = 2048
+    # With more expected bytes of replies than this, by the size of the latest ones, sessions are no longer read either.
+    # A server writes so much within some milliseconds, and a request for a small value waits no longer behind it.
+    WINDOW_BYTES = 1048576
     # A reply is passed on in parts once this much of it has come, so that a long one is never held whole.
     STREAM_FROM = 65536
     READ_SIZE = 262144
@@ -180,7 +183,6 @@ cdef class Backend(ServerConnection):
         super().__init__(loop, address, database, protocol, options)
         self.reply_seconds = reply_seconds
         self.pause_bytes = options.queue_pause_bytes
-        self.window_bytes = options.window_bytes
         self.most_held = options.own_reply_bytes
         self.paused_sessions = deque()
         self.failure_reply = b""
@@ -252,7 +254,7 @@ cdef class Backend(ServerConnection):
         """
         return self.is_full() or (
             not sparse
-            and (self.queued > MOST_QUEUED or self.queued * self.reply_bytes > self.window_bytes * (self.replies + 1))
+            and (self.queued > MOST_QUEUED or self.queued * self.reply_bytes > WINDOW_BYTES * (self.replies + 1))
         )
 
     cdef bint relieved(self) noexcept:
@@ -260,7 +262,7 @@ cdef class Backend(ServerConnection):
         return (
             buffer_length(&self.out) <= self.pause_bytes // 2
             and self.queued <= MOST_QUEUED // 2
-            and self.queued * self.reply_bytes <= self.window_bytes // 2 * (self.replies + 1)
+            and self.queued * self.reply_bytes <= WINDOW_BYTES // 2 * (self.replies + 1)
         )
 
     def pause_session(self, session):

@@ -15,20 +15,19 @@ from proxy.engine.commandlookup cimport upper
 from proxy.engine.resp cimport argument_t
 from proxy.engine.tags cimport Tags
 
+MOST_SCRIPTS = 10_000
+"""How many scripts a worker remembers: an application has some hundreds. What comes beyond has its arguments in it."""
+
 cdef enum:
     # The place of texts, which are at no server.
     NOWHERE = -1
 
 
 cdef class LoadedCode:
-    """What is known of one worker's servers.
+    """What is known of one worker's servers: :data:`MOST_SCRIPTS` scripts, at all servers together; 16 bytes each."""
 
-    Args:
-        capacity: how many scripts are remembered, at all servers together; 16 bytes each.
-    """
-
-    def __cinit__(self, size_t capacity):
-        self.tags = Tags(capacity)
+    def __cinit__(self):
+        self.tags = Tags(MOST_SCRIPTS)
 
     def __dealloc__(self):
         free(self.numbers)

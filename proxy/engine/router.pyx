@@ -59,7 +59,7 @@ cdef class Router:
         self.settings = settings
         self.commands = CommandLookup(commands, self.loop.statistics)
         self.absent = AbsentKeys(KNOWN_ABSENT)
-        self.loaded = LoadedCode(settings.scripts_remembered)
+        self.loaded = LoadedCode()
         self.addresses = []
         self.server_indices = {}
         self.backend_objects = []

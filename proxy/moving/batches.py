@@ -34,6 +34,8 @@ log = structlog.get_logger()
 MOST_UNDER_WAY = 2
 RETRY_SECONDS = 0.02
 """Seconds before keys that could not be moved are tried again."""
+BATCH_KEYS = 64
+"""Most keys of waiting commands that move in one step. A step of so many small keys takes less than a millisecond."""
 BATCH_BYTES = 512 * 1024
 """A batch takes no more keys once it has so many bytes."""
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.002, 0.05
@@ -198,7 +200,7 @@ class KeyBatches:
         batch: list[Move] = []
         late: list[Move] = []
         # bounded: there is a limit for a turn even if keys need not be moved, so that others have their turn.
-        for _ in range(min(len(self._waiting), self._mover.settings.move_batch_keys)):
+        for _ in range(min(len(self._waiting), BATCH_KEYS)):
             move = self._waiting.popleft()
             if not self._is_current(move):
                 # one-owner: the source or the target is another server by now.

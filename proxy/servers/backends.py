@@ -47,7 +47,6 @@ class BackendOptions:
         self.retry_seconds_min = settings.backend_retry_seconds_min
         self.retry_seconds_max = settings.backend_retry_seconds_max
         self.queue_pause_bytes = settings.backend_queue_pause_bytes
-        self.window_bytes = settings.backend_window_bytes
         self.own_reply_bytes = settings.session_output_limit_bytes
         self.on_lost = on_lost
         self.on_fenced = on_fenced

@@ -111,7 +111,7 @@ class Worker:
         self._loop.on_alarm = self._stand_down
         self._options.allowances.take(start.allowance)
         self._cluster: ClusterView | None = None
-        slow_log = SlowLog(settings.slow_log_entries, self._index, settings.worker_count)
+        slow_log = SlowLog(self._index, settings.worker_count)
         if settings.slow_log_microseconds:
             self._loop.statistics.watch_slow(settings.slow_log_microseconds, slow_log.note)
         services = Services(

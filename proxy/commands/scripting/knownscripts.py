@@ -1,7 +1,7 @@
 """A worker's memory of scripts that clients loaded or ran, by their SHA1.
 
-Scripts that a client loaded with SCRIPT LOAD outlast those that only ran with EVAL. **bounded**: by number and by
-bytes; of each kind the least recently used goes first.
+Scripts that a client loaded with SCRIPT LOAD outlast those that only ran with EVAL. **bounded**: by number
+(:data:`~proxy.engine.loaded.MOST_SCRIPTS`) and by bytes; of each kind the least recently used goes first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 
+from proxy.engine.loaded import MOST_SCRIPTS
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of scripts that a worker remembers: more than those of an application, and little beside its clients."""
 LONGEST_BODY = 4 * 1024 * 1024
 """A longer script is not remembered: it would have to fit into one message between processes."""
 
@@ -26,16 +30,9 @@ def digest(body: bytes) -> bytes:
 
 
 class KnownScripts:
-    """Remembered scripts, as many as there is room for.
+    """Remembered scripts, as many as there is room for."""
 
-    Args:
-        most: how many scripts.
-        most_bytes: their bytes together.
-    """
-
-    def __init__(self, most: int, most_bytes: int) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
+    def __init__(self) -> None:
         self._bytes = 0
         # What came since it aged last.
         self._new = self._new_bytes = 0
@@ -46,7 +43,7 @@ class KnownScripts:
     def remember(self, body: bytes, loaded: bool = False) -> bytes:
         """Remember a script; give its SHA1. ``loaded`` says that a client asked for it to be kept."""
         name = digest(body)
-        if len(body) > min(LONGEST_BODY, self._most_bytes):
+        if len(body) > min(LONGEST_BODY, MOST_BYTES):
             return name
         if name in self._loaded:
             self._loaded.move_to_end(name)
@@ -64,7 +61,7 @@ class KnownScripts:
         """One script more is known, of so many bytes."""
         self._new += 1
         self._new_bytes += added
-        if self._new * AGES >= self._most or self._new_bytes * AGES >= self._most_bytes:
+        if self._new * AGES >= MOST_SCRIPTS or self._new_bytes * AGES >= MOST_BYTES:
             self._new = self._new_bytes = 0
             self.aged()
 
@@ -72,7 +69,7 @@ class KnownScripts:
         """Many scripts are new. Those that are used have to be asked for again, to count as used."""
 
     def _make_room(self, newest_is_loaded: bool) -> None:
-        while self._bytes > self._most_bytes or len(self) > self._most:
+        while self._bytes > MOST_BYTES or len(self) > MOST_SCRIPTS:
             # The newest script stays, even if it is the only one of its kind.
             from_seen = len(self._seen) > (not newest_is_loaded) or not self._loaded
             _, body = (self._seen if from_seen else self._loaded).popitem(last=False)

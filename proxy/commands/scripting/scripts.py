@@ -34,8 +34,6 @@ from slots.table import SlotTable
 
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 DIGEST_LENGTH = 40
-REMEMBERED_BYTES = 64 * 1024 * 1024
-"""Bytes of scripts that a worker remembers: more than those of an application, and little beside its clients."""
 
 
 class ScriptCommands(Family):
@@ -48,13 +46,7 @@ class ScriptCommands(Family):
     def __init__(self, services: Services) -> None:
         self._services = services
         self._router = services.router
-        settings = services.settings
-        self.scripts = Scripts(
-            settings.scripts_remembered,
-            REMEMBERED_BYTES,
-            services.router.loaded,
-            services.router.server_index,
-        )
+        self.scripts = Scripts(services.router.loaded, services.router.server_index)
         # Loads under way: a request that follows on the same connection finds the script.
         self._loading: set[tuple[Backend, bytes, int]] = set()
         self._keeping = ScriptKeeping(self.scripts, services.router, services.every_master)

@@ -13,7 +13,7 @@ from itertools import islice
 
 from proxy.commands.scripting.knownscripts import KnownScripts
 from proxy.engine.backend import Backend
-from proxy.engine.loaded import LoadedCode
+from proxy.engine.loaded import MOST_SCRIPTS, LoadedCode
 from proxy.servers.whileconnected import WhileConnected
 
 
@@ -21,14 +21,12 @@ class Scripts(KnownScripts):
     """One worker's memory of scripts.
 
     Args:
-        most: how many scripts.
-        most_bytes: their bytes together.
         loaded: the engine's knowledge.
         index_of: gives the engine's number of a server.
     """
 
-    def __init__(self, most: int, most_bytes: int, loaded: LoadedCode, index_of: Callable[[str], int]) -> None:
-        super().__init__(most, most_bytes)
+    def __init__(self, loaded: LoadedCode, index_of: Callable[[str], int]) -> None:
+        super().__init__()
         self._engine = loaded
         self._index_of = index_of
         self._at: dict[str, OrderedDict[bytes, WhileConnected]] = {}
@@ -66,7 +64,7 @@ class Scripts(KnownScripts):
         there = self._at.setdefault(backend.address, OrderedDict())
         there[name] = WhileConnected(backend)
         there.move_to_end(name)
-        while len(there) > self._most:
+        while len(there) > MOST_SCRIPTS:
             there.popitem(last=False)
 
     def to_check(self, most: int) -> dict[Backend, list[bytes]]:

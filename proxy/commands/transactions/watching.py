@@ -10,7 +10,7 @@ reads between WATCH and EXEC comes from that server, too: not from a replica, wh
 migration is the same, and a move that brings a key to the target changes it there. **drained**: WATCH and EXEC are sent
 in the same step that saw the slot open, and count for it until they are answered. **in-order**: both wait until
 everything owed to the session has been answered. **bounded**: a watch holds one of the worker's ``own_connections``,
-for ``watch_seconds`` at most.
+for :data:`WATCH_SECONDS` at most.
 """
 
 from functools import partial
@@ -27,6 +27,9 @@ from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from proxy.servers.slotrequests import Finish
 
 UNWATCH = command(("UNWATCH",))
+WATCH_SECONDS = 300.0
+"""How long a watch lasts: far longer than a client needs from WATCH to EXEC, so that one that forgot it gives the
+connection back. Its EXEC then answers as if a watched key had changed."""
 
 
 class Watch:
@@ -87,7 +90,6 @@ class Watching:
         self._own = services.own
         self._now = services.now
         self._reply_seconds = services.settings.backend_reply_seconds
-        self._watch_seconds = services.settings.watch_seconds
         self._sessions: set[Session] = set()
 
     def of(self, session: Session) -> Watch | None:
@@ -241,7 +243,7 @@ class Watching:
 
     def tick(self) -> None:
         """Give connections back that are no longer needed; called a few times a second."""
-        late = self._now() - self._watch_seconds
+        late = self._now() - WATCH_SECONDS
         for session in list(self._sessions):
             watch = _watch_of(session)
             if watch is None or watch.busy or watch.over:

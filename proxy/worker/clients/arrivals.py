@@ -1,8 +1,8 @@
 """Takes clients' connections from accept to session: first the PROXY header, then TLS, then the engine.
 
-**bounded**: connections that are not yet sessions count for ``max_clients``. At most ``handshakes_at_once`` connections
-wait for a header or for TLS, each for ``handshake_seconds``. While there are so many, sockets that need headers or TLS
-accept nothing more, and the kernel's queue fills. A handshake is a millisecond's work. Only a few go on in each turn of
+**bounded**: connections that are not yet sessions count for ``max_clients``. At most :data:`MOST_ARRIVALS` wait for a
+header or for TLS, each for ``handshake_seconds``. While there are so many, sockets that need headers or TLS accept
+nothing more, and the kernel's queue fills. A handshake is a millisecond's work. Only a few go on in each turn of
 the event loop, so that other clients' requests come in between.
 """
 
@@ -28,6 +28,9 @@ from slots import address as addresses
 log = structlog.get_logger()
 
 ACCEPT_AT_ONCE = 64
+MOST_ARRIVALS = 256
+"""How many connections may wait for a header or for TLS: a quarter of a second's work, so that the last of them is done
+in time."""
 STEPS_AT_ONCE = 2
 """Headers and handshakes that go on in one turn of the event loop."""
 BACKLOG = 1024
@@ -191,7 +194,7 @@ class Arrivals:
     def _accept(self, door: Door) -> bool:
         """Accept some connections; true if none is left waiting."""
         for _ in range(ACCEPT_AT_ONCE):
-            if door.waits and len(self._under_way) >= self._settings.handshakes_at_once:
+            if door.waits and len(self._under_way) >= MOST_ARRIVALS:
                 # The socket is watched again when one of them is done.
                 self._shut(door)
                 return False

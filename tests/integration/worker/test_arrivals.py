@@ -14,6 +14,7 @@ import pytest
 import redis.asyncio
 
 from proxy.engine.backend import command
+from proxy.worker.clients.arrivals import MOST_ARRIVALS
 from slots.messages.channel import Drain
 from tests.certificates import Authority
 from tests.integration.worker.blocked import blocked_at
@@ -301,17 +302,15 @@ async def test_a_handshake_takes_no_longer_than_it_may(start_worker: StartWorker
 
 
 async def test_handshakes_beyond_the_limit_wait_their_turn(start_worker: StartWorker, authority: Authority) -> None:
-    worker = await start_worker(
-        servers=1, handshakes_at_once=3, handshake_seconds=60, **tls_settings(authority.issue("proxy"))
-    )
+    worker = await start_worker(servers=1, handshake_seconds=60, **tls_settings(authority.issue("proxy")))
     async with contextlib.AsyncExitStack() as stack:
-        silent = [await stack.enter_async_context(opened(worker.settings.tls_listen)) for _ in range(3)]
-        await counted(worker, arriving=3)
+        silent = [await stack.enter_async_context(opened(worker.settings.tls_listen)) for _ in range(MOST_ARRIVALS)]
+        await counted(worker, arriving=MOST_ARRIVALS)
         late = asyncio.create_task(stack.enter_async_context(opened(worker.settings.tls_listen, trusting(authority))))
         # Those without TLS are not held up.
         async with worker.client() as plain:
             assert await plain.ping()
-        await counted(worker, arriving=3)
+        await counted(worker, arriving=MOST_ARRIVALS)
         assert not late.done()
         silent[0][1].close()
         reader, writer = await late

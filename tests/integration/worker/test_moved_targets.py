@@ -29,7 +29,7 @@ async def until_moving(worker: WorkerHarness, count: int) -> None:
 
 async def migrating(start_worker: StartWorker) -> WorkerHarness:
     """A worker with keys at group 1 whose slot moves to group 2; group 3 is for another master."""
-    worker = await start_worker(servers=3, move_batch_keys=1, move_seconds=60.0)
+    worker = await start_worker(servers=3, move_seconds=60.0)
     async with worker.direct(1) as source, Talk(worker.settings.listen) as talk:
         for key in KEYS:
             await source.set(key, key)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from proxy.engine.loaded import MOST_SCRIPTS
 from slotferry.redis_server import start_redis
 from slots.states import SlotState
 from slots.table import Group, Slot
@@ -389,15 +390,19 @@ async def test_loading_while_a_server_is_away(worker: WorkerHarness) -> None:
 
 
 async def test_the_limit_of_what_is_remembered(start_worker: StartWorker) -> None:
-    worker = await start_worker(scripts_remembered=2)
+    worker = await start_worker()
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    numbers = range(MOST_SCRIPTS + 1)
     async with worker.client() as client:
-        for number in range(3):
-            await client.eval(f"return {number}", 1, key_at(1))
-        names = [hashlib.sha1(b"return %d" % number).hexdigest() for number in range(3)]
+        async with client.pipeline(transaction=False) as pipe:
+            for number in numbers:
+                pipe.eval(f"return {number}", 1, key_at(1))
+            assert await pipe.execute() == [*numbers]
+        names = [hashlib.sha1(b"return %d" % number).hexdigest() for number in numbers]
         with pytest.raises(NoScriptError):
             await client.evalsha(names[0], 1, key_at(2))
-        assert [await client.evalsha(name, 1, key_at(2)) for name in names[1:]] == [1, 2]
+        for number in (1, 2, MOST_SCRIPTS):
+            assert await client.evalsha(names[number], 1, key_at(2)) == number
 
 
 ERRORS = [

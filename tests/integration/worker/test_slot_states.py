@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import redis.exceptions
 
+from proxy.moving.batches import BATCH_KEYS
 from slots.connections import end_connections, fence, fence_user, proxy_prefix
 from slots.messages.channel import Drain, Table
 from slots.reserved import FENCED
@@ -498,14 +499,15 @@ async def test_a_move_that_is_given_up_lets_its_session_ask_for_another_connecti
 
 
 async def test_moves_that_stand_behind_slow_ones_are_given_up_in_time(start_worker: StartWorker) -> None:
-    worker = await start_worker(move_seconds=2.0, move_batch_keys=1)
-    keys = [f"{{{KEY}}}{number}" for number in range(12)]
+    worker = await start_worker(move_seconds=2.0)
+    keys = [f"{{{KEY}}}{number}" for number in range(12 * BATCH_KEYS)]
+    batches = [keys[first : first + BATCH_KEYS] for first in range(0, len(keys), BATCH_KEYS)]
     async with worker.client() as client:
         await client.mset(dict.fromkeys(keys, "1"))
         await migrate_key(worker)
-        # One after the other, they would take 24 s.
-        async with frozen(worker, 2), asyncio.timeout(20):
-            for reply in await asyncio.gather(*(client.get(key) for key in keys), return_exceptions=True):
+        # Two batches at a time, they would take 12 s and more.
+        async with frozen(worker, 2), asyncio.timeout(10):
+            for reply in await asyncio.gather(*map(client.mget, batches), return_exceptions=True):
                 assert "could not be moved yet" in str(reply)
         assert await client.mget(keys) == [b"1"] * len(keys)
 

@@ -155,16 +155,3 @@ async def until_watching(talk: Talk) -> None:
         return await talk.ask("WATCH", KEY) == b"+OK\r\n"
 
     await until(watched)
-
-
-async def test_a_watch_is_limited_in_time(start_worker: StartWorker) -> None:
-    worker = await start_worker(watch_seconds=3.0, own_connections=1)
-
-    async def free() -> bool:
-        return await can_watch(worker)
-
-    async with watching(worker) as talk:
-        assert not await free()
-        await until(free)
-        assert await talk.ask("EXEC") == CHANGED
-        assert await talk.ask("GET", KEY) == b"$-1\r\n"

@@ -186,7 +186,6 @@ def options(**changes: Any) -> Any:
             "new_name": lambda: "name.",
             "connect_seconds": 5.0,
             "queue_pause_bytes": 4_000_000,
-            "window_bytes": 4_000_000,
             "own_reply_bytes": 1_000_000,
             "retry_seconds_min": 1.0,
             "retry_seconds_max": 1.0,

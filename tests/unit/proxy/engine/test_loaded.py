@@ -1,12 +1,12 @@
 """What the engine knows of code at the servers: all that was noted and may not have been lost since."""
 
-from proxy.engine.loaded import LoadedCode, knows
+from proxy.engine.loaded import MOST_SCRIPTS, LoadedCode, knows
 
 A, B = b"a" * 40, b"b" * 40
 
 
 def test_a_servers_scripts_are_known_in_any_case_of_letters() -> None:
-    loaded = LoadedCode(64)
+    loaded = LoadedCode()
     loaded.note_script(3, A)
     assert knows(loaded, 3, A)
     assert knows(loaded, 3, A.upper())
@@ -17,7 +17,7 @@ def test_a_servers_scripts_are_known_in_any_case_of_letters() -> None:
 
 
 def test_what_may_be_lost_is_forgotten() -> None:
-    loaded = LoadedCode(64)
+    loaded = LoadedCode()
     for server in (0, 1):
         loaded.note_script(server, A)
         loaded.note_libraries(server)
@@ -40,8 +40,9 @@ def test_what_may_be_lost_is_forgotten() -> None:
 
 
 def test_bounded_it_forgets_rather_than_grows() -> None:
-    loaded = LoadedCode(64)
-    names = [b"%040d" % number for number in range(10_000)]
+    loaded = LoadedCode()
+    names = [b"%040d" % number for number in range(10 * MOST_SCRIPTS)]
     for name in names:
         loaded.note_script(0, name)
-    assert 32 <= sum(knows(loaded, 0, name) for name in names) <= 64
+    # Its room is rounded up to a power of two.
+    assert MOST_SCRIPTS <= sum(knows(loaded, 0, name) for name in names) < 2 * MOST_SCRIPTS

@@ -10,7 +10,7 @@ import pytest
 from proxy.engine.backend import Backend
 from proxy.engine.router import Router
 from proxy.moving import permits
-from proxy.moving.batches import KeyBatches, _End
+from proxy.moving.batches import BATCH_KEYS, KeyBatches, _End
 from proxy.moving.move import Move, Origin
 from proxy.moving.permits import Permits
 from proxy.settings import ProxySettings
@@ -410,6 +410,6 @@ async def test_bounded_keys_that_are_late_are_given_up_a_batch_at_a_time() -> No
             while len(mover.finished) < 1000:
                 await asyncio.sleep(0)
                 most, before = max(most, len(mover.finished) - before), len(mover.finished)
-            assert most <= mover.settings.move_batch_keys
+            assert most <= BATCH_KEYS
             for backend in batches.backends:
                 backend.close()

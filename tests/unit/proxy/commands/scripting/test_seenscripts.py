@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 
+from proxy.commands.scripting import knownscripts
 from proxy.commands.scripting.seenscripts import Scripts
 from proxy.engine.backend import Backend
 from proxy.engine.loaded import LoadedCode, knows
@@ -25,8 +26,8 @@ class Servers(dict[str, int]):
         return self.setdefault(address, len(self))
 
 
-def scripts_of(servers: Servers, most: int = 10) -> Scripts:
-    return Scripts(most, 1000, LoadedCode(16), servers.number)
+def scripts_of(servers: Servers) -> Scripts:
+    return Scripts(LoadedCode(), servers.number)
 
 
 def connection(address: str = "a:1") -> Any:
@@ -80,8 +81,8 @@ def test_forgetting() -> None:
 
 
 def test_the_engine_knows_what_a_server_surely_has() -> None:
-    engine, servers = LoadedCode(16), Servers()
-    scripts = Scripts(10, 1000, engine, servers.number)
+    engine, servers = LoadedCode(), Servers()
+    scripts = Scripts(engine, servers.number)
     name, backend = scripts.remember(b"return 1"), connection()
     scripts.note_at(name, backend)
     scripts.is_remembered(b"return 1")
@@ -100,10 +101,12 @@ def test_the_engine_knows_what_a_server_surely_has() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 60])
-def test_a_script_that_the_engine_sends_by_itself_counts_as_used(size: int) -> None:
+def test_a_script_that_the_engine_sends_by_itself_counts_as_used(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the number of scripts or their bytes are what there is no room for."""
-    engine, servers = LoadedCode(64), Servers()
-    scripts = Scripts(40, 1000, engine, servers.number)
+    monkeypatch.setattr(knownscripts, "MOST_SCRIPTS", 40)
+    monkeypatch.setattr(knownscripts, "MOST_BYTES", 1000)
+    engine, servers = LoadedCode(), Servers()
+    scripts = Scripts(engine, servers.number)
     backend = connection()
     used, unused = scripts.remember(b"used"), scripts.remember(b"unused")
     for name in (used, unused):
