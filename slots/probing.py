@@ -26,6 +26,9 @@ from slots.replies import Info, NotUnderstood, one_of, text_of
 
 NAME = f"{PREFIX}.probing"
 """Name of these connections. They send nothing but INFO and PING, and no process ends them by this name."""
+ASK_SECONDS = 0.5
+"""Between two questions to a server. One that dies is found silent at most so much later, and a question costs it some
+microseconds."""
 TICK_SECONDS = 0.02
 """Between two looks at which servers are due. One look asks all that are."""
 MOST_A_SECOND = 3000
@@ -46,7 +49,6 @@ class Probing:
 
     Args:
         access: how to log in at the servers.
-        seconds: between two questions to a server.
         limit_seconds: how long an answer may take.
         seen: called at each answer of a process with a known run id, with the server's address and the run id.
         question: what a process with a known run id is asked. The answer is kept if the question is INFO.
@@ -55,14 +57,12 @@ class Probing:
     def __init__(
         self,
         access: ServerAccess,
-        seconds: float,
         limit_seconds: float,
         seen: Seen = lambda server, process: None,
         question: tuple[str, ...] = ("PING",),
     ) -> None:
         self._question = question
         self._access = access
-        self._seconds = seconds
         self._limit = limit_seconds
         self._seen = seen
         self._links: dict[str, _Link] = {}
@@ -106,7 +106,7 @@ class Probing:
         for server, link in self._links.items():
             if not link.answered:
                 unanswered.append(server)
-            silence = link.silence(now, self._seconds)
+            silence = link.silence(now, ASK_SECONDS)
             if silence >= (seconds if link.answered else unanswered_seconds):
                 silent[server] = round(silence, 3)
         return silent, unanswered
@@ -133,7 +133,7 @@ class Probing:
             await asyncio.sleep(TICK_SECONDS)
             now = loop.time()
             self._allow_for_absence(now)
-            between = max(self._seconds, len(self._links) / MOST_A_SECOND)
+            between = max(ASK_SECONDS, len(self._links) / MOST_A_SECOND)
             while self._due and self._due[0][0] <= now:
                 _, server = heapq.heappop(self._due)
                 if (asked := self._links.get(server)) is not None:

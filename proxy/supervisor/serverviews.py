@@ -8,10 +8,8 @@ from slots.messages.control import Heard, Proxies, Registered
 from slots.probing import UNANSWERED_SECONDS, Probing, Seen
 from slots.table import SlotTable
 
-PROBE_SECONDS = 0.5
-"""Between two questions to a server whether it answers."""
 PROBE_LIMIT_SECONDS = 1.0
-"""How long it may take to answer."""
+"""How long a server may take to answer."""
 QUIET_SECONDS = 2.0
 """For how long a server has been silent that is named, until topom says otherwise."""
 
@@ -25,7 +23,7 @@ class ServerViews:
     """
 
     def __init__(self, access: ServerAccess, seen: Seen) -> None:
-        self._probing = Probing(access, PROBE_SECONDS, PROBE_LIMIT_SECONDS, seen)
+        self._probing = Probing(access, PROBE_LIMIT_SECONDS, seen)
         self.asked: int | None = None
         """The epoch of the table whose servers are asked."""
         self._quiet_seconds = QUIET_SECONDS

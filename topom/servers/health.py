@@ -44,8 +44,7 @@ class Health(Loop):
     """The servers of one topom.
 
     Args:
-        probe_seconds: the time between two questions to a server.
-        timeout_seconds: how long it may take to answer.
+        timeout_seconds: how long a server may take to answer.
     """
 
     name = "health"
@@ -56,7 +55,6 @@ class Health(Loop):
         ledger: Ledger,
         access: ServerAccess,
         settings: DetectorSettings,
-        probe_seconds: float,
         timeout_seconds: float,
     ) -> None:
         super().__init__()
@@ -64,9 +62,7 @@ class Health(Loop):
         self._detector = Detector(settings)
         self._suspect_seconds = settings.suspect_seconds
         self._listeners: list[Heard] = []
-        self._begin_probing = partial(
-            Probing, access, probe_seconds, timeout_seconds, self._tell_listeners, REPLICATION
-        )
+        self._begin_probing = partial(Probing, access, timeout_seconds, self._tell_listeners, REPLICATION)
         self._probing = self._begin_probing()
         self._judged: Mapping[str, Judgement] = {}
         """The judgements of the latest look, for servers that not every process hears."""

@@ -114,7 +114,6 @@ class Topom:
             self.ledger,
             access,
             features.detector(settings),
-            settings.server_probe_seconds,
             settings.redis_timeout_seconds,
         )
         self.identities = Identities(self.ledger, ServerReplication(self.servers, leads), self.health.condition_of)

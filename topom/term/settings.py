@@ -169,10 +169,6 @@ class TopomSettings(Settings):
         description="Seconds that a group may be locked while a replica becomes its master; after that the master"
         " stays. Before the lock, topom waits at most as long for the replica.",
     )
-    server_probe_seconds: Seconds = Field(
-        default=0.5,
-        description="Seconds between two checks by topom whether a Redis server answers.",
-    )
     server_suspect_seconds: Seconds = Field(
         default=2.0,
         description="Seconds after which a server that does not answer topom or a proxy is suspected.",

@@ -32,6 +32,11 @@ def stop(seconds: float) -> None:
     time.sleep(seconds)
 
 
+@pytest.fixture(autouse=True)
+def asked_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "ASK_SECONDS", 0.01)
+
+
 def silences(one: Probing, unanswered_seconds: float = 0.0) -> dict[str, float]:
     return one.silent(0.0, unanswered_seconds)[0]
 
@@ -44,7 +49,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def test_a_server_that_answers_is_named_with_its_process(redis_address: str) -> None:
     seen: list[tuple[str, str]] = []
-    one = Probing(ServerAccess(), 0.01, 5.0, lambda server, process: seen.append((server, process)))
+    one = Probing(ServerAccess(), 5.0, lambda server, process: seen.append((server, process)))
     one.keep([redis_address])
     await until(lambda: len(seen) > 1)
     assert silences(one, 3600.0).keys() == {redis_address}, "it has answered"
@@ -60,7 +65,7 @@ async def test_a_server_that_answers_is_named_with_its_process(redis_address: st
 @pytest.mark.parametrize("answer", [b"-LOADING Redis is loading\r\n", b"-NOAUTH Authentication required.\r\n"])
 async def test_an_error_is_an_answer(answer: bytes) -> None:
     async with answering(answer) as server:
-        one = Probing(ServerAccess(), 0.01, 5.0)
+        one = Probing(ServerAccess(), 5.0)
         one.keep([server])
         await until(lambda: server in silences(one, 3600.0))
         await one.close()
@@ -69,7 +74,7 @@ async def test_an_error_is_an_answer(answer: bytes) -> None:
 @pytest.mark.parametrize("answer", [b"", b"+PONG\r\n"])
 async def test_silence_and_nonsense_are_none(answer: bytes) -> None:
     async with answering(answer) as server:
-        one = Probing(ServerAccess(), 0.01, 0.05)
+        one = Probing(ServerAccess(), 0.05)
         one.keep([server])
         await until(lambda: silences(one).get(server, 0) > 0.3)
         assert silences(one, 3600.0) == {}, "it has never answered"
@@ -85,7 +90,7 @@ async def test_what_a_process_was_held_up_itself_is_no_silence_of_a_server(monke
         await sleep(2.0 if len(silent) == 1 else 3600.0)
 
     async with answering(b"") as server:
-        one = Probing(ServerAccess(), 0.01, 0.02)
+        one = Probing(ServerAccess(), 0.02)
         monkeypatch.setattr(probing.asyncio, "sleep", late)
         one.keep([server])
         async with asyncio.timeout(20):
@@ -99,7 +104,7 @@ async def test_what_a_process_was_held_up_itself_is_no_silence_of_a_server(monke
 async def test_a_process_that_was_stopped_names_no_server_before_it_has_asked_again() -> None:
     """given that the code that makes the heartbeat is the first to run."""
     async with answering(b"-ERR not now\r\n") as server:
-        one = Probing(ServerAccess(), 0.01, 0.1)
+        one = Probing(ServerAccess(), 0.1)
         one.keep([server])
         await until(lambda: one.silent(3600.0, 3600.0) == ({}, []))
         stop(0.6)
@@ -133,7 +138,7 @@ async def test_a_server_that_is_asked_rarely_is_not_silent_in_between(
     monkeypatch.setattr(probing, "MOST_A_SECOND", 1)
     seen: list[str] = []
     named: list[float] = []
-    one = Probing(ServerAccess(), 0.01, 5.0, lambda server, process: seen.append(process))
+    one = Probing(ServerAccess(), 5.0, lambda server, process: seen.append(process))
     one.keep([redis_address])
 
     def asked_again() -> bool:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import pytest
 import structlog.testing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import Refused, ServerUnavailable
 from migrator.facts import facts_of
 from migrator.scan import occupied_databases
+from slots import probing
 from slots.access import ServerAccess
 from slots.failures import FAILURES
 from slots.probing import Probing
@@ -118,12 +120,14 @@ async def all_that_the_migrator_asks(address: str) -> None:
 
 
 async def judged(address: str) -> None:
-    probing = Probing(ServerAccess(), 0.01, SECONDS)
-    probing.keep([address])
-    await asyncio.sleep(0.05)
-    assert probing._asking is not None
-    assert not probing._asking.done()
-    await probing.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probing, "ASK_SECONDS", 0.01)
+        asking = Probing(ServerAccess(), SECONDS)
+        asking.keep([address])
+        await asyncio.sleep(0.05)
+        assert asking._asking is not None
+        assert not asking._asking.done()
+        await asking.close()
 
 
 @settings(max_examples=30, deadline=None)

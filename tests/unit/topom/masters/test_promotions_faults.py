@@ -246,7 +246,7 @@ async def test_a_new_leader_expects_the_views_of_the_stored_proxies() -> None:
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["127.0.0.1:1"]))
     proxy = await FakeProxy(bench, 1).register()
     assert proxy.member is not None
-    health = Health(bench.ledger, ServerAccess(), DetectorSettings(0.02, 0.05, 5.0), 0.01, 0.5)
+    health = Health(bench.ledger, ServerAccess(), DetectorSettings(0.02, 0.05, 5.0), 0.5)
     running = asyncio.create_task(health.run())
     try:
         await eventually(lambda: health.of("127.0.0.1:1").silent == 1)

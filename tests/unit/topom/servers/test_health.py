@@ -29,7 +29,7 @@ async def test_a_server_is_unknown_until_it_was_looked_at() -> None:
     bench = await Bench().start()
     # Nobody listens at port 1.
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, [there, "127.0.0.1:1"]))
-    health = Health(bench.ledger, ServerAccess(), DetectorSettings(1.5, 1.6, 5.0), 0.05, 0.5)
+    health = Health(bench.ledger, ServerAccess(), DetectorSettings(1.5, 1.6, 5.0), 0.5)
     assert health.of(there).condition is Condition.UNKNOWN, "before topom runs"
     running = asyncio.create_task(health.run())
     try:
@@ -60,7 +60,7 @@ async def test_a_server_is_unknown_until_it_was_looked_at() -> None:
 
 
 async def test_a_server_that_never_answered_has_been_silent_only_after_a_while() -> None:
-    probing = Probing(ServerAccess(), 0.05, 0.5)
+    probing = Probing(ServerAccess(), 0.5)
     try:
         probing.keep(["127.0.0.1:1"])
         assert probing.silent(0.0, 60.0) == ({}, ["127.0.0.1:1"])
@@ -90,7 +90,7 @@ async def test_a_process_is_asked_once_who_it_is() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     there = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     seen: list[str] = []
-    probing = Probing(ServerAccess(), 0.02, 0.5, lambda server, process: seen.append(process))
+    probing = Probing(ServerAccess(), 0.5, lambda server, process: seen.append(process))
     try:
         probing.keep([there])
         await eventually(lambda: len(seen) >= 4)
@@ -106,7 +106,7 @@ async def test_a_process_is_asked_once_who_it_is() -> None:
 
 async def test_servers_that_fail_and_come_back_are_told(bench: Callable[..., Awaitable[Bench]]) -> None:
     one = await bench()
-    health = Health(one.ledger, ServerAccess(), DetectorSettings(), 60.0, 0.5)
+    health = Health(one.ledger, ServerAccess(), DetectorSettings(), 0.5)
     await one.edit(lambda table, epoch: topology.add_group(table, epoch, 7, ["a:1", "b:1", "c:1"]))
     health._keep(one.ledger.state)
     health._probing.keep([])
