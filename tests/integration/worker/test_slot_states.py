@@ -16,7 +16,6 @@ from slots.messages.channel import Drain, Table
 from slots.reserved import FENCED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
-from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
@@ -108,23 +107,6 @@ async def test_lock_that_does_not_drain_is_refused_and_given_up(start_worker: St
             assert str(SLOT) in verdict.reason
         assert sorted([await running, await held]) == [1, 2]
         await worker.act([SLOT], SlotState.PREPARED)
-
-
-async def test_a_lock_of_many_slots_is_refused_in_a_message_that_fits(start_worker: StartWorker) -> None:
-    worker = await start_worker(lock_drain_seconds=1.0, backend_window_bytes=2**30)
-    keys = {slot_of(f"k{number}"): f"k{number}" for number in range(10_000)}
-    scattered = [slot for slot in sorted(keys) if slot % 2]
-    async with Talk(worker.settings.listen) as talk:
-        async with frozen(worker, 1):
-            for slot in scattered:
-                talk.send("GET", keys[slot])
-            while (await worker.under_way()).counters["in_flight"] < len(scattered):
-                pass
-            epoch = worker.push([Slot(slot, 1, Action(SlotState.PREPARED, 2)) for slot in scattered])
-            verdict = await worker.verdict(epoch)
-        assert verdict.type == "nack"
-        assert verdict.reason.startswith("slots 1,3,5,")
-        assert verdict.reason.endswith("...")
 
 
 async def test_acknowledged_lock_is_kept_and_its_waiting_bounded(start_worker: StartWorker) -> None:
