@@ -7,7 +7,6 @@ request is looked at before it has its reply.
 from types import CoroutineType
 
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport uint32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.handlers cimport WAITS, begin
@@ -54,6 +53,8 @@ cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept:
     Py_INCREF(asked)
     request.extra = <void*> asked
     backend.queue(request)
+    # While it stays the same, the session waits for the same.
+    session.stage += 1
     session.watch_leaving()
 
 
@@ -74,14 +75,10 @@ cdef void answered(Session session) noexcept:
 
 cdef object let_python_decide(Session session):
     """Have plain Python decide about the request at the front after all."""
-    cdef uint32_t since
     arguments, data = session.front()
     session.loop.decisions += 1
-    # To ask is no wait: what plain Python does now is as if it had been asked first.
-    since, session.waits_since = session.waits_since, 0
     outcome = session.router.slow_path.handle(session, arguments)
     if type(outcome) is CoroutineType:
         outcome = begin(session, outcome, len(data))
-    session.waits_since = since
     if outcome is not WAITS:
         session.finish_front(outcome)

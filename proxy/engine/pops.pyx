@@ -2,9 +2,10 @@
 
 In a transaction of its own, such a command does not wait. So it goes to the server over the connection that sessions
 share. If there was nothing to take, plain Python has the request wait at the server
-(:mod:`proxy.commands.blocking.blocking`). So it does if the keys' slot is not at rest.
+(:mod:`proxy.commands.blocking.blocking`).
 
-**drained**: it counts for its slot until the server has answered.
+**absent-first**, **drained**: it waits until its keys are let through, as any other request, and counts for its slot
+until the server has answered.
 """
 
 from libc.stdint cimport int32_t
@@ -12,6 +13,7 @@ from libc.stdint cimport int32_t
 from proxy.engine.asking cimport Asked, ask, let_python_decide
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
+from proxy.engine.clearing cimport clear_keys
 from proxy.engine.decisions cimport decide
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
@@ -57,12 +59,16 @@ cdef verdict pop(
     cdef int32_t slot = router.slot_of(session.database, keys[0].data, keys[0].size)
     cdef route_t* route = &router.routes[slot]
     cdef Backend backend
+    cdef Pop asked
     cdef int index
     session.loop.requests += 1
     for index in range(1, found):
         if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
             return decide(session, arguments, count, data, size)
-    if route.state != ROUTE_OPEN or route.server < 0:
+    if route.state != ROUTE_OPEN and clear_keys(session, keys, found, 1) == VERDICT_WAIT:
+        session.loop.requests -= 1
+        return VERDICT_WAIT
+    if route.server < 0:
         return decide(session, arguments, count, data, size)
     backend = router.backend(route.server, session.database, session.protocol, session.connection_number)
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
@@ -70,10 +76,12 @@ cdef verdict pop(
         return VERDICT_HELD
     if not backend.ready_to_take():
         return session.refuse(backend.failure_reply)
+    # Before anything is in the output: whatever is there has to be a whole request.
+    asked = Pop(session)
     if not session.loop.have_requests(3) or not backend.reserve(BEGIN_SIZE + size + END_SIZE):
         return session.refuse_or_reply(OUT_OF_MEMORY)
     buffer_append(&backend.out, BEGIN, BEGIN_SIZE)
     buffer_append(&backend.out, data, size)
     buffer_append(&backend.out, END, END_SIZE)
-    ask(Pop(session), backend, 2, slot)
+    ask(asked, backend, 2, slot)
     return VERDICT_WAIT

@@ -227,7 +227,7 @@ cdef class Loop(UnderWay):
                 self.tell_caller(request, data[:size])
             self.free_request(request)
             return
-        if size and data[0] == c'-':
+        if size and data[0] == c'-' and request.command != UNCOUNTED:
             self.errors += 1
         if request.kind == REQUEST_PLAIN:
             self.finish_place(request, data, size)
@@ -239,8 +239,6 @@ cdef class Loop(UnderWay):
         callback = <object> request.extra
         request.extra = NULL
         Py_DECREF(callback)
-        if reply.startswith(b"-"):
-            self.errors += 1
         try:
             callback(reply)
         except Exception as error:

@@ -164,6 +164,11 @@ cdef verdict scan(
         return VERDICT_HELD
     if not backend.ready_to_take():
         return session.refuse(backend.failure_reply)
+    # Before anything is in the output: whatever is there has to be a whole request.
+    page = Page(session)
+    page.pages = pages
+    page.rest = rest
+    page.shown = found[1]
     if not session.loop.have_requests(1) or not backend.reserve(sizeof(head) + size):
         return session.refuse_or_reply(OUT_OF_MEMORY)
     length = snprintf(digits, sizeof(digits), b"%llu", <unsigned long long> (cursor >> REST_BITS))
@@ -171,9 +176,5 @@ cdef verdict scan(
     buffer_append(&backend.out, head, length)
     behind = arguments[1].data - data + arguments[1].size + 2
     buffer_append(&backend.out, data + behind, size - behind)
-    page = Page(session)
-    page.pages = pages
-    page.rest = rest
-    page.shown = found[1]
     ask(page, backend, 0, -1)
     return VERDICT_WAIT

@@ -56,8 +56,10 @@ class OwnCommand:
 
         # Not in the handler: the client may leave, and this has to be done all the same.
         def came(text: bytes) -> None:
-            self._end()
-            reply.give(text)
+            try:
+                self._end()
+            finally:
+                reply.give(text)
 
         self._connection.call(payload, came, seconds, before)
         self._sent = True

@@ -38,6 +38,9 @@ Kind = tuple[str, int, int]
 """Address, database, RESP version."""
 
 
+Making = Callable[["asyncio.Task[OwnConnection]", int], None]
+
+
 class OwnConnectionError(Exception):
     """No connection is available.
 
@@ -160,9 +163,13 @@ class OwnConnections:
         self._check_reachable(address)
         return await self._connect(address, database, protocol)
 
-    async def take_for(self, session: Session, keys: Sequence[bytes]) -> tuple[OwnConnection, int]:
+    async def take_for(
+        self, session: Session, keys: Sequence[bytes], making: Making | None = None
+    ) -> tuple[OwnConnection, int]:
         """A connection to the server of the keys, and their slot, whose way is free until the caller waits
         (:func:`proxy.engine.outcomes.clear`). As :meth:`take`; for a handler.
+
+        ``making`` is told of a connection that has yet to be made, and for which slot; to cancel that cancels this.
 
         Raises:
             Answered: the keys were not let through.
@@ -185,7 +192,10 @@ class OwnConnections:
                 connection = self.take_idle(*kind)
             if connection is not None:
                 return connection, slot
-            connection = await self.take(*kind)
+            task = asyncio.get_running_loop().create_task(self.take(*kind))
+            if making is not None:
+                making(task, slot)
+            connection = await task
 
     def take_idle(self, address: str, database: int, protocol: int) -> OwnConnection | None:
         """The same at once, if there is one that nobody uses. Give it back or discard it."""

@@ -37,11 +37,14 @@ NO_SLOT = -1
 class Waiter:
     """A session whose request at the front waits at one or more servers."""
 
-    __slots__ = ("asked", "closing", "commands", "leaving", "parked", "request", "session", "stopped")
+    __slots__ = ("asked", "closing", "commands", "leaving", "making", "parked", "request", "session", "slot", "stopped")
 
     def __init__(self, session: Session, request: BlockingRequest) -> None:
         self.session = session
+        self.slot = NO_SLOT
         self.request = request
+        self.making: set[asyncio.Task[OwnConnection]] = set()
+        """Its connections that have yet to be made."""
         self.commands: list[BlockedCommand] = []
         self.leaving = False
         """Whether its slot is leaving the server."""
@@ -60,6 +63,8 @@ class Waiter:
         self.stopped = True
         if self.parked is not None:
             self.parked.give(True)
+        for task in self.making:
+            task.cancel()
         for command in self.commands:
             command.stop(reason)
 
@@ -79,7 +84,7 @@ class BlockingCommands(Family):
         self._waiters: dict[int, Waiter] = {}
         # The order in which they began to wait, in which they also go on.
         self._at_slot: dict[int, dict[Waiter, None]] = {}
-        self._parked: dict[Waiter, int] = {}
+        self._parked: dict[Waiter, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[str, Handler]:
@@ -147,27 +152,15 @@ class BlockingCommands(Family):
         waiter = Waiter(session, request)
         try:
             while True:
-                connection, slot = await self._own.take_for(session, keys)
-                with self._command(connection, slot) as command:
-                    waiter.commands = [command]
-                    waiter.leaving = False
-                    self._waiters[session.id] = waiter
-                    state_of(session).blocking = request
-                    self._at_slot.setdefault(slot, {})[waiter] = None
-                    try:
-                        unknown = {place: key for place, key in newest.items() if place not in request.ids}
-                        found = await streamreads.ask_newest(connection, unknown) if unknown else {}
-                        now = self._time()
-                        reply = UNBLOCKED
-                        if not command.stopped:
-                            reply = await command.ask(request.payload(now), request.left(now) + self._reply_seconds)
-                    finally:
-                        self._leave_slot(waiter, slot)
+                waiter.leaving = waiter.stopped = False
+                try:
+                    reply = await self._at_server(waiter, keys, newest)
+                finally:
+                    self._leave_slot(waiter)
                 if not reply.startswith(b"-UNBLOCKED "):
                     return reply
                 # It has run nothing.
-                request.ids.update(found)
-                over = await self._after_unblocking(waiter, slot, reply)
+                over = await self._after_unblocking(waiter, reply)
                 if over is not None:
                     return over
         except OwnConnectionError as error:
@@ -175,10 +168,55 @@ class BlockingCommands(Family):
         finally:
             self._forget(waiter)
 
-    def _leave_slot(self, waiter: Waiter, slot: int) -> None:
-        del self._at_slot[slot][waiter]
-        if not self._at_slot[slot]:
-            del self._at_slot[slot]
+    async def _at_server(self, waiter: Waiter, keys: list[bytes], newest: dict[int, bytes]) -> bytes:
+        """The server's reply; UNBLOCKED if the waiter was stopped before it was asked."""
+        session, request = waiter.session, waiter.request
+        try:
+            connection, slot = await self._own.take_for(session, keys, partial(self._making, waiter))
+        except asyncio.CancelledError:
+            if not waiter.stopped or session.closed:
+                raise
+            return UNBLOCKED
+        finally:
+            if waiter.making:
+                waiter.making.clear()
+                self._router.loop.release_slot(waiter.slot)
+        self._begin(waiter, slot)
+        with self._command(connection, slot) as command:
+            waiter.commands = [command]
+            if waiter.stopped:
+                # It was stopped in the moment in which the connection was there.
+                return UNBLOCKED
+            unknown = {place: key for place, key in newest.items() if place not in request.ids}
+            found = await streamreads.ask_newest(connection, unknown) if unknown else {}
+            if command.stopped:
+                return UNBLOCKED
+            now = self._time()
+            reply = await command.ask(request.payload(now), request.left(now) + self._reply_seconds)
+        if reply.startswith(b"-UNBLOCKED "):
+            request.ids.update(found)
+        return reply
+
+    def _making(self, waiter: Waiter, task: "asyncio.Task[OwnConnection]", slot: int) -> None:
+        # A slot that is held is told of when it leaves its server, and then the connection is no longer waited for.
+        self._router.loop.hold_slot(slot)
+        waiter.making = {task}
+        self._begin(waiter, slot)
+
+    def _begin(self, waiter: Waiter, slot: int) -> None:
+        """From now on it waits for the server of a slot, and may be stopped."""
+        self._leave_slot(waiter)
+        waiter.slot = slot
+        waiter.commands = []
+        self._at_slot.setdefault(slot, {})[waiter] = None
+        self._waiters[waiter.session.id] = waiter
+        state_of(waiter.session).blocking = waiter.request
+
+    def _leave_slot(self, waiter: Waiter) -> None:
+        at_slot = self._at_slot.get(waiter.slot, {})
+        at_slot.pop(waiter, None)
+        if not at_slot:
+            self._at_slot.pop(waiter.slot, None)
 
     def _forget(self, waiter: Waiter) -> None:
         session = waiter.session
@@ -197,11 +235,11 @@ class BlockingCommands(Family):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _after_unblocking(self, waiter: Waiter, slot: int, reply: bytes) -> bytes | None:
+    async def _after_unblocking(self, waiter: Waiter, reply: bytes) -> bytes | None:
         """The reply to a request that came back from its server, where it has run nothing; None if it goes to another
         one."""
         session = waiter.session
-        if waiter.leaving and not waiter.closing and not await self._unlocked(waiter, slot):
+        if waiter.leaving and not waiter.closing and not await self._unlocked(waiter):
             return waiter.request.nothing(session.protocol)
         if waiter.asked == TIMEOUT:
             return waiter.request.nothing(session.protocol)
@@ -209,13 +247,13 @@ class BlockingCommands(Family):
             session.close()
         return None if waiter.leaving and waiter.asked is None else reply
 
-    async def _unlocked(self, waiter: Waiter, slot: int) -> bool:
+    async def _unlocked(self, waiter: Waiter) -> bool:
         """Wait until the slot is not locked, or the waiter is stopped; false when its time is over."""
         deadline, event_loop = waiter.request.deadline, self._router.loop.event_loop
-        self._parked[waiter] = slot
+        self._parked[waiter] = None
         timer = None if deadline is None else event_loop.call_at(deadline, self._time_is_over, waiter)
         try:
-            while self._locked(slot) and not (waiter.closing or waiter.asked is not None):
+            while self._locked(waiter.slot) and not (waiter.closing or waiter.asked is not None):
                 waiter.parked = Reply(loop=event_loop)
                 if not await waiter.parked:
                     return False
@@ -236,10 +274,16 @@ class BlockingCommands(Family):
     async def _wait_at(self, waiter: Waiter, address: str) -> bytes:
         """Wait at one server."""
         request = waiter.request
+        making = asyncio.get_running_loop().create_task(self._own.take(address, 0, 2))
+        waiter.making.add(making)
         try:
-            connection = await self._own.take(address, 0, 2)
+            connection = await making
         except OwnConnectionError as error:
             reply = error.reply
+        except asyncio.CancelledError:
+            if not waiter.stopped or waiter.session.closed:
+                raise
+            reply = _stopped(waiter)
         else:
             with self._command(connection, NO_SLOT) as command:
                 waiter.commands.append(command)
@@ -248,7 +292,9 @@ class BlockingCommands(Family):
                 if not waiter.stopped:
                     reply = await acknowledged.ask(command, request.payload(now), limit)
                 else:
-                    reply = request.nothing(2) if waiter.asked == TIMEOUT else UNBLOCKED
+                    reply = _stopped(waiter)
+        finally:
+            waiter.making.discard(making)
         if reply.startswith(b"-"):
             waiter.stop(ERROR)
         return reply
@@ -275,8 +321,8 @@ class BlockingCommands(Family):
 
     def tick(self) -> None:
         """Let commands go on whose slot is served again."""
-        for waiter, slot in list(self._parked.items()):
-            if waiter.parked is not None and not self._locked(slot):
+        for waiter in list(self._parked):
+            if waiter.parked is not None and not self._locked(waiter.slot):
                 waiter.parked.give(True)
 
     async def close(self) -> None:
@@ -306,10 +352,15 @@ class BlockingCommands(Family):
 
     async def _unblock(self, waiter: Waiter, reason: bytes) -> int:
         """1 if this ended the session's wait, else 0."""
-        parked = waiter.parked is not None
+        pending = waiter.parked is not None or bool(waiter.making)
         running = [command for command in waiter.commands if not command.over]
-        if waiter.asked is not None or not (running or parked):
+        if waiter.asked is not None or not (running or pending):
             return 0
         waiter.asked = reason
         waiter.stop(reason)
-        return int(parked or any([await command.unblocked() for command in running]))
+        return int(pending or any([await command.unblocked() for command in running]))
+
+
+def _stopped(waiter: Waiter) -> bytes:
+    """A server's reply to a WAIT that was not sent."""
+    return waiter.request.nothing(2) if waiter.asked == TIMEOUT else UNBLOCKED

@@ -84,7 +84,7 @@ async def test_of_a_reply_that_is_too_large_nothing_is_kept() -> None:
     assert error.startswith(b"-ERR the reply of server ")
     assert b"session_output_limit_bytes" in error
     assert backend.connects == 1
-    assert loop.errors == 1
+    assert loop.errors == 0, "no client has got one yet"
     backend.close()
     server.close()
 

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.engine.backend import command
 from proxy.engine.outcomes import GATED, Reply
-from proxy.engine.router import LOCKED, MIGRATING, OFFLINE
+from proxy.engine.router import LOCKED, OFFLINE, OPEN
 from proxy.engine.session import Session
 from tests.unit.proxy.engine.inprocess import Answer, Engine, Server, Visit, engine, once, until
 
@@ -116,12 +116,27 @@ async def test_an_error_is_the_reply(error: bytes) -> None:
             assert python.asked == []
 
 
-@pytest.mark.parametrize("state", [LOCKED, MIGRATING, OFFLINE])
-async def test_absent_first_and_drained_a_slot_that_is_not_at_rest_is_for_plain_python(state: int) -> None:
+async def test_drained_it_waits_out_a_lock() -> None:
     async with Server(answering(b"*1\r\n" + ELEMENT)) as server:
         with engine(server.address) as proxy:
             python, client = Asked(proxy), proxy.connect()
-            proxy.route(state, server.address if state != OFFLINE else None)
+            proxy.route(LOCKED, server.address)
+            await client.send(POP)
+            await until(lambda: client.session.waits)
+            assert server.asked == []
+            proxy.route(OPEN, server.address)
+            proxy.router.next_generation()
+            proxy.router.holding.release()
+            assert await client.read(len(ELEMENT)) == ELEMENT
+            assert python.asked == []
+            assert proxy.loop.requests == 1
+
+
+async def test_a_slot_without_a_server_is_for_plain_python() -> None:
+    async with Server(answering(b"*1\r\n" + ELEMENT)) as server:
+        with engine(server.address) as proxy:
+            python, client = Asked(proxy), proxy.connect()
+            proxy.route(OFFLINE, None)
             await client.send(POP)
             assert await client.read(len(WAITED)) == WAITED
             assert (len(python.asked), server.asked) == (1, [])
@@ -194,7 +209,6 @@ async def test_muted_replies_and_what_is_behind_a_client_that_left() -> None:
             await until(lambda: bool(server.asked))
             client.say_no_more()
             let_go.set()
-            await client.read(len(ELEMENT))
             await until(lambda: client.session.closed)
             assert server.asked[-1] == [b"EXEC"]
             muted = proxy.connect()
