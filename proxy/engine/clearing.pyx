@@ -59,7 +59,8 @@ cdef verdict clear_keys(Session session, const argument_t* keys, int count, int 
         session.loop.event_loop.call_soon(clearing.go_on)
         return VERDICT_WAIT
     missing = None
-    for index in range(0, count, step):
+    index = 0
+    while index < count:
         slot = router.slot_of(session.database, keys[index].data, keys[index].size)
         route = &router.routes[slot]
         if route.state == ROUTE_LOCKED:
@@ -72,6 +73,7 @@ cdef verdict clear_keys(Session session, const argument_t* keys, int count, int 
                 if missing is None:
                     missing = []
                 missing.append((slot, keys[index].data[:keys[index].size]))
+        index += step
     if missing is not None:
         router.mover.need(session, session.database, missing, None, session.asks)
         return VERDICT_WAIT
@@ -101,18 +103,22 @@ cdef class Clearing:
         """Take the keys; false without memory."""
         cdef size_t total = 0
         cdef int index
-        for index in range(0, count, step):
+        index = 0
+        while index < count:
             total += keys[index].size
+            index += step
         self.data = <char*> malloc(total + 1)
         self.sizes = <size_t*> malloc(sizeof(size_t) * ((count + step - 1) // step))
         if self.data == NULL or self.sizes == NULL:
             return False
         total = 0
-        for index in range(0, count, step):
+        index = 0
+        while index < count:
             memcpy(self.data + total, keys[index].data, keys[index].size)
             total += keys[index].size
             self.sizes[self.count] = keys[index].size
             self.count += 1
+            index += step
         return True
 
     def go_on(self):

@@ -72,9 +72,11 @@ cdef verdict dispatch(
         keys = session.router.key_room(count)
         if keys == NULL:
             return session.refuse_or_reply(OUT_OF_MEMORY)
-        for index in range(row.first, last + 1, row.step):
+        index = row.first
+        while index < last + 1:
             keys[found] = arguments[index]
             found += 1
+            index += row.step
         return route(session, keys, found, data, size, row.reads)
     if row.path == PATH_SPLIT:
         if count < -row.arity:

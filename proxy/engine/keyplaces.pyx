@@ -62,9 +62,11 @@ cdef int fixed(const command_t* row, const argument_t* arguments, int count, arg
     cdef int found = 0
     if count != row.arity if row.arity >= 0 else last >= count:
         return 0
-    for index in range(row.first, last + 1, row.step):
+    index = row.first
+    while index < last + 1:
         keys[found] = arguments[index]
         found += 1
+        index += row.step
     return found
 
 

@@ -116,13 +116,15 @@ cdef bint keep(
         return False
     if last >= count:
         last = count - 1
-    for index in range(row.first, last + 1, row.step):
+    index = row.first
+    while index < last + 1:
         of_key = router.slot_of(session.database, arguments[index].data, arguments[index].size)
         if slot == NO_SLOT:
             slot = of_key
         elif of_key != slot:
             return False
         total += arguments[index].size + OF_KEY
+        index += row.step
     # Keys of the proxy's own have no slot.
     if slot == router.number_of_slots or total > session.most_request:
         return False

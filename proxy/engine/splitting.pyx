@@ -191,7 +191,8 @@ cdef verdict split(
     if keys * step != count - 1:
         return decide(session, arguments, count, data, size)
     first_slot = router.slot_of(session.database, arguments[1].data, arguments[1].size)
-    for index in range(1, count, step):
+    index = 1
+    while index < count:
         slot = router.slot_of(session.database, arguments[index].data, arguments[index].size)
         same_slot = same_slot and slot == first_slot
         if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
@@ -200,6 +201,7 @@ cdef verdict split(
                 return session.refuse_offline(slot)
         if router.routes[slot].state != ROUTE_OPEN:
             all_open = False
+        index += step
     if not all_open and clear_keys(session, arguments + 1, count - 1, step) == VERDICT_WAIT:
         loop.requests -= 1
         return VERDICT_WAIT
@@ -209,8 +211,10 @@ cdef verdict split(
             router.routes[first_slot].server, session.database, session.protocol, session.connection_number
         )
         return forward(session, backend, first_slot, data, size)
-    for index in range(1, count, step):
+    index = 1
+    while index < count:
         slot = router.slot_of(session.database, arguments[index].data, arguments[index].size)
+        index += step
         if router.routes[slot].server == looked_at:
             continue
         looked_at = router.routes[slot].server
