@@ -29,16 +29,17 @@ import structlog
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
 from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused
-from migrator.options import UNBOUNDED, MoveOptions
+from migrator.options import MoveOptions
 from migrator.pace import Admits, Pace, Urgeable
 from migrator.pair import ServerPair, temporary_name
 from migrator.pieces.copying import Copied, copy
-from migrator.pieces.cutter import PieceCutter, PieceSettings
+from migrator.pieces.cutter import PieceCutter
 from migrator.pieces.finishing import finish
 from migrator.progress import Progress
 from migrator.scan import occupied_databases
 from migrator.transfer import MOST_RENEWALS, Transfer
 from migrator.wanted import Place, WantedList
+from slots.moving import UNBOUNDED
 
 log = structlog.get_logger()
 
@@ -178,8 +179,7 @@ class KeyMover:
             await target.select(database)
             await target.call("UNLINK", temporary)
         transfer = Transfer(source, target, pair, options)
-        cutter = PieceCutter(PieceSettings(piece_milliseconds=options.bounds.piece_milliseconds))
-        return cls(source, target, transfer, options, cutter, pace, progress, temporary)
+        return cls(source, target, transfer, options, PieceCutter(), pace, progress, temporary)
 
     async def move(self, database: int, key: bytes) -> None:
         """Move a key, if it is still there and not on its way already."""

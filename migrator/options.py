@@ -1,4 +1,4 @@
-"""How the keys of one call go: which in one step, which in pieces, and which replicas have to have them first."""
+"""How the keys of one call go: whose copy counts, and which replicas have to have them first."""
 
 from __future__ import annotations
 
@@ -9,28 +9,6 @@ from migrator.connection import Connection
 from migrator.errors import TooFewReplicas
 from slots.beginning import Beginning
 from slots.replies import integer
-
-UNBOUNDED = 1 << 52
-"""More than the size of any key; scripts count in doubles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How big a key may be to go in one step. The size is measured in a way that takes a server no time.
-
-    Attributes:
-        elements: of a hash, list, set, sorted set or stream.
-        bytes: memory at the source; estimated from a few of a key's elements.
-        piece_milliseconds: how long one piece of a bigger one should hold up either server.
-    """
-
-    elements: int = 512
-    bytes: int = 64 * 1024
-    piece_milliseconds: float = 1.0
-
-
-WHOLE = Bounds(UNBOUNDED, UNBOUNDED)
-"""Every key goes in one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +40,12 @@ class MoveOptions:
     """How the keys of one call go.
 
     Attributes:
-        bounds: of keys that go in one step; others go in pieces.
         beginning: the run ids that the action began with; they decide whose copy of a key on both servers counts.
         confirmation: by replicas of the target, before a key is dropped at the source.
         require: called right before keys are dropped at the source. It raises if source or target is no longer the same
             process: a replaced target may have acknowledged keys that its successor does not have.
     """
 
-    bounds: Bounds = field(default_factory=Bounds)
     beginning: Beginning = field(default_factory=Beginning)
     confirmation: Confirmation = field(default_factory=Confirmation)
     require: Callable[[], None] = lambda: None

@@ -20,11 +20,11 @@ import hiredis
 
 from migrator.connection import Connection, pack
 from migrator.errors import NotApart, TargetUnavailable
-from migrator.options import UNBOUNDED, WHOLE, Bounds, MoveOptions
+from migrator.options import MoveOptions
 from migrator.pair import ServerPair
 from slots import moving, permits
 from slots.kinds import Kind
-from slots.moving import DROP, PLACE, TAKE, Taken
+from slots.moving import DROP, PLACE, TAKE, UNBOUNDED, Taken
 from slots.scripts import NOT_PERMITTED, Script
 
 MOST_RENEWALS = 20
@@ -57,7 +57,7 @@ class Transfer:
         source: a connection to it.
         target: a connection to it.
         pair: of both.
-        options: its bounds say which keys go in one piece, and how many replicas have to have them first.
+        options: they say whose copy counts, and how many replicas have to have the keys first.
     """
 
     def __init__(self, source: Connection, target: Connection, pair: ServerPair, options: MoveOptions) -> None:
@@ -91,11 +91,10 @@ class Transfer:
             TooFewReplicas: the keys are at the source still, and may be at the target as well.
             TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: see there. Likewise.
         """
-        bounds = WHOLE if whole else self._options.bounds
         limit = self._whole_seconds if whole else None
         for _ in range(MOST_RENEWALS):
             permit = self.permit
-            taken = await self._take(permit, database, keys, enough_bytes, bounds, limit)
+            taken = await self._take(permit, database, keys, enough_bytes, whole, limit)
             seconds = self._source.seconds
             if taken is None:
                 await self.renew(permit)
@@ -120,7 +119,7 @@ class Transfer:
         )
 
     async def _take(
-        self, permit: str, database: int, keys: list[bytes], enough_bytes: int, bounds: Bounds, limit: float | None
+        self, permit: str, database: int, keys: list[bytes], enough_bytes: int, whole: bool, limit: float | None
     ) -> Taken | None:
         """The keys that were taken; None if the permit does not hold."""
         arguments = moving.take_arguments(
@@ -130,10 +129,9 @@ class Transfer:
             keys,
             # The permit was compared with the run id over connections to these very processes.
             check=False,
-            most_elements=bounds.elements,
-            most_bytes=bounds.bytes,
             enough_bytes=min(enough_bytes, UNBOUNDED),
             wanted=False,
+            whole=whole,
         )
         reply = await _run(self._source, TAKE, arguments, limit)
         if reply is None:

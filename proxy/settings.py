@@ -256,14 +256,6 @@ class ProxySettings(Settings):
     move_seconds: Seconds = Field(
         default=5.0, description="Seconds that moving a command's keys may take before the command gets an error."
     )
-    big_key_elements: Count = Field(
-        default=512,
-        description="A key with more elements moves in pieces. Set the same as topom's setting.",
-    )
-    big_key_bytes: Bytes = Field(
-        default=65_536,
-        description="A key with more bytes moves in pieces. Set the same as topom's setting. 64 KiB.",
-    )
     big_key_seconds: Seconds = Field(
         default=10.0,
         description="Seconds for which a command that may write waits for a key that moves in pieces; then it "

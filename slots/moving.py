@@ -5,8 +5,8 @@ that are loaded here, and no others. docs/moving-keys.md says how the steps upho
 Each script first checks that the permit it is given holds (:mod:`slots.permits`). If not, it changes nothing and
 answers :data:`slots.scripts.NOT_PERMITTED`.
 
-A key above a bound is not taken but reported: the migrator moves it in pieces, under a claim of its own. A proxy that
-needs such a key adds it to the list :data:`slots.reserved.WANTED`.
+A big key (:data:`BIG_ELEMENTS`) is not taken but reported: the migrator moves it in pieces, under a claim of its own. A
+proxy that needs such a key adds it to the list :data:`slots.reserved.WANTED`.
 
 The scripts check the run id (**run-id**) only where an argument says so. For a single key, INFO costs more than all the
 rest, and a connection never outlives the server process that it leads to.
@@ -26,6 +26,13 @@ from slots.scripts import load
 
 MOST_WANTED = 10_000
 """The most entries of :data:`slots.reserved.WANTED`. A key that is not in the list moves when its turn comes."""
+BIG_ELEMENTS, BIG_BYTES = 512, 64 * 1024
+"""A key with more elements, or with more bytes of memory, is big: it goes in pieces. To dump or restore a smaller one
+takes a server about a millisecond at most. It is one size for all movers: what a proxy leaves to the migrator goes in
+pieces there, and not in one step. It is measured in a way that takes a server no time
+(``slots/lua/shared/look_at.lua``)."""
+UNBOUNDED = 1 << 52
+"""More than the size of any key; scripts count in doubles."""
 MOST_KEYS = 2000
 """The most keys of one call: scripts pass the keys on as arguments, and Lua allows 8,000 arguments at most."""
 
@@ -126,12 +133,12 @@ def take_arguments(
     keys: Sequence[bytes],
     check: bool,
     *,
-    most_elements: int,
-    most_bytes: int,
     enough_bytes: int,
     wanted: bool,
+    whole: bool = False,
 ) -> tuple[str | bytes | int, ...]:
-    """The arguments for :data:`TAKE`."""
+    """The arguments for :data:`TAKE`. ``whole``: no key counts as big."""
+    most_elements, most_bytes = (UNBOUNDED, UNBOUNDED) if whole else (BIG_ELEMENTS, BIG_BYTES)
     return (
         1 + len(keys),
         STATE,

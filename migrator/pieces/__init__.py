@@ -4,7 +4,7 @@ What others import:
 
 - ``from migrator.pieces.copying import copy, Copied``: builds a copy under a temporary name at the target.
 - ``from migrator.pieces.finishing import finish``: makes it the key, in one atomic step, with its TTL.
-- ``from migrator.pieces.cutter import PieceCutter, PieceSettings``: how large pieces are.
+- ``from migrator.pieces.cutter import PieceCutter``: how large pieces are.
 
 Each type has a file that says how its keys are cut: ``strings``, ``hashes``, ``sets``, ``sorted_sets``, ``lists``,
 ``streams`` (with ``stream_groups`` and ``stream_ids``). They all give values of ``piece``, and ``copying`` writes them.

@@ -6,9 +6,9 @@ earlier call can still run at the target. Then :func:`migrator.pieces.finishing.
 While a piece is written, the next is read: the two servers work side by side, and each of them has turns of its
 event loop for others between any two pieces.
 
-**bounded**: two pieces are held at a time. :class:`migrator.pieces.cutter.PieceSettings` bounds their size. The
-unfinished copy has an expiry, and every piece renews it in the same transaction. So the target removes the copy even if
-the copying process dies. An unfinished copy never becomes the key: its type and length, and for a stream its groups,
+**bounded**: two pieces are held at a time. :mod:`migrator.pieces.cutter` bounds their size. The unfinished copy has an
+expiry, and every piece renews it in the same transaction. So the target removes the copy even if the copying process
+dies. An unfinished copy never becomes the key: its type and length, and for a stream its groups,
 have to be those of the key.
 """
 
@@ -28,7 +28,7 @@ from migrator.pace import Admits
 from migrator.pieces import hashes, lists, sets, sorted_sets, streams, strings
 from migrator.pieces.cutter import BYTES_PER_ELEMENT, PieceCutter
 from migrator.pieces.deadlines import read_deadline
-from migrator.pieces.piece import Key, Piece, Pieces, timed
+from migrator.pieces.piece import EXPIRY_SECONDS, Key, Piece, Pieces, timed
 
 log = structlog.get_logger()
 
@@ -174,7 +174,7 @@ class _Writer:
         """Wait until the pace lets the piece go, and keep the unfinished copy alive meanwhile."""
         waiting = asyncio.ensure_future(self._key.pace.admit(0, piece.size))
         try:
-            while not (await asyncio.wait((waiting,), timeout=self._key.cutter.settings.expiry_seconds / 3))[0]:
+            while not (await asyncio.wait((waiting,), timeout=EXPIRY_SECONDS / 3))[0]:
                 if self._begun:
                     await self._key.target.send(self._renewal(), 1)
         finally:
@@ -191,7 +191,7 @@ class _Writer:
                 raise CopyLost(
                     f"the unfinished copy of {key.name!r} has gone from target {key.target.address}; somebody deleted "
                     "it, or the target evicted it because it is at its maxmemory, or was out of reach for "
-                    f"{key.cutter.settings.expiry_seconds:g} s"
+                    f"{EXPIRY_SECONDS:g} s"
                 )
             replies = ran
         else:
@@ -203,7 +203,7 @@ class _Writer:
         key.cutter.written(piece.elements, piece.size, held)
 
     def _renewal(self) -> bytes:
-        return pack("PEXPIRE", self._key.temporary, self._key.cutter.settings.expiry_milliseconds)
+        return pack("PEXPIRE", self._key.temporary, int(EXPIRY_SECONDS * 1000))
 
 
 async def _compared(key: Key, kind: bytes, how: Kind, pieces: int, size: int) -> Copied:

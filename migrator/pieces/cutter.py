@@ -4,15 +4,20 @@ A server does nothing else while it reads or writes a piece. The cost of an elem
 the type. So it is learned from each piece, at both servers, and the higher cost decides. Elements and bytes have bounds
 of their own, for the moment when large elements follow small ones.
 
-**bounded**: a piece has at most ``elements`` elements. Its expected bytes, by the size of the elements so far, stay
-within ``bytes``. An element is not cut: a larger one is a piece of its own. Hashes and sets give their elements in an
-order that does not depend on size. Where lists, sorted sets and streams reach much larger elements, one piece is too
-large; the next ones are sized by it.
+**bounded**: a piece has at most :data:`PIECE_ELEMENTS`. Its expected bytes, by the size of the elements so far, stay
+within :data:`PIECE_BYTES`. An element is not cut: a larger one is a piece of its own. Hashes and sets give their
+elements in an order that does not depend on size. Where lists, sorted sets and streams reach much larger elements, one
+piece is too large; the next ones are sized by it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+PIECE_MILLISECONDS = 1.0
+"""How long one piece should hold up the source or the target: no longer than a command of small keys does. A piece's
+size adapts to it, but does not fall below :data:`LEAST_COST`; the bounds below can say less."""
+
+PIECE_ELEMENTS, PIECE_BYTES = 512, 128 * 1024
+"""The most elements in one piece, and the most bytes unless a single element is larger."""
 
 BYTES_PER_ELEMENT = 2048
 """The number of bytes that cost about as much as an element by itself."""
@@ -33,36 +38,6 @@ LEAST_COST = 64.0
 On a machine with too few processors even a small piece takes long, because the servers wait for their turn. Ever
 smaller pieces would slow a move down, and clients would wait no less.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class PieceSettings:
-    """The settings of an operator.
-
-    Attributes:
-        piece_milliseconds: how long one piece should hold up the source or the target. Its size adapts to it, but
-            does not fall below :data:`LEAST_COST`; the bounds below can say less.
-        piece_elements: most elements in one piece.
-        piece_bytes: most bytes in one piece, unless a single element is larger.
-        expiry_seconds: after this time without another piece, an unfinished copy expires at the target.
-    """
-
-    piece_milliseconds: float = 1.0
-    piece_elements: int = 512
-    piece_bytes: int = 128 * 1024
-    expiry_seconds: float = 60.0
-
-    def __post_init__(self) -> None:
-        for name, least in (("piece_elements", 1), ("piece_bytes", 1), ("expiry_seconds", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least {least}")
-        if not self.piece_milliseconds > 0:
-            raise ValueError(f"piece_milliseconds is {self.piece_milliseconds}; it has to be larger than 0")
-
-    @property
-    def expiry_milliseconds(self) -> int:
-        """The expiry in the unit of PEXPIRE."""
-        return int(self.expiry_seconds * 1000)
 
 
 class Cost:
@@ -89,13 +64,11 @@ class PieceCutter:
     """Says how large the next piece may be. It serves one key at a time, and is best kept from key to key.
 
     Attributes:
-        settings: may be replaced at any time, and hold from the next piece on.
         reading: the cost of pieces at the source.
         writing: the cost of pieces at the target.
     """
 
-    def __init__(self, settings: PieceSettings | None = None) -> None:
-        self.settings = settings or PieceSettings()
+    def __init__(self) -> None:
         self.reading = Cost()
         self.writing = Cost()
         self._average = 1.0  # bytes of an element
@@ -107,14 +80,14 @@ class PieceCutter:
 
     def elements(self, most_bytes: int | None = None) -> int:
         """How many elements the next piece may have, at least 1. ``most_bytes`` is a second bound besides
-        ``piece_bytes``."""
+        :data:`PIECE_BYTES`."""
         size = self.size(most_bytes)
         in_time = int(self._budget() / (1 + self._average / BYTES_PER_ELEMENT))
-        return max(1, min(self.settings.piece_elements, in_time, int(size / self._average)))
+        return max(1, min(PIECE_ELEMENTS, in_time, int(size / self._average)))
 
     def size(self, most_bytes: int | None = None) -> int:
         """How many bytes the next piece may have if it is one element that can be cut anywhere."""
-        size = self.settings.piece_bytes if most_bytes is None else min(self.settings.piece_bytes, most_bytes)
+        size = PIECE_BYTES if most_bytes is None else min(PIECE_BYTES, most_bytes)
         return max(1, min(size, int(self._budget() * BYTES_PER_ELEMENT)))
 
     def read(self, elements: int, size: int, seconds: float) -> None:
@@ -131,4 +104,4 @@ class PieceCutter:
 
     def _budget(self) -> float:
         seconds = max(self.reading.seconds, self.writing.seconds)
-        return max(LEAST_COST, self.settings.piece_milliseconds / 1000 / seconds)
+        return max(LEAST_COST, PIECE_MILLISECONDS / 1000 / seconds)

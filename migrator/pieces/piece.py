@@ -12,6 +12,10 @@ from migrator.connection import Connection, pack
 from migrator.pace import Admits
 from migrator.pieces.cutter import PieceCutter
 
+EXPIRY_SECONDS = 60.0
+"""After this time without another piece, an unfinished copy expires at the target: the migrator has died, or cannot
+reach the target."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:

@@ -20,7 +20,7 @@ import hiredis
 
 from migrator.connection import pack
 from migrator.errors import KeyGone
-from migrator.pieces.piece import Key
+from migrator.pieces.piece import EXPIRY_SECONDS, Key
 
 
 async def send(key: Key) -> None:
@@ -33,7 +33,7 @@ async def send(key: Key) -> None:
 
     async def parts() -> AsyncIterator[bytes]:
         nonlocal short
-        expiry = pack("PX", key.cutter.settings.expiry_milliseconds).partition(b"\r\n")[2]
+        expiry = pack("PX", int(EXPIRY_SECONDS * 1000)).partition(b"\r\n")[2]
         yield b"*5\r\n" + pack("SET", key.temporary).partition(b"\r\n")[2] + b"$%d\r\n" % key.length
         start = 0
         while start < key.length:

@@ -295,8 +295,6 @@ class KeyBatches:
             self._database,
             self._name,
             keys,
-            most_elements=self._mover.settings.big_key_elements,
-            most_bytes=self._mover.settings.big_key_bytes,
             enough_bytes=BATCH_BYTES,
             wanted=asks,
         )

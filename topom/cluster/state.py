@@ -230,9 +230,6 @@ class MigrationSettings:
     batch_bytes: int
     batch_milliseconds: float
     paused: bool = False
-    big_key_elements: int = 512
-    big_key_bytes: int = 65_536
-    piece_milliseconds: float = 1.0
     latency_goal_milliseconds: float = 0.0
     hours: str = ""
     time_zone: str = ""

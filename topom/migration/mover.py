@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from migrator.checks import Findings, Watch, check, watch
 from migrator.errors import NotApart
 from migrator.move import migrate
-from migrator.options import Bounds, Confirmation, MoveOptions
+from migrator.options import Confirmation, MoveOptions
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant, stop, sweep
@@ -47,7 +47,6 @@ class RedisMover:
         self._access = access
         self._instance = instance
         self._pace = Pace()
-        self._bounds = Bounds()
         self._confirmation = Confirmation()
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
@@ -102,9 +101,7 @@ class RedisMover:
             progress=progress,
             instance=self._instance,
             term=self._term,
-            options=MoveOptions(
-                bounds=self._bounds, beginning=beginning, confirmation=self._confirmation, require=still
-            ),
+            options=MoveOptions(beginning=beginning, confirmation=self._confirmation, require=still),
         )
 
     async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
@@ -143,12 +140,10 @@ class RedisMover:
             raise reason.to(NotApart)
 
     def set_pace(self, settings: MigrationSettings) -> None:
-        """Let these settings hold from the next batch of keys on; those for big keys and replicas from the next call
-        on.
+        """Let these settings hold from the next batch of keys on; that for replicas from the next call on.
 
         Raises :class:`ValueError` if one is out of range.
         """
-        self._bounds = Bounds(settings.big_key_elements, settings.big_key_bytes, settings.piece_milliseconds)
         self._confirmation = Confirmation(settings.min_replicas, settings.replica_seconds)
         self._pace.change(
             PaceSettings(

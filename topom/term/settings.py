@@ -316,19 +316,6 @@ class TopomSettings(Settings):
     migration_batch_milliseconds: BatchMilliseconds = Field(
         default=1.5, description="Milliseconds that one step should hold up its source; batches adapt to it."
     )
-    migration_big_key_elements: int = Field(
-        default=512,
-        ge=1,
-        description="A key with more elements moves in pieces. Set the same as the proxies' setting.",
-    )
-    migration_big_key_bytes: int = Field(
-        default=65_536,
-        ge=1,
-        description="A key with more bytes moves in pieces. Set the same as the proxies' setting. 64 KiB.",
-    )
-    migration_piece_milliseconds: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
-        default=1.0, description="Milliseconds that one piece of a big key should hold up either server."
-    )
     migration_latency_goal_milliseconds: GoalMilliseconds = Field(
         default=10.0,
         description="Milliseconds within which a source or target should answer 99 of 100 requests; moving slows down "

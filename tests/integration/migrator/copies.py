@@ -11,8 +11,9 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from migrator.pace import Pace
 from migrator.pieces.copying import Copied, copy
-from migrator.pieces.cutter import PieceCutter, PieceSettings
+from migrator.pieces.cutter import PieceCutter
 from migrator.pieces.finishing import finish
+from migrator.pieces.piece import EXPIRY_SECONDS
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
 from slots.permits import renew, withdraw
@@ -61,10 +62,6 @@ class Way:
     database: int = 0
     """The database that both connections have selected."""
 
-    def settle_for(self, **settings: Any) -> None:
-        """Other settings."""
-        self.cutter.settings = PieceSettings(**settings)
-
     async def copy(self) -> Copied:
         return await copy(self.from_source, self.to_target, KEY, TEMPORARY, self.cutter, self.pace)
 
@@ -82,7 +79,7 @@ class Way:
         """All of it, without the delete at the source."""
         copied = await self.copy()
         assert await self.target.exists(KEY) == 0
-        assert 0 < await self.target.pttl(TEMPORARY) <= self.cutter.settings.expiry_milliseconds
+        assert 0 < await self.target.pttl(TEMPORARY) <= EXPIRY_SECONDS * 1000
         assert await self.finish(copied)
         assert await self.target.keys() == [KEY]
         return copied

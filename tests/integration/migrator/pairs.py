@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from migrator.connection import Timeouts
 from migrator.move import migrate
-from migrator.options import Bounds, Confirmation, MoveOptions
+from migrator.options import Confirmation, MoveOptions
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.withdrawing import withdraw
@@ -41,7 +41,6 @@ class Pair:
     pace: Pace = field(default_factory=Pace)
     progress: Progress = field(default_factory=Progress)
     timeouts: Timeouts = field(default_factory=Timeouts)
-    bounds: Bounds = field(default_factory=Bounds)
     beginning: Beginning | None = None
     """What the action began with; by default, the servers as they are at the first call."""
     confirmation: Confirmation = field(default_factory=Confirmation)
@@ -64,7 +63,7 @@ class Pair:
             progress=self.progress,
             instance=INSTANCE,
             timeouts=self.timeouts,
-            options=MoveOptions(self.bounds, self.beginning or UNKNOWN, self.confirmation, self.require),
+            options=MoveOptions(self.beginning or UNKNOWN, self.confirmation, self.require),
         )
         access = ServerAccess(password or "")
         await withdraw(self.source.address, self.target.address, access=access, instance=INSTANCE)

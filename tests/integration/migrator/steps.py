@@ -21,8 +21,6 @@ async def take(source: Redis, permit: str, *keys: bytes, check: bool = True, mov
         mover,
         keys,
         check=check,
-        most_elements=100,
-        most_bytes=10_000,
         enough_bytes=1_000_000,
         wanted=False,
     )

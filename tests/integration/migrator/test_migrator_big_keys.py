@@ -6,9 +6,8 @@ import random
 from redis.asyncio import Redis
 
 from migrator.errors import MigrationError
-from migrator.options import Bounds
 from migrator.pace import Pace, PaceSettings
-from slots import reserved
+from slots import moving, reserved
 from slots.beginning import Beginning
 from tests.integration.migrator.pairs import Pair, assert_moved, fill, size
 
@@ -160,13 +159,12 @@ async def test_a_flush_while_a_big_key_is_on_its_way_leaves_nothing(pair: Pair, 
     assert await size(source) == await target.dbsize() == 0
 
 
-async def test_bounds_say_what_is_big(pair: Pair, source: Redis, target: Redis) -> None:
+async def test_only_what_is_big_goes_in_pieces(pair: Pair, source: Redis, target: Redis) -> None:
     await source.set("string", "x" * 2000)
-    await source.rpush("list", *range(100))
-    pair.bounds = Bounds(elements=99, bytes=1_000_000)
+    await source.rpush("list", *range(moving.BIG_ELEMENTS + 1))
     await source.config_resetstat()
     await pair.migrate()
-    assert await target.lrange("list", 0, -1) == [b"%d" % n for n in range(100)]
+    assert await target.lrange("list", 0, -1) == [b"%d" % n for n in range(moving.BIG_ELEMENTS + 1)]
     whole = (await source.info("commandstats"))["cmdstat_dump"]["calls"]
     assert whole == 1, "the string"
     assert await target.get("string") == b"x" * 2000

@@ -15,14 +15,13 @@ from migrator import bigkeys
 from migrator import move as mover
 from migrator.connection import pack
 from migrator.errors import Refusal, TargetRefused
-from migrator.options import UNBOUNDED, Bounds
 from migrator.pace import Pace, PaceSettings
 from migrator.pieces.copying import Copied, copy
 from slotferry.redis_server import RedisServer, start_redis
 from slots import moving, permits, reserved
 from slots.beginning import Beginning
 from slots.flushes import RELEASE, WITHHOLD
-from slots.moving import PLACE, TAKE, Taken
+from slots.moving import BIG_ELEMENTS, PLACE, TAKE, Taken
 from slots.reserved import IN_PIECES, STATE, WANTED
 from tests.integration.migrator.copies import KEY, TEMPORARY, Way
 from tests.integration.migrator.pairs import Pair, assert_moved, client_of, fill, permit_at, run_id_at, size
@@ -556,10 +555,9 @@ async def test_bounded_what_is_taken_together_is_no_more_than_enough_and_one_key
         "somebody",
         KEYS,
         check=True,
-        most_elements=UNBOUNDED,
-        most_bytes=UNBOUNDED,
         enough_bytes=1_000_000,
         wanted=False,
+        whole=True,
     )
     found = Taken.of(await source.execute_command("EVAL", TAKE.text, *arguments), KEYS)
     assert found.looked_at == 1
@@ -638,7 +636,6 @@ async def in_pieces(pair: Pair, source: Redis, target: Redis, act: Callable[[], 
     """Do something while a big key is copied, and wait for all to be over."""
     await source.hset("big", mapping={f"field {number}": "x" * 100 for number in range(20_000)})
     pair.pace = Pace(PaceSettings(bytes_per_second=200_000))
-    pair.bounds = Bounds(elements=100)
     call = asyncio.create_task(pair.migrate())
     async with asyncio.timeout(30):
         while not [key for key in await target.keys("*") if key.startswith(b"__slotferry:piece:")]:
@@ -689,7 +686,6 @@ async def test_from_a_source_without_the_commands_of_later_versions(tmp_path: Pa
     """given a server that has none of them, small and big keys go, with their deadlines."""
     extra = [word for name in OLDER for word in ("--rename-command", name, "")]
     pair = Pair(await start_redis("older", tmp_path, extra=extra), await start_redis("newer", tmp_path))
-    pair.bounds = Bounds(elements=50)
     try:
         async with client_of(pair.source) as source, client_of(pair.target) as target:
             await fill(source, 1000)
@@ -697,16 +693,19 @@ async def test_from_a_source_without_the_commands_of_later_versions(tmp_path: Pa
             await source.set("soon", "value", pxat=deadline)
             await source.rpush("list", *range(100))
             await source.hset("hash", mapping={f"field {number}": "value" for number in range(100)})
+            await source.rpush("big:list", *range(BIG_ELEMENTS + 1))
+            await source.hset("big:hash", mapping={f"field {number}": "value" for number in range(BIG_ELEMENTS + 1)})
             permit = await renewed(source, target)
-            found = await take(source, permit, b"soon", b"list", b"none")
+            found = await take(source, permit, b"soon", b"list", b"none", b"big:list", b"big:hash")
             assert found is not None
-            assert (found.keys, found.looked_at) == ([b"soon", b"list"], 3)
+            assert (found.keys, found.big, found.looked_at) == ([b"soon", b"list"], (3, 4), 5)
             assert await drop(source, permit, b"soon", b"list", deletes=0) == 2
 
             await pair.migrate()
 
             await assert_moved(source, target, 1000)
             assert await target.llen("list") == await target.hlen("hash") == 100
+            assert await target.llen("big:list") == await target.hlen("big:hash") == BIG_ELEMENTS + 1
             assert deadline <= await target.execute_command("PEXPIRETIME", "soon") <= deadline + 200
             assert await source.dbsize() == 0
     finally:

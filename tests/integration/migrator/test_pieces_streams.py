@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from migrator.errors import CopyLost
+from migrator.pieces import cutter
 from tests.integration.migrator.copies import KEY, TEMPORARY, Interrupted, Way
 
 NEWER = "entries-added"
@@ -101,8 +102,8 @@ async def test_a_busy_stream(any_way: Way, entries: int) -> None:
 
 
 @pytest.mark.parametrize("elements", [1, 2, 7, 64])
-async def test_pieces_of_any_size(way: Way, elements: int) -> None:
-    way.settle_for(piece_elements=elements)
+async def test_pieces_of_any_size(way: Way, elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutter, "PIECE_ELEMENTS", elements)
     await busy(way.source, 200)
 
     await way.move()
@@ -164,13 +165,13 @@ async def test_a_stream_that_never_had_an_entry(any_way: Way) -> None:
     await assert_same(any_way)
 
 
-async def test_ids_at_both_ends(any_way: Way) -> None:
+async def test_ids_at_both_ends(any_way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = ["0-1", "0-18446744073709551615", "1-0", "18446744073709551615-0"]
     for entry in [*ids, "18446744073709551615-18446744073709551615"]:
         await any_way.source.execute_command("XADD", KEY, entry, "", "")
     await any_way.source.xgroup_create(KEY, "group", "0")
     await read(any_way.source, "group", "consumer", 10)
-    any_way.settle_for(piece_elements=1)
+    monkeypatch.setattr(cutter, "PIECE_ELEMENTS", 1)
 
     await any_way.move()
 
@@ -204,11 +205,11 @@ async def _stream_info(redis: Redis) -> list[Any]:
     return found
 
 
-async def test_a_copy_whose_group_was_changed_is_not_taken(way: Way) -> None:
+async def test_a_copy_whose_group_was_changed_is_not_taken(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     await add(way.source, 1, 100)
     await way.source.xgroup_create(KEY, "group", "0")
     await read(way.source, "group", "consumer", 50)
-    way.settle_for(piece_elements=40)
+    monkeypatch.setattr(cutter, "PIECE_ELEMENTS", 40)
 
     async def acknowledge() -> None:
         assert await way.target.xack(TEMPORARY, "group", "1-1")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from redis.asyncio import Redis
 
+from migrator.pieces import cutter
 from tests.integration.migrator.copies import KEY, NASTY, Way
 
 ELEMENTS = 100_000
@@ -86,7 +87,7 @@ async def test_a_large_collection(any_way: Way, fill: Fill) -> None:
 
     assert await content(any_way.target) == before
     assert await content(any_way.source) == before
-    assert copied.pieces >= ELEMENTS / any_way.cutter.settings.piece_elements
+    assert copied.pieces >= ELEMENTS / cutter.PIECE_ELEMENTS
     if fill is fill_sorted_set:
         # A DUMP of a large sorted set has the members in order, and the bits of the scores.
         ours, theirs = await any_way.source.dump(KEY), await any_way.target.dump(KEY)
@@ -97,8 +98,10 @@ async def test_a_large_collection(any_way: Way, fill: Fill) -> None:
 
 @pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("elements", [1, 3, 512])
-async def test_small_pieces_and_small_collections(way: Way, fill: Fill, elements: int) -> None:
-    way.settle_for(piece_elements=elements)
+async def test_small_pieces_and_small_collections(
+    way: Way, fill: Fill, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutter, "PIECE_ELEMENTS", elements)
     await fill(way.source, 40)  # type: ignore[misc]
 
     await way.move()

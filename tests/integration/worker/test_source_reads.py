@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from slots import commands
+from slots import commands, reserved
 from slots.commands import Command, Route
 from slots.states import SlotState
 from slots.table import Action, Slot
@@ -54,14 +54,19 @@ def comparable(name: str, reply: bytes) -> list[bytes] | bytes:
 
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_absent_first_as_one_redis(start_worker: StartWorker, protocol: int) -> None:
-    worker = await start_worker(servers=3, big_key_seconds=0.3, move_seconds=0.2, big_key_bytes=1)
+    worker = await start_worker(servers=3, big_key_seconds=0.3, move_seconds=0.2)
     seed = [tuple(words(line)) for line in SEED.strip().splitlines() if not line.startswith("FUNCTION")]
     seed += [("SET", "{t}weight_a", "3"), ("SCRIPT", "LOAD", "return 1")]
     for address in (worker.settings.listen, worker.servers[2].address):
         assert not [reply for reply in await converse(address, seed) if reply.startswith(b"-")]
+    here = sorted(await worker.keys(1))
+    async with worker.direct(1) as source:
+        # The migrator copies all of them, for as long as the test lasts.
+        await source.hset(
+            reserved.STATE, mapping={f"claim:0:{key.decode()}": f"{reserved.IN_PIECES}somebody" for key in here}
+        )
     for state in (SlotState.PREPARED, SlotState.MIGRATING):
         await worker.apply([Slot(SLOT, 1, Action(state, 2))])
-    here = sorted(await worker.keys(1))
 
     rows = [row for row in reads() if row.at_source]
     requests = [request_of(row) for row in rows]

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from slots import moving, scripts
-from slots.moving import Taken, put_aside, strangers
+from slots.moving import BIG_BYTES, BIG_ELEMENTS, Taken, put_aside, strangers
 from slots.replies import NotUnderstood
 from slots.reserved import ASIDE, RESERVED_KEYS, STATE, WANTED
 from slots.scripts import Script
@@ -21,9 +21,9 @@ async def run(redis: Redis, script: Script, *arguments: Any) -> Any:
     return await redis.execute_command("EVAL", script.text, *arguments)
 
 
-async def take(redis: Redis, *keys: bytes, **bounds: Any) -> Taken:
-    how = {"most_elements": 100, "most_bytes": 10_000, "enough_bytes": 100_000, "wanted": True} | bounds
-    return Taken.of(await run(redis, moving.TAKE, *moving.take_arguments(PERMIT, 3, MOVER, keys, False, **how)), keys)
+async def take(redis: Redis, *keys: bytes, whole: bool = False) -> Taken:
+    arguments = moving.take_arguments(PERMIT, 3, MOVER, keys, False, enough_bytes=100_000, wanted=True, whole=whole)
+    return Taken.of(await run(redis, moving.TAKE, *arguments), keys)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def server(redis: Redis) -> Redis:
     await redis.hset(STATE, mapping={"permit": PERMIT, "accepts": PERMIT})
     await redis.execute_command("SELECT", "3")
     await redis.set("small", "value", px=100_000)
-    await redis.rpush("large", *("x" * 100 for _ in range(200)))
+    await redis.rpush("large", *range(BIG_ELEMENTS + 1))
     await redis.execute_command("SELECT", "0")
     return redis
 
@@ -49,6 +49,17 @@ async def test_a_key_is_claimed_and_given_and_its_deadline_with_it(server: Redis
     assert (await take(server, b"small")).busy == (0,), "it is on its way"
     await server.execute_command("SELECT", "3")
     assert await server.execute_command("PEXPIRETIME", "small") == taken.deadlines[0]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_key_is_big_by_its_elements_or_by_its_bytes(server: Redis, whole: bool) -> None:
+    await server.execute_command("SELECT", "3")
+    await server.rpush("elements", *range(BIG_ELEMENTS))
+    await server.rpush("more elements", *range(BIG_ELEMENTS + 1))
+    await server.set("bytes", "x" * (BIG_BYTES * 3 // 4))
+    await server.set("more bytes", "x" * BIG_BYTES)
+    taken = await take(server, b"elements", b"more elements", b"bytes", b"more bytes", whole=whole)
+    assert (taken.places, taken.big) == (((0, 1, 2, 3), ()) if whole else ((0, 2), (1, 3)))
 
 
 async def test_what_was_taken_is_placed_and_then_dropped(server: Redis) -> None:
@@ -98,9 +109,7 @@ async def test_a_permit_of_another_process_is_none_where_the_run_id_is_looked_at
     own = (await server.info("server"))["run_id"]
 
     async def asked(permit: str) -> Taken:
-        arguments = moving.take_arguments(
-            permit, 3, MOVER, [b"small"], True, most_elements=9, most_bytes=999, enough_bytes=999, wanted=False
-        )
+        arguments = moving.take_arguments(permit, 3, MOVER, [b"small"], True, enough_bytes=999, wanted=False)
         await server.hset(STATE, "permit", permit)
         return Taken.of(await run(server, moving.TAKE, *arguments), [b"small"])
 

@@ -8,8 +8,9 @@ import pytest
 from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import CannotBeCut, CopyLost, SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from migrator.pace import Pace
+from migrator.pieces import cutter
 from migrator.pieces.copying import copy
-from migrator.pieces.cutter import PieceCutter, PieceSettings
+from migrator.pieces.cutter import PieceCutter
 from migrator.pieces.deadlines import read_deadline
 from migrator.pieces.piece import timed
 from slots.access import ServerAccess
@@ -119,8 +120,13 @@ def many(count: int = 100) -> dict[bytes, tuple[bytes, int]]:
     return {b"%d" % number: (b"value", (-1, DEADLINE, DEADLINE + 1)[number % 3]) for number in range(count)}
 
 
-async def copied(source: Connection, target: Connection, elements: int = 10) -> Any:
-    return await copy(source, target, b"key", b"temporary", PieceCutter(PieceSettings(piece_elements=elements)), Pace())
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutter, "PIECE_ELEMENTS", 10)
+
+
+async def copied(source: Connection, target: Connection) -> Any:
+    return await copy(source, target, b"key", b"temporary", PieceCutter(), Pace())
 
 
 async def test_deadlines_of_fields_are_kept(scripted: Start) -> None:

@@ -6,40 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migrator.pieces import cutter as cutting
 from migrator.pieces.cutter import (
     BYTES_PER_ELEMENT,
     LEAST_COST,
+    PIECE_BYTES,
+    PIECE_ELEMENTS,
     PieceCutter,
-    PieceSettings,
     cost_of,
 )
 
 SIZES = st.lists(st.integers(0, 1_000_000), min_size=1, max_size=50)
 
 
-@given(
-    sizes=SIZES,
-    elements=st.integers(1, 2000),
-    most=st.integers(1, 1_000_000),
-    milliseconds=st.floats(0.01, 100),
-    average=st.floats(0, 1e7),
-    seconds=st.floats(0, 10),
-)
-def test_pieces_stay_within_bounds(
-    sizes: list[int], elements: int, most: int, milliseconds: float, average: float, seconds: float
-) -> None:
-    cutter = PieceCutter(
-        PieceSettings(piece_elements=elements, piece_bytes=most, piece_milliseconds=milliseconds, expiry_seconds=60)
-    )
+@given(sizes=SIZES, average=st.floats(0, 1e7), seconds=st.one_of(st.floats(0, 1e-3), st.floats(0, 10)))
+def test_pieces_stay_within_bounds(sizes: list[int], average: float, seconds: float) -> None:
+    cutter = PieceCutter()
     cutter.begin(average)
     expected = average
     for size in sizes:
         count = cutter.elements()
-        assert 1 <= count <= elements
-        assert 1 <= cutter.size() <= most
+        assert 1 <= count <= PIECE_ELEMENTS
+        assert 1 <= cutter.size() <= PIECE_BYTES
         if count > 1:
             # The size that the elements so far lead to expect.
-            assert count * expected <= most
+            assert count * expected <= PIECE_BYTES
         cutter.read(count, count * size, seconds)
         cutter.written(count, count * size, seconds)
         expected = size
@@ -55,7 +46,7 @@ def test_a_bound_of_bytes_from_outside() -> None:
 
 @pytest.mark.parametrize("slower", ["reading", "writing"])
 def test_the_slower_server_decides(slower: str) -> None:
-    cutter, random_numbers = PieceCutter(PieceSettings(piece_milliseconds=1, piece_elements=100_000)), random.Random(1)
+    cutter, random_numbers = PieceCutter(), random.Random(1)
     cutter.begin(10)
     for _ in range(200):
         count = cutter.elements()
@@ -88,8 +79,11 @@ def test_a_machine_on_which_every_piece_is_slow_does_not_get_ever_smaller_ones()
     assert count >= LEAST_COST * 0.9
 
 
-def test_elements_that_grow_are_cut_by_at_once_and_those_that_shrink_gradually() -> None:
-    cutter = PieceCutter(PieceSettings(piece_milliseconds=1000))
+def test_elements_that_grow_are_cut_by_at_once_and_those_that_shrink_gradually(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cutting, "PIECE_MILLISECONDS", 1000.0)
+    cutter = PieceCutter()
     cutter.begin(10)
     assert cutter.elements() == 512
     cutter.read(512, 512 * 100_000, 0.001)
@@ -115,18 +109,3 @@ def test_another_key_begins_without_what_the_last_one_was_like() -> None:
 
 def test_bytes_count_as_elements() -> None:
     assert cost_of(3, 2 * BYTES_PER_ELEMENT) == 5
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("piece_elements", 0),
-        ("piece_bytes", 0),
-        ("expiry_seconds", 0.5),
-        ("piece_milliseconds", 0),
-        ("piece_milliseconds", float("nan")),
-    ],
-)
-def test_settings_that_make_no_sense(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=name):
-        PieceSettings(**{name: value})  # type: ignore[arg-type]
