@@ -67,7 +67,6 @@ class Scenario:
     workers: int
     parallel_slots: int
     keys_per_second: int
-    batch_milliseconds: float
     big_keys: int
     big_fields: int
     latency_goals: tuple[float, ...]
@@ -207,8 +206,6 @@ async def move(
         wanted["parallel_slots"] = scenario.parallel_slots
     if scenario.keys_per_second:
         wanted["keys_per_second"] = scenario.keys_per_second
-    if scenario.batch_milliseconds:
-        wanted["batch_milliseconds"] = scenario.batch_milliseconds
     await topom.set_migration(**wanted)
     number_of_slots = (await topom.status())["number_of_slots"]
     moving = range(number_of_slots // 2, number_of_slots)
@@ -354,7 +351,6 @@ def main(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
     parallel_slots: Annotated[int, typer.Option(min=0, help="Slots moved together; 0: topom's default.")] = 0,
     rate_limit: Annotated[int, typer.Option(min=0, help="Keys a second that may move; 0: no limit.")] = 0,
-    batch_milliseconds: Annotated[float, typer.Option(min=0, help="Aim for one step; 0: topom's default.")] = 0,
     big_keys: Annotated[int, typer.Option(min=0, help="Hashes that move besides.")] = 0,
     big_fields: Annotated[int, typer.Option(min=1, help="Fields of each of these, of 32 bytes.")] = 100_000,
     latency_goal: Annotated[
@@ -384,7 +380,6 @@ def main(
         workers,
         parallel_slots,
         rate_limit,
-        batch_milliseconds,
         big_keys,
         big_fields,
         tuple(latency_goal or (0.0, 10.0)),

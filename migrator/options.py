@@ -10,27 +10,29 @@ from migrator.errors import TooFewReplicas
 from slots.beginning import Beginning
 from slots.replies import integer
 
+CONFIRM_SECONDS = 2.0
+"""How long replicas may take to have the keys of one step: far longer than one that follows its master needs. Meanwhile
+no other keys go, and clients wait for these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """How many of a target's replicas have to have a key before it is deleted at its source, and how long they may
-    take."""
+    """How many of a target's replicas have to have a key before it is deleted at its source."""
 
     replicas: int = 0
-    seconds: float = 2.0
 
     async def wait(self, target: Connection) -> None:
         """Return once they have all writes of this connection. Raises :class:`TooFewReplicas`."""
         if not self.replicas:
             return
-        limit = self.seconds + target.reply_seconds
-        said = await target.call("WAIT", self.replicas, max(1, int(self.seconds * 1000)), limit=limit)
+        limit = CONFIRM_SECONDS + target.reply_seconds
+        said = await target.call("WAIT", self.replicas, int(CONFIRM_SECONDS * 1000), limit=limit)
         with target.understood("WAIT"):
             have = integer(said)
         if have < self.replicas:
             raise TooFewReplicas(
-                f"target {target.address} has {have} replicas that took the last keys within {self.seconds:g} s, and "
-                f"migration_min_replicas is {self.replicas}; the source still has the keys",
+                f"target {target.address} has {have} replicas that took the last keys within {CONFIRM_SECONDS:g} s, "
+                f"and migration_min_replicas is {self.replicas}; the source still has the keys",
                 "check the replicas, or set another number with 'slotferry migration set --min-replicas'",
             )
 

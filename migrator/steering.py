@@ -29,7 +29,7 @@ import structlog
 from migrator.connection import Timeouts
 from migrator.feedback import QUIET_ENOUGH, Sample, ServerSpeed
 from migrator.latency import LatencyProbe
-from migrator.pace import Clock, Pace, PaceSettings
+from migrator.pace import BATCH_MILLISECONDS, Clock, Pace, PaceSettings
 from migrator.progress import Pacing, Progress, ServerLatency
 from slots.access import ServerAccess
 from slots.connections import PREFIX
@@ -46,7 +46,7 @@ PROBE_PAUSED_SECONDS = 0.25
 """The same in a pause."""
 
 SMALLEST_BATCH = 0.25
-"""Share of ``batch_milliseconds`` below which batches do not shrink."""
+"""Share of :data:`~migrator.pace.BATCH_MILLISECONDS` below which batches do not shrink."""
 
 LEAST_REST_SECONDS = 0.002
 """Owed rests add up to this before they are taken, because event loops cannot wait exactly for less."""
@@ -155,7 +155,7 @@ class SteeredPace(Pace):
     @property
     def batch_milliseconds(self) -> float:
         """How long the next batch should hold up its source."""
-        return self.settings.batch_milliseconds * _batch_share(self.speed)
+        return BATCH_MILLISECONDS * _batch_share(self.speed)
 
     @property
     def at_work(self) -> float:

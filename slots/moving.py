@@ -33,8 +33,6 @@ pieces there, and not in one step. It is measured in a way that takes a server n
 (``slots/lua/shared/look_at.lua``)."""
 UNBOUNDED = 1 << 52
 """More than the size of any key; scripts count in doubles."""
-MOST_KEYS = 2000
-"""The most keys of one call: scripts pass the keys on as arguments, and Lua allows 8,000 arguments at most."""
 
 TAKE = load("take")
 """At a source: claims keys and gives their content, see :class:`Taken`."""
@@ -137,7 +135,10 @@ def take_arguments(
     wanted: bool,
     whole: bool = False,
 ) -> tuple[str | bytes | int, ...]:
-    """The arguments for :data:`TAKE`. ``whole``: no key counts as big."""
+    """The arguments for :data:`TAKE`. ``whole``: no key counts as big.
+
+    Movers give fewer than 2,000 keys at a time: scripts pass them on as arguments, of which Lua allows 8,000.
+    """
     most_elements, most_bytes = (UNBOUNDED, UNBOUNDED) if whole else (BIG_ELEMENTS, BIG_BYTES)
     return (
         1 + len(keys),

@@ -22,14 +22,10 @@ SETTINGS = {
     "parallel_slots": "slots of one pair of groups that move together",
     "keys_per_second": "limit over all moves, 0 for none",
     "bytes_per_second": "limit over all moves, 0 for none",
-    "batch_keys": "most keys moved by one command",
-    "batch_bytes": "most bytes moved by one command",
-    "batch_milliseconds": "how long one command should hold up its source",
     "latency_goal_milliseconds": "time for servers to answer 99 of 100 requests, 0 for no goal",
     "hours": "hours of the day in which keys move; empty means always",
     "time_zone": "time zone of these hours; empty means the one of topom's computer",
     "min_replicas": "replicas that have to have a key before it is deleted at its source",
-    "replica_seconds": "seconds for replicas to confirm keys",
 }
 
 
@@ -67,11 +63,6 @@ def set_settings(
     ] = None,
     keys_per_second: Annotated[int | None, typer.Option(min=0, help="Limit over all moves; 0: none.")] = None,
     bytes_per_second: Annotated[int | None, typer.Option(min=0, help="Limit over all moves; 0: none.")] = None,
-    batch_keys: Annotated[int | None, typer.Option(min=1, help="Most keys moved by one command.")] = None,
-    batch_bytes: Annotated[int | None, typer.Option(min=1, help="Most bytes moved by one command.")] = None,
-    batch_milliseconds: Annotated[
-        float | None, typer.Option(min=0.1, help="How long one command should hold up its source.")
-    ] = None,
     latency_goal_milliseconds: Annotated[
         float | None,
         typer.Option(
@@ -99,9 +90,6 @@ def set_settings(
             "slot that is already moving, proxies keep the number from its start.",
         ),
     ] = None,
-    replica_seconds: Annotated[
-        float | None, typer.Option(min=0.001, max=60, help="Seconds that these replicas have to confirm keys.")
-    ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -111,14 +99,10 @@ def set_settings(
         "parallel_slots": parallel_slots,
         "keys_per_second": keys_per_second,
         "bytes_per_second": bytes_per_second,
-        "batch_keys": batch_keys,
-        "batch_bytes": batch_bytes,
-        "batch_milliseconds": batch_milliseconds,
         "latency_goal_milliseconds": latency_goal_milliseconds,
         "hours": hours,
         "time_zone": time_zone,
         "min_replicas": min_replicas,
-        "replica_seconds": replica_seconds,
     }
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes:

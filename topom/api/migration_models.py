@@ -25,16 +25,12 @@ class MigrationLimits(BaseModel):
     parallel_slots: int = Field(description="Slots of one pair of groups that are moved together.")
     keys_per_second: int = Field(description="All migrations together; 0: no limit.")
     bytes_per_second: int = Field(description="All migrations together; 0: no limit.")
-    batch_keys: int = Field(description="Most keys in one step.")
-    batch_bytes: int = Field(description="Most bytes in one step, unless a single key is larger.")
-    batch_milliseconds: float = Field(description="How long one step should hold up its source.")
     latency_goal_milliseconds: float = Field(
         description="Within which source and target should answer 99 of 100 requests while keys move; 0: no goal."
     )
     hours: str = Field(examples=["22:00-06:00"], description="Of the day, in which keys move; empty: always.")
     time_zone: str = Field(examples=["Europe/Paris"], description="Of these hours; empty: that of topom's computer.")
     min_replicas: int = Field(description="Of the target, that have to have a key before it is deleted at its source.")
-    replica_seconds: float = Field(description="That these replicas have to confirm keys.")
 
 
 class MigrationChange(In):
@@ -43,14 +39,10 @@ class MigrationChange(In):
     parallel_slots: settings.ParallelSlots | None = None
     keys_per_second: settings.Rate | None = None
     bytes_per_second: settings.Rate | None = None
-    batch_keys: settings.BatchKeys | None = None
-    batch_bytes: settings.BatchBytes | None = None
-    batch_milliseconds: settings.BatchMilliseconds | None = None
     latency_goal_milliseconds: settings.GoalMilliseconds | None = None
     hours: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["22:00-06:00"])] | None = None
     time_zone: Annotated[str, Field(max_length=100, examples=["Europe/Paris"])] | None = None
     min_replicas: settings.MinReplicas | None = None
-    replica_seconds: settings.ReplicaSeconds | None = None
 
 
 class ServerLatency(BaseModel):

@@ -226,15 +226,11 @@ class MigrationSettings:
     parallel_slots: int
     keys_per_second: int
     bytes_per_second: int
-    batch_keys: int
-    batch_bytes: int
-    batch_milliseconds: float
     paused: bool = False
     latency_goal_milliseconds: float = 0.0
     hours: str = ""
     time_zone: str = ""
     min_replicas: int = 0
-    replica_seconds: float = 2.0
 
 
 @dataclass(frozen=True)

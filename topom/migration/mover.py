@@ -144,14 +144,11 @@ class RedisMover:
 
         Raises :class:`ValueError` if one is out of range.
         """
-        self._confirmation = Confirmation(settings.min_replicas, settings.replica_seconds)
+        self._confirmation = Confirmation(settings.min_replicas)
         self._pace.change(
             PaceSettings(
                 keys_per_second=settings.keys_per_second,
                 bytes_per_second=settings.bytes_per_second,
-                batch_keys=settings.batch_keys,
-                batch_bytes=settings.batch_bytes,
-                batch_milliseconds=settings.batch_milliseconds,
                 latency_goal_milliseconds=settings.latency_goal_milliseconds,
             )
         )

@@ -67,14 +67,10 @@ def migration(settings: TopomSettings) -> MigrationSettings:
         parallel_slots=settings.migration_parallel_slots,
         keys_per_second=settings.migration_keys_per_second,
         bytes_per_second=settings.migration_bytes_per_second,
-        batch_keys=settings.migration_batch_keys,
-        batch_bytes=settings.migration_batch_bytes,
-        batch_milliseconds=settings.migration_batch_milliseconds,
         latency_goal_milliseconds=settings.migration_latency_goal_milliseconds,
         hours=settings.migration_hours,
         time_zone=settings.migration_time_zone,
         min_replicas=settings.migration_min_replicas,
-        replica_seconds=settings.migration_replica_seconds,
     )
 
 

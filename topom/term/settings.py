@@ -14,7 +14,6 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from slots import functions
 from slots.address import split
-from slots.moving import MOST_KEYS
 from slots.settings import Seconds, Settings
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS, MOST_REPLICAS
 from topom.cluster.hours import Hours
@@ -26,12 +25,8 @@ SENTINEL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 # These may be set here, and an operator may change them while topom runs (:mod:`topom.api.migration_models`).
 ParallelSlots = Annotated[int, Field(ge=1, le=MAXIMUM_SLOTS)]
 Rate = Annotated[int, Field(ge=0)]
-BatchKeys = Annotated[int, Field(ge=1, le=MOST_KEYS)]
-BatchBytes = Annotated[int, Field(ge=1)]
-BatchMilliseconds = Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)]
 GoalMilliseconds = Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)]
 MinReplicas = Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
-ReplicaSeconds = Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)]
 
 
 class TopomSettings(Settings):
@@ -309,13 +304,6 @@ class TopomSettings(Settings):
     migration_bytes_per_second: Rate = Field(
         default=0, description="Bytes that may move in a second, all migrations together. 0: no limit."
     )
-    migration_batch_keys: BatchKeys = Field(default=500, description="Most keys in one step.")
-    migration_batch_bytes: BatchBytes = Field(
-        default=524_288, description="Most bytes in one step, unless a single key is larger. 512 KiB."
-    )
-    migration_batch_milliseconds: BatchMilliseconds = Field(
-        default=1.5, description="Milliseconds that one step should hold up its source; batches adapt to it."
-    )
     migration_latency_goal_milliseconds: GoalMilliseconds = Field(
         default=10.0,
         description="Milliseconds within which a source or target should answer 99 of 100 requests; moving slows down "
@@ -334,9 +322,6 @@ class TopomSettings(Settings):
         default=0,
         description="Replicas of the target that have to have a key before it is deleted at its source. Proxies go "
         "by the number of when a slot was touched.",
-    )
-    migration_replica_seconds: ReplicaSeconds = Field(
-        default=2.0, description="Seconds that replicas have to confirm keys."
     )
 
     sizes_stale_seconds: Seconds = Field(

@@ -157,10 +157,10 @@ async def test_migration(cluster: Cluster) -> None:
     assert (await operate(cluster, "migration", "pause", "--json")).json["paused"] is True
     assert (await operate(cluster, "migration", "resume", "--json")).json["paused"] is False
     assert "goes on" in await say(cluster, "migration", "resume")
-    changed = await operate(cluster, "migration", "set", "--keys-per-second", "1234", "--batch-keys", "77", "--json")
-    assert changed.json["settings"] == {**settings, "keys_per_second": 1234, "batch_keys": 77}
+    changed = await operate(cluster, "migration", "set", "--keys-per-second", "1234", "--min-replicas", "7", "--json")
+    assert changed.json["settings"] == {**settings, "keys_per_second": 1234, "min_replicas": 7}
     restored = await say(
-        cluster, "migration", "set", "--keys-per-second", "0", "--batch-keys", str(settings["batch_keys"])
+        cluster, "migration", "set", "--keys-per-second", "0", "--min-replicas", str(settings["min_replicas"])
     )
     assert "keys_per_second" in restored
     assert (await operate(cluster, "migration", "set")).status == 2

@@ -53,7 +53,7 @@ async def test_a_move_whose_replicas_are_gone_goes_on_once_nobody_waits_for_them
     async with plain_client(replica.address) as client:
         await client.replicaof("127.0.0.1", str(cluster.servers[2][0].port))
     await cluster.api.add_server(2, replica.address)
-    await cluster.api.set_migration(min_replicas=1, replica_seconds=0.2, keys_per_second=50)
+    await cluster.api.set_migration(min_replicas=1, keys_per_second=50)
 
     async def reasons() -> list[str]:
         return [str(batch["reason"]) for batch in (await cluster.api.migration())["batches"]]

@@ -21,7 +21,7 @@ from migrator.errors import (
     TargetUnavailable,
 )
 from migrator.options import Confirmation
-from migrator.pace import Pace, PaceSettings
+from migrator.pace import BATCH_KEYS, Pace, PaceSettings
 from migrator.transfer import Transfer
 from slotferry.redis_server import embedded_binary, start_redis
 from slots import permits
@@ -58,7 +58,7 @@ async def test_a_cancelled_call_can_be_made_again(pair: Pair, source: Redis, tar
         left = await size(source)
         there = await size(target)
         # Those of two batches may be on both.
-        assert 30_000 <= left + there <= 30_000 + 2 * pair.pace.settings.batch_keys
+        assert 30_000 <= left + there <= 30_000 + 2 * BATCH_KEYS
         assert left > 0
         await asyncio.sleep(0.05)
         assert await size(source) == left
@@ -70,7 +70,7 @@ async def test_a_cancelled_call_can_be_made_again(pair: Pair, source: Redis, tar
 
     await assert_moved(source, target, 30_000)
     # The batches under way at the two cancellations are not counted.
-    assert 30_000 >= pair.progress.keys_moved >= 30_000 - 2 * pair.pace.settings.batch_keys
+    assert 30_000 >= pair.progress.keys_moved >= 30_000 - 2 * BATCH_KEYS
 
 
 async def test_a_killed_process_can_be_replaced(pair: Pair, source: Redis, target: Redis) -> None:
@@ -172,7 +172,7 @@ async def test_a_target_that_hangs_ends_the_call_and_takes_nothing_with_it(fragi
         finally:
             os.kill(pair.target.pid, signal.SIGCONT)
         # What was on its way arrives now, and is at the source still.
-        assert await size(target) <= 20_000 - left + 2 * pair.pace.settings.batch_keys
+        assert await size(target) <= 20_000 - left + 2 * BATCH_KEYS
 
         await pair.migrate()
         await assert_moved(source, target, 20_000)

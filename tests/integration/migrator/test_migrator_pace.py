@@ -2,9 +2,11 @@
 
 import asyncio
 
+import pytest
 from redis.asyncio import Redis
 
-from migrator.pace import BURST_SECONDS, Pace, PaceSettings
+from migrator import pace
+from migrator.pace import BATCH_KEYS, BURST_SECONDS, Pace, PaceSettings
 from tests.integration.migrator.pairs import Pair, assert_moved, fill
 
 
@@ -46,7 +48,7 @@ async def test_pause_takes_effect_within_a_batch_and_resume_goes_on(pair: Pair, 
             held = await source.dbsize()
             await asyncio.sleep(0.2)
     assert held > 0
-    assert pair.progress.keys_moved - at_pause <= pair.pace.settings.batch_keys
+    assert pair.progress.keys_moved - at_pause <= BATCH_KEYS
     assert not call.done()
     assert (pair.progress.remaining_keys or held) > 0
 
@@ -67,10 +69,12 @@ async def test_a_limit_can_be_lifted_while_it_holds(pair: Pair, source: Redis, t
     await assert_moved(source, target, 10_000)
 
 
-async def test_batches_stay_within_their_bound_of_keys(pair: Pair, source: Redis) -> None:
+async def test_batches_stay_within_their_bound_of_keys(
+    pair: Pair, source: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await fill(source, 3000)
     await source.config_resetstat()
-    pair.pace = Pace(PaceSettings(batch_keys=10))
+    monkeypatch.setattr(pace, "BATCH_KEYS", 10)
 
     await pair.migrate()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from migrator import options
 from migrator.checks import check
 from migrator.errors import ReplicasMissing, TooFewReplicas
 from migrator.options import Confirmation
@@ -47,10 +48,13 @@ async def calls(server: Redis, command: str) -> int:
     return int((await server.info("commandstats")).get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
-async def test_replicas_have_what_the_source_has_deleted(fragile_pair: Pair, replicas: list[RedisServer]) -> None:
+async def test_replicas_have_what_the_source_has_deleted(
+    fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """given replicas that stop in the middle, the source keeps what they do not have, and all goes on with them."""
     pair = fragile_pair
-    pair.confirmation = Confirmation(replicas=2, seconds=0.3)
+    pair.confirmation = Confirmation(replicas=2)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.3)
     async with (
         client_of(pair.source) as source,
         client_of(pair.target) as target,
@@ -74,7 +78,7 @@ async def test_replicas_have_what_the_source_has_deleted(fragile_pair: Pair, rep
         there = {key for key in await second.keys("*") if key.startswith(b"key:")}
         assert len(there | left) == 20_000, "what the source has deleted, the replica that stopped has"
 
-        pair.confirmation = Confirmation(replicas=2, seconds=10.0)
+        monkeypatch.setattr(options, "CONFIRM_SECONDS", 10.0)
         await pair.migrate()
         await assert_moved(source, target, 20_000)
         assert await target.hlen("big") == 3000
@@ -82,10 +86,13 @@ async def test_replicas_have_what_the_source_has_deleted(fragile_pair: Pair, rep
         assert await first.dbsize() == await second.dbsize() == await target.dbsize()
 
 
-async def test_what_no_replica_has_is_not_dropped(fragile_pair: Pair, replicas: list[RedisServer]) -> None:
+async def test_what_no_replica_has_is_not_dropped(
+    fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """given a replica that stands still from the start, no key leaves the source, small or big."""
     pair = fragile_pair
-    pair.confirmation = Confirmation(replicas=2, seconds=0.1)
+    pair.confirmation = Confirmation(replicas=2)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.1)
     os.kill(replicas[1].pid, signal.SIGSTOP)
     async with client_of(pair.source) as source:
         for fill_some in (lambda: fill(source, 10), lambda: source.rpush("big", *range(3000))):
@@ -98,11 +105,12 @@ async def test_what_no_replica_has_is_not_dropped(fragile_pair: Pair, replicas: 
 
 
 async def test_a_key_that_a_client_asked_for_and_replicas_do_not_have_yet_is_waited_for(
-    fragile_pair: Pair, replicas: list[RedisServer]
+    fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """given that it alone is left, scans that find it again and again do not end the call."""
     pair = fragile_pair
-    pair.confirmation = Confirmation(replicas=2, seconds=60)
+    pair.confirmation = Confirmation(replicas=2)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 60.0)
     pair.pace = Pace(paused=True)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await source.rpush("big", *range(3000))

@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError, RedisError
 
-from migrator import bigkeys
+from migrator import bigkeys, pace
 from migrator import move as mover
 from migrator.connection import pack
 from migrator.errors import Refusal, TargetRefused
@@ -486,10 +486,12 @@ async def test_a_step_at_a_full_source(fragile_pair: Pair) -> None:
         assert not await source.exists(STATE)
 
 
-async def test_a_target_that_is_full_refuses_and_what_it_took_is_dropped(fragile_pair: Pair) -> None:
+async def test_a_target_that_is_full_refuses_and_what_it_took_is_dropped(
+    fragile_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """given a target that gets full in the middle, no key is at both servers then, and none has a claim."""
     pair = fragile_pair
-    pair.pace = Pace(PaceSettings(batch_keys=1))
+    monkeypatch.setattr(pace, "BATCH_KEYS", 1)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         for number in range(200):
             await source.set(f"key:{number}", b"x" * 20_000)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from migrator import move
+from migrator import move, pace
 from migrator.errors import KeysRemain, NotApart, SourceRefused, TargetRefused, TargetUnavailable
 from migrator.move import migrate
 from migrator.options import MoveOptions
-from migrator.pace import Pace, PaceSettings
+from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.transfer import MOST_RENEWALS, Moved, Transfer
 from slots import flushes, moving, permits
@@ -283,9 +283,10 @@ class TwoBatches:
         return Moved(1, 1, 100, (), ()), 0.0
 
     async def run(self) -> None:
-        pace = Pace(PaceSettings(batch_keys=1))
-        call = move._Run(Any, self, Any, "crc32", b"", pace, Progress())  # type: ignore[arg-type]
-        await call._move_once(0, [b"first", b"other"])
+        call = move._Run(Any, self, Any, "crc32", b"", Pace(), Progress())  # type: ignore[arg-type]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pace, "BATCH_KEYS", 1)
+            await call._move_once(0, [b"first", b"other"])
 
 
 async def test_a_batch_that_is_refused_lets_the_other_one_end(monkeypatch: pytest.MonkeyPatch) -> None:

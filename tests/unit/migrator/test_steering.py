@@ -7,11 +7,11 @@ import pytest
 
 from migrator import steering
 from migrator.feedback import FLOOR, START, Sample
-from migrator.pace import Pace, PaceSettings
+from migrator.pace import BATCH_MILLISECONDS, Pace, PaceSettings
 from migrator.progress import Pacing
 from migrator.steering import SteeredPace
 
-GOAL = PaceSettings(latency_goal_milliseconds=5.0, batch_milliseconds=2.0)
+GOAL = PaceSettings(latency_goal_milliseconds=5.0)
 
 
 class Clock:
@@ -39,9 +39,9 @@ def feed(pace: SteeredPace, role: str, seconds: float, count: int, at: float = 1
 
 
 def test_without_a_goal_nothing_is_held_back_and_nobody_is_asked() -> None:
-    pace = steered(PaceSettings(batch_milliseconds=2.0))
+    pace = steered(PaceSettings())
     feed(pace, "source", 10.0, 100)
-    assert (pace.speed, pace.at_work, pace.batch_milliseconds) == (1.0, 1.0, 2.0)
+    assert (pace.speed, pace.at_work, pace.batch_milliseconds) == (1.0, 1.0, BATCH_MILLISECONDS)
     assert pace.report() is None
     assert pace.interval() is None
 
@@ -50,15 +50,15 @@ def test_a_speed_is_had_by_shorter_batches_and_by_rests() -> None:
     clock = Clock()
     pace = steered(clock=clock)
     assert pace.speed == START
-    assert pace.batch_milliseconds == pytest.approx(2.0 * 0.5)
+    assert pace.batch_milliseconds == pytest.approx(BATCH_MILLISECONDS * 0.5)
     assert pace.at_work == pytest.approx(0.5)
     feed(pace, "source", 0.0001, 1000)
     feed(pace, "target", 0.0001, 1000)
-    assert (pace.speed, pace.at_work, pace.batch_milliseconds) == (1.0, 1.0, 2.0)
+    assert (pace.speed, pace.at_work, pace.batch_milliseconds) == (1.0, 1.0, BATCH_MILLISECONDS)
     assert (report(pace).held_back, report(pace).since) == ("", 0.0)
     feed(pace, "source", 0.1, 1000, at=2000.0)
     assert pace.speed == FLOOR
-    assert pace.batch_milliseconds == pytest.approx(2.0 * steering.SMALLEST_BATCH)
+    assert pace.batch_milliseconds == pytest.approx(BATCH_MILLISECONDS * steering.SMALLEST_BATCH)
     assert pace.at_work == pytest.approx(FLOOR / steering.SMALLEST_BATCH)
 
 
@@ -88,8 +88,8 @@ def test_the_shared_pace_is_what_holds_for_all_else() -> None:
     assert pace.paused
     pace.resume()
     assert not shared.paused
-    pace.change(PaceSettings(batch_keys=7))
-    assert (shared.settings.batch_keys, pace.settings.batch_keys, pace.batch_keys) == (7, 7, 7)
+    pace.change(PaceSettings(keys_per_second=140))
+    assert (shared.settings.keys_per_second, pace.settings.keys_per_second, pace.batch_keys) == (140, 140, 7)
     assert pace.interval() is None
 
 

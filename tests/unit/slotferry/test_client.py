@@ -113,7 +113,7 @@ REQUESTS: list[tuple[Callable[[TopomClient], Awaitable[Any]], str, str, Any]] = 
     (lambda topom: topom.migration(), "GET", "/api/v1/migration", None),
     (lambda topom: topom.pause_migration(), "POST", "/api/v1/migration/pause", None),
     (lambda topom: topom.resume_migration(), "POST", "/api/v1/migration/resume", None),
-    (lambda topom: topom.set_migration(batch_keys=9), "PATCH", "/api/v1/migration", {"batch_keys": 9}),
+    (lambda topom: topom.set_migration(min_replicas=9), "PATCH", "/api/v1/migration", {"min_replicas": 9}),
 ]
 
 

@@ -27,7 +27,7 @@ from topom.store import STATE, Book, Leader, Store, StoreConflict, Stored, Store
 from topom.store.sqlite import AloneLeadership
 
 PRODUCT = Product("test", 16, "crc32", 16)
-MIGRATION = MigrationSettings(8, 0, 0, 500, 524_288, 2.0)
+MIGRATION = MigrationSettings(8, 0, 0)
 
 
 class FakeHandsOff(HandsOff):

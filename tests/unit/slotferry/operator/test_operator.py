@@ -314,7 +314,7 @@ VERBS: list[tuple[str, str, str]] = [
     ("migration retry --slots 0-1", "migration", "tried again; no longer skipped: slots 0-1"),
     ("migration status", "migration", "skipped: slots 7-8: target h:1 is full"),
     ("slots show", "slots", "no room at all"),
-    ("migration set --batch-keys 9", "migration", "parallel_slots"),
+    ("migration set --keys-per-second 9", "migration", "parallel_slots"),
 ]
 runner = CliRunner()
 

@@ -121,7 +121,7 @@ async def test_status_of_a_new_product(client: httpx.AsyncClient) -> None:
     assert status["product"] == "slotferry"
     assert status["slots"] == {"total": 16, "assigned": 0, "offline": 16, "moving": 0}
     assert status["groups"] == status["proxies"] == []
-    assert status["migration"]["settings"]["batch_milliseconds"] == 1.5
+    assert status["migration"]["settings"]["latency_goal_milliseconds"] == 10.0
 
 
 async def test_groups_and_servers(client: httpx.AsyncClient) -> None:
@@ -241,7 +241,7 @@ async def test_placement(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPa
         ("POST", "/slots/move", {"slots": "0", "group_id": 7}, 404, "GroupNotFound"),
         ("POST", "/rebalance?policy=odd", None, 422, "UnknownPolicy"),
         ("POST", "/rebalance?dry_run=perhaps", None, 422, "InvalidRequest"),
-        ("PATCH", "/migration", {"batch_keys": 0}, 422, "InvalidRequest"),
+        ("PATCH", "/migration", {"parallel_slots": 0}, 422, "InvalidRequest"),
         ("PATCH", "/migration", {"paused": True}, 422, "InvalidRequest"),
         ("GET", "/nothing", None, 404, "HttpError"),
         ("PUT", "/slots", None, 405, "HttpError"),
@@ -288,7 +288,7 @@ async def test_rebalance(filled: httpx.AsyncClient, topom: Topom) -> None:
 async def test_migration_settings_are_remembered(filled: httpx.AsyncClient, topom: Topom) -> None:
     answer = await filled.patch("/migration", json={"keys_per_second": 1000, "parallel_slots": 4})
     assert answer.json()["settings"]["keys_per_second"] == 1000
-    assert answer.json()["settings"]["batch_keys"] == 500
+    assert answer.json()["settings"]["latency_goal_milliseconds"] == 10.0
     await post(filled, "/migration/pause")
     again = Topom(topom.settings, topom.ledger._store, FakeMover())
     await again.start()
