@@ -118,7 +118,8 @@ async def test_errors_are_counted_once(start_worker: StartWorker) -> None:
         await wire.say("SET", "{t}s", "v")
         await wire.say("SCAN", 0)
         await direct.say("CONFIG", "SET", "maxmemory", 1)
-        for words in (
+        before = await counters(worker)
+        refused = (
             ("LPOP", "{t}s"),
             ("BLPOP", "{t}s", 0),
             ("BLPOP", "{t}s", -1),
@@ -126,8 +127,32 @@ async def test_errors_are_counted_once(start_worker: StartWorker) -> None:
             ("SCAN", 0, "MATCH"),
             ("LMOVE", "{t}l", "{t}m", "LEFT", "LEFT"),
             ("BLMOVE", "{t}l", "{t}m", "LEFT", "LEFT", 0),
-        ):
-            before = await counters(worker)
+        )
+        for words in refused:
             assert (await wire.say(*words)).startswith(b"-")
-            after = await counters(worker)
-            assert (after["errors"] - before["errors"], words) == (1, words)
+        after = await counters(worker)
+        assert after["errors"] - before["errors"] == len(refused)
+
+
+async def test_bounded_what_waits_for_room_is_counted_once(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1, backend_queue_pause_bytes=1_000_000)
+    listen = worker.settings.listen
+    async with Wire(listen) as popping, Wire(listen) as scanning, Wire(listen) as filling:
+        for number in range(50):
+            await popping.say("SET", f"k{number}", "v")
+        await popping.say("SCAN", 0)
+        await popping.say("RPUSH", "{t}q", "a")
+        before = await counters(worker)
+        async with frozen(worker.servers[0]):
+            filling.send("SET", "{t}s", bytes(8_000_000))
+            await filling.writer.drain()
+            await worker.under_way()
+            popping.send("BLPOP", "{t}q", 0)
+            scanning.send("SCAN", 0)
+            while (await counters(worker))["clients"] < 3:
+                pass
+        assert await filling.reader.readexactly(5) == b"+OK\r\n"
+        assert (await popping.heard()).startswith(b"*2\r\n")
+        assert (await scanning.heard()).startswith(b"*2\r\n")
+        after = await counters(worker)
+        assert after["requests"] - before["requests"] == 5, "these, and two PINGs"

@@ -13,7 +13,7 @@ from proxy.engine.backend import command
 from proxy.engine.requests import Loop
 from proxy.servers import ownconnections
 from proxy.servers.backends import BackendOptions
-from proxy.servers.ownconnections import OwnConnectionError, OwnConnections
+from proxy.servers.ownconnections import MOST_IDLE, OwnConnectionError, OwnConnections
 from proxy.settings import ProxySettings
 from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer, ask, start_redis
@@ -217,3 +217,16 @@ async def test_a_server_that_cannot_be_reached_is_not_tried_for_everyone() -> No
     assert len(pool) == 0
     # One connection was tried, so the next name is the second.
     assert pool.options.new_name().endswith(".2.")
+
+
+async def test_as_many_are_kept_as_are_in_use(server: RedisServer) -> None:
+    pool = Pool()
+    taken = [await pool.take(server.address, 0, 2) for _ in range(3 * MOST_IDLE)]
+    for connection in taken[:MOST_IDLE]:
+        pool.give_back(connection)
+    for connection in taken[MOST_IDLE : MOST_IDLE + MOST_IDLE // 2]:
+        pool.give_back(connection)
+    assert (pool.in_use, pool.idle) == (MOST_IDLE + MOST_IDLE // 2, MOST_IDLE + MOST_IDLE // 2)
+    for connection in taken[MOST_IDLE + MOST_IDLE // 2 :]:
+        pool.give_back(connection)
+    assert (pool.in_use, pool.idle) == (0, MOST_IDLE)

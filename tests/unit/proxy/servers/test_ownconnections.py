@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from proxy.engine.requests import Loop
+from proxy.engine.router import OPEN
 from proxy.servers.ownconnections import OwnConnectionError, OwnConnections
 from proxy.settings import ProxySettings
-from tests.unit.proxy.engine.inprocess import options
+from tests.unit.proxy.engine.inprocess import Server, Visit, engine, nothing_stored, options, until
 
 
 async def serve_old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,3 +35,47 @@ async def test_a_server_before_redis_5_is_named_and_can_be_tried_again_at_once()
                 await own.take(address, 0, 2)
     assert len(own) == 0
     server.close()
+
+
+class Numbering(Server):
+    """It tells a connection's number once it may."""
+
+    def __init__(self) -> None:
+        super().__init__(nothing_stored)
+        self.asked_for_number = False
+        self.let_go = asyncio.Event()
+
+    async def greet(self, visit: Visit, words: list[bytes]) -> None:
+        if words != [b"CLIENT", b"ID"]:
+            await super().greet(visit, words)
+            return
+        self.asked_for_number = True
+        await self.let_go.wait()
+        visit.say(b":7\r\n")
+
+
+async def test_one_owner_a_slot_that_moves_while_its_connection_is_made() -> None:
+    """The keys' way is looked at again, and the connection to the former server is kept for others."""
+    async with Numbering() as former, Numbering() as newer:
+        newer.let_go.set()
+        with engine(former.address) as proxy:
+            own = OwnConnections(proxy.loop, proxy.options, ProxySettings())
+            client = proxy.connect()
+            found: list[str] = []
+
+            async def handler() -> bytes:
+                connection, _ = await own.take_for(client.session, [b"k"])
+                found.append(connection.address)
+                own.give_back(connection)
+                return b"+OK\r\n"
+
+            proxy.slow_path.handlers[b"NOSUCH"] = handler
+            await client.send(("NOSUCH",))
+            await until(lambda: former.asked_for_number)
+            proxy.route(OPEN, newer.address)
+            proxy.router.next_generation()
+            former.let_go.set()
+            assert await client.read(5) == b"+OK\r\n"
+            assert found == [newer.address]
+            assert (own.in_use, own.idle) == (0, 2)
+            own.reset("the test is over")
