@@ -13,6 +13,7 @@ from tests.unit.proxy.engine.test_scans import at, giving, page, prepared
 _testcapi = pytest.importorskip("_testcapi")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ["pop", "scan"])
 async def test_without_memory_nothing_is_left_in_the_output_of_a_shared_connection(kind: str) -> None:
     """Bytes without records would have replies that nothing asked for, or that go to others."""
