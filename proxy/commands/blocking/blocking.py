@@ -177,10 +177,6 @@ class BlockingCommands(Family):
             if not waiter.stopped or session.closed:
                 raise
             return UNBLOCKED
-        finally:
-            if waiter.making:
-                waiter.making.clear()
-                self._router.loop.release_slot(waiter.slot)
         self._begin(waiter, slot)
         with self._command(connection, slot) as command:
             waiter.commands = [command]
@@ -201,7 +197,13 @@ class BlockingCommands(Family):
         # A slot that is held is told of when it leaves its server, and then the connection is no longer waited for.
         self._router.loop.hold_slot(slot)
         waiter.making = {task}
+        # drained: as soon as the connection is there, for the keys' way is looked at again, and may be locked by then.
+        task.add_done_callback(partial(self._made, waiter, slot))
         self._begin(waiter, slot)
+
+    def _made(self, waiter: Waiter, slot: int, task: "asyncio.Task[OwnConnection]") -> None:
+        waiter.making.discard(task)
+        self._router.loop.release_slot(slot)
 
     def _begin(self, waiter: Waiter, slot: int) -> None:
         """From now on it waits for the server of a slot, and may be stopped."""
