@@ -192,10 +192,24 @@ class OwnConnections:
                 connection = self.take_idle(*kind)
             if connection is not None:
                 return connection, slot
-            task = asyncio.get_running_loop().create_task(self.take(*kind))
+            task = self.make(*kind)
             if making is not None:
                 making(task, slot)
-            connection = await task
+            connection = await self.made(task)
+
+    def make(self, address: str, database: int, protocol: int) -> "asyncio.Task[OwnConnection]":
+        """As :meth:`take`, by a task that somebody else may cancel. Wait for it with :meth:`made`."""
+        return asyncio.get_running_loop().create_task(self.take(address, database, protocol))
+
+    async def made(self, task: "asyncio.Task[OwnConnection]") -> OwnConnection:
+        """The connection of :meth:`make`. A caller that is cancelled here gets none, whenever that comes."""
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                # It was there in the same moment.
+                self.give_back(task.result())
+            raise
 
     def take_idle(self, address: str, database: int, protocol: int) -> OwnConnection | None:
         """The same at once, if there is one that nobody uses. Give it back or discard it."""

@@ -276,10 +276,10 @@ class BlockingCommands(Family):
     async def _wait_at(self, waiter: Waiter, address: str) -> bytes:
         """Wait at one server."""
         request = waiter.request
-        making = asyncio.get_running_loop().create_task(self._own.take(address, 0, 2))
+        making = self._own.make(address, 0, 2)
         waiter.making.add(making)
         try:
-            connection = await making
+            connection = await self._own.made(making)
         except OwnConnectionError as error:
             reply = error.reply
         except asyncio.CancelledError:

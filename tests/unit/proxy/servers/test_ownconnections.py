@@ -6,7 +6,7 @@ import pytest
 
 from proxy.engine.requests import Loop
 from proxy.engine.router import OPEN
-from proxy.servers.ownconnections import OwnConnectionError, OwnConnections
+from proxy.servers.ownconnections import OwnConnection, OwnConnectionError, OwnConnections
 from proxy.settings import ProxySettings
 from tests.unit.proxy.engine.inprocess import Server, Visit, engine, nothing_stored, options, until
 
@@ -78,4 +78,42 @@ async def test_one_owner_a_slot_that_moves_while_its_connection_is_made() -> Non
             assert await client.read(5) == b"+OK\r\n"
             assert found == [newer.address]
             assert (own.in_use, own.idle) == (0, 2)
+            own.reset("the test is over")
+
+
+async def test_a_caller_that_is_cancelled_as_its_connection_is_there_takes_none() -> None:
+    async with Numbering() as server:
+        with engine(server.address) as proxy:
+            own = OwnConnections(proxy.loop, proxy.options, ProxySettings())
+            task = own.make(server.address, 0, 2)
+            caller = asyncio.create_task(own.made(task))
+            # It is called before the caller goes on.
+            task.add_done_callback(lambda _: caller.cancel())
+            server.let_go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await caller
+            assert not task.cancelled()
+            assert (own.in_use, own.idle) == (0, 1)
+            own.reset("the test is over")
+
+
+async def test_a_client_that_leaves_as_its_connection_is_there_takes_none() -> None:
+    async with Numbering() as server:
+        with engine(server.address) as proxy:
+            own = OwnConnections(proxy.loop, proxy.options, ProxySettings())
+            client = proxy.connect()
+
+            def leave(task: "asyncio.Task[OwnConnection]", slot: int) -> None:
+                task.add_done_callback(lambda _: client.session.close())
+
+            async def handler() -> bytes:
+                await own.take_for(client.session, [b"k"], leave)
+                return b"+OK\r\n"
+
+            proxy.slow_path.handlers[b"NOSUCH"] = handler
+            await client.send(("NOSUCH",))
+            await until(lambda: server.asked_for_number)
+            server.let_go.set()
+            await until(lambda: client.session.closed and own.in_use == 0)
+            assert own.idle == 1
             own.reset("the test is over")
