@@ -104,7 +104,7 @@ class SlowPath:
 
     def _run(self, session: Session, command: Command, argv: list[bytes]) -> Decided:
         handler = self._handlers.get(command.name)
-        if command.name == "RESET" and session.state is not None:
+        if command.name == "RESET" and (session.state is not None or session.watch is not None):
             # All state that families have for this session goes, as if it were closed.
             self.session_closed(session)
         if handler is not None and subscription_of(session):
@@ -147,13 +147,6 @@ class SlowPath:
         for argv in requests:
             transactions.queue(session, self._families.learned.find(argv), argv)
 
-    def exec_watched(self, session: Session, payload: bytes, before: int) -> Steps:
-        """EXEC of a transaction that the engine has queued, and whose keys are all in the slot of the session's watch.
-
-        ``payload`` is the whole of it; ``before`` replies come before EXEC's.
-        """
-        return self._families.transactions.exec_watched(session, payload, before)
-
     # -- what the families are told ----------------------------------------------------------------------
 
     def answer(self, question: Question) -> Any:
@@ -161,7 +154,7 @@ class SlowPath:
         return self._answers[type(question)](question)
 
     def session_closed(self, session: Session) -> None:
-        """A session that has a state was closed."""
+        """A session that has a state or a watch was closed."""
         for family in self._families.all:
             family.session_closed(session)
 

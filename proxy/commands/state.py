@@ -20,7 +20,6 @@ class SessionState:
         "subscription",
         "transaction",
         "user",
-        "watch",
     )
 
     def __init__(self) -> None:
@@ -29,7 +28,6 @@ class SessionState:
         self.library_version = b""
         self.user: User | None = None
         self.transaction: Any = None
-        self.watch: Any = None
         self.subscription: Any = None
         self.blocking: BlockingRequest | None = None
         """The command at the front while it waits at a server, or for its slot to be served again."""

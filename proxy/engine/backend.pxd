@@ -54,6 +54,7 @@ cdef class Backend(ServerConnection):
         uint32_t progress
 
     cdef void push(self, request_t* request, const char* data, size_t size) noexcept
+    cpdef bint was_lost(self) noexcept
     cdef bint reserve(self, size_t size) noexcept
     cdef bint ready_to_take(self) noexcept
     cdef void queue(self, request_t* request) noexcept

@@ -233,6 +233,10 @@ cdef class Backend(ServerConnection):
             self.loop.count_waiting(counted - self.counted)
             self.counted = counted
 
+    cpdef bint was_lost(self) noexcept:
+        """Whether its first connection has ended, or was never there. It may have another one by now."""
+        return self.failure is not None or self.connects > 1
+
     cdef bint reserve(self, size_t size) noexcept:
         return buffer_reserve(&self.out, size)
 

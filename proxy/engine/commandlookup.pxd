@@ -24,6 +24,7 @@ ctypedef enum command_path:
     # The bounds of a transaction.
     PATH_MULTI
     PATH_EXEC
+    PATH_WATCH
     # Everything else: plain Python decides.
     PATH_SLOW
 

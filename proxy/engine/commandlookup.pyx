@@ -17,7 +17,7 @@ from slots.keys import KINDS
 
 SPLIT_KINDS = {"": 0, "elements": SPLIT_ELEMENTS, "status": SPLIT_STATUS, "sum": SPLIT_SUM}
 CODE_KINDS = {Code.TEXT: CODE_TEXT, Code.DIGEST: CODE_DIGEST, Code.FUNCTION: CODE_FUNCTION}
-PATHS = {"PING": PATH_PING, "MULTI": PATH_MULTI, "EXEC": PATH_EXEC, "SCAN": PATH_SCAN}
+PATHS = {"PING": PATH_PING, "MULTI": PATH_MULTI, "EXEC": PATH_EXEC, "WATCH": PATH_WATCH, "SCAN": PATH_SCAN}
 COUNTED = re.compile(r"(?:at:(?P<target>\d+)\+)?count:(?P<place>\d+):(?P<kind>\w+)")
 """The rule of :mod:`slots.keys` for keys behind their number."""
 

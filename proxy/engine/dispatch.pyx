@@ -20,6 +20,7 @@ from proxy.engine.commandlookup cimport (
     PATH_SCAN,
     PATH_SPLIT,
     PATH_STREAMS,
+    PATH_WATCH,
     command_t,
 )
 from proxy.engine.decisions cimport decide
@@ -33,6 +34,7 @@ from proxy.engine.scans cimport scan
 from proxy.engine.serverconnection cimport BACKEND_READY
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
 from proxy.engine.splitting cimport split
+from proxy.engine.watches cimport begin_watch
 
 from proxy.engine.refusals import CROSSSLOT, OUT_OF_MEMORY
 
@@ -103,6 +105,8 @@ cdef verdict dispatch(
         return VERDICT_TAKEN
     if row.path == PATH_MULTI and count == 1 and begin_multi(session):
         return VERDICT_TAKEN
+    if row.path == PATH_WATCH and count > 1:
+        return begin_watch(session, arguments, count, data, size)
     return decide(session, arguments, count, data, size)
 
 

@@ -1,5 +1,6 @@
 """The transactions of simple commands, between MULTI and EXEC."""
 
+from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport command_t
 from proxy.engine.records cimport multi_t
 from proxy.engine.resp cimport argument_t
@@ -14,4 +15,7 @@ cdef verdict within_multi(
     const char* data,
     size_t size,
 ) except VERDICT_FAILED
+cdef bint has_room_for(Backend backend, size_t size) noexcept
+cdef void append_transaction(Backend backend, const char* requests, size_t size) noexcept
+cdef void end_multi(Session session) noexcept
 cdef void free_multi(multi_t* multi) noexcept

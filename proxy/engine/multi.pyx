@@ -3,8 +3,8 @@
 Most transactions have commands whose keys stand at fixed places, and these keys share a slot at rest. They are queued
 here as they came, and EXEC sends them in one piece. What is not as simple as that is handed over to plain Python with
 all that is queued (:mod:`proxy.commands.transactions.transactions`), which decides about it and goes on: another
-command, a mistake, a slot that is not at rest. So no rule has its place here alone. With a watch, plain Python gets the
-queued requests in one piece at EXEC, for they go over the connection that watches.
+command, a mistake, a slot that is not at rest. So no rule has its place here alone. With a watch, EXEC
+goes over the connection that watches (:mod:`proxy.engine.watches`).
 
 **bounded**: a transaction that may be too large is handed over, too; plain Python knows the limit. So is one with many
 commands: to hand it over takes a step of the event loop in which nobody else is served.
@@ -17,7 +17,7 @@ from libc.string cimport memset
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
 from proxy.engine.commandlookup cimport PATH_EXEC, PATH_SPLIT, command_t
-from proxy.engine.decisions cimport begin_with, decide
+from proxy.engine.decisions cimport decide
 from proxy.engine.records cimport REQUEST_PLAIN, multi_t, request_t
 from proxy.engine.resp cimport (
     MAXIMUM_ARGUMENTS,
@@ -30,6 +30,7 @@ from proxy.engine.resp cimport (
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, Session, verdict
 from proxy.engine.statistics cimport UNCOUNTED
+from proxy.engine.watches cimport Watch, may_run, run_watched
 
 from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.refusals import OUT_OF_MEMORY
@@ -62,8 +63,8 @@ cdef bint begin_multi(Session session) except -1:
     if multi == NULL:
         return False
     multi.slot = NO_SLOT
-    if session.state is not None and session.state.watch is not None:
-        multi.slot = session.state.watch.slot
+    if session.watch is not None:
+        multi.slot = (<Watch> session.watch).slot
     session.multi = multi
     session.reply(b"+OK\r\n", 5)
     return True
@@ -80,10 +81,10 @@ cdef verdict within_multi(
     """Decide on a request between MULTI and EXEC."""
     session.loop.requests += 1
     if row != NULL and row.path == PATH_EXEC and count == 1 and is_at_rest(session):
-        if session.state is None or session.state.watch is None:
+        if session.watch is None:
             return run(session)
-        if session.state.watch.slot == session.multi.slot:
-            return run_watched(session, data, size)
+        if may_run(session):
+            return run_watched(session)
     if (
         row != NULL
         and row.queueable
@@ -166,39 +167,37 @@ cdef verdict run(Session session) except VERDICT_FAILED:
         session.loop.requests -= 1
         return VERDICT_HELD
     if not backend.ready_to_take():
-        end(session)
+        end_multi(session)
         return session.refuse(backend.failure_reply)
-    if not session.loop.have_requests(before + 1) or not backend.reserve(BEGIN_SIZE + size + END_SIZE):
-        end(session)
+    if not session.loop.have_requests(before + 1) or not has_room_for(backend, size):
+        end_multi(session)
         return session.refuse_or_reply(OUT_OF_MEMORY)
-    buffer_append(&backend.out, BEGIN, BEGIN_SIZE)
-    buffer_append(&backend.out, multi.requests.data + multi.requests.start, size)
-    buffer_append(&backend.out, END, END_SIZE)
+    append_transaction(backend, multi.requests.data + multi.requests.start, size)
     for index in range(before + 1):
         request = session.loop.new_request(REQUEST_PLAIN, session.asker() if index == before else NULL, slot)
         if index != before:
             request.command = UNCOUNTED
         backend.queue(request)
-    end(session)
+    end_multi(session)
     if backend.congested(False):
         session.hold_back(backend)
     return VERDICT_TAKEN
 
 
-cdef verdict run_watched(Session session, const char* data, size_t size) except VERDICT_FAILED:
-    """Send the transaction over the connection that watches."""
-    cdef multi_t* multi = session.multi
-    cdef bytes requests = multi.requests.data[multi.requests.start:multi.requests.end]
-    cdef int count = multi.count
-    # Its bytes are counted until it has been sent.
-    free_multi(multi)
-    session.multi = NULL
-    return begin_with(
-        session, session.router.slow_path.exec_watched, (session, MULTI + requests + EXEC, count + 1), data, size
-    )
+cdef bint has_room_for(Backend backend, size_t size) noexcept:
+    """Whether a transaction of ``size`` bytes can be appended to a backend's output; the room is kept for it."""
+    return backend.reserve(BEGIN_SIZE + size + END_SIZE)
 
 
-cdef void end(Session session) noexcept:
+cdef void append_transaction(Backend backend, const char* requests, size_t size) noexcept:
+    """MULTI, the requests and EXEC, where there is room for them."""
+    buffer_append(&backend.out, BEGIN, BEGIN_SIZE)
+    buffer_append(&backend.out, requests, size)
+    buffer_append(&backend.out, END, END_SIZE)
+
+
+cdef void end_multi(Session session) noexcept:
+    """Keep nothing of the transaction any more."""
     free_multi(session.multi)
     session.multi = NULL
     session.count_elsewhere(0)
@@ -224,7 +223,7 @@ cdef object hand_over(Session session):
             position += parse.size
     finally:
         free_parse(&parse)
-    end(session)
+    end_multi(session)
     session.router.slow_path.take_transaction(session, requests)
 
 

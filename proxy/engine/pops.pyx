@@ -12,25 +12,19 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.asking cimport Asked, ask, let_python_decide
 from proxy.engine.backend cimport Backend
-from proxy.engine.buffer cimport buffer_append
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.decisions cimport decide
+from proxy.engine.multi cimport append_transaction, has_room_for
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
 
-from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.refusals import OUT_OF_MEMORY
 
 ONE_REPLY = b"*1\r\n"
 """The beginning of the reply to EXEC after one command."""
 REFUSED = b"-EXECABORT"
 NOTHING = (b"*-1\r\n", b"$-1\r\n", b"_\r\n")
-
-cdef const char* BEGIN = MULTI
-cdef const char* END = EXEC
-cdef size_t BEGIN_SIZE = len(MULTI)
-cdef size_t END_SIZE = len(EXEC)
 
 
 cdef class Pop(Asked):
@@ -78,10 +72,8 @@ cdef verdict pop(
         return session.refuse(backend.failure_reply)
     # Before anything is in the output: whatever is there has to be a whole request.
     asked = Pop(session)
-    if not session.loop.have_requests(3) or not backend.reserve(BEGIN_SIZE + size + END_SIZE):
+    if not session.loop.have_requests(3) or not has_room_for(backend, size):
         return session.refuse_or_reply(OUT_OF_MEMORY)
-    buffer_append(&backend.out, BEGIN, BEGIN_SIZE)
-    buffer_append(&backend.out, data, size)
-    buffer_append(&backend.out, END, END_SIZE)
+    append_transaction(backend, data, size)
     ask(asked, backend, 2, slot)
     return VERDICT_WAIT

@@ -71,6 +71,8 @@ cdef class Router:
         public object slow_path
         public object mover
         public object holding
+        # proxy.commands.transactions.watching.Watching
+        public object watching
         # proxy.engine.scans.Pages, or None
         public object pages
         public set sessions

@@ -1,6 +1,7 @@
 from collections.abc import Collection, Mapping
 
 from proxy.commands.dispatch import SlowPath
+from proxy.commands.transactions.watching import Watching
 from proxy.engine.absent import AbsentKeys
 from proxy.engine.backend import Backend
 from proxy.engine.loaded import LoadedCode
@@ -22,6 +23,7 @@ class Router:
     slow_path: SlowPath
     mover: KeyMover
     holding: Holding
+    watching: Watching
     sessions: set[Session]
     gated: bool
     def __init__(

@@ -46,6 +46,8 @@ cdef class Session(ClientConnection):
         readonly object id
         # proxy.commands.state.SessionState, made when first needed.
         public object state
+        # A proxy.engine.watches.Watch, or None.
+        public object watch
         # A transaction that plain Python knows nothing of; NULL if there is none.
         multi_t* multi
         # Number of the last command in proxy.engine.statistics; the slow path's name for it, and its time.

@@ -475,8 +475,11 @@ cdef class Session(ClientConnection):
 
     cdef bint amid(self):
         """Whether a transaction is open, a key is watched, or CLIENT REPLY SKIP applies to the next request."""
-        return self.muted > MUTED_BIT or self.multi != NULL or (
-            self.state is not None and (self.state.transaction is not None or self.state.watch is not None)
+        return (
+            self.muted > MUTED_BIT
+            or self.multi != NULL
+            or self.watch is not None
+            or (self.state is not None and self.state.transaction is not None)
         )
 
     def close(self):
@@ -494,7 +497,7 @@ cdef class Session(ClientConnection):
             except RuntimeError:
                 # The event loop is closed: the worker is on its way out.
                 pass
-        if self.state is not None:
+        if self.state is not None or self.watch is not None:
             self.router.slow_path.session_closed(self)
 
     cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED:

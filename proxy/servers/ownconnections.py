@@ -1,9 +1,8 @@
 """Connections of a session's own, for commands that hold a connection up or leave something behind on it.
 
-Blocking commands, WAIT and WATCH cannot use the connections that all sessions share. A worker keeps a few such
-connections idle for each (server, database, RESP version) and opens more on demand. **bounded**: there are at most
-``own_connections`` at once. Unused ones are kept for :data:`IDLE_SECONDS`, no more of them than are in use, or
-:data:`MOST_IDLE`. If a server could not be connected to, it is not tried again for every session.
+Blocking commands, WAIT and WATCH cannot use the connections that all sessions share. A worker opens such connections on
+demand and keeps them for later sessions; those that nobody has used for :data:`IDLE_SECONDS` end. **bounded**: there
+are at most ``own_connections`` at once. If a server could not be connected to, it is not tried again for every session.
 
 A lost connection is never given out again, and neither is one whose server has left the slot table: what it held at the
 server (a watch, a place in a queue of blocked clients) is gone. **drained**: if a connection is closed with replies
@@ -27,11 +26,9 @@ from slots.backoff import Backoff
 CLIENT_ID = command(("CLIENT", "ID"))
 NO_CLIENT_ID = (b"-ERR Syntax error, try CLIENT", b"-ERR Unknown subcommand or wrong number of arguments for")
 """The errors of servers before Redis 5."""
-MOST_IDLE = 32
-"""How many connections are kept for later clients, or as many as are in use: to make one costs a few round trips, to
-keep one some kilobytes."""
 IDLE_SECONDS = 60.0
-"""How long an unused one is kept."""
+"""How long an unused one is kept for later sessions: to make one costs a few round trips, to keep one some kilobytes.
+Those that were used last are used first, so that only as many are kept as were used at once."""
 LEFT_THE_TABLE = "is no longer in the slot table"
 
 Kind = tuple[str, int, int]
@@ -86,7 +83,7 @@ class OwnConnection:
     @property
     def lost(self) -> bool:
         """Whether it has ended. A backend would reconnect, but without the session's state at the server."""
-        return self.backend.failure is not None or self.backend.connects > 1
+        return self.backend.was_lost()
 
     def call(
         self, payload: bytes, callback: Callable[[bytes], None], seconds: float | None = None, before: int = 0
@@ -296,11 +293,6 @@ class OwnConnections:
         self._in_use.remove(connection)
         connection.idle_since = self._now()
         self._idle.setdefault(connection.kind, deque()).append(connection)
-        while self.idle > max(MOST_IDLE, self.in_use):
-            oldest = self._longest_idle()
-            if oldest is None:
-                break
-            self._end_idle(oldest)
 
     def discard(self, connection: OwnConnection, reason: str) -> None:
         """End a connection. Its requests under way are answered with an error that has ``reason``."""

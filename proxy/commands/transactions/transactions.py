@@ -149,7 +149,7 @@ class TransactionCommands(Family):
         """MULTI."""
         if self._transaction(session) is not None:
             return b"-ERR MULTI calls can not be nested\r\n"
-        watch = self._watching.of(session)
+        watch = session.watch
         slot = watch.slot if watch is not None else None
         state_of(session).transaction = Transaction(
             slot,
@@ -191,14 +191,14 @@ class TransactionCommands(Family):
             self._end(session)
 
     async def _run(self, session: Session, transaction: Transaction) -> Outcome:
-        watch = self._watching.of(session)
+        watch = session.watch
         if transaction.spoiled:
             return ABORTED
         if watch is None and not transaction.count:
             return NOTHING_DONE
         if watch is not None or transaction.uses_other_databases:
             await nothing_owed()
-        if watch is not None and not self._watching.holds(session, watch):
+        if watch is not None and not watch.holds():
             return _changed(session)
         if watch is not None and watch.database != session.database:
             await self._watching.change_database(session, watch)
@@ -207,7 +207,7 @@ class TransactionCommands(Family):
 
         slot, address = await clear(self._way(transaction, watch is not None), transaction.size)
         # From here on, all is done in one step.
-        if watch is not None and not self._watching.holds(session, watch):
+        if watch is not None and not watch.holds():
             return _changed(session)
         refused = self._refusal(transaction, slot)
         if refused is not None:
@@ -221,22 +221,6 @@ class TransactionCommands(Family):
         backend = self._router.shared(session, address)
         finish = partial(self._executed, transaction, session, backend)
         return await slotrequests.send(self._router, slot, backend, payload, before, finish)
-
-    async def exec_watched(self, session: Session, payload: bytes, before: int) -> bytes:
-        """EXEC of a transaction of which nothing has to be looked at: see :mod:`proxy.engine.multi`."""
-        try:
-            await nothing_owed()
-            watch = self._watching.of(session)
-            if watch is not None and self._watching.holds(session, watch):
-                if watch.database != session.database:
-                    await self._watching.change_database(session, watch)
-                await clear([watch.key], len(payload))
-                # absent-first: its slot was at rest when EXEC came, and is so as long as the watch holds.
-                if self._watching.holds(session, watch):
-                    return await self._watching.run(session, watch, payload, before, slotrequests.as_it_came)
-            return _changed(session)
-        finally:
-            self._end(session)
 
     def _way(self, transaction: Transaction, watched: bool) -> list[bytes]:
         """The keys by which the transaction finds its server, and which have to be there."""

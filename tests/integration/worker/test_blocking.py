@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.servers.ownconnections import MOST_IDLE
 from slotferry.redis_server import RedisServer, start_redis
 from slots.table import Slot
 from tests.integration.worker.blocked import Blocked, blocked_at, frozen
@@ -266,13 +265,6 @@ async def test_two_hundred_wait_at_once(start_worker: StartWorker) -> None:
         await pusher.say("RPUSH", "k", *range(100, 300))
         heard = [await wire.heard() for wire in blocked.wires]
     assert sorted(heard) == [b"*2\r\n$1\r\nk\r\n$3\r\n%d\r\n" % number for number in range(100, 300)]
-    # bounded: not all of their connections are kept.
-    async with worker.direct(1) as server:
-
-        async def few() -> bool:
-            return len(await server.client_list()) <= MOST_IDLE + 3
-
-        await eventually(few, "connections to be closed")
 
 
 async def test_the_limit_is_an_error(start_worker: StartWorker) -> None:

@@ -13,7 +13,7 @@ from proxy.engine.backend import command
 from proxy.engine.requests import Loop
 from proxy.servers import ownconnections
 from proxy.servers.backends import BackendOptions
-from proxy.servers.ownconnections import MOST_IDLE, OwnConnectionError, OwnConnections
+from proxy.servers.ownconnections import OwnConnectionError, OwnConnections
 from proxy.settings import ProxySettings
 from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer, ask, start_redis
@@ -95,19 +95,19 @@ async def _count(server: RedisServer, count: int) -> bool:
     return len(await open_at(server)) == count
 
 
-async def test_few_are_kept_idle_and_not_for_long(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownconnections, "MOST_IDLE", 2)
+async def test_those_that_nobody_needs_end(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Pool()
     taken = [await pool.take(server.address, 0, 2) for _ in range(4)]
     for connection in taken:
         pool.give_back(connection)
-    assert (pool.in_use, pool.idle) == (0, 2)
-    # Those that were used last are kept.
-    assert {await pool.take(server.address, 0, 2) for _ in range(2)} == set(taken[2:])
+    assert (pool.in_use, pool.idle) == (0, 4)
+    # Those that were used last are used first.
+    used = [await pool.take(server.address, 0, 2) for _ in range(2)]
+    assert set(used) == set(taken[2:])
     monkeypatch.setattr(ownconnections, "IDLE_SECONDS", 0.01)
-    pool = Pool()
-    pool.give_back(await pool.take(server.address, 0, 2))
     await pool.until(lambda: pool.idle == 0)
+    assert pool.in_use == 2
+    assert not any(connection.lost for connection in used)
 
 
 async def test_a_lost_connection_is_not_given_out(server: RedisServer) -> None:
@@ -217,16 +217,3 @@ async def test_a_server_that_cannot_be_reached_is_not_tried_for_everyone() -> No
     assert len(pool) == 0
     # One connection was tried, so the next name is the second.
     assert pool.options.new_name().endswith(".2.")
-
-
-async def test_as_many_are_kept_as_are_in_use(server: RedisServer) -> None:
-    pool = Pool()
-    taken = [await pool.take(server.address, 0, 2) for _ in range(3 * MOST_IDLE)]
-    for connection in taken[:MOST_IDLE]:
-        pool.give_back(connection)
-    for connection in taken[MOST_IDLE : MOST_IDLE + MOST_IDLE // 2]:
-        pool.give_back(connection)
-    assert (pool.in_use, pool.idle) == (MOST_IDLE + MOST_IDLE // 2, MOST_IDLE + MOST_IDLE // 2)
-    for connection in taken[MOST_IDLE + MOST_IDLE // 2 :]:
-        pool.give_back(connection)
-    assert (pool.in_use, pool.idle) == (0, MOST_IDLE)

@@ -46,6 +46,8 @@ async def test_a_lost_connection_may_have_missed_a_change(start_worker: StartWor
     async with watching(worker) as talk, worker.direct(1) as direct:
         (own,) = await own_connections(direct)
         await direct.client_kill_filter(_id=own["id"])
+        # The proxy sees that at the latest in the turn in which it answers this.
+        await talk.ask("SET", KEY, "mine")
         assert await talk.ask("EXEC") == CHANGED
         assert await direct.get(KEY) is None
     async with watching(worker) as talk:

@@ -69,8 +69,8 @@ class Server:
         return [words for visit in self.visits for words in visit.asked]
 
     async def greet(self, visit: Visit, words: list[bytes]) -> None:
-        """Answer a part of a greeting."""
-        visit.say(GREETING[words[0]])
+        """Answer a part of a greeting, or the question for the connection's number."""
+        visit.say(b":1\r\n" if words == [b"CLIENT", b"ID"] else GREETING[words[0]])
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visit = Visit(writer)

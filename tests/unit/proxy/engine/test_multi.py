@@ -1,7 +1,6 @@
 """Transactions of simple commands go from socket to socket; all others are handed over with what is queued."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,34 +146,6 @@ async def test_an_empty_one() -> None:
             taken = Taken(proxy)
             assert await said(proxy.connect(), ("MULTI",), ("EXEC",)) == [b"+OK", b"+TAKEN"]
             assert taken.queued == []
-
-
-async def test_with_a_watch() -> None:
-    """The keys have to share its slot, and EXEC has to go by its connection."""
-    async with Server(run_at_exec) as server:
-        with engine(server.address) as proxy:
-            taken = Taken(proxy)
-            client = proxy.connect()
-            slot = proxy.router.slot_of_key(0, b"{t}a")
-            client.session.state = SimpleNamespace(watch=SimpleNamespace(slot=slot), transaction=None)  # type: ignore[assignment]
-            proxy.slow_path.session_closed = lambda session: None  # type: ignore[attr-defined]
-            watched: list[tuple[bytes, int]] = []
-
-            def exec_watched(session: Session, payload: bytes, before: int) -> bytes:
-                watched.append((payload, before))
-                return b"+WATCHED\r\n"
-
-            proxy.slow_path.exec_watched = exec_watched  # type: ignore[attr-defined]
-            assert await said(client, ("MULTI",), ("SET", "{t}a", "1")) == [b"+OK", b"+QUEUED"]
-            assert await said(client, ("EXEC",)) == [b"+WATCHED"]
-            assert watched == [(MULTI + command(("SET", "{t}a", "1")) + EXEC, 2)]
-            assert await said(client, ("MULTI",), ("SET", "another slot", "1")) == [b"+OK", b"+TAKEN"]
-            assert taken.queued == []
-            client.session.attention = 0
-            assert await said(client, ("MULTI",), ("SET", "{t}a", "1")) == [b"+OK", b"+QUEUED"]
-            proxy.route(LOCKED, server.address)
-            assert await said(client, ("EXEC",)) == [b"+TAKEN"]
-            assert taken.queued == [[b"SET", b"{t}a", b"1"]]
 
 
 @pytest.mark.parametrize("what", ["attention", "read_only"])

@@ -107,11 +107,14 @@ async def test_a_request_that_waits_in_the_socket_is_served() -> None:
 @pytest.mark.parametrize("place", ["transaction", "watch"])
 async def test_a_transaction_or_a_watch_is_waited_for(place: str) -> None:
     async with connected() as (client, parted, _):
-        client.session.state = SimpleNamespace(**{"transaction": None, "watch": None, place: object()})
+        holder = client.session
+        if place == "transaction":
+            holder = client.session.state = SimpleNamespace(transaction=None)
+        setattr(holder, place, object())
         client.session.retire(parted)
         await quiet()
         assert not client.session.closed
-        setattr(client.session.state, place, None)
+        setattr(holder, place, None)
         client.session.state = None
         client.session.retire(parted)
         assert await client.read(1) == b""

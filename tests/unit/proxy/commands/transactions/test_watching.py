@@ -10,18 +10,6 @@ from proxy.engine.session import Session
 from proxy.servers.ownconnections import OwnConnections
 from tests.unit.proxy.engine.inprocess import Server, SlowPath, Visit, engine, until
 
-CLIENT_ID = [b"CLIENT", b"ID"]
-
-
-class RedisServer(Server):
-    """It can say a connection's number, which is what sessions' own connections ask first."""
-
-    async def greet(self, visit: Visit, words: list[bytes]) -> None:
-        if words == CLIENT_ID:
-            visit.say(b":1\r\n")
-        else:
-            await super().greet(visit, words)
-
 
 class Watches(SlowPath):
     """Has a watch end with its session, as the worker's slow path does."""
@@ -40,7 +28,7 @@ async def stores_nothing(visit: Visit, words: list[bytes]) -> None:
 
 async def test_bounded_a_watch_is_limited_in_time_and_its_connection_comes_back() -> None:
     now = 1000.0
-    async with RedisServer(stores_nothing) as server:
+    async with Server(stores_nothing) as server:
         with engine(server.address) as proxy:
             own = OwnConnections(proxy.loop, proxy.options, proxy.router.settings)
             parts: Any = SimpleNamespace(router=proxy.router, own=own, now=lambda: now, settings=proxy.router.settings)
@@ -54,21 +42,21 @@ async def test_bounded_a_watch_is_limited_in_time_and_its_connection_comes_back(
             now += WATCH_SECONDS - 1
             await client.send(("WATCH", "key"))
             assert await client.read_line() == b"+OK"
-            watch = watching.of(client.session)
+            watch = client.session.watch
             assert watch is not None
 
             # when: the time of the first WATCH is over. Then: that of the second one counts.
             now += 2
             watching.tick()
-            assert watching.holds(client.session, watch)
+            assert watch.holds()
             assert (len(own), own.idle) == (1, 0)
 
             # when: that is over, too.
             now += WATCH_SECONDS - 2
             watching.tick()
             # then: EXEC will find that it does not hold, and the next session can have the connection.
-            assert watching.of(client.session) is watch
-            assert not watching.holds(client.session, watch)
+            assert client.session.watch is watch
+            assert not watch.holds()
             await until(lambda: own.idle == 1)
             assert command(tuple(server.asked[-1])) == UNWATCH
             watching.tick()

@@ -1,0 +1,18 @@
+from proxy.engine.session import Session
+from proxy.servers.ownconnections import OwnConnection
+
+class Watch:
+    connection: OwnConnection | None
+    database: int
+    moved: bool
+    kept: bool
+    busy: bool
+    over: bool
+    replica_reads: bool
+    since: float
+    def __init__(self, session: Session, connection: OwnConnection, slot: int) -> None: ...
+    @property
+    def session(self) -> Session: ...
+    @property
+    def slot(self) -> int: ...
+    def holds(self) -> bool: ...
