@@ -17,3 +17,4 @@ cdef class Asked:
 cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept
 cdef void answered(Session session) noexcept
 cdef object let_python_decide(Session session)
+cdef object do_what_it_decides(Session session, outcome, size_t size)

@@ -14,6 +14,8 @@ from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, request_t
 from proxy.engine.session cimport Session
 from proxy.engine.statistics cimport UNCOUNTED
 
+from proxy.engine.outcomes import ASKED
+
 
 cdef class Asked:
     """A question, and its reply once that has come.
@@ -53,7 +55,11 @@ cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept:
     Py_INCREF(asked)
     request.extra = <void*> asked
     backend.queue(request)
-    # While it stays the same, the session waits for the same.
+    wait_for_answer(session)
+
+
+cdef void wait_for_answer(Session session) noexcept:
+    """The session waits for another thing from now on."""
     session.stage += 1
     session.watch_leaving()
 
@@ -76,9 +82,15 @@ cdef void answered(Session session) noexcept:
 cdef object let_python_decide(Session session):
     """Have plain Python decide about the request at the front after all."""
     arguments, data = session.front()
+    do_what_it_decides(session, session.router.slow_path.handle(session, arguments), len(data))
+
+
+cdef object do_what_it_decides(Session session, outcome, size_t size):
+    """Do what plain Python has decided about the request at the front, of ``size`` bytes."""
     session.loop.decisions += 1
-    outcome = session.router.slow_path.handle(session, arguments)
     if type(outcome) is CoroutineType:
-        outcome = begin(session, outcome, len(data))
-    if outcome is not WAITS:
+        outcome = begin(session, outcome, size)
+    if outcome is ASKED:
+        wait_for_answer(session)
+    elif outcome is not WAITS:
         session.finish_front(outcome)

@@ -22,11 +22,13 @@ class Decision(enum.Enum):
     ANY_SERVER = "send the request unchanged to any server"
     AFTER_OWED = "call the handler again once everything owed to the session has been answered (**in-order**)"
     NO_REPLY = "the request is finished; all its replies have been given"
+    ASKED = "a server was asked, and the engine goes on once it has answered"
 
 
 ANY_SERVER: Final = Decision.ANY_SERVER
 AFTER_OWED: Final = Decision.AFTER_OWED
 NO_REPLY: Final = Decision.NO_REPLY
+ASKED: Final = Decision.ASKED
 
 GATED = 1
 """Bit of a session's ``attention``: it has not authenticated."""

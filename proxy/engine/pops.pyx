@@ -10,7 +10,7 @@ until the server has answered.
 
 from libc.stdint cimport int32_t
 
-from proxy.engine.asking cimport Asked, ask, let_python_decide
+from proxy.engine.asking cimport Asked, ask, do_what_it_decides
 from proxy.engine.backend cimport Backend
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.decisions cimport decide
@@ -24,6 +24,8 @@ from proxy.engine.refusals import OUT_OF_MEMORY
 ONE_REPLY = b"*1\r\n"
 """The beginning of the reply to EXEC after one command."""
 REFUSED = b"-EXECABORT"
+UNBLOCKED = b"-UNBLOCKED "
+"""It has run nothing."""
 NOTHING = (b"*-1\r\n", b"$-1\r\n", b"_\r\n")
 
 
@@ -34,9 +36,32 @@ cdef class Pop(Asked):
         # Without MULTI, the server says why it refuses.
         reply = self.reply.removeprefix(ONE_REPLY)
         if reply.startswith(REFUSED) or reply in NOTHING:
-            let_python_decide(self.session)
+            have_it_wait(self.session)
         else:
             self.session.finish_front(reply)
+
+
+cdef object have_it_wait(Session session):
+    """There is nothing to take by now."""
+    arguments, data = session.front()
+    do_what_it_decides(session, session.router.blocking.begin_wait(session, arguments, Wait(session)), len(data))
+
+
+cdef class Wait(Asked):
+    """The request at the front waits at its server."""
+
+    def __call__(self, bytes reply):
+        """The reply has come; the client may have left."""
+        self.session.router.blocking.came_back(self.session, reply)
+        Asked.__call__(self, reply)
+
+    cdef object go_on(self):
+        cdef Session session = self.session
+        if self.reply.startswith(UNBLOCKED):
+            arguments, data = session.front()
+            do_what_it_decides(session, session.router.blocking.unblocked(session, arguments, self.reply), len(data))
+        else:
+            session.finish_front(self.reply)
 
 
 cdef verdict pop(

@@ -73,6 +73,8 @@ cdef class Router:
         public object holding
         # proxy.commands.transactions.watching.Watching
         public object watching
+        # proxy.commands.blocking.blocking.BlockingCommands
+        public object blocking
         # proxy.engine.scans.Pages, or None
         public object pages
         public set sessions

@@ -1,5 +1,6 @@
 from collections.abc import Collection, Mapping
 
+from proxy.commands.blocking.blocking import BlockingCommands
 from proxy.commands.dispatch import SlowPath
 from proxy.commands.transactions.watching import Watching
 from proxy.engine.absent import AbsentKeys
@@ -24,6 +25,7 @@ class Router:
     mover: KeyMover
     holding: Holding
     watching: Watching
+    blocking: BlockingCommands
     sessions: set[Session]
     gated: bool
     def __init__(

@@ -371,7 +371,7 @@ cdef class Session(ClientConnection):
         """The present or last command, by its name in the statistics or in the slow path; or None."""
         if self.named_at == self.taken or self.named_at == self.taken - 1:
             return self.last_name
-        return self.loop.statistics.names[self.last_number] if self.taken else None
+        return self.loop.statistics.names[self.last_number] if self.taken or self.waits_since else None
 
     @last_command.setter
     def last_command(self, name):

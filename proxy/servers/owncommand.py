@@ -4,6 +4,7 @@
 connection is known to be lost.
 """
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -33,37 +34,54 @@ class OwnCommand:
         """Whether the server has nothing left to run of it."""
 
     def __enter__(self) -> Self:
-        if self._slot >= 0:
-            self._loop.hold_slot(self._slot)
-        return self
+        return self.begin()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.leave()
+
+    def begin(self) -> Self:
+        """From now on the slot is held, until the end. Without ``with``, call :meth:`leave` if the client leaves."""
+        if self._slot >= 0:
+            self._loop.hold_slot(self._slot)
+        return self
+
+    def leave(self) -> None:
+        """Nobody waits for the reply any more."""
         if not self._sent:
             self._end()
         elif not self.over:
             self._leave()
 
     def ask(self, payload: bytes, seconds: float, before: int = 0) -> Reply[bytes]:
-        """Send the command; gives its reply.
+        """Send the command, as :meth:`send`; gives its reply."""
+        reply: Reply[bytes] = Reply(loop=self._loop.event_loop)
+        self.send(payload, seconds, reply.give, before)
+        return reply
+
+    def send(self, payload: bytes, seconds: float, heard: Callable[[bytes], None], before: int = 0) -> None:
+        """Send the command; ``heard`` gets its reply, even if the client has left.
 
         Args:
             payload: the command in RESP, behind requests that have ``before`` replies, which are dropped.
             seconds: how long the reply may take; ``math.inf`` for no limit.
+            heard: called once.
+            before: see ``payload``.
+
+        Raises:
+            MemoryError: nothing was sent.
         """
-        reply: Reply[bytes] = Reply(loop=self._loop.event_loop)
 
         # Not in the handler: the client may leave, and this has to be done all the same.
-        def came(text: bytes) -> None:
+        def came(reply: bytes) -> None:
             try:
                 self._end()
             finally:
-                reply.give(text)
+                heard(reply)
 
         self._connection.call(payload, came, seconds, before)
         self._sent = True
-        return reply
 
     def _end(self) -> None:
         """Nothing is left of it at the server."""

@@ -8,7 +8,7 @@ later requests wait for its reply. **bounded**: ``own_connections`` of :mod:`pro
 """
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,13 @@ from proxy.commands import replies
 from proxy.commands.blocking import acknowledged, streamreads
 from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand
 from proxy.commands.blocking.blockingrequest import BlockingRequest
-from proxy.commands.family import Answer, Family, Handler
+from proxy.commands.blocking.waiter import NO_SLOT, Waiter
+from proxy.commands.family import Answer, Decided, Family, Handler
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
-from proxy.engine.outcomes import Outcome, Reply, nothing_owed
+from proxy.engine.outcomes import ASKED, Outcome, Reply, nothing_owed
 from proxy.engine.refusals import NO_SERVER
-from proxy.engine.router import LOCKED
+from proxy.engine.router import LOCKED, OPEN
 from proxy.engine.session import Session
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError
 from slots import commands
@@ -31,42 +32,6 @@ from slots.messages.questions import Asked, Unblock
 from slots.table import SlotTable
 
 UNBLOCKED = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
-NO_SLOT = -1
-
-
-class Waiter:
-    """A session whose request at the front waits at one or more servers."""
-
-    __slots__ = ("asked", "closing", "commands", "leaving", "making", "parked", "request", "session", "slot", "stopped")
-
-    def __init__(self, session: Session, request: BlockingRequest) -> None:
-        self.session = session
-        self.slot = NO_SLOT
-        self.request = request
-        self.making: set[asyncio.Task[OwnConnection]] = set()
-        """Its connections that have yet to be made."""
-        self.commands: list[BlockedCommand] = []
-        self.leaving = False
-        """Whether its slot is leaving the server."""
-        self.asked: bytes | None = None
-        """The reason that another client gave with CLIENT UNBLOCK: TIMEOUT or ERROR."""
-        self.closing = False
-        """Whether its session is closed instead of getting the reply that nothing came."""
-        self.stopped = False
-        """Whether it was to come back from its servers."""
-        self.parked: Reply[bool] | None = None
-        """While it waits in the proxy for its slot to be unlocked: what becomes of that. False when its time is
-        over."""
-
-    def stop(self, reason: bytes) -> None:
-        """Have it come back from the servers."""
-        self.stopped = True
-        if self.parked is not None:
-            self.parked.give(True)
-        for task in self.making:
-            task.cancel()
-        for command in self.commands:
-            command.stop(reason)
 
 
 class BlockingCommands(Family):
@@ -81,20 +46,21 @@ class BlockingCommands(Family):
         self._router = services.router
         self._own = services.own
         self._reply_seconds = services.settings.backend_reply_seconds
+        # In the order in which they began to wait, in which they also go on.
         self._waiters: dict[int, Waiter] = {}
-        # The order in which they began to wait, in which they also go on.
-        self._at_slot: dict[int, dict[Waiter, None]] = {}
+        self._pops = {
+            command.name.encode(): (command, command.timeout)
+            for command in commands.table().values()
+            if command.route is Route.BLOCKING and command.timeout is not None
+        }
+        services.router.blocking = self
         self._parked: dict[Waiter, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
         return {
-            **{
-                name: partial(self.pop, command, command.timeout)
-                for name, command in commands.table().items()
-                if command.route is Route.BLOCKING and command.timeout is not None
-            },
+            **{command.name: partial(self.pop, command, timeout) for command, timeout in self._pops.values()},
             "XREAD": self.read,
             "XREADGROUP": self.read,
             "WAIT": self.wait,
@@ -112,8 +78,10 @@ class BlockingCommands(Family):
         """BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, BZPOPMIN, BZPOPMAX, BZMPOP."""
         keys = commands.keys_of(command, argv)
         await nothing_owed()
-        request = BlockingRequest(argv, limit.place % len(argv), limit.milliseconds, self._time())
-        return await self._block(session, keys, request, {})
+        return await self._block(Waiter(session, self._request(argv, limit)), keys, {})
+
+    def _request(self, argv: list[bytes], limit: Timeout) -> BlockingRequest:
+        return BlockingRequest(argv, limit.place % len(argv), limit.milliseconds, self._time())
 
     async def read(self, session: Session, argv: list[bytes]) -> Outcome:
         """XREAD and XREADGROUP. Those without BLOCK are routed like any other command."""
@@ -122,7 +90,8 @@ class BlockingCommands(Family):
         if how.block is None:
             return keys
         await nothing_owed()
-        return await self._block(session, keys, BlockingRequest(argv, how.block, True, self._time()), how.newest(argv))
+        waiter = Waiter(session, BlockingRequest(argv, how.block, True, self._time()))
+        return await self._block(waiter, keys, how.newest(argv))
 
     async def wait(self, session: Session, argv: list[bytes]) -> Outcome:
         """WAIT replicas timeout, WAITAOF local replicas timeout."""
@@ -131,6 +100,7 @@ class BlockingCommands(Family):
         if not masters:
             return NO_SERVER
         waiter = Waiter(session, BlockingRequest(argv, len(argv) - 1, True, self._time()))
+        waiter.followed = True
         self._waiters[session.id] = waiter
         state_of(session).blocking = waiter.request
         try:
@@ -146,27 +116,85 @@ class BlockingCommands(Family):
         return next((error for error in errors if not error.startswith(b"-UNBLOCKED ")), errors[0])
 
     async def _block(
-        self, session: Session, keys: list[bytes], request: BlockingRequest, newest: dict[int, bytes]
+        self, waiter: Waiter, keys: list[bytes], newest: dict[int, bytes], reply: bytes | None = None
     ) -> bytes:
-        """Wait at the server of the keys' slot. If the slot leaves it, wait at its next server."""
-        waiter = Waiter(session, request)
+        """Wait at the server of the keys' slot. If the slot leaves it, wait at its next server.
+
+        ``reply`` is that of the first server, if it has waited there by now.
+        """
+        waiter.followed = True
         try:
             while True:
-                waiter.leaving = waiter.stopped = False
-                try:
-                    reply = await self._at_server(waiter, keys, newest)
-                finally:
-                    self._leave_slot(waiter)
+                if reply is None:
+                    waiter.leaving = waiter.stopped = False
+                    try:
+                        reply = await self._at_server(waiter, keys, newest)
+                    finally:
+                        waiter.at_server = False
                 if not reply.startswith(b"-UNBLOCKED "):
                     return reply
                 # It has run nothing.
                 over = await self._after_unblocking(waiter, reply)
                 if over is not None:
                     return over
+                reply = None
         except OwnConnectionError as error:
             return error.reply
         finally:
             self._forget(waiter)
+
+    # -- pops for which there is nothing by now: the engine goes on with their replies --------------------------
+
+    def begin_wait(self, session: Session, argv: list[bytes], heard: Callable[[bytes], None]) -> Decided:
+        """Have a pop wait at the server of its keys, which has nothing for it.
+
+        ``heard`` gets the server's reply, unless a handler has to do more than to ask.
+        """
+        command, limit = self._pops[argv[0].upper()]
+        keys = commands.keys_of(command, argv)
+        slot = self._router.slot_of_key(session.database, keys[0])
+        state, address, _ = self._router.route(slot)
+        # drained: the slot's way is free in this step. in-order: nothing is owed.
+        if state != OPEN or address is None or session.owed:
+            return self.pop(command, limit, session, argv)
+        connection = self._own.take_idle(address, session.database, session.protocol)
+        if connection is None:
+            return self.pop(command, limit, session, argv)
+        waiter = Waiter(session, self._request(argv, limit))
+        self._begin(waiter, slot)
+        running = self._command(connection, slot).begin()
+        waiter.commands = [running]
+        now = self._time()
+        try:
+            running.send(waiter.request.payload(now), waiter.request.left(now) + self._reply_seconds, heard)
+        except MemoryError:
+            running.leave()
+            self._forget(waiter)
+            raise
+        return ASKED
+
+    def came_back(self, session: Session, reply: bytes) -> None:
+        """The reply of such a pop has come."""
+        waiter = self._waiters.get(session.id)
+        if waiter is not None:
+            waiter.at_server = False
+            if not reply.startswith(b"-UNBLOCKED "):
+                self._forget(waiter)
+
+    def unblocked(self, session: Session, argv: list[bytes], reply: bytes) -> Decided:
+        """Such a pop has come back with nothing. It may have to go to the slot's next server."""
+        command, _ = self._pops[argv[0].upper()]
+        return self._block(self._waiters[session.id], commands.keys_of(command, argv), {}, reply)
+
+    def session_closed(self, session: Session) -> None:
+        """End its wait. A handler that follows it is cancelled, and does the same."""
+        waiter = self._waiters.get(session.id)
+        if waiter is not None and not waiter.followed:
+            self._forget(waiter)
+            for running in waiter.commands:
+                running.leave()
+
+    # -- at the server -----------------------------------------------------------------------------------------
 
     async def _at_server(self, waiter: Waiter, keys: list[bytes], newest: dict[int, bytes]) -> bytes:
         """The server's reply; UNBLOCKED if the waiter was stopped before it was asked."""
@@ -207,18 +235,11 @@ class BlockingCommands(Family):
 
     def _begin(self, waiter: Waiter, slot: int) -> None:
         """From now on it waits for the server of a slot, and may be stopped."""
-        self._leave_slot(waiter)
         waiter.slot = slot
+        waiter.at_server = True
         waiter.commands = []
-        self._at_slot.setdefault(slot, {})[waiter] = None
         self._waiters[waiter.session.id] = waiter
         state_of(waiter.session).blocking = waiter.request
-
-    def _leave_slot(self, waiter: Waiter) -> None:
-        at_slot = self._at_slot.get(waiter.slot, {})
-        at_slot.pop(waiter, None)
-        if not at_slot:
-            self._at_slot.pop(waiter.slot, None)
 
     def _forget(self, waiter: Waiter) -> None:
         session = waiter.session
@@ -305,8 +326,8 @@ class BlockingCommands(Family):
 
     def slots_leaving(self, slots: Collection[int]) -> None:
         """drained: commands that wait at the slots' servers are unblocked, and run again elsewhere."""
-        for slot in [slot for slot in self._at_slot if slot in slots]:
-            for waiter in list(self._at_slot[slot]):
+        for waiter in list(self._waiters.values()):
+            if waiter.at_server and waiter.slot in slots:
                 waiter.leaving = True
                 waiter.stop(ERROR)
 

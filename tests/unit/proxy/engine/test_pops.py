@@ -1,6 +1,7 @@
 """Pops take what is there over the connection that sessions share; plain Python gets them if there is nothing."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,10 +34,14 @@ class Asked:
         self.reply: Reply[bytes] = Reply()
         self.at_once = at_once
         proxy.slow_path.handle = self.handle  # type: ignore[method-assign]
+        proxy.router.blocking = self  # type: ignore[assignment]
 
     def handle(self, session: Session, argv: list[bytes]) -> Any:
         self.asked.append(argv)
         return WAITED if self.at_once else self.wait()
+
+    def begin_wait(self, session: Session, argv: list[bytes], heard: Callable[[bytes], None]) -> Any:
+        return self.handle(session, argv)
 
     async def wait(self) -> bytes:
         return await self.reply
