@@ -1,11 +1,11 @@
-"""What the engine itself asks a server about the request at the front."""
+"""Questions of the engine itself to a server, about the request at the front."""
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.session cimport Session
 
 
-cdef class Asked:
-    """A question, and its reply once that has come."""
+cdef class ServerQuestion:
+    """A question to a server, and its reply once that has come."""
 
     cdef:
         Session session
@@ -14,7 +14,7 @@ cdef class Asked:
     cdef object go_on(self)
 
 
-cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept
+cdef void ask(ServerQuestion question, Backend backend, int before, int slot) noexcept
 cdef void answered(Session session) noexcept
 cdef object let_python_decide(Session session)
 cdef object do_what_it_decides(Session session, outcome, size_t size)

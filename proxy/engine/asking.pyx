@@ -17,8 +17,8 @@ from proxy.engine.statistics cimport UNCOUNTED
 from proxy.engine.outcomes import ASKED
 
 
-cdef class Asked:
-    """A question, and its reply once that has come.
+cdef class ServerQuestion:
+    """A question to a server, and its reply once that has come.
 
     Args:
         session: it waits, and has not been told to go on before the reply comes.
@@ -30,7 +30,7 @@ cdef class Asked:
     def __call__(self, bytes reply):
         """The reply has come."""
         self.reply = reply
-        self.session.asked = self
+        self.session.question = self
         self.session.reply_came()
 
     cdef object go_on(self):
@@ -38,13 +38,13 @@ cdef class Asked:
         raise TypeError("a question that nobody asks")
 
 
-cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept:
+cdef void ask(ServerQuestion question, Backend backend, int before, int slot) noexcept:
     """Queue a question whose bytes are in the backend's output; ``before`` replies are dropped.
 
     The backend takes requests, and there are records for all of them. drained: they count for ``slot``, unless it is
     -1.
     """
-    cdef Session session = asked.session
+    cdef Session session = question.session
     cdef request_t* request
     cdef int index
     for index in range(before):
@@ -52,8 +52,8 @@ cdef void ask(Asked asked, Backend backend, int before, int slot) noexcept:
         request.command = UNCOUNTED
         backend.queue(request)
     request = session.loop.new_request(REQUEST_CALL, NULL, slot)
-    Py_INCREF(asked)
-    request.extra = <void*> asked
+    Py_INCREF(question)
+    request.extra = <void*> question
     backend.queue(request)
     wait_for_answer(session)
 
@@ -66,14 +66,14 @@ cdef void wait_for_answer(Session session) noexcept:
 
 cdef void answered(Session session) noexcept:
     """The reply has come: go on."""
-    cdef Asked asked = <Asked> session.asked
-    session.asked = None
+    cdef ServerQuestion question = <ServerQuestion> session.question
+    session.question = None
     session.leaving_watched = False
     if session.closed:
         return
     session.loop.set_clock()
     try:
-        asked.go_on()
+        question.go_on()
     except Exception as error:
         session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
         session.close()

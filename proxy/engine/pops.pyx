@@ -10,7 +10,7 @@ until the server has answered.
 
 from libc.stdint cimport int32_t
 
-from proxy.engine.asking cimport Asked, ask, do_what_it_decides
+from proxy.engine.asking cimport ServerQuestion, ask, do_what_it_decides
 from proxy.engine.backend cimport Backend
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.decisions cimport decide
@@ -29,7 +29,7 @@ UNBLOCKED = b"-UNBLOCKED "
 NOTHING = (b"*-1\r\n", b"$-1\r\n", b"_\r\n")
 
 
-cdef class Pop(Asked):
+cdef class Pop(ServerQuestion):
     """Whether there is something to take."""
 
     cdef object go_on(self):
@@ -47,13 +47,13 @@ cdef object have_it_wait(Session session):
     do_what_it_decides(session, session.router.blocking.begin_wait(session, arguments, Wait(session)), len(data))
 
 
-cdef class Wait(Asked):
+cdef class Wait(ServerQuestion):
     """The request at the front waits at its server."""
 
     def __call__(self, bytes reply):
         """The reply has come; the client may have left."""
         self.session.router.blocking.came_back(self.session, reply)
-        Asked.__call__(self, reply)
+        ServerQuestion.__call__(self, reply)
 
     cdef object go_on(self):
         cdef Session session = self.session
@@ -78,7 +78,7 @@ cdef verdict pop(
     cdef int32_t slot = router.slot_of(session.database, keys[0].data, keys[0].size)
     cdef route_t* route = &router.routes[slot]
     cdef Backend backend
-    cdef Pop asked
+    cdef Pop question
     cdef int index
     session.loop.requests += 1
     for index in range(1, found):
@@ -96,9 +96,9 @@ cdef verdict pop(
     if not backend.ready_to_take():
         return session.refuse(backend.failure_reply)
     # Before anything is in the output: whatever is there has to be a whole request.
-    asked = Pop(session)
+    question = Pop(session)
     if not session.loop.have_requests(3) or not has_room_for(backend, size):
         return session.refuse_or_reply(OUT_OF_MEMORY)
     append_transaction(backend, data, size)
-    ask(asked, backend, 2, slot)
+    ask(question, backend, 2, slot)
     return VERDICT_WAIT

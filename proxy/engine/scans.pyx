@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp
 
-from proxy.engine.asking cimport Asked, ask, let_python_decide
+from proxy.engine.asking cimport ServerQuestion, ask, let_python_decide
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
 from proxy.engine.decisions cimport decide
@@ -54,7 +54,7 @@ cdef class Pages:
         self.reserved = reserved
 
 
-cdef class Page(Asked):
+cdef class Page(ServerQuestion):
     """A server's page."""
 
     cdef:

@@ -61,8 +61,9 @@ cdef class Session(ClientConnection):
         object coroutine
         object awaited
         bytes answered
-        # What a server has answered about the request at the front: a proxy.engine.asking.Asked.
-        object asked
+        # The engine's own question about the request at the front, once a server has answered it: a
+        # proxy.engine.asking.ServerQuestion.
+        object question
         bint cancelled
         # Its keys' slot is locked, or they move: only wake() goes on with it.
         bint asleep

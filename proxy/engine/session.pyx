@@ -65,7 +65,7 @@ cdef size_t LONGEST_BULK = 536870912
 cdef void resume_handler(void* owner) noexcept:
     cdef Session session = <Session> owner
     Py_DECREF(session)
-    if session.asked is None:
+    if session.question is None:
         go_on(session)
     else:
         answered(session)

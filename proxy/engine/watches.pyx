@@ -11,7 +11,7 @@ comes over other connections.
 
 from libc.stdint cimport int32_t
 
-from proxy.engine.asking cimport Asked, ask
+from proxy.engine.asking cimport ServerQuestion, ask
 from proxy.engine.buffer cimport buffer_append, buffer_length
 from proxy.engine.decisions cimport decide
 from proxy.engine.multi cimport append_transaction, end_multi, has_room_for
@@ -65,7 +65,7 @@ cdef class Watch:
         )
 
 
-cdef class Watched(Asked):
+cdef class Watched(ServerQuestion):
     """WATCH, under way."""
 
     cdef Watch watch
@@ -80,13 +80,13 @@ cdef class Watched(Asked):
         elif reply != OK:
             # As in Redis, a WATCH that fails watches nothing.
             session.router.watching.end(session)
-        Asked.__call__(self, reply)
+        ServerQuestion.__call__(self, reply)
 
     cdef object go_on(self):
         self.session.finish_front(self.reply)
 
 
-cdef class Executed(Asked):
+cdef class Executed(ServerQuestion):
     """EXEC, under way. The session's watch is over already."""
 
     cdef Watch watch
@@ -94,7 +94,7 @@ cdef class Executed(Asked):
     def __call__(self, bytes reply):
         """The reply has come; the client may have left."""
         self.session.router.watching.executed(self.watch, reply)
-        Asked.__call__(self, reply)
+        ServerQuestion.__call__(self, reply)
 
     cdef object go_on(self):
         self.session.finish_front(self.reply)
@@ -108,7 +108,7 @@ cdef verdict begin_watch(
     cdef int32_t slot = router.slot_of(session.database, arguments[1].data, arguments[1].size)
     cdef route_t* route = &router.routes[slot]
     cdef Watch watch
-    cdef Watched asked = Watched(session)
+    cdef Watched question = Watched(session)
     cdef int index
     for index in range(2, count):
         if router.slot_of(session.database, arguments[index].data, arguments[index].size) != slot:
@@ -124,14 +124,14 @@ cdef verdict begin_watch(
     watch = router.watching.begin_at_once(session, router.addresses[route.server], slot)
     if watch is None:
         return decide(session, arguments, count, data, size)
-    asked.watch = watch
+    question.watch = watch
     if watch.backend.state != BACKEND_READY or not session.loop.have_requests(1) or not watch.backend.reserve(size):
         watch.kept = False
         router.watching.end(session)
         return session.refuse_or_reply(OUT_OF_MEMORY)
     buffer_append(&watch.backend.out, data, size)
     watch.busy = True
-    ask(asked, watch.backend, 0, slot)
+    ask(question, watch.backend, 0, slot)
     return VERDICT_WAIT
 
 
@@ -157,12 +157,12 @@ cdef verdict run_watched(Session session) except VERDICT_FAILED:
     cdef Watch watch = <Watch> session.watch
     cdef size_t size = buffer_length(&multi.requests)
     cdef int before = multi.count + 1
-    cdef Executed asked
+    cdef Executed question
     if session.loop.waiting and session.has_no_room(size):
         session.loop.requests -= 1
         return VERDICT_HELD
-    asked = Executed(session)
-    asked.watch = watch
+    question = Executed(session)
+    question.watch = watch
     if not session.loop.have_requests(before + 1) or not has_room_for(watch.backend, size):
         end_multi(session)
         router.watching.end(session)
@@ -172,5 +172,5 @@ cdef verdict run_watched(Session session) except VERDICT_FAILED:
     append_transaction(watch.backend, multi.requests.data + multi.requests.start, size)
     end_multi(session)
     watch.busy = watch.over = True
-    ask(asked, watch.backend, before, watch.slot)
+    ask(question, watch.backend, before, watch.slot)
     return VERDICT_WAIT

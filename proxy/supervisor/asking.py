@@ -13,7 +13,7 @@ OPEN_QUESTIONS = 1024
 """The most questions under way; another one gets no answers, at once."""
 
 
-class Asked(Protocol):
+class AskedWorker(Protocol):
     """The part of a worker that is needed here."""
 
     @property
@@ -26,7 +26,7 @@ class Asked(Protocol):
 
 @dataclass(slots=True)
 class _Question:
-    asker: Asked
+    asker: AskedWorker
     id: int
     waiting: set[int]
     timer: asyncio.TimerHandle
@@ -36,12 +36,12 @@ class _Question:
 class Questions:
     """Passes questions on and gathers answers. bounded: none waits longer than :data:`ANSWER_SECONDS`."""
 
-    def __init__(self, workers: Callable[[], Iterable[Asked]]) -> None:
+    def __init__(self, workers: Callable[[], Iterable[AskedWorker]]) -> None:
         self._workers = workers
         self._open: dict[int, _Question] = {}
         self._last = 0
 
-    def ask(self, asker: Asked, message: Ask) -> None:
+    def ask(self, asker: AskedWorker, message: Ask) -> None:
         """Pass the question of ``asker`` on to every worker, itself included."""
         if len(self._open) >= OPEN_QUESTIONS:
             asker.send(Answers(id=message.id, answers=[]))
@@ -55,7 +55,7 @@ class Questions:
         for worker in workers:
             worker.send(passed_on)
 
-    def answer(self, worker: Asked, message: Answer) -> None:
+    def answer(self, worker: AskedWorker, message: Answer) -> None:
         """Take an answer; a late one is dropped."""
         question = self._open.get(message.id)
         if question is not None and worker.index in question.waiting:
@@ -63,7 +63,7 @@ class Questions:
             question.waiting.discard(worker.index)
             self._check(message.id)
 
-    def forget_worker(self, worker: Asked) -> None:
+    def forget_worker(self, worker: AskedWorker) -> None:
         """The worker has ended: questions no longer wait for it."""
         for number, question in list(self._open.items()):
             question.waiting.discard(worker.index)

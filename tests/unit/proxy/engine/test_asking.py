@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from tests.unit.proxy.engine.inprocess import Server, engine
-from tests.unit.proxy.engine.test_pops import ELEMENT, POP, Asked, answering
+from tests.unit.proxy.engine.test_pops import ELEMENT, POP, PlainPython, answering
 from tests.unit.proxy.engine.test_scans import at, giving, page, prepared
 
 # It makes allocations fail, and is part of CPython.
@@ -22,7 +22,7 @@ async def test_without_memory_nothing_is_left_in_the_output_of_a_shared_connecti
         async with Server(answer) as server:
             with engine(server.address) as proxy:
                 if kind == "pop":
-                    Asked(proxy)
+                    PlainPython(proxy)
                 else:
                     prepared(proxy, server.address)
                 bystander, client = proxy.connect(), proxy.connect()

@@ -26,7 +26,7 @@ def answering(last: bytes, queued: bytes = b"+QUEUED\r\n") -> Answer:
     return answer
 
 
-class Asked:
+class PlainPython:
     """Plain Python: it is asked to have a request wait, and answers at once, or when told to."""
 
     def __init__(self, proxy: Engine, at_once: bool = True) -> None:
@@ -62,7 +62,7 @@ class Asked:
 async def test_what_is_there_is_taken_in_one_piece_and_nothing_looks_at_it(request_: tuple[str | int, ...]) -> None:
     async with Server(answering(b"*1\r\n" + ELEMENT)) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             await client.send(request_, ("GET", "k"))
             assert await client.read(len(ELEMENT) + 5) == ELEMENT + b"$-1\r\n"
             words = [str(word).encode() for word in request_]
@@ -77,7 +77,7 @@ async def test_what_is_there_is_taken_in_one_piece_and_nothing_looks_at_it(reque
 async def test_plain_python_has_it_wait_if_there_is_nothing(nothing: bytes) -> None:
     async with Server(answering(nothing)) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy, at_once=False), proxy.connect()
+            python, client = PlainPython(proxy, at_once=False), proxy.connect()
             await client.send(POP, ("GET", "k"))
             await until(lambda: bool(python.asked))
             assert python.asked == [[b"BLPOP", b"{t}q", b"0"]]
@@ -94,7 +94,7 @@ async def test_plain_python_has_it_wait_if_there_is_nothing(nothing: bytes) -> N
 async def test_an_inline_one() -> None:
     async with Server(answering(b"*1\r\n*-1\r\n")) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             await client.send_bytes(b'BLPOP "{t}q" 0\r\nGET k\r\n')
             assert await client.read(len(WAITED) + 5) == WAITED + b"$-1\r\n"
             assert python.asked == [[b"BLPOP", b"{t}q", b"0"]]
@@ -104,7 +104,7 @@ async def test_an_inline_one() -> None:
 async def test_a_refusal_is_asked_for_again_without_multi(queued: bytes) -> None:
     async with Server(answering(b"-EXECABORT Transaction discarded\r\n", queued)) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             await client.send(POP)
             assert await client.read(len(WAITED)) == WAITED
             assert len(python.asked) == 1
@@ -114,7 +114,7 @@ async def test_a_refusal_is_asked_for_again_without_multi(queued: bytes) -> None
 async def test_an_error_is_the_reply(error: bytes) -> None:
     async with Server(answering(error)) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             await client.send(POP)
             expected = error.removeprefix(b"*1\r\n")
             assert await client.read(len(expected)) == expected
@@ -124,7 +124,7 @@ async def test_an_error_is_the_reply(error: bytes) -> None:
 async def test_drained_it_waits_out_a_lock() -> None:
     async with Server(answering(b"*1\r\n" + ELEMENT)) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             proxy.route(LOCKED, server.address)
             await client.send(POP)
             await until(lambda: client.session.waits)
@@ -140,7 +140,7 @@ async def test_drained_it_waits_out_a_lock() -> None:
 async def test_a_slot_without_a_server_is_for_plain_python() -> None:
     async with Server(answering(b"*1\r\n" + ELEMENT)) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             proxy.route(OFFLINE, None)
             await client.send(POP)
             assert await client.read(len(WAITED)) == WAITED
@@ -160,7 +160,7 @@ async def test_a_slot_without_a_server_is_for_plain_python() -> None:
 async def test_what_is_not_plainly_right_is_for_plain_python(request_: tuple[str | int, ...]) -> None:
     async with Server(answering(b"*1\r\n" + ELEMENT)) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             await client.send(request_)
             assert await client.read(len(WAITED)) == WAITED
             assert (len(python.asked), server.asked) == (1, [])
@@ -169,7 +169,7 @@ async def test_what_is_not_plainly_right_is_for_plain_python(request_: tuple[str
 async def test_a_client_that_has_not_logged_in() -> None:
     async with Server(answering(b"*1\r\n" + ELEMENT)) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             client.session.attention = GATED
             await client.send(POP)
             assert await client.read(len(WAITED)) == WAITED
@@ -198,7 +198,7 @@ async def test_a_server_that_is_lost_is_an_error() -> None:
 
     async with Server(hang_up) as server:
         with engine(server.address) as proxy:
-            python, client = Asked(proxy), proxy.connect()
+            python, client = PlainPython(proxy), proxy.connect()
             await client.send(POP)
             assert b"closed the connection" in await client.read_line()
             # Nobody knows what was taken.
