@@ -8,10 +8,11 @@ import math
 import random
 from dataclasses import replace
 
+from slots.messages.message import Product
 from slots.table import Group, Slot, SlotTable
 from topom.cluster import fences
 from topom.cluster.events import Event, What
-from topom.cluster.state import ClusterState, Marked, Noted, Product, ProxyRecord
+from topom.cluster.state import ClusterState, Marked, Noted, ProxyRecord
 
 SERVERS_A_GROUP = 3
 YEARS_SECONDS = 10 * 365 * 86_400
@@ -23,7 +24,7 @@ FENCED = 0.1
 
 def product(slots: int) -> Product:
     """What all proxies agree on."""
-    return Product("slotferry", slots, "crc32", 16)
+    return Product(name="slotferry", number_of_slots=slots, slot_function="crc32", databases=16)
 
 
 def address_of(number: int, port: int) -> str:

@@ -59,7 +59,7 @@ class Part(BaseModel):
 
 
 class Product(Part):
-    """The product's fixed values. They are the same for all proxies, and never change."""
+    """What proxies have to agree on: chosen at topom's first start, and fixed since."""
 
     name: str = Field(min_length=1, max_length=100)
     number_of_slots: int = Field(ge=1, le=MAXIMUM_SLOTS)

@@ -29,7 +29,7 @@ from slots.messages.control import (
     parse_proxy,
 )
 from slots.messages.control import Refused as Refusal
-from slots.messages.message import MessageError, Product, encode, sentence
+from slots.messages.message import MessageError, encode, sentence
 from slots.table import SlotTable
 from topom.api.wire import framed, wire_of
 from topom.cluster.ledger import LostPlace
@@ -190,18 +190,12 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
     if not isinstance(message, Register):
         raise Refused("invalid", "the first message has to be of type register")
     member = await topom.members.register(message, link)
-    product = topom.ledger.state.product
     link.takes_proxies = message.cluster is not None
     try:
         await link.send(
             Registered(
                 proxy_id=member.record.id,
-                product=Product(
-                    name=product.name,
-                    number_of_slots=product.number_of_slots,
-                    slot_function=product.slot_function,
-                    databases=product.databases,
-                ),
+                product=topom.ledger.state.product,
                 heartbeat_seconds=topom.settings.heartbeat_seconds,
                 stand_down_seconds=topom.members.stand_down,
                 quiet_seconds=topom.settings.server_suspect_seconds,

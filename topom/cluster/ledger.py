@@ -16,13 +16,14 @@ from dataclasses import replace
 import structlog
 
 from slots.backoff import Backoff
+from slots.messages.message import Product
 from slots.table import SlotTable
 from topom.cluster import event_finding as telling
 from topom.cluster import records, rules
 from topom.cluster.event_sinks import newest_event
 from topom.cluster.events import NAMED_BY, Said, What, actor
 from topom.cluster.notes import Notes
-from topom.cluster.state import ClusterState, Product
+from topom.cluster.state import ClusterState
 from topom.cluster.topology import unlock_all
 from topom.errors import NotLeading, TopomError, Unavailable
 from topom.reasons import Kind, Reason
@@ -54,7 +55,7 @@ def require_same(stored: Product, configured: Product) -> None:
     """Raises :class:`ProductMismatch` unless both are the same."""
     if stored != configured:
         raise ProductMismatch(
-            f"the store holds {stored}, the configuration says {configured}; these settings are fixed at the first "
+            f"the store holds {stored!r}, the configuration says {configured!r}; these settings are fixed at the first "
             "start. Set them back, or use another data folder or prefix of the store for a new product"
         )
 

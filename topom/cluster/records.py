@@ -35,6 +35,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from slots import ranges
+from slots.messages.message import Product
 from slots.table import MAXIMUM_SLOTS, Group, SlotTable, slots_from_wire, slots_to_wire
 from topom.cluster import event_records
 from topom.cluster.placement_run import Kept
@@ -50,7 +51,6 @@ from topom.cluster.state import (
     Noted,
     Pause,
     PoolServer,
-    Product,
     Promotion,
     ProxyRecord,
 )
@@ -239,7 +239,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         "cluster": _encode(
             {
                 "format": FORMAT,
-                "product": asdict(new.product),
+                "product": new.product.model_dump(),
                 "epoch": new.table.epoch,
                 "writer": new.writer,
                 "term": new.term,

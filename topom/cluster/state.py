@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from slots.messages.message import Product
 from slots.table import OFFLINE, SlotTable, host_of
 from topom.cluster import hours
 from topom.cluster.events import Event
@@ -16,16 +17,6 @@ from topom.cluster.hours import Halt
 from topom.cluster.placement_run import NOTHING_KEPT, Kept
 from topom.cluster.speed import PairSpeed
 from topom.reasons import Kind, Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """What proxies have to agree on, chosen at topom's first start and fixed since."""
-
-    name: str
-    number_of_slots: int
-    slot_function: str
-    databases: int
 
 
 @dataclass(frozen=True, slots=True)

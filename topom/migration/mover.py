@@ -13,7 +13,8 @@ from migrator.sweep import Swept, Warrant, stop, sweep
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
 from slots.beginning import Beginning
-from topom.cluster.state import MigrationSettings, Product
+from slots.messages.message import Product
+from topom.cluster.state import MigrationSettings
 from topom.errors import NotLeading
 from topom.reasons import Reason
 from topom.store.leading import OVER

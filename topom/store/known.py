@@ -1,4 +1,4 @@
-"""Makes dataclasses from the store's documents, which a topom of another version may have written.
+"""Makes records from the store's documents, which a topom of another version may have written.
 
 During an upgrade, topoms of two versions read what the other has written. Fields that this version does not know are
 passed over; fields that the other version did not have take their defaults. The value of each field is checked against

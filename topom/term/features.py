@@ -3,7 +3,8 @@
 from functools import cache
 
 from slots.access import ServerAccess, ServerTls
-from topom.cluster.state import MigrationSettings, Product
+from slots.messages.message import Product
+from topom.cluster.state import MigrationSettings
 from topom.masters.failover import MastersSettings
 from topom.masters.sentinels.monitoring import SentinelSettings
 from topom.placement.planner import Rules
@@ -24,7 +25,12 @@ def sentinel_access(settings: TopomSettings) -> ServerAccess:
 
 def product(settings: TopomSettings) -> Product:
     """What all proxies must have in common."""
-    return Product(settings.product, settings.number_of_slots, settings.slot_function, settings.databases)
+    return Product(
+        name=settings.product,
+        number_of_slots=settings.number_of_slots,
+        slot_function=settings.slot_function,
+        databases=settings.databases,
+    )
 
 
 def detector(settings: TopomSettings) -> DetectorSettings:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slots.messages.message import Product
 from tests.integration.stores.servers import (
     StoreServer,
     need_etcd,
@@ -18,7 +19,6 @@ from tests.integration.stores.servers import (
     stop,
 )
 from topom.cluster.ledger import Ledger
-from topom.cluster.state import Product
 from topom.store import STATE, Store, StoreConflict, StoreError
 from topom.term.settings import TopomSettings
 from topom.term.stores import open_store
@@ -98,7 +98,7 @@ async def test_the_leading_server_is_killed(kind: str, servers: list[StoreServer
         async with asyncio.timeout(LIMIT_SECONDS):
             while True:
                 try:
-                    await ledger.start(Product("p", 64, "crc32", 16))
+                    await ledger.start(Product(name="p", number_of_slots=64, slot_function="crc32", databases=16))
                     break
                 except StoreError:
                     await asyncio.sleep(0.05)

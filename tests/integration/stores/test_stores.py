@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slots.functions import names as slot_functions
+from slots.messages.message import Product
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.integration.stores.conftest import Open
@@ -13,7 +14,7 @@ from topom.balance.sizebook import SizeBook
 from topom.balance.sizes import KnownSizes, SlotSize, Taking
 from topom.cluster import records
 from topom.cluster.ledger import Ledger
-from topom.cluster.state import ClusterState, Product
+from topom.cluster.state import ClusterState
 from topom.store import SIZES, STATE, Leader, StoreConflict, Stored
 
 ONE, TWO = "1" * 32, "2" * 32
@@ -73,7 +74,7 @@ async def test_documents_of_any_size_and_number(another: Open) -> None:
 
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"], indirect=True)
 async def test_the_largest_table_and_its_changes(another: Open) -> None:
-    product = Product("p", 16_384, slot_functions()[0], 16)
+    product = Product(name="p", number_of_slots=16_384, slot_function=slot_functions()[0], databases=16)
     groups = {number: Group(number, (f"10.0.0.{number}:6379", f"10.0.1.{number}:6379")) for number in range(1, 101)}
     slots = tuple(Slot(at, at % 100 + 1, Action(SlotState.PENDING, 1)) for at in range(16_384))
     old = ClusterState(version=1, writer="w", product=product, table=SlotTable(1, slots, groups))
@@ -109,7 +110,7 @@ async def test_sizes_of_the_largest_table(another: Open) -> None:
 
 
 async def test_a_ledger_over_it(another: Open) -> None:
-    product = Product("p", 64, "crc32", 16)
+    product = Product(name="p", number_of_slots=64, slot_function="crc32", databases=16)
     old, new = Ledger(await another(), "old"), Ledger(await another(), "new")
     await old.start(product)
     await old.change(lambda state, epoch: replace(state, next_proxy_id=7))

@@ -12,10 +12,11 @@ from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
 from slots.messages.control import Register, TopomMessage
+from slots.messages.message import Product
 from slots.table import SlotTable
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
-from topom.cluster.state import MigrationSettings, Product
+from topom.cluster.state import MigrationSettings
 from topom.migration.actions import Actions
 from topom.proxies.barrier import Barrier
 from topom.proxies.leases import Leases
@@ -26,7 +27,7 @@ from topom.servers.redis_servers import Fencing
 from topom.store import STATE, Book, Leader, Store, StoreConflict, Stored, StoreError
 from topom.store.sqlite import AloneLeadership
 
-PRODUCT = Product("test", 16, "crc32", 16)
+PRODUCT = Product(name="test", number_of_slots=16, slot_function="crc32", databases=16)
 MIGRATION = MigrationSettings(8, 0, 0)
 
 

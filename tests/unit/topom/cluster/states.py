@@ -1,5 +1,6 @@
 """A state with at least one of everything, and its documents."""
 
+from slots.messages.message import Product
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from topom.cluster import records
@@ -11,14 +12,13 @@ from topom.cluster.state import (
     Marked,
     Noted,
     PoolServer,
-    Product,
     ProxyRecord,
 )
 
 FULL = ClusterState(
     version=7,
     writer="w",
-    product=Product("p", 512, "crc32", 16),
+    product=Product(name="p", number_of_slots=512, slot_function="crc32", databases=16),
     table=SlotTable(
         5,
         tuple(Slot(i, i % 3, Action(SlotState.MIGRATING, 1) if i % 7 == 0 else None) for i in range(512)),

@@ -154,7 +154,7 @@ def test_a_change_tells_what_it_is(old: ClusterState | None, new: ClusterState, 
 def test_nothing_that_changes_goes_untold() -> None:
     other: dict[str, Any] = {
         "writer": "x" * 32,
-        "product": replace(PRODUCT, name="other"),
+        "product": PRODUCT.model_copy(update={"name": "other"}),
         "table": acting(SlotState.PENDING).table,
         "proxies": {3: PROXY},
         "migration_changes": {"paused": True},

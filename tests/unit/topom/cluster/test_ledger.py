@@ -1,7 +1,6 @@
 """The one writer over the store: it stores before it tells, one change after the other."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -100,7 +99,7 @@ async def test_a_store_of_another_product_is_refused() -> None:
     store = MemoryStore()
     await Bench(store).start()
     with pytest.raises(ProductMismatch, match="data folder"):
-        await Ledger(store, "w").start(replace(PRODUCT, slot_function="crc16"))
+        await Ledger(store, "w").start(PRODUCT.model_copy(update={"slot_function": "crc16"}))
 
 
 async def test_a_start_unlocks() -> None:

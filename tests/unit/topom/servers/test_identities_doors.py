@@ -7,9 +7,9 @@ from migrator.options import MoveOptions
 from migrator.progress import Progress
 from slots.access import ServerAccess
 from slots.beginning import UNKNOWN
+from slots.messages.message import Product
 from tests.unit.topom.copies.test_filling import COPY
 from tests.unit.topom.placement.test_applying import Case
-from topom.cluster.state import Product
 from topom.errors import NotLeading
 from topom.migration.mover import RedisMover
 from topom.reasons import Kind, Reason
@@ -89,7 +89,12 @@ async def test_who_may_be_another_server_is_not_filled(kind: str, number: int) -
 @pytest.mark.parametrize("doubtful", ["a:1", "b:1"])
 async def test_no_keys_move_at_one_that_may_be_another_server(doubtful: str) -> None:
     conflicts = {doubtful: two(doubtful)}
-    mover = RedisMover(Product("p", 16, "crc32", 16), ServerAccess(), "i" * 32, conflict=lambda one: conflicts.get(one))
+    mover = RedisMover(
+        Product(name="p", number_of_slots=16, slot_function="crc32", databases=16),
+        ServerAccess(),
+        "i" * 32,
+        conflict=lambda one: conflicts.get(one),
+    )
     with pytest.raises(NotApart, match="is two"):
         await mover.withdraw("a:1", "b:1")
     with pytest.raises(NotApart, match="is two"):
@@ -108,7 +113,7 @@ async def test_nothing_is_dropped_by_who_leads_no_more_or_at_one_that_may_be_ano
 
     monkeypatch.setattr("topom.migration.mover.migrate", migrate)
     mover = RedisMover(
-        Product("p", 16, "crc32", 16),
+        Product(name="p", number_of_slots=16, slot_function="crc32", databases=16),
         ServerAccess(),
         "i" * 32,
         lambda: leads,
@@ -130,7 +135,7 @@ async def test_nothing_is_dropped_by_who_leads_no_more_or_at_one_that_may_be_ano
 
 async def test_nothing_is_begun_at_a_server_that_was_not_compared() -> None:
     mover = RedisMover(
-        Product("p", 16, "crc32", 16),
+        Product(name="p", number_of_slots=16, slot_function="crc32", databases=16),
         ServerAccess(),
         "i" * 32,
         doubt=lambda one: Reason(Kind.BUSY, f"{one} is not known"),

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from slots.messages.message import Product
 from slots.table import SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import MemoryStore
 from topom.cluster import records, topology
 from topom.cluster.ledger import Ledger
-from topom.cluster.state import ClusterState, Product
+from topom.cluster.state import ClusterState
 from topom.errors import Conflict
 from topom.reasons import Kind
 from topom.store import StoreConflict, Stored, StoreDamaged
@@ -128,7 +129,7 @@ async def test_who_listens_is_called_once_and_keeps_nobody_else_from_hearing() -
         raise ValueError
 
     ledger = Ledger(MemoryStore(), "w")
-    await ledger.start(Product("p", 16, "crc32", 16))
+    await ledger.start(Product(name="p", number_of_slots=16, slot_function="crc32", databases=16))
     listener = Listener()
     for one in (broken, listener.hear, listener.hear):
         ledger.listen(one)
@@ -155,7 +156,9 @@ def with_group(state: ClusterState, epoch: int) -> ClusterState:
     ],
 )  # fmt: skip
 async def test_whatever_is_odd_in_the_store_is_refused_with_a_sentence(document: str, value: bytes) -> None:
-    state = ClusterState(1, "w", Product("p", 16, "crc32", 16), SlotTable.empty(16))
+    state = ClusterState(
+        1, "w", Product(name="p", number_of_slots=16, slot_function="crc32", databases=16), SlotTable.empty(16)
+    )
     documents = {name: found for name, found in records.differences(None, state).items() if found is not None}
     assert records.decode(Stored(1, documents)) is not None
     with pytest.raises(StoreDamaged, match="cannot be read"):
