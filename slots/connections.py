@@ -38,7 +38,7 @@ FENCE_USERS = f"{PREFIX}-fenced-"
 AT_A_TIME = 100
 """How many proxies are fenced with one round trip."""
 _FENCE = load("fence")
-SETTLING = f"{PREFIX}.settling"
+ADMIN = f"{PREFIX}.admin"
 """What the names of the connections begin with over which a proxy looks at a server, or has it end lost connections.
 They are never ended that way."""
 
@@ -60,9 +60,9 @@ def worker_prefix(instance: str, incarnation: int) -> str:
     return f"{proxy_prefix(instance)}{incarnation}."
 
 
-def settling_name(lost: str) -> str:
+def admin_name(lost: str) -> str:
     """The name of a connection that ends the connection ``lost``, or of all that end those of the prefix ``lost``."""
-    return SETTLING + lost.removeprefix(f"{PREFIX}.proxy")
+    return ADMIN + lost.removeprefix(f"{PREFIX}.proxy")
 
 
 def migrator_prefix(instance: str = "") -> str:

@@ -61,7 +61,7 @@ bit given_up[2]; /* a lock that was not acknowledged, and is unlocked again */
 byte connection[2];
 bit sent[2]; /* a command that the source has not run */
 bit left[INSTANCES]; /* the same over a connection that the proxy has lost, or died with */
-bit unsettled[2]; /* it has lost a connection, and does not know that the source has ended it */
+bit not_ended[2]; /* it has lost a connection, and does not know that the source has ended it */
 bit fencing[INSTANCES]; /* topom has begun to fence it */
 bit fence[INSTANCES]; /* the user exists at the source */
 
@@ -76,20 +76,20 @@ inline execute(command) {
 /* A connection ends and leaves with the source what it had to run. */
 inline lose(proxy) {
     if
-    :: sent[proxy] -> left[instance(proxy)] = 1; sent[proxy] = 0; unsettled[proxy] = 1
+    :: sent[proxy] -> left[instance(proxy)] = 1; sent[proxy] = 0; not_ended[proxy] = 1
     :: else
     fi;
     connection[proxy] = DOWN
 }
 
 /* The source ends what it finds by the proxy's name. */
-inline settle(proxy) {
+inline end_lost(proxy) {
     left[instance(proxy)] = 0;
     if
     :: renamed[proxy] -> left[instance(proxy) - 2] = 0
     :: else
     fi;
-    unsettled[proxy] = 0
+    not_ended[proxy] = 0
 }
 
 /* epochs: only a newer table is taken. */
@@ -127,10 +127,10 @@ inline register(proxy) {
 #ifdef NO_DRAIN
 #define is_drained(proxy) true
 #else
-#ifdef NO_SETTLING
+#ifdef NO_ENDING
 #define is_drained(proxy) (!sent[proxy])
 #else
-#define is_drained(proxy) (!sent[proxy] && !unsettled[proxy])
+#define is_drained(proxy) (!sent[proxy] && !not_ended[proxy])
 #endif
 #endif
 #define holds(proxy) (table[proxy] == AT_SOURCE || (!given_up[proxy] && is_drained(proxy)))
@@ -191,13 +191,13 @@ end:
         }
     :: atomic { sent[me] -> execute(sent[me]) }
     :: atomic { connection[me] != DOWN && !left[instance(me)] -> lose(me) }
-    :: atomic { unsettled[me] -> settle(me) }
+    :: atomic { not_ended[me] -> end_lost(me) }
 
     /* Lives. */
     :: atomic { /* it crashes; the process that takes its place knows nothing of what this one has sent */
             !is_gone(me) && registered[me] && !left[instance(me)] ->
             lose(me);
-            unsettled[me] = 0;
+            not_ended[me] = 0;
             renamed[me] = 0;
             registered[me] = 0;
             has_table[me] = 0;

@@ -54,7 +54,7 @@ cdef inline bint buffer_reserve(buffer_t* buffer, size_t room) noexcept nogil:
     return True
 
 
-cdef inline void buffer_settle(buffer_t* buffer) noexcept nogil:
+cdef inline void buffer_shrink(buffer_t* buffer) noexcept nogil:
     """Give memory back after many bytes were consumed. Each byte is moved at most once for each consumed one."""
     cdef size_t length = buffer.end - buffer.start
     cdef char* data

@@ -18,7 +18,7 @@ from proxy.engine.buffer cimport (
     buffer_free,
     buffer_length,
     buffer_reserve,
-    buffer_settle,
+    buffer_shrink,
 )
 from proxy.engine.memory cimport give_spare
 from proxy.engine.poller cimport READABLE, WRITABLE
@@ -232,7 +232,7 @@ cdef class ClientConnection:
             used = self.take(self.inbox.data + self.inbox.start, length)
             if not self.closed and used:
                 buffer_consume(&self.inbox, used, 0)
-                buffer_settle(&self.inbox)
+                buffer_shrink(&self.inbox)
         self.count_inbox()
 
     cdef void count_inbox(self) noexcept:
@@ -326,7 +326,7 @@ cdef class ClientConnection:
                 if self.client.out.start == self.client.out.end:
                     give_spare(&self.loop.memory, &self.client.out)
                 else:
-                    buffer_settle(&self.client.out)
+                    buffer_shrink(&self.client.out)
                 self.loop.kept += self.client.out.size
                 if <size_t> sent < length:
                     self.writing = True

@@ -71,12 +71,12 @@ class Acknowledgements:
                     found |= reached(before) - reached(now)
         return frozenset(found)
 
-    def next(self, applied: int, unsettled: Set[int]) -> int | None:
+    def next(self, applied: int, leftovers: Set[int]) -> int | None:
         """The newest epoch to acknowledge now, or None. Remembers it as acknowledged.
 
         Args:
             applied: the epoch that every live worker has applied.
-            unsettled: groups at whose masters a dead worker's connections may still be alive.
+            leftovers: groups at whose masters a dead worker's connections may still be alive.
         """
         for table in reversed(self._tables):
             if table.epoch <= self.acked or self._first is None or table.epoch < self._first:
@@ -84,7 +84,7 @@ class Acknowledgements:
             if table.epoch > applied or (table.epoch == self.nacked and locks(table)):
                 continue
             # drained: not while a dead worker's commands may still run at a group that loses a slot.
-            if unsettled and self.endangered(table) & unsettled:
+            if leftovers and self.endangered(table) & leftovers:
                 continue
             self.acked = table.epoch
             while self._tables[0].epoch < table.epoch:
@@ -93,12 +93,12 @@ class Acknowledgements:
             return table.epoch
         return None
 
-    def withheld(self, applied: int, unsettled: Set[int]) -> frozenset[int]:
+    def withheld(self, applied: int, leftovers: Set[int]) -> frozenset[int]:
         """Groups that keep the newest table from being acknowledged, although all live workers apply it."""
         newest = self._tables[-1] if self._tables else None
         if newest is None or newest.epoch > applied or newest.epoch <= self.acked:
             return frozenset()
-        return self.endangered(newest) & unsettled
+        return self.endangered(newest) & leftovers
 
     def refuse(self, epoch: int) -> bool:
         """Remember that ``epoch`` is refused. False if it was refused or acknowledged before: then say nothing."""

@@ -56,12 +56,12 @@ class Answers:
         if table is None:
             return
         applied = self._applied(table)
-        unsettled = self._leftovers.unsettled
-        epoch = self._acks.next(applied, unsettled)
+        leftovers = self._leftovers.groups
+        epoch = self._acks.next(applied, leftovers)
         if epoch is not None:
             log.debug("epoch_acknowledged", epoch=epoch)
             self._send(Ack(epoch=epoch))
-        if self._timer is None and self._acks.withheld(applied, unsettled):
+        if self._timer is None and self._acks.withheld(applied, leftovers):
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._waited_enough)
 
     def refuse(self, epoch: int, reason: str) -> None:
@@ -84,9 +84,9 @@ class Answers:
         return min(applied, self._keeping.covered)
 
     def _waited_enough(self) -> None:
-        """drained: an epoch is refused when a dead worker's connections stay unsettled for too long."""
+        """drained: an epoch is refused when a dead worker's connections are not ended for too long."""
         self._timer = None
         table = self._table()
-        if table is not None and self._acks.withheld(self._applied(table), self._leftovers.unsettled):
+        if table is not None and self._acks.withheld(self._applied(table), self._leftovers.groups):
             servers = ", ".join(self._leftovers.servers)
             self.refuse(table.epoch, f"connections of a worker that died are not yet ended at {servers}")

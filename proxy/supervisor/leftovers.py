@@ -1,9 +1,9 @@
 """Ends the connections that dead workers, and former identities of live ones, have left at the servers.
 
 A closed socket is not enough for **drained**: the server may not have read the last bytes yet. So the server is asked
-for the connections by name and told to end them; see :mod:`slots.connections`. Until that is done, the groups whose
-master it is are *unsettled*. (A live worker does the same for single connections that it loses; see
-:mod:`proxy.worker.settling`.)
+for the connections by name and told to end them; see :mod:`slots.connections`. Until that is done, nothing leaves the
+groups whose master it is. (A live worker does the same for single connections that it loses; see
+:mod:`proxy.worker.lostconnections`.)
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from slots import address
 from slots.access import ServerAccess
 from slots.backoff import Backoff
-from slots.connections import SETTLING, end_connections
+from slots.connections import ADMIN, end_connections
 from slots.failures import FAILURES
 
 CONNECT_SECONDS = 1.0
@@ -33,17 +33,17 @@ class Leftovers:
 
     Args:
         access: how to log in at the servers.
-        settled: called each time a server has been dealt with.
+        ended: called each time a server has ended them.
     """
 
-    def __init__(self, access: ServerAccess, settled: Callable[[], None]) -> None:
+    def __init__(self, access: ServerAccess, ended: Callable[[], None]) -> None:
         self._access = access
-        self._settled = settled
+        self._ended = ended
         self._groups: dict[tuple[str, str], frozenset[int]] = {}  # (prefix, server) -> the groups whose master it was
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
-    def unsettled(self) -> frozenset[int]:
+    def groups(self) -> frozenset[int]:
         """Groups at whose masters old connections may still be alive."""
         return frozenset().union(*self._groups.values())
 
@@ -53,7 +53,7 @@ class Leftovers:
         return sorted({server for _, server in self._groups})
 
     def hold(self, prefix: str, servers: Mapping[str, Iterable[int]]) -> None:
-        """Count the servers as unsettled from now on; :meth:`begin` starts to end the connections.
+        """Count the servers as those that have leftovers from now on; :meth:`begin` starts to end the connections.
 
         Args:
             prefix: what the names of the connections begin with.
@@ -66,19 +66,19 @@ class Leftovers:
         """New connections with that name are no longer opened: end the existing ones."""
         for key in self._groups:
             if key[0] == prefix and key not in self._tasks:
-                self._tasks[key] = asyncio.create_task(self._settle(*key))
+                self._tasks[key] = asyncio.create_task(self._end_at(*key))
 
     def keep_only(self, servers: Iterable[str]) -> None:
         """Forget servers that are not in the newest table: what happens there no longer matters."""
         kept = set(servers)
         for key in [key for key in self._groups if key[1] not in kept]:
-            log.warning("server_left_unsettled", server=key[1], connections=key[0])
+            log.warning("leftover_connections_forgotten", server=key[1], connections=key[0])
             del self._groups[key]
             if (task := self._tasks.pop(key, None)) is not None:
                 task.cancel()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until everything begun is settled, for ``seconds`` at most; say whether all is."""
+        """Wait until everything begun is done, for ``seconds`` at most; say whether all is."""
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=seconds)
         return not self._groups
@@ -90,7 +90,7 @@ class Leftovers:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _settle(self, prefix: str, server: str) -> None:
+    async def _end_at(self, prefix: str, server: str) -> None:
         """End the connections at one server; try until it works."""
         failures = 0
         backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
@@ -99,14 +99,19 @@ class Leftovers:
                 ended = await self._end(prefix, server)
             except (*FAILURES, ValueError) as error:
                 if failures % COMPLAIN_EVERY == 0:
-                    log.warning("server_unsettled", server=server, connections=prefix, error=str(error) or repr(error))
+                    log.warning(
+                        "leftover_connections_not_ended",
+                        server=server,
+                        connections=prefix,
+                        error=str(error) or repr(error),
+                    )
                 failures += 1
                 await asyncio.sleep(backoff.next())
             else:
-                log.info("server_settled", server=server, connections=prefix, ended=ended)
+                log.info("leftover_connections_ended", server=server, connections=prefix, ended=ended)
                 del self._tasks[prefix, server]
                 del self._groups[prefix, server]
-                self._settled()
+                self._ended()
                 return
 
     async def _end(self, prefix: str, server: str) -> int:
@@ -115,7 +120,7 @@ class Leftovers:
             host,
             port,
             protocol=2,
-            client_name=SETTLING,
+            client_name=ADMIN,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=REPLY_SECONDS,
             retry=Retry(NoBackoff(), 0),

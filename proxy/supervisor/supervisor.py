@@ -42,7 +42,7 @@ from slots.tls import TlsError
 TICK_SECONDS = 1.0
 WAITING_TICKS = 5  # between two log events about what is waited for
 CONFIRM_TICKS = 2  # between two notes that the kept table is the newest
-SETTLE_SECONDS = 5.0
+LEFTOVERS_SECONDS = 5.0
 """How long the end of the proxy waits for servers to end the connections of dead workers."""
 UNHEARD = "topom was not reached; it will fence the proxy when it has to"
 
@@ -196,8 +196,8 @@ class Supervisor:
         # Sessions are cut off, and then requests in flight have the last seconds once more.
         await self._workforce.drain(self._keepers, settings.drain_seconds + 2 * settings.drain_last_seconds)
         # drained: topom may only forget the proxy once nothing that it sent can still run.
-        if not await self._leftovers.wait(SETTLE_SECONDS):
-            log.warning("proxy_leaves_unsettled", servers=self._leftovers.servers)
+        if not await self._leftovers.wait(LEFTOVERS_SECONDS):
+            log.warning("proxy_leaves_connections", servers=self._leftovers.servers)
         elif not await self._control.reach():
             if self._product is not None:
                 log.warning("proxy_leaves_unheard", reason=UNHEARD)
@@ -472,7 +472,7 @@ class Supervisor:
         log.info("identity_changed", instance=self.instance, reason=reason)
 
     def _take_identity(self, table: SlotTable) -> None:
-        """Give the workers the new identity with its table; the old one's connections at the servers are settled."""
+        """Give the workers the new identity with its table; the old one's connections at the servers are ended."""
         self._identity_is_new = False
         self._standdown.identity_taken()
         for worker in self._workforce.alive.values():
@@ -503,7 +503,7 @@ class Supervisor:
             "epoch": self._acks.acked,
             "topom_connected": self._control.connected,
             "groups_stood_down": self._standdown.groups_over(),
-            "servers_unsettled": self._leftovers.servers,
+            "servers_with_leftover_connections": self._leftovers.servers,
         }
         return not missing, shown
 
@@ -517,5 +517,8 @@ class Supervisor:
             ),
             "workers": ("Worker processes that there should be.", self._seats),
             "workers_ready": ("Worker processes that serve clients.", self._workforce.ready),
-            "servers_unsettled": ("Servers where a dead worker's connections may live.", len(self._leftovers.servers)),
+            "servers_with_leftover_connections": (
+                "Servers where a dead worker's connections may live.",
+                len(self._leftovers.servers),
+            ),
         }

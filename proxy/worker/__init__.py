@@ -6,7 +6,7 @@ To change
 
 - how the parts are put together: :mod:`~proxy.worker.worker`;
 - what happens with a new table: :mod:`~proxy.worker.routing`, :mod:`~proxy.worker.holding` (locked slots),
-  :mod:`~proxy.worker.settling` (connections that were lost);
+  :mod:`~proxy.worker.lostconnections`;
 - how clients come and leave: :mod:`proxy.worker.clients`; what is read from replicas: :mod:`proxy.worker.replicas`;
 - its files and its turns on a processor: :mod:`~proxy.worker.openfiles`, :mod:`~proxy.worker.scheduling`.
 """

@@ -2,7 +2,7 @@
 
 An epoch is acknowledged when no command is under way at a server that the new table takes its slot from (**drained**).
 That is so when every locked or offline slot has had all its replies, and every connection that was lost with replies
-outstanding is settled at its server. If a lock does not drain in time, this worker gives it up and refuses it to topom,
+outstanding is ended by its server. If a lock does not drain in time, this worker gives it up and refuses it to topom,
 which then tells every proxy to unlock. Once acknowledged, a lock is kept until a newer table ends it, in any event,
 because topom may have handed the slot on.
 
@@ -27,8 +27,8 @@ from proxy.moving.migrating import KeyMover
 from proxy.moving.move import Origin
 from proxy.servers.ownconnections import OwnConnections
 from proxy.worker.holding import Holding
+from proxy.worker.lostconnections import LostConnections
 from proxy.worker.replicas.replicas import Replicas
-from proxy.worker.settling import Settling
 from slots import ranges
 from slots.beginning import UNKNOWN as UNKNOWN_BEGINNING
 from slots.beginning import Beginning
@@ -104,7 +104,8 @@ class Routing:
     """The table in force at one worker.
 
     Args:
-        router, replicas, holding, mover, settling, own: the worker's parts that a table is put in force through.
+        router, replicas, holding, mover, lost_connections, own: the worker's parts through which a table is put in
+            force.
         drain_seconds: how long a lock may take to drain.
         verdict: tells the supervisor of an epoch: None if it holds, else why it was refused.
         slots_leaving: called with slots that were locked, or go to another server, and may have requests in flight.
@@ -116,7 +117,7 @@ class Routing:
         replicas: Replicas,
         holding: Holding,
         mover: KeyMover,
-        settling: Settling,
+        lost_connections: LostConnections,
         own: OwnConnections,
         drain_seconds: float,
         verdict: Callable[[int, str | None], None],
@@ -129,7 +130,7 @@ class Routing:
         self._replicas = replicas
         self._holding = holding
         self._mover = mover
-        self._settling = settling
+        self._lost_connections = lost_connections
         self._own = own
         self._drain_seconds = drain_seconds
         self._verdict = verdict
@@ -299,7 +300,7 @@ class Routing:
         if self._unacknowledged is None or self._undrained:
             return
         # drained: a lost connection's server may still run commands that were sent over it.
-        if self._settling.unsettled(self._newly_locked_servers()):
+        if self._lost_connections.servers_among(self._newly_locked_servers()):
             return
         self._firm = set(self._locked)
         epoch, self._unacknowledged = self._unacknowledged, None
@@ -309,7 +310,7 @@ class Routing:
             # Not before: a server that has left the table may still owe replies.
             servers = {server for group in self.table.groups.values() for server in group.servers}
             self._router.keep_servers(servers | self._replicas.leaving)
-            self._settling.keep_servers(servers)
+            self._lost_connections.keep_servers(servers)
         self._verdict(epoch, None)
 
     def _newly_locked_servers(self) -> set[str]:
@@ -348,11 +349,11 @@ class Routing:
             return
         epoch, self._unacknowledged = self._unacknowledged, None
         waiting = set(self._undrained) & given_up
-        unsettled = self._settling.unsettled(self._newly_locked_servers())
+        servers = self._lost_connections.servers_among(self._newly_locked_servers())
         reason = (
             f"slots {ranges.show(waiting)} had no reply to all their commands within {self._drain_seconds:g} s"
             if waiting
-            else f"a connection lost at {', '.join(unsettled)} may still run commands there"
+            else f"a connection lost at {', '.join(servers)} may still run commands there"
         )
         for slot in given_up:
             self._unlock(slot)

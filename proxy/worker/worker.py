@@ -35,9 +35,9 @@ from proxy.worker import openfiles, scheduling
 from proxy.worker.clients.arrivals import Arrivals
 from proxy.worker.clients.draining import Draining, Partings
 from proxy.worker.holding import FENCED_OFF, STOOD_DOWN, Holding
+from proxy.worker.lostconnections import LostConnections
 from proxy.worker.replicas.replicas import Replicas
 from proxy.worker.routing import Routing
-from proxy.worker.settling import Settling
 from slots import commands, garbage, logs
 from slots.messages import channel as messages
 from slots.messages.channel import SupervisorMessage
@@ -76,12 +76,12 @@ class Worker:
         # As much again is left for what the sessions themselves hold.
         self._loop.waiting_limit = self._loop.kept_limit // 2
         self._loop.on_excess = self._close_largest
-        self._settling = Settling(settings, self._settled)
+        self._lost_connections = LostConnections(settings, self._lost_connections_ended)
         self._options = BackendOptions(
             settings,
             start.instance,
             start.incarnation,
-            self._settling.lost,
+            self._lost_connections.lost,
             self._fenced,
             self._disconnected,
             self._met,
@@ -100,7 +100,7 @@ class Worker:
             self._replicas,
             self._holding,
             self._mover,
-            self._settling,
+            self._lost_connections,
             self._own,
             settings.lock_drain_seconds,
             self._send_verdict,
@@ -159,7 +159,7 @@ class Worker:
             self._routing.close()
             self._replicas.close()
             await self._slow_path.close()
-            await self._settling.close()
+            await self._lost_connections.close()
             await self._mover.close()
 
     def _take(self, message: SupervisorMessage) -> None:
@@ -314,7 +314,7 @@ class Worker:
             else messages.Nack(instance=instance, epoch=epoch, reason=sentence(refused))
         )
 
-    def _settled(self) -> None:
+    def _lost_connections_ended(self) -> None:
         self._routing.check()
 
     def _met(self, address: str, process: str) -> None:
@@ -356,9 +356,9 @@ class Worker:
         while (self._in_flight() or partings) and loop.time() < deadline:
             await self._receive_for(DRAIN_STEP_SECONDS)
         unanswered = self._in_flight()
-        unsettled = self._settling.unsettled_anywhere()
-        log.info("worker_drained", index=self._index, cut=clients.cut, unanswered=unanswered, unsettled=unsettled)
-        return 1 if unanswered or unsettled else 0
+        not_ended = self._lost_connections.all_servers()
+        log.info("worker_drained", index=self._index, cut=clients.cut, unanswered=unanswered, not_ended=not_ended)
+        return 1 if unanswered or not_ended else 0
 
     async def _receive_for(self, seconds: float) -> None:
         try:

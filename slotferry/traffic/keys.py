@@ -123,7 +123,7 @@ class Keys:
         """Note that it is unknown whether the write in flight was carried out."""
         self.doubtful[index] = now + DOUBT_SECONDS
 
-    def settle(self, index: int, version: int) -> None:
+    def resolve(self, index: int, version: int) -> None:
         """End a doubt: the key was seen at ``version``."""
         place = index // self._parts
         self.acknowledged[place] = self.sent[place] = version

@@ -112,7 +112,7 @@ class ReadOwnWrite(Read):
         self._match(reply, self._write.version if self._write.done else self._lowest)
 
 
-class Settle(Read):
+class Resolve(Read):
     """A read that ends the doubt about a key."""
 
     __slots__ = ()
@@ -121,9 +121,9 @@ class Settle(Read):
         try:
             version = self._match(reply, self._lowest)
         except Difference:
-            self._keys.settle(self.index, self._keys.window(self.index)[1])
+            self._keys.resolve(self.index, self._keys.window(self.index)[1])
             raise
-        self._keys.settle(self.index, version)
+        self._keys.resolve(self.index, version)
 
     def failed(self) -> None:
         self._keys.doubt(self.index, monotonic())

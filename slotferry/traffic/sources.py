@@ -6,7 +6,7 @@ from typing import Protocol
 
 from slotferry.traffic.content import Kind, Text
 from slotferry.traffic.keys import Keys
-from slotferry.traffic.requests import CountMany, Read, ReadMany, ReadOwnWrite, Request, Settle, Write, WriteMany
+from slotferry.traffic.requests import CountMany, Read, ReadMany, ReadOwnWrite, Request, Resolve, Write, WriteMany
 
 BATCH = 64
 """Requests in a pipeline of the load and of the comparison."""
@@ -137,5 +137,5 @@ class Mixed:
             if due <= now and keys.database_of(index) == database:
                 # It is not requested again while a request for it is under way.
                 keys.doubt(index, now + 60)
-                return Settle(keys, index, keys.kind_of(index).whole(index))
+                return Resolve(keys, index, keys.kind_of(index).whole(index))
         return None

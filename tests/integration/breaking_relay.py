@@ -26,7 +26,7 @@ from typing import Self
 import hiredis
 
 from slotferry.processes import free_ports
-from slots.connections import PREFIX, SETTLING
+from slots.connections import ADMIN, PREFIX
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
@@ -98,7 +98,7 @@ def everyone(peer: Peer) -> bool:
 
 def proxies(peer: Peer) -> bool:
     """The workers and supervisors of every proxy."""
-    return peer.name.startswith((f"{PREFIX}.proxy.", SETTLING))
+    return peer.name.startswith((f"{PREFIX}.proxy.", ADMIN))
 
 
 def control_plane(peer: Peer) -> bool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import hiredis
 import pytest
 
-from slots.connections import SETTLING
+from slots.connections import ADMIN
 from tests.integration.breaking_relay import (
     BOTH_WAYS,
     HELD_BYTES,
@@ -291,7 +291,7 @@ async def test_a_server_that_is_not_there(relay: BreakingRelay, server: Server) 
         ([("CLIENT", "SETNAME", "slotferry.proxy.ab.1.2.")], proxies),
         ([("AUTH", "p"), ("CLIENT", "SETNAME", "slotferry.proxy.ab.1.2.")], proxies),
         ([("HELLO", "3", "SETNAME", "slotferry.proxy.ab.1.2.")], proxies),
-        ([("HELLO", "3"), ("client", "setname", SETTLING)], proxies),
+        ([("HELLO", "3"), ("client", "setname", ADMIN)], proxies),
         ([("CLIENT", "SETNAME", "slotferry.topom")], control_plane),
         ([("CLIENT", "SETNAME", "slotferry.migrator.ab.1")], control_plane),
         ([("HELLO", "3"), ("CLIENT", "SETINFO", "LIB-NAME", "x"), ("SELECT", "3")], None),

@@ -131,7 +131,7 @@ def graces() -> dict[str, list[int]]:
 def test_who_is_stopped_has_the_time_to_end_in_order() -> None:
     settings = ProxySettings()
     proxy = settings.drain_seconds + 2 * settings.drain_last_seconds + 2 * workforce.DRAIN_MARGIN_SECONDS
-    proxy += supervisor.SETTLE_SECONDS + 2 * control.LEAVE_SECONDS
+    proxy += supervisor.LEFTOVERS_SECONDS + 2 * control.LEAVE_SECONDS
     topom = server.GRACE_SECONDS + 2 * TopomSettings().store_timeout_seconds
     found = graces()
     assert {name: len(seconds) for name, seconds in found.items()} == {"proxy": 3, "topom": 3}

@@ -4,7 +4,7 @@ It takes these steps, in this order:
 
 1. Every proxy has the newest table, or is fenced off the server, so none takes it for a replica of its former group.
    If Redis Sentinels decide which server is master, they do not take it for a whole copy
-   (:mod:`topom.masters.sentinels.electable`). For a server that is *settled* in its group, both are true already.
+   (:mod:`topom.masters.sentinels.electable`). For a server that is *known* in its group, both are true already.
 2. Nobody can lock slots or groups from here on (:meth:`topom.proxies.barrier.Barrier.locking`), and the table names
    the master (**one-owner**).
 3. The copy is still wanted by what is stored now.
@@ -91,7 +91,7 @@ class Telling:
             ServerFailed: it is not known whether the server was told.
             TopomError: as ``prepare``, and :meth:`topom.cluster.ledger.Ledger.change`; it was not told.
         """
-        if not copy.settled:
+        if not copy.known:
             await self._prepare(copy.server, copy.group)
             await self._barrier.everyone_current([copy.server], self._barrier_seconds)
         async with self._barrier.locking():
@@ -109,9 +109,9 @@ class Telling:
                 await self._unmark(copy.server)
 
     async def _require_known(self, copy: Wanted) -> None:
-        # run-id: the process that is told is the very one that was compared with all others. A settled server was
+        # run-id: the process that is told is the very one that was compared with all others. A known server was
         # compared when it came in, and a change of masters that is decided does not wait for the others.
-        if self._identities is not None and not copy.settled:
+        if self._identities is not None and not copy.known:
             self._identities.require(copy.server, copy.master)
             await self._identities.require_no_copy(copy.group, copy.server, copy.told_as)
 

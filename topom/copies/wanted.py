@@ -31,7 +31,7 @@ class Wanted:
         told: with ``anew``: run id of the process that was told to forget; empty if none was.
         copy_of: id of the group of which the server has an old copy; None if it has none.
         directly: whether the server has to follow the master itself, by this address, and not another replica.
-        settled: whether the proxies and the Sentinels know the server as a server of this group already.
+        known: whether the proxies and the Sentinels know the server as a server of this group already.
         also_a_master: whether the server is told to follow even if it says that it is a master itself.
         patient: whether a server that follows another address is given time: that may be the same master.
         sure: run id of the process that a change of masters made the master; empty if there was none.
@@ -49,7 +49,7 @@ class Wanted:
     told: str = ""
     copy_of: int | None = None
     directly: bool = False
-    settled: bool = False
+    known: bool = False
     also_a_master: bool = True
     patient: bool = False
     sure: str = ""

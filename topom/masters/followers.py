@@ -129,7 +129,7 @@ def _wanted(group: Group, server: str, promotion: Promotion) -> Wanted:
         group=group.id,
         told_as=As.MEMBER,
         directly=True,
-        settled=True,
+        known=True,
         also_a_master=server in promotion.concerned,
         sure=promotion.run_id if promotion.server == master else "",
         entry=promotion,

@@ -77,7 +77,7 @@ class Actions(Loop):
         self._deferral = Deferral(self.wake)
         self._reasons = Reasons[Batch]("batch_waits")
         self._halts = Reasons[str]("migration_halted", level="info")
-        self._settled = Totals(0, 0, 0.0, 0)
+        self._ended_batches = Totals(0, 0, 0.0, 0)
         self.last_batch_seconds: float | None = None
         """How long the batch took that ended last, in seconds; None before the first."""
 
@@ -155,8 +155,8 @@ class Actions(Loop):
         now = summed(batch.progress for batch in self._running.values())
         return replace(
             now,
-            keys_moved=now.keys_moved + self._settled.keys_moved,
-            bytes_moved=now.bytes_moved + self._settled.bytes_moved,
+            keys_moved=now.keys_moved + self._ended_batches.keys_moved,
+            bytes_moved=now.bytes_moved + self._ended_batches.bytes_moved,
         )
 
     async def run(self) -> None:
@@ -200,7 +200,7 @@ class Actions(Loop):
     def _ended(self, task: asyncio.Task[None]) -> None:
         batch = self._running.pop(task)
         self._reasons.over(batch)
-        self._settled = summed_with(self._settled, batch.progress)
+        self._ended_batches = summed_with(self._ended_batches, batch.progress)
         self.wake()
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:

@@ -47,11 +47,11 @@ class OneThread:
 
             def work() -> None:
                 try:
-                    settle = partial(_settle, done, call(), None)
+                    give = partial(_give, done, call(), None)
                 except BaseException as error:
-                    settle = partial(_settle, done, None, error)
+                    give = partial(_give, done, None, error)
                 with suppress(RuntimeError):  # topom has ended
-                    loop.call_soon_threadsafe(settle)
+                    loop.call_soon_threadsafe(give)
 
             self._calls.put(work)
             try:
@@ -72,7 +72,7 @@ class OneThread:
             call()
 
 
-def _settle(done: asyncio.Future[Any], outcome: object, error: BaseException | None) -> None:
+def _give(done: asyncio.Future[Any], outcome: object, error: BaseException | None) -> None:
     if not done.done():
         if error is not None:
             done.set_exception(error)

@@ -105,7 +105,7 @@ class LearnedCommands(Family):
             connection, slot = await self._own.take_for(session, keys)
         except OwnConnectionError as error:
             return error.reply
-        # drained: if the client leaves, the connection is closed, and settled at the server before a lock holds.
+        # drained: if the client leaves, the connection is closed, and ended by the server before a lock holds.
         with OwnCommand(self._own, self._router.loop, connection, slot) as running:
             return await running.ask(command(tuple(argv)), math.inf)
 

@@ -26,7 +26,7 @@ EVERYTHING = sys.maxsize
 log = structlog.get_logger()
 
 
-def is_unsettled(table: SlotTable) -> bool:
+def has_locks(table: SlotTable) -> bool:
     """Whether a slot is locked, or about to be, or a group is."""
     return any(group.locked for group in table.groups.values()) or any(
         slot.action is not None and slot.action.state in (SlotState.PREPARING, SlotState.PREPARED)
@@ -184,7 +184,7 @@ class TableKeeping:
         if kept == "nothing":
             return await self._put_nothing()
         try:
-            if not is_unsettled(kept.table):
+            if not has_locks(kept.table):
                 # Without a file, any epoch could be acknowledged; from now on this file may appear at any time.
                 self.covered = min(self.covered, kept.table.epoch)
                 await asyncio.to_thread(self._file.write, kept)

@@ -8,7 +8,7 @@ from redis.backoff import NoBackoff
 
 from slots import address
 from slots.access import ServerAccess
-from slots.connections import SETTLING, is_fenced
+from slots.connections import ADMIN, is_fenced
 from slots.replies import info_of
 
 CONNECT_SECONDS = 1.0
@@ -35,7 +35,7 @@ def client_of(server: str, access: ServerAccess, reply_seconds: float) -> Redis:
     return access.client(
         host,
         port,
-        client_name=SETTLING,
+        client_name=ADMIN,
         socket_connect_timeout=min(CONNECT_SECONDS, reply_seconds),
         socket_timeout=reply_seconds,
         retry=Retry(NoBackoff(), 0),

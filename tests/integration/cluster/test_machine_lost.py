@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 
-from slots.connections import SETTLING
+from slots.connections import ADMIN
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
 from tests.integration.cluster.test_promotion import all_follow, servers_of
@@ -32,7 +32,7 @@ async def known_to_proxies(cluster: Cluster, replica: str) -> None:
 
     async def looks() -> list[str]:
         async with plain_client(replica) as client:
-            return [entry["name"] for entry in await client.client_list() if entry["name"] == SETTLING]
+            return [entry["name"] for entry in await client.client_list() if entry["name"] == ADMIN]
 
     async def requests() -> list[int]:
         return [proxy["counters"]["requests"] for proxy in (await cluster.api.status())["proxies"]]

@@ -102,10 +102,14 @@ async def test_slots_move_and_a_worker_dies_while_users_work_over_tls(
         # What the dead worker has left at the servers is ended there, by the proxy, as that user and over TLS.
         os.kill(cluster.worker_pids(0)[0], signal.SIGKILL)
 
-        async def settled() -> list[str]:
-            return [str(entry["server"]) for entry in log_of(cluster.proxies[0]) if entry["event"] == "server_settled"]
+        async def ended() -> list[str]:
+            return [
+                str(entry["server"])
+                for entry in log_of(cluster.proxies[0])
+                if entry["event"] == "leftover_connections_ended"
+            ]
 
-        await eventually(settled, lambda servers: set(cluster.groups[1]) <= set(servers), "the dead worker's servers")
+        await eventually(ended, lambda servers: set(cluster.groups[1]) <= set(servers), "the dead worker's servers")
         await cluster.at_rest({1: 512, 2: 512})
         await counting.progress()
         await counting.stop()

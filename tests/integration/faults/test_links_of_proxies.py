@@ -6,7 +6,7 @@ Every step that can go on does. The others say what they wait for, and go on by 
 import pytest
 
 from slotferry.traffic.driver import Traffic
-from slots.connections import proxy_prefix, settling_name
+from slots.connections import admin_name, proxy_prefix
 from tests.integration.breaking_relay import Direction, Peer, everyone, proxies
 from tests.integration.cluster.harness import eventually
 from tests.integration.faults.cluster import FaultCluster, Move, asked, witnessed
@@ -93,7 +93,7 @@ async def test_what_a_proxy_sent_arrives_after_it_was_fenced(cluster: FaultClust
 
     def lost(peer: Peer) -> bool:
         # Nor can it have the source end what it has lost. The other proxy can.
-        return peer.name.startswith((connections, settling_name(connections)))
+        return peer.name.startswith((connections, admin_name(connections)))
 
     async with witnessed(cluster, traffic) as witness:
         late = move.source_relay.hold(lost, frozenset({Direction.TO_SERVER}))

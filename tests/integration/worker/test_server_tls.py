@@ -191,7 +191,7 @@ async def test_a_renewed_certificate_is_shown_to_servers(start_worker: StartWork
                     await asyncio.sleep(0.05)
 
 
-async def test_a_lost_connection_is_settled_over_tls(start_worker: StartWorker, authority: Authority) -> None:
+async def test_a_lost_connection_is_ended_over_tls(start_worker: StartWorker, authority: Authority) -> None:
     """drained: the server is asked to end what was lost, by a connection of redis-py."""
     worker = await start_worker(
         server_tls=server_options(authority), **proxy_settings(authority, backend_reply_seconds=1.0)
@@ -213,7 +213,7 @@ async def test_a_lost_connection_is_settled_over_tls(start_worker: StartWorker, 
                 epoch = worker.push([Slot(key_slot, 1, Action(SlotState.PREPARED, 2))])
                 if (await worker.verdict(epoch)).type == "ack":
                     break
-    assert "connection_settled" in (worker.directory / "worker.log").read_text()
+    assert "lost_connection_ended" in (worker.directory / "worker.log").read_text()
 
 
 # The control plane
@@ -303,16 +303,16 @@ async def test_topom_asks_and_fences_over_tls(tmp_path: Path, authority: Authori
 
 
 async def test_leftovers_are_ended_over_tls(tmp_path: Path, authority: Authority) -> None:
-    settled = asyncio.Event()
+    ended = asyncio.Event()
     async with tls_servers(tmp_path, authority, 1) as (server,):
-        leftovers = Leftovers(access_of(authority), settled.set)
+        leftovers = Leftovers(access_of(authority), ended.set)
         name = f"{proxy_prefix(INSTANCE)}7.1."
         async with redis.asyncio.Redis(port=server.port, client_name=name, single_connection_client=True) as left:
             await left.ping()
             leftovers.hold(f"{proxy_prefix(INSTANCE)}7.", {address_of(server): {1}})
             leftovers.begin(f"{proxy_prefix(INSTANCE)}7.")
             async with asyncio.timeout(LIMIT):
-                await settled.wait()
+                await ended.wait()
         async with redis.asyncio.Redis(port=server.port) as client:
             assert name not in {entry["name"] for entry in await client.client_list()}
         await leftovers.close()

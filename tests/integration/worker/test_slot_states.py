@@ -143,7 +143,7 @@ async def test_a_lock_acknowledged_before_is_kept_when_a_later_one_is_refused(st
         assert await source.exists(KEY) == 0
 
 
-async def test_drained_a_lost_connection_is_settled_first(start_worker: StartWorker) -> None:
+async def test_drained_a_lost_connection_is_ended_first(start_worker: StartWorker) -> None:
     """The commands of a lost connection may still be in the server's socket buffer when a lock is asked for."""
     worker = await start_worker(backend_reply_seconds=1.0, lock_drain_seconds=1.0)
     async with worker.client() as client:

@@ -281,7 +281,7 @@ async def test_servers_with_a_user_of_few_rights(start_worker: StartWorker) -> N
         assert await client.lastsave()
         assert await client.sort("{k}list", by="{k}weight_*", get="{k}object_*") == []
         assert not await client.move("none", 1)
-        # What is lost is settled.
+        # What is lost is ended.
         os.kill(worker.servers[0].pid, signal.SIGSTOP)
         try:
             with pytest.raises(redis.exceptions.ResponseError, match="did not reply within"):

@@ -68,10 +68,10 @@ def test_names() -> None:
     assert not connections.proxy_prefix("abc").startswith(connections.proxy_prefix("ab"))
     assert not connections.migrator_prefix("ab").startswith(connections.proxy_prefix("ab"))
     # What ends a proxy's connections is not one of them, and says which it ends.
-    settling = connections.settling_name(connections.worker_prefix("ab", 3) + "7.")
-    assert settling.startswith(connections.settling_name(connections.proxy_prefix("ab")))
-    assert settling.startswith(connections.SETTLING)
-    assert not settling.startswith(connections.proxy_prefix("ab"))
+    admin = connections.admin_name(connections.worker_prefix("ab", 3) + "7.")
+    assert admin.startswith(connections.admin_name(connections.proxy_prefix("ab")))
+    assert admin.startswith(connections.ADMIN)
+    assert not admin.startswith(connections.proxy_prefix("ab"))
 
 
 def test_a_run_id_of_odd_length_is_none() -> None:

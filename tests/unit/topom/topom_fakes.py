@@ -142,7 +142,7 @@ class FakeMover:
         self.run_ids: dict[str, str] = {}
         """Run ids by address, of servers that were started anew."""
         self.withdrawn: list[tuple[str, str]] = []
-        self.settle_errors: list[Exception] = []
+        self.withdraw_errors: list[Exception] = []
         self.broken_off = 0
         self.pace: MigrationSettings | None = None
         self._moving: list[tuple[str, str]] = []
@@ -176,8 +176,8 @@ class FakeMover:
     async def withdraw(self, source: str, target: str) -> None:
         assert (source, target) not in self._moving, "nobody may move keys while the permit is withdrawn"
         self.withdrawn.append((source, target))
-        if self.settle_errors:
-            raise self.settle_errors.pop(0)
+        if self.withdraw_errors:
+            raise self.withdraw_errors.pop(0)
 
     async def move(
         self,

@@ -95,7 +95,7 @@ def _solve(start: Layout) -> Layout:
     for _ in range(MOST_REPEATS):
         if known or not best.excess():
             break
-        after, known = _improve(best.settled())
+        after, known = _improve(best.after_moves())
         if after.excess() >= best.excess():
             break
         best = after
@@ -104,7 +104,7 @@ def _solve(start: Layout) -> Layout:
 
 def _improve(start: Layout) -> tuple[Layout, bool]:
     """A better layout, or an equal one; and whether none is better than that."""
-    layout = start.settled()
+    layout = start.after_moves()
     if NOWHERE not in layout.at and not layout.excess():
         return layout, True
     fill(layout)
@@ -114,7 +114,7 @@ def _improve(start: Layout) -> tuple[Layout, bool]:
     known = search(layout)
     if NOWHERE not in start.at and layout.excess() >= start.excess():
         # If no group is better off, nothing moves.
-        return start.settled(), known
+        return start.after_moves(), known
     return layout, known
 
 

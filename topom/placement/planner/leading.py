@@ -93,7 +93,7 @@ class Leading:
             return 0
         return (before >= 0) + (0 if node in kept else NOT_YET_COPIED)
 
-    def settle(self, dearest: int = EVERY_PATH) -> bool:
+    def balance(self, dearest: int = EVERY_PATH) -> bool:
         """Bring every node within its band. False if that is not possible; then the leaders are of no use.
 
         Paths that cost ``dearest`` or more are not taken.
@@ -102,9 +102,9 @@ class Leading:
         self._shift(above, below, dearest)
         self._shift(above, lambda node: self.bands[node].high - self.counts[node], dearest)
         self._shift(lambda node: self.counts[node] - self.bands[node].low, below, dearest)
-        return self.is_settled()
+        return self.is_balanced()
 
-    def is_settled(self) -> bool:
+    def is_balanced(self) -> bool:
         """Whether every node is within its band."""
         return all(band.holds(count) for band, count in zip(self.bands, self.counts, strict=True))
 
@@ -172,7 +172,7 @@ class Leading:
             high = min(band.high, leaders.high, held - followers.low)
             # The bands from before take precedence.
             self.bands.append(Band(low, high) if low <= high else Band(self.counts[node], self.counts[node]))
-        narrowed = self.settle(dearest) and self.promotions() <= most_promotions and apart() < apart_before
+        narrowed = self.balance(dearest) and self.promotions() <= most_promotions and apart() < apart_before
         self.bands = bands
         if not narrowed:
             self.restore(before)

@@ -131,10 +131,10 @@ class Task:
             for node in sorted(wanted - layout.holders[slot]):
                 layout.add(slot, node)
         leading = self._leading(layout, Way())
-        if leading.settle():
+        if leading.balance():
             yield self._as_plan(layout, leading, None)
             leading.restore(scheme.leaders)
-            if leading.is_settled():
+            if leading.is_balanced():
                 yield self._as_plan(layout, leading, None)
 
     def _finished(self, layout: Layout, leading: Leading, way: Way) -> Plan:
@@ -151,13 +151,13 @@ class Task:
 
     def _even(self, layout: Layout, leading: Leading, most_rounds: int) -> None:
         """Even out leaders and followers as much as so many rounds have room for; no copy is made for that."""
-        settled = list(leading.leaders)
+        balanced = list(leading.leaders)
         most_promotions = max(leading.promotions(), self._rules.most_leader_changes * most_rounds)
         for dearest in (EVERY_PATH, NOT_YET_COPIED):
             leading.even(most_promotions, dearest)
             if len(self._rounds(layout, leading)) <= most_rounds:
                 break
-            leading.restore(settled)
+            leading.restore(balanced)
         even_out(layout, leading.counts, leading.leaders, self._marks.copies)
 
     def _filled(self, followers_evened: bool) -> Layout:
@@ -184,7 +184,7 @@ class Task:
             move(layout, held, marks.leaders.low)
             spread(layout, marks.copies)
             leading = self._leading(layout, way)
-            if leading.settle() or (held.low >= marks.copies.low and held.high <= marks.copies.high):
+            if leading.balance() or (held.low >= marks.copies.low and held.high <= marks.copies.high):
                 return layout, leading
             narrower += 1
 

@@ -144,19 +144,19 @@ SERVERS = {1: "a:1", 2: "b:1", 3: "c:1"}
 
 
 @given(histories, st.sets(st.integers(1, 3)), st.integers(1, 8))
-def test_nothing_is_taken_from_an_unsettled_group(
-    history: list[tuple[int | tuple[int, str, int], ...]], unsettled: set[int], applied: int
+def test_nothing_is_taken_from_a_group_with_leftovers(
+    history: list[tuple[int | tuple[int, str, int], ...]], leftovers: set[int], applied: int
 ) -> None:
     tables = [table(epoch, *slots, servers=SERVERS) for epoch, slots in enumerate(history, 1)]
     acks = received(*tables)
-    epoch = acks.next(applied, unsettled)
+    epoch = acks.next(applied, leftovers)
     if epoch is None:
         return
     assert epoch <= applied
     now = tables[epoch - 1]
     for before in tables[: epoch - 1]:
         for old, new in zip(before.slots, now.slots, strict=True):
-            assert not (reached(old) - reached(new)) & unsettled
+            assert not (reached(old) - reached(new)) & leftovers
 
 
 def test_locks_says_whether_a_slot_is_locked() -> None:

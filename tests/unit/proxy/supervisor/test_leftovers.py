@@ -22,8 +22,8 @@ def dead_port() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def leftovers(settled: asyncio.Event, password: str = "") -> AsyncIterator[Leftovers]:
-    tried = Leftovers(ServerAccess(password), settled.set)
+async def leftovers(ended: asyncio.Event, password: str = "") -> AsyncIterator[Leftovers]:
+    tried = Leftovers(ServerAccess(password), ended.set)
     yield tried
     await tried.close()
 
@@ -41,43 +41,41 @@ def names(server: str) -> set[str]:
 
 async def test_connections_of_the_dead_are_ended_and_no_others(redis_server: str) -> None:
     with connect(redis_server, "slotferry.proxy.a.1.x"), connect(redis_server, "slotferry.proxy.a.12.x"):
-        settled = asyncio.Event()
-        async with leftovers(settled) as tried:
+        ended = asyncio.Event()
+        async with leftovers(ended) as tried:
             tried.hold("slotferry.proxy.a.1.", {redis_server: {1, 2}})
-            assert tried.unsettled == {1, 2}
+            assert tried.groups == {1, 2}
             tried.begin("slotferry.proxy.a.1.")
-            await asyncio.wait_for(settled.wait(), SECONDS)
-            assert tried.unsettled == frozenset()
+            await asyncio.wait_for(ended.wait(), SECONDS)
+            assert tried.groups == frozenset()
             assert tried.servers == []
         found = names(redis_server)
     assert "slotferry.proxy.a.1.x" not in found
     assert "slotferry.proxy.a.12.x" in found
 
 
-async def test_an_unreachable_server_stays_unsettled_and_does_not_delay_the_others(
-    redis_server: str, dead_port: str
-) -> None:
-    settled = asyncio.Event()
-    async with leftovers(settled) as tried:
+async def test_an_unreachable_server_stays_and_does_not_delay_the_others(redis_server: str, dead_port: str) -> None:
+    ended = asyncio.Event()
+    async with leftovers(ended) as tried:
         tried.hold("p.", {redis_server: {1}, dead_port: {2}})
         tried.begin("p.")
-        await asyncio.wait_for(settled.wait(), SECONDS)
-        assert tried.unsettled == {2}
+        await asyncio.wait_for(ended.wait(), SECONDS)
+        assert tried.groups == {2}
         assert tried.servers == [dead_port]
         assert not await tried.wait(0.01)
 
 
-async def test_a_server_that_comes_back_is_settled(redis_server: str) -> None:
+async def test_a_server_that_comes_back_is_dealt_with(redis_server: str) -> None:
     """Here the server works again after a while: it refuses the connection until a password is set."""
-    settled = asyncio.Event()
+    ended = asyncio.Event()
     with redis.Redis(port=int(redis_server.rpartition(":")[2])) as admin:
-        async with leftovers(settled, password="pw") as tried:
+        async with leftovers(ended, password="pw") as tried:
             tried.hold("p.", {redis_server: {1}})
             tried.begin("p.")
             assert not await tried.wait(0.05)
             admin.config_set("requirepass", "pw")
             assert await tried.wait(SECONDS)
-            assert settled.is_set()
+            assert ended.is_set()
 
 
 async def test_a_connection_that_is_reset_meanwhile_is_tried_again(
@@ -99,11 +97,11 @@ async def test_a_connection_that_is_reset_meanwhile_is_tried_again(
         assert not errors
 
 
-async def test_what_is_only_held_is_not_settled(redis_server: str) -> None:
+async def test_what_is_only_held_is_not_ended(redis_server: str) -> None:
     async with leftovers(asyncio.Event()) as tried:
         tried.hold("p.", {redis_server: {1}})
         assert not await tried.wait(0.01)
-        assert tried.unsettled == {1}
+        assert tried.groups == {1}
 
 
 async def test_servers_that_left_the_table_are_forgotten(dead_port: str) -> None:
@@ -111,7 +109,7 @@ async def test_servers_that_left_the_table_are_forgotten(dead_port: str) -> None
         tried.hold("p.", {dead_port: {1}})
         tried.begin("p.")
         tried.keep_only({dead_port})
-        assert tried.unsettled == {1}
+        assert tried.groups == {1}
         tried.keep_only(set())
-        assert tried.unsettled == frozenset()
+        assert tried.groups == frozenset()
         assert await tried.wait(SECONDS)

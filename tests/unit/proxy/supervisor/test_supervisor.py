@@ -81,7 +81,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 0.005)
     monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 0.02)
     monkeypatch.setattr(workforce, "RESTART_SECONDS_MIN", 0.005)
-    monkeypatch.setattr(supervisor, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "LEFTOVERS_SECONDS", 0.2)
 
 
 # Starting
@@ -326,7 +326,7 @@ async def test_connections_of_a_dead_worker_are_ended_before_a_lock_is_acknowled
             assert name not in {entry["name"] for entry in admin.client_list()}
 
 
-async def test_only_servers_that_a_dead_worker_may_have_sent_to_are_unsettled(
+async def test_only_servers_that_a_dead_worker_may_have_sent_to_have_leftovers(
     topom: FakeTopom, director: Director
 ) -> None:
     with socket.socket() as former, socket.socket() as present:  # bound, but nobody listens
@@ -342,10 +342,10 @@ async def test_only_servers_that_a_dead_worker_may_have_sent_to_are_unsettled(
                 await stream.next("ack")
             os.kill(worker.pid, signal.SIGKILL)
             await director.worker()
-            assert (await proxy.health())["servers_unsettled"] == servers[1:]
+            assert (await proxy.health())["servers_with_leftover_connections"] == servers[1:]
 
 
-async def test_a_lock_is_refused_while_a_dead_worker_is_not_settled(topom: FakeTopom, director: Director) -> None:
+async def test_a_lock_is_refused_while_a_dead_worker_has_leftovers(topom: FakeTopom, director: Director) -> None:
     with socket.socket() as closed:  # bound, but nobody listens
         closed.bind(("127.0.0.1", 0))
         server = f"127.0.0.1:{closed.getsockname()[1]}"
@@ -433,7 +433,7 @@ async def test_a_worker_started_between_identities_gets_no_stale_table(proxy: Pr
     assert (received["type"], received["instance"]) == ("identity", registration["instance"])
 
 
-async def test_former_connections_are_settled_before_a_slot_is_taken_from_their_group(
+async def test_former_connections_are_ended_before_a_slot_is_taken_from_their_group(
     proxy: Proxy, redis_server: str
 ) -> None:
     stream, workers, name = await served_from(proxy, redis_server)
@@ -551,7 +551,7 @@ async def test_a_worker_that_does_not_drain_is_killed(
         assert await proxy.ended() == 0
 
 
-async def test_who_leaves_something_unsettled_does_not_say_that_it_left(topom: FakeTopom, director: Director) -> None:
+async def test_who_leaves_connections_does_not_say_that_it_left(topom: FakeTopom, director: Director) -> None:
     async with running(topom, director, workers=1) as proxy:
         stream, workers, _ = await proxy.begin(number_of_slots=1)
         await stream.send_table(table(3, 1))

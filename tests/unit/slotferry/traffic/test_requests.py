@@ -6,7 +6,7 @@ import pytest
 
 from slotferry.traffic.content import Counter, Text
 from slotferry.traffic.keys import Keys
-from slotferry.traffic.requests import CountMany, Difference, Read, ReadMany, ReadOwnWrite, Settle, Write, WriteMany
+from slotferry.traffic.requests import CountMany, Difference, Read, ReadMany, ReadOwnWrite, Resolve, Write, WriteMany
 from slotferry.traffic.sources import Compare, Load, Mixed
 
 
@@ -76,11 +76,11 @@ def test_a_write_checks_its_reply(keys: Keys) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_write_of_unknown_outcome_is_settled_by_a_read(keys: Keys, version: int) -> None:
+def test_a_write_of_unknown_outcome_is_resolved_by_a_read(keys: Keys, version: int) -> None:
     Write(keys, 3).failed()
     assert not keys.at_rest(3)
     assert 3 in keys.doubtful
-    Settle(keys, 3, keys.kind_of(3).whole(3)).check(value(keys, 3, version))
+    Resolve(keys, 3, keys.kind_of(3).whole(3)).check(value(keys, 3, version))
     assert keys.window(3) == (version, version)
     assert not keys.doubtful
 
@@ -88,11 +88,11 @@ def test_a_write_of_unknown_outcome_is_settled_by_a_read(keys: Keys, version: in
 def test_doubt_is_looked_into_after_a_while(keys: Keys) -> None:
     Write(keys, 3).failed()
     mixed = Mixed(keys, pipeline=1)
-    assert not any(isinstance(request, Settle) for _ in range(20) for request in mixed.next_batch(0) or [])
+    assert not any(isinstance(request, Resolve) for _ in range(20) for request in mixed.next_batch(0) or [])
     keys.doubtful[3] = 0.0
     [request] = mixed.next_batch(0) or []
-    assert isinstance(request, Settle)
-    assert not any(isinstance(request, Settle) for _ in range(20) for request in mixed.next_batch(0) or [])
+    assert isinstance(request, Resolve)
+    assert not any(isinstance(request, Resolve) for _ in range(20) for request in mixed.next_batch(0) or [])
 
 
 def test_several_keys_at_once(keys: Keys) -> None:

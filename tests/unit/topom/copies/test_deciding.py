@@ -10,7 +10,7 @@ from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.readings import Reading, Replication
 
 COPY = Wanted(server="r:1", master="m:1", group=1, told_as=As.NEW)
-MEMBER = replace(COPY, told_as=As.MEMBER, settled=True, directly=True)
+MEMBER = replace(COPY, told_as=As.MEMBER, known=True, directly=True)
 AHEAD = Reading(Replication(True, "stream", 100), "run of m", 5)
 WHOLE = Replication(False, "stream", 90, ("m", 1), link_up=True)
 FILLED = Replication(False, "", 0, ("m", 1), filling=True)

@@ -410,7 +410,7 @@ async def test_keys_do_not_move_while_a_master_is_lost(bench: MakeBench) -> None
 
 async def test_one_way_slots_rest_once_nothing_can_be_placed_any_more(bench: MakeBench) -> None:
     one = await bench()
-    one.mover.settle_errors = [TargetUnavailable("s2:6379 is down")]
+    one.mover.withdraw_errors = [TargetUnavailable("s2:6379 is down")]
     one.run()
     await one.edit(move(range(4), 2))
     await one.until(lambda table: bool(waits_of(one)))

@@ -185,10 +185,10 @@ async def test_a_turn_that_is_refused_goes_on_as_before_and_is_tried_again(
     ]
 
 
-async def test_what_cannot_be_settled_is_not_turned(bench: MakeBench) -> None:
+async def test_what_cannot_be_withdrawn_is_not_turned(bench: MakeBench) -> None:
     gate = Gate()
     one = await bench(mover=FakeMover(gate))
-    one.mover.settle_errors = [TargetUnavailable("s2:6379 is down")]
+    one.mover.withdraw_errors = [TargetUnavailable("s2:6379 is down")]
     one.run()
     await send(one, range(4))
     await eventually(lambda: gate.entered == 1)

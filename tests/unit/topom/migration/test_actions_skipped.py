@@ -144,7 +144,7 @@ async def test_what_is_claimed_is_given_back_once_all_slots_of_a_batch_are_skipp
     """given only those keys move that clients ask for, no claim of a mover that has gone is in the way."""
     gate = Gate()
     one = await bench(mover=FakeMover(gate))
-    one.mover.settle_errors = [error] if error else []
+    one.mover.withdraw_errors = [error] if error else []
     one.run()
     await send(one, range(4))
     await eventually(lambda: gate.entered == 1)

@@ -79,7 +79,7 @@ class Layout:
         """Bytes that left a bin for another; items whose origin is :data:`NOWHERE` are not counted."""
         return sum(self.size[item] for item in self.moved() if self.origin[item] != NOWHERE)
 
-    def settled(self) -> Layout:
+    def after_moves(self) -> Layout:
         """The same layout, with every item's origin where the item is now, as it is once the moves are made."""
         fixed = list(self.load)
         for item, place in enumerate(self.at):

@@ -13,5 +13,5 @@ def test_new_copies_lead_only_where_the_watermarks_ask_for_it() -> None:
     leading.even(10)
     assert leading.counts == [2, 0, 2]
     needed = Leading(layout, [Band(0, 4), Band(1, 4), Band(0, 4)])
-    assert needed.settle()
+    assert needed.balance()
     assert needed.counts == [3, 1, 0]

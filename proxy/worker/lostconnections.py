@@ -1,8 +1,8 @@
 """Connections that were lost with replies outstanding, until their servers have ended them (**drained**).
 
 A server may still run the commands in a lost connection's socket buffer. So a worker acknowledges no lock at a server
-while one of its connections there is unsettled: it reconnects, finds the lost connection by its name and has the server
-end it.
+while a connection that it lost there may be open: it reconnects, finds the lost connection by its name and has the
+server end it.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ import structlog
 from proxy.settings import ProxySettings
 from slots import address as addresses
 from slots.backoff import Backoff
-from slots.connections import end_connections, settling_name
+from slots.connections import admin_name, end_connections
 from slots.failures import FAILURES
 
 log = structlog.get_logger()
 
 
-class Settling:
-    """The unsettled connections of one worker.
+class LostConnections:
+    """The lost connections of one worker that servers may still have open; has the servers end them.
 
     Args:
         settings: timeouts, and how to log in at the servers.
-        on_settled: called whenever a server has no unsettled connection any more.
+        on_ended: called whenever a server has ended all of them.
     """
 
-    def __init__(self, settings: ProxySettings, on_settled: Callable[[], None]) -> None:
+    def __init__(self, settings: ProxySettings, on_ended: Callable[[], None]) -> None:
         self._settings = settings
-        self._on_settled = on_settled
+        self._on_ended = on_ended
         self._names: dict[str, set[str]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._servers: frozenset[str] | None = None
 
     def lost(self, address: str, name: str) -> None:
-        """Note that a connection ended with replies outstanding, and begin to settle it.
+        """Note that a connection ended with replies outstanding, and begin to have its server end it.
 
         A server that is no longer in the slot table is ignored.
         """
@@ -43,9 +43,9 @@ class Settling:
             return
         self._names.setdefault(address, set()).add(name)
         if address not in self._tasks:
-            self._tasks[address] = asyncio.get_running_loop().create_task(self._settle(address))
+            self._tasks[address] = asyncio.get_running_loop().create_task(self._end_at(address))
 
-    def unsettled(self, servers: Collection[str]) -> list[str]:
+    def servers_among(self, servers: Collection[str]) -> list[str]:
         """The ``servers`` at which commands of this worker may still run."""
         return sorted(address for address in servers if self._names.get(address))
 
@@ -55,17 +55,17 @@ class Settling:
         for address in self._names.keys() - self._servers:
             self._names[address].clear()
 
-    def unsettled_anywhere(self) -> list[str]:
+    def all_servers(self) -> list[str]:
         """All servers at which commands of this worker may still run."""
-        return self.unsettled(self._names)
+        return self.servers_among(self._names)
 
     async def close(self) -> None:
-        """Stop settling."""
+        """Stop trying."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _settle(self, address: str) -> None:
+    async def _end_at(self, address: str) -> None:
         backoff = Backoff(self._settings.backend_retry_seconds_min, self._settings.backend_retry_seconds_max)
         try:
             while self._names.get(address):
@@ -73,11 +73,11 @@ class Settling:
                     await self._end(address)
                 except FAILURES as error:
                     wait = backoff.next()
-                    log.debug("connection_unsettled", server=address, reason=str(error), retry_seconds=wait)
+                    log.debug("lost_connection_not_ended", server=address, reason=str(error), retry_seconds=wait)
                     await asyncio.sleep(wait)
         finally:
             del self._tasks[address]
-        self._on_settled()
+        self._on_ended()
 
     async def _end(self, address: str) -> None:
         host, port = addresses.split(address)
@@ -89,13 +89,13 @@ class Settling:
             socket_connect_timeout=limit,
             socket_timeout=limit,
             protocol=2,
-            client_name=settling_name(names[0]),
+            client_name=admin_name(names[0]),
             single_connection_client=True,
         )
         try:
             for name in names:
                 ended = await end_connections(client, name)
                 self._names[address].discard(name)
-                log.info("connection_settled", server=address, connection=name, ended=ended)
+                log.info("lost_connection_ended", server=address, connection=name, ended=ended)
         finally:
             await client.aclose()
