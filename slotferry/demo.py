@@ -45,16 +45,16 @@ def demo(
     status is 0 only if there was no error and no difference.
     """
     # Imported here: the other commands start faster without the traffic and its modules.
-    from slotferry.demonstration import Wishes, demonstrate
+    from slotferry.demonstration import DemoOptions, demonstrate
     from slotferry.traffic.driver import TrafficError
     from slotferry.uneven import why_not
 
     if sizing and (lacking := why_not()):
         raise fail(lacking)
     path = series or Path(tempfile.gettempdir()) / "slotferry-demo.json"
-    wishes = Wishes(keys, rate, pace, calm, leave, path, picture, port, sizing)
+    options = DemoOptions(keys, rate, pace, calm, leave, path, picture, port, sizing)
     try:
-        kept = run(until_signal(demonstrate(wishes)))
+        kept = run(until_signal(demonstrate(options)))
     except TrafficError as error:
         raise fail(str(error)) from None
     except OSError as error:

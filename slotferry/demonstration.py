@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DemoOptions:
     """The command's options."""
 
     keys: int
@@ -77,41 +77,41 @@ class Verdict:
         return said + [f"in a wrong place: {text}" for text in self.verification.misplaced_texts]
 
 
-async def demonstrate(wishes: Wishes) -> bool | None:
+async def demonstrate(options: DemoOptions) -> bool | None:
     say(f"starting {GROUPS} Redis servers, topom, and a proxy with {WORKERS} workers")
     cluster = LocalCluster(
         groups=GROUPS,
         workers=WORKERS,
-        port=wishes.port,
+        port=options.port,
         slots_on=FULL_GROUPS,
-        topom_settings={"migration_parallel_slots": PARALLEL_SLOTS, "migration_keys_per_second": wishes.pace},
+        topom_settings={"migration_parallel_slots": PARALLEL_SLOTS, "migration_keys_per_second": options.pace},
     )
     async with cluster:
-        series = Series(wishes.keys)
+        series = Series(options.keys)
         async with (
             cluster.client() as topom,
-            Traffic(cluster.proxy_addresses, wishes.keys, connections=CONNECTIONS, rate=wishes.rate) as traffic,
+            Traffic(cluster.proxy_addresses, options.keys, connections=CONNECTIONS, rate=options.rate) as traffic,
         ):
-            verdict = await _rebalance_under_traffic(topom, traffic, series, wishes)
-            even = not wishes.sizing or await _even_out(cluster, topom, traffic, wishes)
-        series.save(wishes.series)
-        if wishes.picture is not None:
-            wishes.picture.parent.mkdir(parents=True, exist_ok=True)
-            wishes.picture.write_text(draw(series), encoding="utf-8")
-            say(f"picture: {wishes.picture}")
-        say(f"measurements: {wishes.series}")
+            verdict = await _rebalance_under_traffic(topom, traffic, series, options)
+            even = not options.sizing or await _even_out(cluster, topom, traffic, options)
+        series.save(options.series)
+        if options.picture is not None:
+            options.picture.parent.mkdir(parents=True, exist_ok=True)
+            options.picture.write_text(draw(series), encoding="utf-8")
+            say(f"picture: {options.picture}")
+        say(f"measurements: {options.series}")
         for sentence in verdict.sentences(series):
             say(sentence)
-        if not wishes.leave:
+        if not options.leave:
             await _stay(cluster)
         return verdict.kept and even
 
 
-async def _even_out(cluster: LocalCluster, topom: TopomClient, traffic: Traffic, wishes: Wishes) -> bool:
+async def _even_out(cluster: LocalCluster, topom: TopomClient, traffic: Traffic, options: DemoOptions) -> bool:
     """Size all keys and rebalance by bytes; say whether the groups are even then and every key is unchanged."""
-    results = wishes.series.with_suffix("") / "sizing"
+    results = options.series.with_suffix("") / "sizing"
     even = await size_and_even_out(cluster, topom, results)
-    with Counting("comparing every key", wishes.keys) as counting:
+    with Counting("comparing every key", options.keys) as counting:
         layout = Layout.from_api(await topom.status(), await topom.slots())
         verification = await traffic.verify(layout, counting.update)
     word = "even" if even else "NOT even"
@@ -139,14 +139,16 @@ async def _stay(cluster: LocalCluster) -> None:
             task.uncancel()
 
 
-async def _rebalance_under_traffic(topom: TopomClient, traffic: Traffic, series: Series, wishes: Wishes) -> Verdict:
-    with Counting("loading through the proxy", wishes.keys) as counting:
+async def _rebalance_under_traffic(
+    topom: TopomClient, traffic: Traffic, series: Series, options: DemoOptions
+) -> Verdict:
+    with Counting("loading through the proxy", options.keys) as counting:
         loaded = await traffic.load(counting.update)
     with Display(series) as display:
         watch = _Watch(topom, traffic, series, display)
         display.phase("traffic, nothing moves yet")
         await watch.begin()
-        await watch.until(lambda: False, wishes.calm)
+        await watch.until(lambda: False, options.calm)
         planned = await topom.rebalance("codis")
         series.slots_to_move = len(planned["moves"])
         series.rebalance_began = watch.elapsed
@@ -154,11 +156,11 @@ async def _rebalance_under_traffic(topom: TopomClient, traffic: Traffic, series:
         moved = await watch.until(watch.all_moved, MOVE_SECONDS)
         series.rebalance_ended = watch.elapsed
         display.phase("traffic, all slots have moved" if moved else "giving up: the slots did not move in time")
-        await watch.until(lambda: False, wishes.calm)
+        await watch.until(lambda: False, options.calm)
         total = await traffic.stop()
     # This includes the traffic after the last full second.
     series.requests, series.errors, series.differences = total.requests, total.errors, total.differences
-    with Counting("comparing every key", wishes.keys) as counting:
+    with Counting("comparing every key", options.keys) as counting:
         layout = Layout.from_api(await topom.status(), await topom.slots()) if moved else None
         verification = await traffic.verify(layout, counting.update)
     return Verdict(loaded, total, verification, moved)

@@ -165,12 +165,12 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _move(policy: str, document: Any, wishes: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
+def _move(policy: str, document: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
     """The answer of a policy that moves slots between groups, and what is to be said beside it."""
     from topom.balance.planners.document import answer_document
     from topom.balance.planners.request import PlanRequest
 
-    answered, reasons = answer_document(policy, document, PlanRequest(**wishes))
+    answered, reasons = answer_document(policy, document, PlanRequest(**options))
     return answered, () if "reasons" in answered else reasons
 
 

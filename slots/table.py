@@ -219,20 +219,20 @@ class Slot:
         )
         return Slot(self.id, action.target_id, new)
 
-    def _require(self, wish: str, course: Course | None, *states: SlotState) -> Action:
+    def _require(self, what: str, course: Course | None, *states: SlotState) -> Action:
         """Its action; it has to be in one of these states, and on this course if one is named."""
         action = self.action
         if action is None or action.state not in states or course not in (None, action.course):
-            raise self._refusal(wish)
+            raise self._refusal(what)
         return action
 
-    def _require_no_motion(self, wish: str) -> None:
+    def _require_no_motion(self, what: str) -> None:
         if self.action is not None and self.action.state is not SlotState.PENDING:
-            raise self._refusal(wish)
+            raise self._refusal(what)
 
-    def _refusal(self, wish: str) -> SlotStateError:
+    def _refusal(self, what: str) -> SlotStateError:
         now = "at rest" if self.action is None else f"{self.action.state} ({self.action.course})"
-        return SlotStateError(f"slot {self.id} is {now}, and cannot {wish}")
+        return SlotStateError(f"slot {self.id} is {now}, and cannot {what}")
 
     def to_wire(self) -> dict[str, Any]:
         """``{"id", "group_id", "action": {"state", "target_id", ...}}``; the action is ``{}`` at rest.

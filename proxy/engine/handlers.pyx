@@ -1,6 +1,6 @@
 """Runs the handlers that are coroutines: as far as they can go now, and on from where they wait.
 
-A handler waits at the front of its session's input. For a *wish* (:mod:`proxy.engine.outcomes`), it is looked at in the
+A handler waits at the front of its session's input. For a *condition* (:mod:`proxy.engine.outcomes`), it is looked at in the
 very step that goes on with the handler, whenever the session is woken. So what the handler sends next goes out in the
 same step that found the way of its keys free (**absent-first**, **drained**). For a future, the handler goes on once
 that is done; for the reply of a server, in the turn in which it comes.
@@ -24,7 +24,7 @@ cdef enum:
     # No slot: the way of a session's keys is not free.
     NO_WAY = -2
 
-from proxy.engine.outcomes import NO_REPLY, Answered, NothingOwed, Reply, Wish
+from proxy.engine.outcomes import NO_REPLY, Answered, Condition, NothingOwed, Reply
 from proxy.engine.refusals import CROSSSLOT, FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY
 
 # In place of an outcome: the handler has to wait.
@@ -102,11 +102,11 @@ cdef bint step(Session session) except? False:
     if session.cancelled:
         session.cancelled = False
         error = asyncio.CancelledError()
-    elif isinstance(awaited, Wish):
+    elif isinstance(awaited, Condition):
         if session.answered is None:
             session.woken = False
             try:
-                given = grant(session, awaited)
+                given = meet(session, awaited)
             except Exception as failed:
                 # Most often Answered. The handler may have something to tidy up, whatever it is.
                 error = failed
@@ -122,7 +122,7 @@ cdef bint step(Session session) except? False:
     session.asleep = session.woken = False
     # absent-first: what ended an earlier wait says nothing about the keys of a later one.
     session.cleared = -1
-    if isinstance(awaited, Wish):
+    if isinstance(awaited, Condition):
         return False
     session.way = NO_WAY
     if awaited is None:
@@ -139,11 +139,11 @@ cdef bint step(Session session) except? False:
     return True
 
 
-cdef object grant(Session session, object wish):
-    """What a wish gives, or None if the session has to wait for it; then it will be woken.
+cdef object meet(Session session, object condition):
+    """What a condition gives once it holds, or None if the session has to wait for it; then it will be woken.
 
     Raises:
-        Answered: it can never be granted.
+        Answered: it can never hold.
     """
     cdef Router router = session.router
     cdef argument_t* keys
@@ -154,7 +154,7 @@ cdef object grant(Session session, object wish):
     session.way = NO_WAY
     if session.closed or session.left_meanwhile():
         raise Answered(LEFT)
-    if isinstance(wish, NothingOwed):
+    if isinstance(condition, NothingOwed):
         if session.client.owed:
             # The send that leaves nothing owed resumes the session.
             session.switched = True
@@ -162,7 +162,7 @@ cdef object grant(Session session, object wish):
             session.loop.list_client(&session.client.sender)
             return None
         return True
-    count = len(wish.keys)
+    count = len(condition.keys)
     if count == 0:
         slot = NO_SLOT
         address = router.any_address()
@@ -173,7 +173,7 @@ cdef object grant(Session session, object wish):
         if keys == NULL:
             raise Answered(OUT_OF_MEMORY)
         for index in range(count):
-            key = wish.keys[index]
+            key = condition.keys[index]
             keys[index].data = key
             keys[index].size = len(key)
         slot = router.slot_of(session.database, keys[0].data, keys[0].size)
@@ -188,7 +188,7 @@ cdef object grant(Session session, object wish):
         if router.routes[slot].server < 0:
             raise Answered(session.offline_error(slot))
         address = router.addresses[router.routes[slot].server]
-    if session.has_to_wait(session.shared(address), max(session.front_size, <size_t> wish.size)):
+    if session.has_to_wait(session.shared(address), max(session.front_size, <size_t> condition.size)):
         return None
     session.stage += 1
     session.way = slot

@@ -86,22 +86,22 @@ Outcome = bytes | list[bytes] | Unit | Later | Last | Decision
 """A reply; the keys to route the unchanged request by; requests to send; or a decision."""
 
 
-class Wish:
+class Condition:
     """What the coroutine of a handler waits for: something that only the engine knows."""
 
     __slots__ = ()
 
 
-class NothingOwed(Wish):
+class NothingOwed(Condition):
     """Everything owed to the session is answered."""
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Wish, None, None]:
+    def __await__(self) -> Generator[Condition, None, None]:
         yield self
 
 
-class Clear(Wish):
+class Clear(Condition):
     """The way of keys is free."""
 
     __slots__ = ("keys", "size")
@@ -110,7 +110,7 @@ class Clear(Wish):
         self.keys = keys
         self.size = size
 
-    def __await__(self) -> Generator[Wish, tuple[int, str], tuple[int, str]]:
+    def __await__(self) -> Generator[Condition, tuple[int, str], tuple[int, str]]:
         return (yield self)
 
 

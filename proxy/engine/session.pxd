@@ -56,7 +56,7 @@ cdef class Session(ClientConnection):
         int64_t named_at
         # Counts requests that are finished or under way. It tells a request that is looked at again from the next one.
         readonly int64_t taken
-        # The handler of the request at the front, what it waits for, and the reply that ends its waiting for a wish.
+        # The handler of the request at the front, what it waits for, and the reply that ends its waiting for a condition.
         # Its way is the slot whose way was found free in the present step. See proxy.engine.handlers.
         object coroutine
         object awaited
@@ -71,7 +71,7 @@ cdef class Session(ClientConnection):
         size_t front_size
         # Goes on with the handler once the reply that it awaits has come.
         sender_t resumer
-        # Counts requests that are finished or under way, and granted wishes for keys: while it stays the same, the
+        # Counts requests that are finished or under way, and conditions for keys that held: while it stays the same, the
         # session waits for the same.
         readonly int64_t stage
         # The time when the request at the front was read, and its command, if it had to wait.

@@ -38,7 +38,7 @@ from proxy.engine.statistics cimport observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
-from proxy.engine.outcomes import NO_REPLY, Last, Unit, Wish
+from proxy.engine.outcomes import NO_REPLY, Condition, Last, Unit
 from proxy.engine.refusals import LEFT, OWN_KEYS
 
 cdef enum:
@@ -238,7 +238,7 @@ cdef class Session(ClientConnection):
             ClientConnection._resume(self)
         elif self.asleep:
             return
-        elif isinstance(self.awaited, Wish):
+        elif isinstance(self.awaited, Condition):
             go_on(self)
         else:
             self.woken = True
@@ -264,7 +264,7 @@ cdef class Session(ClientConnection):
             return
         if self.coroutine is not None:
             self.answered = reply
-            if isinstance(self.awaited, Wish):
+            if isinstance(self.awaited, Condition):
                 go_on(self)
         elif self.reasons & FOR_FRONT:
             self.finish_front(reply)
@@ -320,7 +320,7 @@ cdef class Session(ClientConnection):
         if not self.cancelled or awaited is None:
             # It has ended, or goes on by itself.
             return
-        if isinstance(awaited, Wish):
+        if isinstance(awaited, Condition):
             go_on(self)
         elif awaited.cancel():
             # It goes on with that.

@@ -40,14 +40,14 @@ def cancel(
 
 @app.command("auto")
 def auto(
-    wish: Annotated[Literal["on", "off"], typer.Argument(help="Whether topom places by itself.")],
+    state: Annotated[Literal["on", "off"], typer.Argument(help="Whether topom places by itself.")],
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Switch placement by topom itself on or off, for when nodes are lost or come; the present run goes on."""
-    found = options.ask(topom, token, lambda client: client.set_auto_placement(wish == "on"))
-    text = "applied by itself from now on" if wish == "on" else "not applied by itself any more"
+    found = options.ask(topom, token, lambda client: client.set_auto_placement(state == "on"))
+    text = "applied by itself from now on" if state == "on" else "not applied by itself any more"
     answer(found, as_json, lambda: say(f"placement is {text}"))
 
 

@@ -178,7 +178,7 @@ class Drain(Message):
 
 
 class Left(Message):
-    """The proxy is no member any more, as it wished. It is the last message of a stream."""
+    """The proxy is no member any more, as it asked. It is the last message of a stream."""
 
     type: Literal["left"] = "left"
 

@@ -36,10 +36,10 @@ def test_there_are_enough_rows_for_every_folder() -> None:
     assert set(ALLOWED) <= shown
 
 
-@pytest.mark.parametrize(("wish", "cell"), ROWS, ids=[wish for wish, *_ in ROWS])
-def test_the_table_sends_nobody_to_what_is_not_there(wish: str, cell: str) -> None:
+@pytest.mark.parametrize(("what", "cell"), ROWS, ids=[what for what, *_ in ROWS])
+def test_the_table_sends_nobody_to_what_is_not_there(what: str, cell: str) -> None:
     found = places(cell)
-    assert found, f"to change {wish}, go nowhere"
+    assert found, f"to change {what}, go nowhere"
     assert [str(path.relative_to(ROOT)) for path in found if not path.exists()] == []
     assert [link for link in LINK.findall(cell) if not (ROOT / "docs" / link).exists()] == []
 

@@ -62,16 +62,16 @@ async def resume(topom: ServedTopom) -> models.Migration:
 
 
 @router.patch("")
-async def change(topom: ServedTopom, wish: models.MigrationChange) -> models.Migration:
+async def change(topom: ServedTopom, body: models.MigrationChange) -> models.Migration:
     """Change settings, from the next step on. Remembered, over the configured ones."""
-    await topom.orders.set(wish.model_dump(exclude_none=True))
+    await topom.orders.set(body.model_dump(exclude_none=True))
     return describe(topom)
 
 
 @router.post("/cancel")
-async def cancel(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> models.SlotsCancelled:
+async def cancel(topom: ServedTopom, body: slot_models.SlotsMaybe) -> models.SlotsCancelled:
     """Cancel the actions of slots: keys that have moved go back. A slot that is `finished` stays moved."""
-    outcome = await topom.orders.cancel(wish.slots)
+    outcome = await topom.orders.cancel(body.slots)
     return models.SlotsCancelled(
         epoch=topom.ledger.table.epoch,
         ended=outcome.ended,
@@ -81,16 +81,16 @@ async def cancel(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> models.Slo
 
 
 @router.post("/skip")
-async def skip(topom: ServedTopom, wish: slot_models.SlotsOnly) -> slot_models.SlotsChanged:
+async def skip(topom: ServedTopom, body: slot_models.SlotsOnly) -> slot_models.SlotsChanged:
     """Let slots whose action does not go on step aside for others until they are retried, also over restarts."""
-    slots = await topom.orders.skip(wish.slots)
+    slots = await topom.orders.skip(body.slots)
     return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 
 
 @router.post("/retry")
-async def retry(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> slot_models.SlotsChanged:
+async def retry(topom: ServedTopom, body: slot_models.SlotsMaybe) -> slot_models.SlotsChanged:
     """Try at once what has failed and waits; skipped slots (the named ones, or all) go on as well."""
-    slots = await topom.orders.retry(wish.slots)
+    slots = await topom.orders.retry(body.slots)
     return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 
 

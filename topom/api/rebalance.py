@@ -9,7 +9,7 @@ from topom.api.access import ServedTopom
 from topom.api.cost_models import Cost
 from topom.api.routers import resource
 from topom.balance.planners.request import DEFAULT_TOLERANCE
-from topom.balance.rebalancing import Wish
+from topom.balance.rebalancing import PlanOptions
 from topom.errors import Invalid
 
 MOST_GROUPS = 10_000
@@ -47,7 +47,7 @@ async def rebalance(
     ] = None,
 ) -> models.Rebalance:
     """Plan which slots move where, say what that costs, and begin the moves."""
-    wish = Wish(
+    options = PlanOptions(
         policy=policy,
         tolerance=tolerance,
         most_slots=most_slots,
@@ -55,7 +55,7 @@ async def rebalance(
         drain=frozenset(drain or ()),
         capacity=dict(_capacity(text) for text in capacity or ()),
     )
-    planned = await topom.rebalancing.rebalance(wish, dry_run)
+    planned = await topom.rebalancing.rebalance(options, dry_run)
     return models.Rebalance(
         policy=policy,
         dry_run=dry_run,

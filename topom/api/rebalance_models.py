@@ -20,5 +20,5 @@ class Rebalance(BaseModel):
     dry_run: bool
     moves: list[Move]
     cost: Cost = Field(description="What the moves cost, and the groups before and after.")
-    reasons: list[str] = Field(description="Why the plan does not do all that was wished, in sentences.")
+    reasons: list[str] = Field(description="Why the plan does not do all that was asked for, in sentences.")
     warnings: list[str] = Field(description="What of the known sizes is to be taken with care, in sentences.")

@@ -92,24 +92,24 @@ async def _changes(topom: Topom, epoch: int, wait: float) -> Response:
 
 
 @router.post("/assign")
-async def assign(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsChanged:
+async def assign(topom: ServedTopom, body: models.SlotsToGroup) -> models.SlotsChanged:
     """Assign offline slots to a group at once. This waits until all proxies know that they are offline."""
-    epoch, slots = await topom.assignments.assign(wish.slots, wish.group_id)
+    epoch, slots = await topom.assignments.assign(body.slots, body.group_id)
     return models.SlotsChanged(epoch=epoch, slots=slots)
 
 
 @router.post("/move")
-async def move(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsChanged:
+async def move(topom: ServedTopom, body: models.SlotsToGroup) -> models.SlotsChanged:
     """Begin to move slots to a group, with their keys, while clients work. `/migration` shows how it goes."""
-    wanted = topology.parse_slots(wish.slots, topom.settings.number_of_slots)
-    epoch, slots = await topom.edits.edit_slots(lambda table, epoch: topology.move(table, epoch, wanted, wish.group_id))
+    wanted = topology.parse_slots(body.slots, topom.settings.number_of_slots)
+    epoch, slots = await topom.edits.edit_slots(lambda table, epoch: topology.move(table, epoch, wanted, body.group_id))
     return models.SlotsChanged(epoch=epoch, slots=slots)
 
 
 @router.post("/offline")
-async def offline(topom: ServedTopom, wish: models.SlotsOnly) -> models.SlotsChanged:
+async def offline(topom: ServedTopom, body: models.SlotsOnly) -> models.SlotsChanged:
     """Take slots offline: proxies answer commands for them with an error, and the keys stay where they are."""
-    wanted = topology.parse_slots(wish.slots, topom.settings.number_of_slots)
+    wanted = topology.parse_slots(body.slots, topom.settings.number_of_slots)
     epoch, slots = await topom.edits.edit_slots(lambda table, epoch: topology.offline(table, epoch, wanted))
     return models.SlotsChanged(epoch=epoch, slots=slots)
 

@@ -65,9 +65,9 @@ async def lift_protection(topom: ServedTopom) -> models.Protection:
 
 
 @router.post("/pause")
-async def pause(wish: models.PauseWish, topom: ServedTopom) -> models.PauseShown:
+async def pause(body: models.PauseRequest, topom: ServedTopom) -> models.PauseShown:
     """Let topom do nothing by itself; it still does what operators order. Moves halt."""
-    await topom.hands_off.pause(wish.why)
+    await topom.hands_off.pause(body.why)
     return models.PauseShown(pause=_pause(topom))
 
 

@@ -44,7 +44,7 @@ class Pause(BaseModel):
     why: str = Field(description="As the operator said; empty if nothing was said.")
 
 
-class PauseWish(BaseModel):
+class PauseRequest(BaseModel):
     """The body of ``/pause``."""
 
     model_config = ConfigDict(extra="forbid")

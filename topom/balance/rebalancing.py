@@ -41,8 +41,8 @@ class TableChanging(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """An operator's wish for a plan; the fields are those of :class:`~topom.balance.planners.request.PlanRequest`."""
+class PlanOptions:
+    """What an operator asks of a plan; the fields are those of :class:`~topom.balance.planners.request.PlanRequest`."""
 
     policy: str = BY_NUMBER
     tolerance: float = DEFAULT_TOLERANCE
@@ -91,7 +91,7 @@ class Rebalancing:
         self._actions = actions
         self._one_plan = asyncio.Lock()
 
-    async def rebalance(self, wish: Wish, dry_run: bool) -> Planned:
+    async def rebalance(self, options: PlanOptions, dry_run: bool) -> Planned:
         """Plan, and begin every move, unless ``dry_run``.
 
         Raises:
@@ -101,8 +101,8 @@ class Rebalancing:
         """
         async with self._one_plan:
             for _ in range(TRIES):
-                planned = await self._plan(wish)
-                if dry_run or await self._begin(planned, wish.policy):
+                planned = await self._plan(options)
+                if dry_run or await self._begin(planned, options.policy):
                     break
             else:
                 raise TableChanging(
@@ -112,7 +112,7 @@ class Rebalancing:
         moves = planned.plan.moves
         log.info(
             "rebalance_planned" if dry_run else "rebalance_began",
-            policy=wish.policy,
+            policy=options.policy,
             moves=len(moves),
             offline=sum(move.source == OFFLINE for move in moves),
         )
@@ -125,37 +125,37 @@ class Rebalancing:
             NoGroup: no other group can take them.
             TableChanging: as :meth:`rebalance`.
         """
-        wish = Wish(BY_BYTES if self._sizes.known.slots else BY_NUMBER, drain=groups)
+        options = PlanOptions(BY_BYTES if self._sizes.known.slots else BY_NUMBER, drain=groups)
         async with self._one_plan:
             for _ in range(TRIES):
-                planned = await self._plan(wish)
+                planned = await self._plan(options)
                 # The other moves of the plan are not wanted.
                 moves = tuple(move for move in planned.plan.moves if move.source in groups)
-                if await self._begin(replace(planned, plan=replace(planned.plan, moves=moves)), wish.policy):
-                    log.info("groups_are_emptied", groups=sorted(groups), moves=len(moves), policy=wish.policy)
+                if await self._begin(replace(planned, plan=replace(planned.plan, moves=moves)), options.policy):
+                    log.info("groups_are_emptied", groups=sorted(groups), moves=len(moves), policy=options.policy)
                     return
         raise TableChanging(f"slots were sent elsewhere each of the {TRIES} times while a plan was made")
 
-    async def _plan(self, wish: Wish) -> Planned:
+    async def _plan(self, options: PlanOptions) -> Planned:
         state = self._ledger.state
         table = state.table
         known = self._sizes.known
-        if wish.policy == BY_BYTES and not known.slots:
+        if options.policy == BY_BYTES and not known.slots:
             raise NoSizes(f"the sizes of slots are not known, so nothing can be planned by bytes; {HOW_TO_MEASURE}")
         count_of, keys_of = _sizes(known, table)
         request = PlanRequest(
             bytes=count_of,
             keys=keys_of,
-            capacity=wish.capacity,
-            tolerance=wish.tolerance,
-            most_slots=wish.most_slots,
-            most_bytes=wish.most_bytes,
-            drain=wish.drain | (leaving_groups(state) & table.groups.keys()),
+            capacity=options.capacity,
+            tolerance=options.tolerance,
+            most_slots=options.most_slots,
+            most_bytes=options.most_bytes,
+            drain=options.drain | (leaving_groups(state) & table.groups.keys()),
         )
         speed, settings = self._actions.speed, self._actions.settings
 
         def work() -> tuple[Plan, Rate, Forecast]:
-            plan = planners.plan(wish.policy, table.groups.values(), table.slots, request)
+            plan = planners.plan(options.policy, table.groups.values(), table.slots, request)
             rate = rate_of(plan.moves, keys_of, speed, settings)
             cost = forecast(
                 table.groups.values(),

@@ -96,7 +96,7 @@ class Protection:
                 self._ledger.note(What.PROTECTION_OVER, text, wait=NOTE_SECONDS)
 
     async def lift(self) -> None:
-        """Have topom act by itself all the same, until the members that are lost now are back: an operator's wish.
+        """Have topom act by itself all the same, until the members that are lost now are back: an operator's order.
 
         Nothing changes when protection is not on.
 

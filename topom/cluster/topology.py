@@ -423,11 +423,11 @@ def _users(table: SlotTable, group_id: int) -> list[int]:
     ]
 
 
-def _require_unused(table: SlotTable, group_id: int, wish: str) -> None:
+def _require_unused(table: SlotTable, group_id: int, what: str) -> None:
     using = _users(table, group_id)
     if using:
         raise GroupInUse(
-            f"group {group_id} cannot be {wish}: slots {ranges.show(using)} are in it or on their way to it; "
+            f"group {group_id} cannot be {what}: slots {ranges.show(using)} are in it or on their way to it; "
             "move them to another group first"
         )
 

@@ -39,7 +39,7 @@ SILENT_LOOK_SECONDS = 2.0
 FILLING_SECONDS = 10.0
 """How long a server that was told to follow, and is not being filled yet, keeps other servers of its nodes waiting."""
 
-Wish = tuple[Asker, Wanted]
+WantedBy = tuple[Asker, Wanted]
 
 
 class Filling(Loop):
@@ -87,12 +87,12 @@ class Filling(Loop):
         if self._failed:
             failed, self._failed = self._failed[0], []
             raise failed
-        wishes = self._wishes(self._ledger.state)
-        self._forget(wishes)
+        wanted = self._wanted(self._ledger.state)
+        self._forget(wanted)
         # What these say now may be out of date when it is decided about.
         at_work = {server for _, server in self._tasks} | self._begun.keys()
-        said = await self._ask([copy for _, copy in wishes])
-        decided = [(asker, copy, self._decide(copy, said)) for asker, copy in wishes]
+        said = await self._ask([copy for _, copy in wanted])
+        decided = [(asker, copy, self._decide(copy, said)) for asker, copy in wanted]
         self._taken = {
             copy.server: copy.nodes
             for _, copy, decision in decided
@@ -137,18 +137,18 @@ class Filling(Loop):
         if any(one is not other for one, other in zip(kept, now, strict=True)):
             self.wake()
 
-    def _wishes(self, state: ClusterState) -> list[Wish]:
+    def _wanted(self, state: ClusterState) -> list[WantedBy]:
         return [(asker, copy) for asker in self._askers for copy in asker.wanted(state)]
 
-    def _forget(self, wishes: Sequence[Wish]) -> None:
+    def _forget(self, wanted: Sequence[WantedBy]) -> None:
         """Keep only what is known of copies that are still wanted (**bounded**)."""
         for asker in self._askers:
-            asker.reasons.keep_only({copy.server for one, copy in wishes if one is asker})
-        servers = {copy.server for _, copy in wishes}
+            asker.reasons.keep_only({copy.server for one, copy in wanted if one is asker})
+        servers = {copy.server for _, copy in wanted}
         for known in (self._told_at, self._tried_at):
             for server in known.keys() - servers:
                 del known[server]
-        for key in self._foreign_since.keys() - {(copy.server, copy.master) for _, copy in wishes}:
+        for key in self._foreign_since.keys() - {(copy.server, copy.master) for _, copy in wanted}:
             del self._foreign_since[key]
 
     async def _ask(self, copies: Sequence[Wanted]) -> dict[str, Answer]:
@@ -182,7 +182,7 @@ class Filling(Loop):
 
     def _all_taken(self) -> dict[str, frozenset[str]]:
         """For each server whose copy is being made, the nodes that this copy concerns."""
-        stored = {copy.server: copy.nodes for _, copy in self._wishes(self._ledger.state) if copy.takes_nodes}
+        stored = {copy.server: copy.nodes for _, copy in self._wanted(self._ledger.state) if copy.takes_nodes}
         return {**self._taken, **self._begun, **stored}
 
     def _begin_whole(self, decided: Sequence[tuple[Asker, Wanted, Decision]]) -> None:
@@ -191,16 +191,16 @@ class Filling(Loop):
             if copies:
                 self._begin(asker.whole(copies), asker, copies)
 
-    async def _begin_telling(self, wishes: Sequence[Wish], said: dict[str, Answer]) -> None:
+    async def _begin_telling(self, wanted: Sequence[WantedBy], said: dict[str, Answer]) -> None:
         """Have those servers told that may be told and whose nodes are free."""
-        refused = await asyncio.gather(*(self._refused(copy, said) for _, copy in wishes))
+        refused = await asyncio.gather(*(self._refused(copy, said) for _, copy in wanted))
         taken = self._all_taken()
-        allowed = [wish for wish, refusal in zip(wishes, refused, strict=True) if refusal is None]
-        for (asker, copy), refusal in zip(wishes, refused, strict=True):
+        allowed = [one for one, refusal in zip(wanted, refused, strict=True) if refusal is None]
+        for (asker, copy), refusal in zip(wanted, refused, strict=True):
             if refusal is not None:
                 asker.waits(copy, refusal)
         # A server that was tried lately comes after the others: what stops it does not stop them.
-        for asker, copy in sorted(allowed, key=lambda wish: self._tried_at.get(wish[1].server, -math.inf)):
+        for asker, copy in sorted(allowed, key=lambda one: self._tried_at.get(one[1].server, -math.inf)):
             if copy.server in self._begun:
                 continue
             # A copy that holds its nodes already has asked for them before.

@@ -35,7 +35,7 @@ class Wanted:
         also_a_master: whether the server is told to follow even if it says that it is a master itself.
         patient: whether a server that follows another address is given time: that may be the same master.
         sure: run id of the process that a change of masters made the master; empty if there was none.
-        entry: the stored entry from which the wish comes. If an equal entry is stored again, that is another wish.
+        entry: the stored entry that asks for the copy. If an equal entry is stored again, that asks for another one.
     """
 
     server: str
@@ -56,7 +56,7 @@ class Wanted:
     entry: object = field(default=None, compare=False)
 
     def is_same(self, other: Wanted) -> bool:
-        """Whether both are one wish."""
+        """Whether both are one copy that is wanted."""
         return self == other and self.entry is other.entry
 
 

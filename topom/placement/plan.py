@@ -217,11 +217,11 @@ class _Making:
         return node, self._take(node)
 
     def _say_missing(self, copy: Copy) -> None:
-        wish = (
+        wanted = (
             f"group {copy.slot} is to have a copy on node {copy.node} instead of {copy.instead_of}"
             if copy.instead_of
             else f"group {copy.slot} lacks a copy, which is to be on node {copy.node}"
         )
-        what = f"{wish}, and no server is left in the pool there"
+        what = f"{wanted}, and no server is left in the pool there"
         to_do = f"add one: slotferry pool add HOST:PORT --node {copy.node}"
         self._missing.append(Reason(Kind.OPERATOR, what, to_do=to_do))

@@ -85,7 +85,7 @@ def test_a_plan_by_bytes_is_one_line_with_reasons_and_cost() -> None:
     assert answer["cost"]["total"] == {"slots": 2, "bytes": 500, "keys": None}
 
 
-def test_what_is_wished_of_a_plan() -> None:
+def test_what_is_asked_of_a_plan() -> None:
     document = {**DOCUMENT, "sizes": {"0": 500, "1": 300, "2": 200, "3": 1}}
 
     def moves(*arguments: str) -> list[int]:

@@ -29,20 +29,20 @@ class Document:
     known: PlanRequest
 
 
-def plan_document(policy: str, document: Any, wishes: PlanRequest | None = None) -> dict[str, Any]:
+def plan_document(policy: str, document: Any, options: PlanRequest | None = None) -> dict[str, Any]:
     """The answer of :func:`answer_document` alone."""
-    return answer_document(policy, document, wishes)[0]
+    return answer_document(policy, document, options)[0]
 
 
 def answer_document(
-    policy: str, document: Any, wishes: PlanRequest | None = None
+    policy: str, document: Any, options: PlanRequest | None = None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A plan without a cluster, for documents read from a file.
 
     Args:
         policy: the name of the policy.
         document: as :func:`read` takes it.
-        wishes: tolerance, limits, and groups to drain. Bytes, keys and capacity always come from the document.
+        options: tolerance, limits, and groups to drain. Bytes, keys and capacity always come from the document.
 
     Returns:
         ``{"moves": [{"slot", "from", "to"}...]}``, where ``from`` is 0 for a slot that was offline, and the plan's
@@ -57,7 +57,7 @@ def answer_document(
         raise UnknownPolicy(f"there is no policy {policy!r}; known are: {', '.join(sorted([*POLICIES, PLACEMENT]))}")
     given = read(document)
     known = given.known
-    request = replace(wishes or known, bytes=known.bytes, keys=known.keys, capacity=known.capacity)
+    request = replace(options or known, bytes=known.bytes, keys=known.keys, capacity=known.capacity)
     planned = plan(policy, given.groups, given.slots, request)
     answer: dict[str, Any] = {"moves": [move.to_wire() for move in planned.moves]}
     if policy != BARE:

@@ -30,7 +30,7 @@ def plan(policy: str, groups: Iterable[Group], slots: Iterable[Slot], request: P
 
     Raises:
         UnknownPolicy: it names the known policies.
-        InvalidPlanRequest: a wish makes no sense, such as a capacity below 0 or a group that does not exist.
+        InvalidPlanRequest: a request makes no sense, such as a capacity below 0 or a group that does not exist.
         NoGroup: no group has a server, or all groups with one are to be drained.
     """
     planner = POLICIES.get(policy)

@@ -100,8 +100,8 @@ def _unmet(
     outside.sort()
     for below, _, group_id in outside[:MOST_GROUPS]:
         _, upper = band(share[group_id], request.tolerance)
-        wished = f"its share of {share[group_id]:,.0f} bytes"
-        ends = f"group {group_id} is to have {load[group_id]:,} bytes, {off(load[group_id], share[group_id])} {wished}"
+        wanted = f"its share of {share[group_id]:,.0f} bytes"
+        ends = f"group {group_id} is to have {load[group_id]:,} bytes, {off(load[group_id], share[group_id])} {wanted}"
         largest = biggest.get(group_id)
         size = request.bytes.get(largest.id, 0) if largest is not None else 0
         if below:

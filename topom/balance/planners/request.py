@@ -15,7 +15,7 @@ MOST = 2**63 - 1
 
 
 class InvalidPlanRequest(Invalid):
-    """No plan could fulfil this wish."""
+    """No plan could fulfil this request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PlanRequest:
     drain: frozenset[int] = frozenset()
 
     def check(self, known: Collection[int]) -> None:
-        """Raise :class:`InvalidPlanRequest` for a wish that makes no sense; ``known`` are the ids of all groups."""
+        """Raise :class:`InvalidPlanRequest` for what makes no sense; ``known`` are the ids of all groups."""
         if not 0 <= self.tolerance <= 1:
             raise InvalidPlanRequest(
                 f"the tolerance is {self.tolerance}; it is a part of a group's share, from 0 to 1: 0.05 is 5%"
@@ -60,11 +60,11 @@ class PlanRequest:
             wrong = min((slot for slot, count in counts.items() if not 0 <= count <= MOST), default=None)
             if wrong is not None:
                 raise InvalidPlanRequest(f"slot {wrong} has {counts[wrong]} {what}; that has to be from 0 to 2^63-1")
-        for wish, named in (("be drained", self.drain), ("have a capacity", self.capacity)):
+        for what, named in (("be drained", self.drain), ("have a capacity", self.capacity)):
             unknown = sorted(set(named) - set(known))
             if unknown:
                 raise InvalidPlanRequest(
-                    f"group {unknown[0]} is to {wish}, but there is no such group; there are {ranges.show(known)}"
+                    f"group {unknown[0]} is to {what}, but there is no such group; there are {ranges.show(known)}"
                 )
 
 
@@ -74,7 +74,7 @@ class Plan:
 
     Attributes:
         moves: by ascending slot.
-        reasons: the sentences; empty if every wish is fulfilled.
+        reasons: the sentences; empty if the request is fulfilled.
     """
 
     moves: tuple[Move, ...]

@@ -354,7 +354,7 @@ async def test_bounded_a_request_without_keys_waits_for_a_full_server_too(keys: 
             assert sent == 0
 
 
-async def test_way_is_not_free_any_more_after_a_wish_that_had_to_wait() -> None:
+async def test_way_is_not_free_any_more_after_a_condition_that_had_to_wait() -> None:
     """drained: the slot is locked meanwhile."""
     let_go = asyncio.Event()
     steps: list[str] = []

@@ -305,9 +305,9 @@ async def test_hours_and_latency_goal_are_set_and_shown(
     before = (await filled.get("/migration")).json()
     assert (before["halted"], before["halted_until"]) == (None, None)
     assert before["settings"]["latency_goal_milliseconds"] == topom.settings.migration_latency_goal_milliseconds
-    wish = {"latency_goal_milliseconds": 2.5, "hours": "22:00-06:00", "time_zone": "Europe/Paris"}
-    answer = (await filled.patch("/migration", json=wish)).json()
-    assert {name: answer["settings"][name] for name in wish} == wish
+    change = {"latency_goal_milliseconds": 2.5, "hours": "22:00-06:00", "time_zone": "Europe/Paris"}
+    answer = (await filled.patch("/migration", json=change)).json()
+    assert {name: answer["settings"][name] for name in change} == change
     assert answer["halted"]["kind"] == "hours"
     assert (
         answer["halted"]["what"] == "migration is outside its hours, 22:00-06:00; it goes on at 2026-02-10 22:00+01:00"
@@ -324,7 +324,7 @@ async def test_hours_and_latency_goal_are_set_and_shown(
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("change", "message"),
     [
         ({"hours": "22-06"}, "'22' is not a time of the day such as 22:00"),
         ({"hours": "6:00-6:00"}, "leave the hours empty for always"),
@@ -332,9 +332,9 @@ async def test_hours_and_latency_goal_are_set_and_shown(
     ],
 )
 async def test_hours_that_cannot_be_read_are_refused(
-    filled: httpx.AsyncClient, topom: Topom, wish: dict[str, str], message: str
+    filled: httpx.AsyncClient, topom: Topom, change: dict[str, str], message: str
 ) -> None:
-    answer = await filled.patch("/migration", json=wish)
+    answer = await filled.patch("/migration", json=change)
     assert (answer.status_code, answer.json()["error"]) == (422, "InvalidHours")
     assert message in answer.json()["message"]
     assert topom.ledger.state.migration_changes == {}

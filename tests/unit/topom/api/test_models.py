@@ -22,7 +22,7 @@ NOT_WAITING = {
 }
 NOT_WAITING_NAMED = {
     ("Pause", "why"),  # an operator's word, why topom is paused
-    ("PauseWish", "why"),
+    ("PauseRequest", "why"),
     ("Leaving", "why"),  # an operator's word, why it is to leave
     ("BatchProgress", "notes"),  # what operators should know about the servers of a batch that goes on
     ("Rebalance", "reasons"),  # why a plan that an operator asked for does not move more

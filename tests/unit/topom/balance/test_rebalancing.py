@@ -136,7 +136,7 @@ async def test_limits_draining_and_capacity(client: httpx.AsyncClient) -> None:
         ("drain=x", 422, "drain"),
     ],
 )
-async def test_wishes_that_cannot_be_meant(client: httpx.AsyncClient, query: str, status: int, says: str) -> None:
+async def test_requests_that_cannot_be_meant(client: httpx.AsyncClient, query: str, status: int, says: str) -> None:
     await post_sizes(client, UNEVEN)
     answer = await client.post(f"/rebalance?policy=bytes&{query}")
     assert answer.status_code == status, answer.text

@@ -14,7 +14,7 @@ from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
-from topom.balance.rebalancing import Wish
+from topom.balance.rebalancing import PlanOptions
 from topom.cluster import topology
 from topom.cluster.state import leaving_groups
 from topom.errors import GroupNotFound
@@ -117,15 +117,15 @@ async def test_nothing_new_is_put_there(topom: Topom, client: httpx.AsyncClient)
 async def test_a_plan_made_before_begins_nothing_there(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = topom.rebalancing._plan
 
-    async def slow(wish: Any) -> Any:
-        planned = await plan(wish)
+    async def slow(options: Any) -> Any:
+        planned = await plan(options)
         if not leaving_groups(topom.ledger.state):
             assert any(move.target == 3 for move in planned.plan.moves)
             await topom.departures.drain(3, "")
         return planned
 
     monkeypatch.setattr(topom.rebalancing, "_plan", slow)
-    await topom.rebalancing.rebalance(Wish(), dry_run=False)
+    await topom.rebalancing.rebalance(PlanOptions(), dry_run=False)
     assert [slot.id for slot in topom.ledger.table.slots if slot.destination_id == 3] == []
 
 

@@ -18,7 +18,7 @@ POLICIES = ("bytes", "codis")
 
 @dataclass(frozen=True)
 class Fleet:
-    """Groups, slots by ascending id, and what is known and wished."""
+    """Groups, slots by ascending id, and what is known and asked for."""
 
     groups: tuple[Group, ...]
     slots: tuple[Slot, ...]
@@ -27,8 +27,8 @@ class Fleet:
     def plan(self, policy: str = "bytes") -> Plan:
         return planners.plan(policy, self.groups, self.slots, self.request)
 
-    def wishing(self, **wishes: object) -> "Fleet":
-        return replace(self, request=replace(self.request, **wishes))  # type: ignore[arg-type]
+    def asking(self, **request: object) -> "Fleet":
+        return replace(self, request=replace(self.request, **request))  # type: ignore[arg-type]
 
     @property
     def takers(self) -> list[int]:
@@ -117,14 +117,14 @@ def optimum(fleet: Fleet) -> tuple[int, int]:
     )
 
 
-def sized(owners: Sequence[int], sizes: Sequence[int], groups: int, **wishes: object) -> Fleet:
+def sized(owners: Sequence[int], sizes: Sequence[int], groups: int, **request: object) -> Fleet:
     """A fleet of groups 1 to ``groups``, slot after slot with its group (0 is offline) and bytes."""
     fleet = Fleet(
         tuple(Group(group_id, (f"s{group_id}:1",)) for group_id in range(1, groups + 1)),
         tuple(Slot(slot, owner) for slot, owner in enumerate(owners)),
         PlanRequest(bytes=dict(enumerate(sizes))),
     )
-    return fleet.wishing(**wishes)
+    return fleet.asking(**request)
 
 
 def zipf(slots: int, groups: int, exponent: float, seed: int) -> Fleet:

@@ -143,7 +143,7 @@ def test_no_plan_makes_it_worse(fleet: Fleet) -> None:
 @settings(deadline=None)
 @given(fleets(drains=False))
 def test_groups_in_their_bands_are_left_alone(fleet: Fleet) -> None:
-    even = fleet.wishing(tolerance=1.0, capacity={})
+    even = fleet.asking(tolerance=1.0, capacity={})
     load, bands = even.loads(), even.bands()
     # Slots without a group need room, and other slots may have to go for that.
     if not load[0] and all(low <= load[group] <= high for group, (low, high) in bands.items()):
@@ -158,7 +158,7 @@ def test_plans_are_deterministic_whatever_the_order(fleet: Fleet, rng: random.Ra
     rng.shuffle(slots)
     sizes = list(fleet.request.bytes.items())
     rng.shuffle(sizes)
-    other = Fleet(tuple(groups), tuple(slots), fleet.wishing(bytes=dict(sizes)).request)
+    other = Fleet(tuple(groups), tuple(slots), fleet.asking(bytes=dict(sizes)).request)
     assert other.plan() == fleet.plan()
 
 

@@ -79,7 +79,7 @@ def clusters(draw: st.DrawFn, actions: bool = True, empty_groups: bool = True) -
 
 
 def planned(groups: list[Group], slots: list[Slot]) -> list[Move]:
-    """What codis plans when nothing else is wished."""
+    """What codis plans when nothing else is asked for."""
     plan = planners.plan("codis", groups, slots)
     assert plan.reasons == ()
     return list(plan.moves)

@@ -44,7 +44,7 @@ def test_a_document_is_planned_by_bytes() -> None:
     }
 
 
-def test_wishes_go_along() -> None:
+def test_options_go_along() -> None:
     answer = planners.plan_document("bytes", DOCUMENT, PlanRequest(drain=frozenset({1}), most_bytes=300))
     assert answer["moves"] == [{"slot": slot, "from": 1, "to": 2} for slot in (1, 3)]
     assert answer["cost"]["total"] == {"slots": 2, "bytes": 300, "keys": 3}

@@ -25,7 +25,7 @@ def short_searches() -> Iterator[None]:
 @settings(deadline=None)
 @given(fleets(), st.sampled_from(POLICIES), st.integers(0, 12) | st.none(), st.integers(0, 10**6) | st.none())
 def test_limits_are_kept(fleet: Fleet, policy: str, most_slots: int | None, most_bytes: int | None) -> None:
-    limited = fleet.wishing(most_slots=most_slots, most_bytes=most_bytes).plan(policy)
+    limited = fleet.asking(most_slots=most_slots, most_bytes=most_bytes).plan(policy)
     whole = fleet.plan(policy)
     assert set(limited.moves) <= set(whole.moves)
     assert most_slots is None or len(limited.moves) <= most_slots
@@ -36,7 +36,7 @@ def test_limits_are_kept(fleet: Fleet, policy: str, most_slots: int | None, most
 @settings(deadline=None)
 @given(fleets(drains=False), st.integers(1, 5))
 def test_every_limited_plan_helps_until_nothing_is_left(fleet: Fleet, most_slots: int) -> None:
-    limited = fleet.wishing(most_slots=most_slots)
+    limited = fleet.asking(most_slots=most_slots)
     for _ in range(len(fleet.slots) + 1):
         moves = limited.plan().moves
         if not moves:
@@ -54,16 +54,16 @@ def test_of_few_moves_those_that_help_most_are_made() -> None:
     # Given: group 1 has 400 too many, in slots of 200, 100, 60 and 40.
     fleet = sized([1, 1, 1, 1, 1, 2], [200, 100, 60, 40, 600, 200], 2, tolerance=0.0)
     # When, then
-    assert fleet.wishing(most_slots=1).plan().moves == (Move(0, 1, 2),)
-    assert fleet.wishing(most_bytes=150).plan().moves == (Move(1, 1, 2), Move(3, 1, 2))
-    assert fleet.wishing(most_bytes=150, most_slots=1).plan().moves == (Move(1, 1, 2),)
+    assert fleet.asking(most_slots=1).plan().moves == (Move(0, 1, 2),)
+    assert fleet.asking(most_bytes=150).plan().moves == (Move(1, 1, 2), Move(3, 1, 2))
+    assert fleet.asking(most_bytes=150, most_slots=1).plan().moves == (Move(1, 1, 2),)
 
 
 def test_slots_that_nobody_owns_go_first_then_those_of_a_group_to_drain() -> None:
     fleet = sized([0, 3, 3, 1, 1, 1], [0, 10, 20, 500, 400, 300], 3, drain=frozenset({3}))
     for most_slots, taken in ((1, [0]), (2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 2, 3])):
-        assert [move.slot for move in fleet.wishing(most_slots=most_slots).plan().moves] == taken
-    assert [move.slot for move in fleet.wishing(most_slots=2).plan("codis").moves] == [0, 1]
+        assert [move.slot for move in fleet.asking(most_slots=most_slots).plan().moves] == taken
+    assert [move.slot for move in fleet.asking(most_slots=2).plan("codis").moves] == [0, 1]
 
 
 def test_codis_drains_a_group() -> None:
@@ -83,7 +83,7 @@ def test_codis_leaves_nothing_that_rests_in_drained_groups(fleet: Fleet) -> None
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
-    ("wishes", "message"),
+    ("options", "message"),
     [
         ({"tolerance": 5.0}, "from 0 to 1"),
         ({"tolerance": -0.1}, "from 0 to 1"),
@@ -99,9 +99,9 @@ def test_codis_leaves_nothing_that_rests_in_drained_groups(fleet: Fleet) -> None
         ({"keys": {0: -1}}, "slot 0 has -1 keys"),
     ],
 )
-def test_wishes_that_cannot_be_meant(policy: str, wishes: dict[str, object], message: str) -> None:
+def test_requests_that_cannot_be_meant(policy: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidPlanRequest, match=message):
-        sized([1, 2], [1, 1], 2, **wishes).plan(policy)
+        sized([1, 2], [1, 1], 2, **options).plan(policy)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -27,6 +27,6 @@ def test_groups_without_servers_take_nothing_and_groups_may_come_in_any_order(po
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_planner_is_given_a_wish_that_cannot_be_meant(policy: str) -> None:
+def test_no_planner_is_given_a_request_that_cannot_be_meant(policy: str) -> None:
     with pytest.raises(InvalidPlanRequest):
         plan(policy, [ONE], SLOTS, PlanRequest(most_slots=-1))

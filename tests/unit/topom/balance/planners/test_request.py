@@ -9,7 +9,7 @@ from topom.balance.planners.request import MOST, InvalidPlanRequest, PlanRequest
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "options",
     [
         {},
         {"tolerance": 0.0},
@@ -20,12 +20,12 @@ from topom.balance.planners.request import MOST, InvalidPlanRequest, PlanRequest
         {"drain": frozenset({1, 2})},
     ],
 )
-def test_what_can_be_meant(wishes: dict[str, Any]) -> None:
-    PlanRequest(**wishes).check([1, 2])
+def test_what_can_be_meant(options: dict[str, Any]) -> None:
+    PlanRequest(**options).check([1, 2])
 
 
 @pytest.mark.parametrize(
-    ("wishes", "says"),
+    ("options", "says"),
     [
         ({"tolerance": -0.01}, "the tolerance is -0.01"),
         ({"tolerance": 1.01}, "the tolerance is 1.01"),
@@ -41,7 +41,7 @@ def test_what_can_be_meant(wishes: dict[str, Any]) -> None:
         ({"capacity": {7: 1.0}}, "group 7 is to have a capacity"),
     ],
 )
-def test_what_cannot_be_meant(wishes: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_meant(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidPlanRequest) as raised:
-        PlanRequest(**wishes).check([1, 2])
+        PlanRequest(**options).check([1, 2])
     assert str(raised.value).startswith(says)
