@@ -16,8 +16,8 @@ To change
   which scripts and libraries a server has: :mod:`~proxy.engine.loaded`;
 - the order of replies: :mod:`~proxy.engine.requests`; what is under way for a slot: :mod:`~proxy.engine.underway`;
 - a client's connection: :mod:`~proxy.engine.connection`, and over TLS :mod:`~proxy.engine.stream`;
-- a server's: :mod:`~proxy.engine.serverconnection` (up to its greeting), :mod:`~proxy.engine.backend` (its queue),
-  :mod:`~proxy.engine.allowance` (until when it may be used);
+- a server's: :mod:`~proxy.engine.serverconnection` (up to its greeting), :mod:`~proxy.engine.requestqueue` (its queue),
+  :mod:`~proxy.engine.backend` (its bytes), :mod:`~proxy.engine.allowance` (until when it may be used);
 - when bytes are sent: :mod:`~proxy.engine.sending`, :mod:`~proxy.engine.poller`;
 - what is counted: :mod:`~proxy.engine.statistics`.
 """
