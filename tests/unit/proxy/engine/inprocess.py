@@ -227,6 +227,14 @@ class Engine:
 
 
 @contextmanager
+def nobody_listens() -> Iterator[str]:
+    """An address at which nobody listens within the block."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+@contextmanager
 def engine(address: str, **settings: Any) -> Iterator[Engine]:
     """An engine within a block."""
     made = Engine(address, **settings)

@@ -10,7 +10,7 @@ from proxy.engine.backend import command
 from proxy.engine.outcomes import GATED, Reply
 from proxy.engine.router import LOCKED, OFFLINE, OPEN
 from proxy.engine.session import Session
-from tests.unit.proxy.engine.inprocess import Answer, Engine, Server, Visit, engine, once, until
+from tests.unit.proxy.engine.inprocess import Answer, Engine, Server, Visit, engine, nobody_listens, once, until
 
 POP = ("BLPOP", "{t}q", 0)
 ELEMENT = b"*2\r\n$4\r\n{t}q\r\n$1\r\nx\r\n"
@@ -232,3 +232,14 @@ async def test_command_bytes_are_the_clients_own() -> None:
             await client.send_bytes(command(("bLpOp", b"{t}\x00\r\n", b"0.50")))
             await client.read(len(ELEMENT))
             assert server.asked[1] == [b"bLpOp", b"{t}\x00\r\n", b"0.50"]
+
+
+async def test_while_its_server_is_down_it_is_an_error_at_once() -> None:
+    """Nothing is queued for a connection that nobody opens: there would never be a reply."""
+    with nobody_listens() as address, engine(address) as proxy:
+        proxy.options.retry_seconds_min = proxy.options.retry_seconds_max = 1e9
+        python, client = PlainPython(proxy), proxy.connect()
+        for request in (("GET", "k"), POP, POP):
+            await client.send(request)
+            assert b"cannot be connected to" in await client.read_line()
+        assert (proxy.router.shared_backend(address).queued, python.asked) == (0, [])

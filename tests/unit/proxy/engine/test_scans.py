@@ -11,7 +11,18 @@ from proxy.engine.outcomes import LIMITED
 from proxy.engine.scans import Pages
 from proxy.engine.session import Session
 from slots.functions import slot as slot_by
-from tests.unit.proxy.engine.inprocess import SLOTS, Answer, Client, Engine, Server, Visit, engine, once, until
+from tests.unit.proxy.engine.inprocess import (
+    SLOTS,
+    Answer,
+    Client,
+    Engine,
+    Server,
+    Visit,
+    engine,
+    nobody_listens,
+    once,
+    until,
+)
 
 EPOCH = 7
 GROUP = 3
@@ -189,3 +200,14 @@ async def test_a_server_that_is_lost() -> None:
             # Plain Python asks again, and says what there is to say.
             assert await client.read(len(PYTHON)) == PYTHON
             assert len(python.asked) == 1
+
+
+async def test_while_its_server_is_down_it_is_an_error_at_once() -> None:
+    """Nothing is queued for a connection that nobody opens: there would never be a reply."""
+    with nobody_listens() as address, engine(address) as proxy:
+        proxy.options.retry_seconds_min = proxy.options.retry_seconds_max = 1e9
+        python, client = prepared(proxy, address)
+        for request in (("GET", "k"), ("SCAN", at(3)), ("SCAN", at(3))):
+            await client.send(request)
+            assert b"cannot be connected to" in await client.read_line()
+        assert (proxy.router.shared_backend(address).queued, python.asked) == (0, [])
