@@ -10,7 +10,7 @@ until the server has answered.
 
 from libc.stdint cimport int32_t
 
-from proxy.engine.asking cimport ServerQuestion, ask, do_what_it_decides
+from proxy.engine.asking cimport ServerQuestion, ask, do_what_it_decides, let_python_decide
 from proxy.engine.backend cimport Backend
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.decisions cimport decide
@@ -43,6 +43,10 @@ cdef class Pop(ServerQuestion):
 
 cdef object have_it_wait(Session session):
     """There is nothing to take by now."""
+    if session.loop.waiting:
+        # bounded: it may have to wait for room before it waits at the server.
+        let_python_decide(session)
+        return
     arguments, data = session.front()
     do_what_it_decides(session, session.router.blocking.begin_wait(session, arguments, Wait(session)), len(data))
 

@@ -1,10 +1,11 @@
 """A connection to a Redis server, up to the end of its greeting: resolving, connecting, TLS, the greeting.
 
-The greeting is HELLO or AUTH, CLIENT SETNAME, SELECT, a look for the fence, and a question for the server's run id. The
-name goes first and the look for the fence after it (:mod:`slots.connections`). So if a process fences this proxy off,
-it either ends the connection by its name, or the connection sees the fence (**one-owner**). A restarted server may have
-forgotten a fence. So the absence of a fence is believed only for a process that the proxy knew before any fence
-(**final-fence**; :mod:`proxy.servers.knownservers`). A connection to another process waits, greeted, until that is known.
+The greeting is HELLO or AUTH, CLIENT SETNAME, SELECT, MULTI and EXEC, a look for the fence, and a question for the
+server's run id. The name goes first and the look for the fence after it (:mod:`slots.connections`). So if a process
+fences this proxy off, it either ends the connection by its name, or the connection sees the fence (**one-owner**). A
+restarted server may have forgotten a fence. So the absence of a fence is believed only for a process that the proxy knew
+before any fence (**final-fence**; :mod:`proxy.servers.knownservers`). A connection to another process waits, greeted,
+until that is known.
 """
 
 import errno as errors
@@ -193,6 +194,9 @@ cdef class ServerConnection:
         if self.database:
             commands.append(("SELECT", self.database))
             self.greeting_checks.append(f"SELECT {self.database}")
+        # Without MULTI, what stands between it and EXEC would run by itself.
+        commands.extend([("MULTI",), ("EXEC",)])
+        self.greeting_checks.extend(["MULTI", "EXEC"])
         commands.append(("ACL", "GETUSER", connections.fence_user(self.options.instance)))
         self.greeting_checks.append("fence")
         commands.append(("INFO", "server"))

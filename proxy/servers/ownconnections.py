@@ -240,7 +240,11 @@ class OwnConnections:
         connection = OwnConnection(Backend(self._loop, address, database, protocol, self._options, seconds), seconds)
         self._in_use.add(connection)
         opened: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        connection.backend.call(CLIENT_ID, partial(self._opened, connection, opened))
+        try:
+            connection.backend.call(CLIENT_ID, partial(self._opened, connection, opened))
+        except MemoryError:
+            self.discard(connection, "was not of use")
+            raise
         try:
             reply = await opened
         except asyncio.CancelledError:

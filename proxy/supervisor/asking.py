@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from proxy.channel import MessageTooLong
+from proxy.channel import ChannelError
 from slots.messages.channel import Answer, Answers, Ask
 
 ANSWER_SECONDS = 1.0
@@ -44,7 +44,7 @@ class Questions:
     def ask(self, asker: AskedWorker, message: Ask) -> None:
         """Pass the question of ``asker`` on to every worker, itself included."""
         if len(self._open) >= OPEN_QUESTIONS:
-            asker.send(Answers(id=message.id, answers=[]))
+            _sent(asker, Answers(id=message.id, answers=[]))
             return
         self._last += 1
         number = self._last
@@ -53,7 +53,9 @@ class Questions:
         self._open[number] = _Question(asker, message.id, {worker.index for worker in workers}, timer)
         passed_on = Ask(id=number, question=message.question)
         for worker in workers:
-            worker.send(passed_on)
+            if not _sent(worker, passed_on):
+                self._open[number].waiting.discard(worker.index)
+        self._check(number)
 
     def answer(self, worker: AskedWorker, message: Answer) -> None:
         """Take an answer; a late one is dropped."""
@@ -81,7 +83,16 @@ class Questions:
     def _finish(self, number: int) -> None:
         question = self._open.pop(number)
         answers = [question.answers[index] for index in sorted(question.answers)]
-        try:
-            question.asker.send(Answers(id=question.id, answers=answers))
-        except MessageTooLong:
-            question.asker.send(Answers(id=question.id, answers=[]))
+        if not _sent(question.asker, Answers(id=question.id, answers=answers)):
+            _sent(question.asker, Answers(id=question.id, answers=[]))
+
+
+def _sent(worker: AskedWorker, message: Ask | Answers) -> bool:
+    """Send something to a worker; false if it is too long, or the worker's channel has ended. That is no reason to end
+    the worker that is attended to: it may be another one.
+    """
+    try:
+        worker.send(message)
+    except ChannelError:
+        return False
+    return True

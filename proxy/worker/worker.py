@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from proxy.channel import Channel, ChannelError
+from proxy.channel import Channel, ChannelError, MessageTooLong
 from proxy.clusterview import ClusterView, Node
 from proxy.commands import families
 from proxy.commands.dispatch import SlowPath
@@ -287,10 +287,13 @@ class Worker:
         number = next(self._question_ids)
         answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._questions[number] = answers
-        self._channel.send(messages.Ask(id=number, question=question))
         try:
+            self._channel.send(messages.Ask(id=number, question=question))
             # Not wait_for, which needs a task: a handler has none until it first waits.
             await asyncio.wait([answers], timeout=ASK_SECONDS)
+        except MessageTooLong:
+            # The others cannot be asked.
+            pass
         finally:
             self._questions.pop(number, None)
         if answers.done():
@@ -299,7 +302,11 @@ class Worker:
         return [] if answer is None else [answer]
 
     async def _give_answer(self, message: messages.Ask) -> None:
-        self._channel.send(messages.Answer(id=message.id, answer=await self._answer(message.question)))
+        answer = await self._answer(message.question)
+        try:
+            self._channel.send(messages.Answer(id=message.id, answer=answer))
+        except MessageTooLong:
+            self._channel.send(messages.Answer(id=message.id, answer=None))
 
     async def _answer(self, question: Question) -> Any:
         answer = self._counters() if isinstance(question, WorkerCounters) else self._slow_path.answer(question)

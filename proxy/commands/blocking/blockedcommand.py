@@ -103,7 +103,7 @@ class BlockedCommand(OwnCommand):
                         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
                 await ended.wait()
         except TimeoutError:
-            # drained: the lost connection is settled at the server before a lock there is acknowledged.
+            # drained: the lost connection is ended by the server before a lock there is acknowledged.
             self._own.discard(
                 connection,
                 f"did not end a blocked command within {self._unblock_seconds:g} s; it may still run there",

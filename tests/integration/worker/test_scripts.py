@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from proxy.channel import LINE_LIMIT_BYTES
 from proxy.engine.loaded import MOST_SCRIPTS
 from slotferry.redis_server import start_redis
 from slots.states import SlotState
 from slots.table import Group, Slot
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness, slot_of
+from tests.integration.worker.wire import Wire
 
 ECHO = "return {KEYS[1], ARGV[1]}"
 ECHO_SHA1 = hashlib.sha1(ECHO.encode()).hexdigest()
@@ -481,3 +483,11 @@ async def test_a_client_that_leaves_while_its_script_is_looked_for(worker: Worke
         writer.close()
     async with worker.client() as client:
         assert await client.script_load(ECHO) == ECHO_SHA1
+
+
+async def test_a_question_that_is_too_long_for_the_other_workers(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    async with Wire(worker.settings.listen) as wire:
+        # It answers with what it knows itself.
+        assert await wire.say("SCRIPT", "EXISTS", b"x" * LINE_LIMIT_BYTES) == b"*1\r\n:0\r\n"
+        assert await wire.say("SCRIPT", "EXISTS", "x") == b"*1\r\n:0\r\n"

@@ -302,3 +302,20 @@ async def test_redis_py_pipelines(worker: WorkerHarness, protocol: int) -> None:
             with pytest.raises(redis.exceptions.ResponseError, match="unknown command"):
                 await pipe.execute()
         assert await client.get(KEY) == "x"
+
+
+async def test_a_server_without_multi_is_not_used(start_worker: StartWorker) -> None:
+    """What is to stand between MULTI and EXEC would run by itself there, and its reply would be lost."""
+    worker = await start_worker(servers=1)
+    async with Talk(worker.settings.listen) as talk, worker.direct(1) as direct:
+        await direct.rpush("list", "element")
+        await direct.execute_command("ACL", "SETUSER", "default", "-multi")
+        # The next connections are greeted anew.
+        await direct.client_kill_filter(_type="normal", skipme=True)
+        for words in (("BLPOP", "list", "1"), ("GET", "k")):
+
+            async def refused(words: tuple[str, ...] = words) -> bool:
+                return b"refuses MULTI: NOPERM" in await talk.ask(*words)
+
+            await until(refused)
+        assert await direct.lrange("list", 0, -1) == [b"element"]

@@ -27,6 +27,8 @@ GREETING = {
     b"ACL": b"*-1\r\n",
     b"INFO": b"$17\r\nrun_id:process\r\nx\r\n",
 }
+TRANSACTION = {b"MULTI": b"+OK\r\n", b"EXEC": b"*0\r\n"}
+"""Part of the greeting, too, up to its end."""
 
 
 class Visit:
@@ -70,18 +72,21 @@ class Server:
 
     async def greet(self, visit: Visit, words: list[bytes]) -> None:
         """Answer a part of a greeting, or the question for the connection's number."""
-        visit.say(b":1\r\n" if words == [b"CLIENT", b"ID"] else GREETING[words[0]])
+        visit.say(b":1\r\n" if words == [b"CLIENT", b"ID"] else (GREETING | TRANSACTION)[words[0]])
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visit = Visit(writer)
         self.visits.append(visit)
+        greeting = GREETING | TRANSACTION
         while line := await reader.readline():
             words = []
             for _ in range(int(line[1:])):
                 size = int((await reader.readline())[1:])
                 words.append((await reader.readexactly(size + 2))[:-2])
-            if words[0] in GREETING:
+            if words[0] in greeting:
                 await self.greet(visit, words)
+                if words[0] == b"INFO":
+                    greeting = GREETING
             else:
                 visit.asked.append(words)
                 await self._answer(visit, words)

@@ -1,6 +1,7 @@
 """What becomes of the request at the front once the engine's own question about it is answered."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +9,7 @@ from proxy.engine.outcomes import Unit, clear
 from proxy.engine.refusals import LEFT
 from proxy.engine.router import LOCKED, OPEN
 from tests.unit.proxy.engine.inprocess import Answer, Client, Engine, Server, Visit, engine, nothing_stored, once, until
-from tests.unit.proxy.engine.test_pops import ELEMENT, POP, PlainPython, answering
+from tests.unit.proxy.engine.test_pops import ELEMENT, POP, WAITED, PlainPython, answering
 from tests.unit.proxy.engine.test_scans import at, giving, page, prepared
 
 NOTHING = answering(b"*-1\r\n")
@@ -92,7 +93,7 @@ async def test_bounded_a_large_pop_waits_for_room_whatever_its_handler_sends() -
         with engine(server.address) as proxy:
             proxy.loop.waiting_limit = 1_000_000
             proxy.options.queue_pause_bytes = 100_000_000
-            proxy.slow_path.handlers[b"BLPOP"] = handler
+            proxy.router.blocking = SimpleNamespace(begin_wait=lambda *_: handler())  # type: ignore[assignment]
             large, other = proxy.connect(), proxy.connect("other", 1)
             sending = asyncio.create_task(large.send(("BLPOP", key, "0")))
             await until(lambda: bool(steps))
@@ -106,3 +107,30 @@ async def test_bounded_a_large_pop_waits_for_room_whatever_its_handler_sends() -
             assert await large.read(5) == b"$-1\r\n"
             await asyncio.gather(sending, filling)
             assert before == ["begun"]
+
+
+async def test_bounded_a_pop_that_has_to_wait_is_a_handlers_while_others_wait_for_room() -> None:
+    """Only a handler waits for room before it sends something."""
+    let_go = asyncio.Event()
+
+    async def answer(visit: Visit, words: list[bytes]) -> None:
+        if words[0] == b"SET":
+            await let_go.wait()
+        await NOTHING(visit, words)
+
+    async with Server(answer) as server:
+        with engine(server.address, backend_connections=2, workers=1) as proxy:
+            python, client, other = PlainPython(proxy), proxy.connect("client", 1), proxy.connect()
+            proxy.options.queue_pause_bytes = 100_000_000
+            # More than the sockets take.
+            filling = asyncio.create_task(other.send(*[("SET", "k", "x" * 900_000)] * 20))
+            await until(lambda: proxy.loop.waiting > 4_000_000)
+            await client.send(POP)
+            assert await client.read(len(WAITED)) == WAITED
+            assert (len(python.asked), python.waits) == (1, 0)
+            let_go.set()
+            await filling
+            await until(lambda: proxy.loop.waiting == 0)
+            await client.send(POP)
+            assert await client.read(len(WAITED)) == WAITED
+            assert (len(python.asked), python.waits) == (2, 1)

@@ -31,6 +31,8 @@ class PlainPython:
 
     def __init__(self, proxy: Engine, at_once: bool = True) -> None:
         self.asked: list[list[bytes]] = []
+        self.waits = 0
+        """How often it was asked only that a request waits, for which there is nothing."""
         self.reply: Reply[bytes] = Reply()
         self.at_once = at_once
         proxy.slow_path.handle = self.handle  # type: ignore[method-assign]
@@ -41,6 +43,7 @@ class PlainPython:
         return WAITED if self.at_once else self.wait()
 
     def begin_wait(self, session: Session, argv: list[bytes], heard: Callable[[bytes], None]) -> Any:
+        self.waits += 1
         return self.handle(session, argv)
 
     async def wait(self) -> bytes:

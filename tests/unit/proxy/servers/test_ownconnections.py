@@ -1,11 +1,14 @@
 """Sessions' own connections at a server that cannot end a wait."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from proxy.engine.backend import Backend
 from proxy.engine.requests import Loop
 from proxy.engine.router import OPEN
+from proxy.servers import ownconnections
 from proxy.servers.ownconnections import OwnConnection, OwnConnectionError, OwnConnections
 from proxy.settings import ProxySettings
 from tests.unit.proxy.engine.inprocess import Server, Visit, engine, nothing_stored, options, until
@@ -117,3 +120,17 @@ async def test_a_client_that_leaves_as_its_connection_is_there_takes_none() -> N
             await until(lambda: client.session.closed and own.in_use == 0)
             assert own.idle == 1
             own.reset("the test is over")
+
+
+async def test_bounded_a_connection_that_cannot_be_made_for_want_of_memory_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class NoMemory(Backend):
+        def call(self, payload: bytes, callback: Callable[[bytes], None], before: int = 0) -> None:
+            raise MemoryError
+
+    monkeypatch.setattr(ownconnections, "Backend", NoMemory)
+    own = OwnConnections(Loop(asyncio.get_running_loop(), 16), options(), ProxySettings())
+    with pytest.raises(MemoryError):
+        await own.take("127.0.0.1:1", 0, 2)
+    assert len(own) == 0

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from proxy.channel import MessageTooLong
+from proxy.channel import ChannelError, MessageTooLong
 from proxy.supervisor import asking
 from proxy.supervisor.asking import Questions
 from slots.messages.channel import Answer, Answers, Ask
@@ -83,3 +83,35 @@ async def test_answers_that_are_too_long_together_are_dropped(peers: list[Peer])
     questions.ask(asker, Ask(id=1, question=ClientCounts()))
     questions.answer(asker, Answer(id=asker.got.get_nowait().id, answer="x"))
     assert asker.got.get_nowait().answers == []
+
+
+async def test_a_question_that_is_too_long_to_be_passed_on_is_answered_with_nothing(peers: list[Peer]) -> None:
+    """Its number here may be longer than the asker's."""
+
+    class Narrow(Peer):
+        def send(self, message: Ask | Answers) -> None:
+            if isinstance(message, Ask):
+                raise MessageTooLong
+            super().send(message)
+
+    narrow = Narrow(0)
+    questions = Questions(lambda: [narrow, Narrow(1)])
+    questions.ask(narrow, Ask(id=7, question=ClientCounts()))
+    assert narrow.got.get_nowait() == Answers(id=7, answers=[])
+
+
+async def test_a_worker_that_does_not_read_is_not_waited_for_and_ends_no_other(peers: list[Peer]) -> None:
+    class Stuck(Peer):
+        def send(self, message: Ask | Answers) -> None:
+            raise ChannelError
+
+    stuck = Stuck(1)
+    questions = Questions(lambda: [peers[0], stuck])
+    questions.ask(peers[0], Ask(id=7, question=ClientCounts()))
+    asked = peers[0].got.get_nowait()
+    questions.answer(peers[0], Answer(id=asked.id, answer="mine"))
+    assert peers[0].got.get_nowait() == Answers(id=7, answers=["mine"])
+    # As the asker, too.
+    questions.ask(stuck, Ask(id=1, question=ClientCounts()))
+    asked = peers[0].got.get_nowait()
+    questions.answer(peers[0], Answer(id=asked.id, answer="mine"))
