@@ -55,13 +55,8 @@ cdef void ask(ServerQuestion question, Backend backend, int before, int slot) no
     Py_INCREF(question)
     request.extra = <void*> question
     backend.queue(request)
-    wait_for_answer(session)
-
-
-cdef void wait_for_answer(Session session) noexcept:
-    """The session waits for another thing from now on."""
+    # While it stays the same, the session waits for the same.
     session.stage += 1
-    session.watch_leaving()
 
 
 cdef void answered(Session session) noexcept:
@@ -80,7 +75,9 @@ cdef void answered(Session session) noexcept:
 
 
 cdef object let_python_decide(Session session):
-    """Have plain Python decide about the request at the front after all."""
+    """Have plain Python decide about the request at the front after all, unless its client has left."""
+    if session.gives_up():
+        return
     arguments, data = session.front()
     do_what_it_decides(session, session.router.slow_path.handle(session, arguments), len(data))
 
@@ -91,6 +88,7 @@ cdef object do_what_it_decides(Session session, outcome, size_t size):
     if type(outcome) is CoroutineType:
         outcome = begin(session, outcome, size)
     if outcome is ASKED:
-        wait_for_answer(session)
+        session.stage += 1
+        session.watch_leaving()
     elif outcome is not WAITS:
         session.finish_front(outcome)

@@ -43,6 +43,8 @@ cdef class Pop(ServerQuestion):
 
 cdef object have_it_wait(Session session):
     """There is nothing to take by now."""
+    if session.gives_up():
+        return
     if session.loop.waiting:
         # bounded: it may have to wait for room before it waits at the server.
         let_python_decide(session)

@@ -36,8 +36,8 @@ async def test_nobody_decides_for_a_client_that_has_left(kind: str, answer: Answ
             await client.send(request)
             await until(lambda: bool(server.asked))
             client.hang_up()
-            await until(lambda: client.session.closed)
             let_go.set()
+            await until(lambda: client.session.closed)
             # It comes behind the answer.
             await bystander.send(("GET", "k"))
             assert await bystander.read(5) == b"$-1\r\n"
@@ -134,3 +134,29 @@ async def test_bounded_a_pop_that_has_to_wait_is_a_handlers_while_others_wait_fo
             await client.send(POP)
             assert await client.read(len(WAITED)) == WAITED
             assert (len(python.asked), python.waits) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "reply"),
+    [
+        ("pop", answering(b"*1\r\n" + ELEMENT), ELEMENT),
+        ("scan", giving(page(5, "a")), page(at(5), "a")),
+        ("pop", NOTHING, LEFT),
+    ],
+    ids=["pop", "scan", "nothing to take"],
+)
+async def test_a_client_that_says_no_more_gets_what_a_server_is_asked_for(
+    kind: str, answer: Answer, reply: bytes
+) -> None:
+    """As one Redis: what was taken for it is not lost. Only waiting is over."""
+    let_go = asyncio.Event()
+    async with Server(once(let_go, answer)) as server:
+        with engine(server.address) as proxy:
+            python, client, request = asking(kind, proxy, server.address)
+            await client.send(request)
+            client.say_no_more()
+            await until(lambda: bool(server.asked))
+            await asyncio.sleep(0.01)
+            let_go.set()
+            assert await client.read(len(reply) + 1) == reply
+            assert python.asked == []

@@ -1,16 +1,23 @@
 """A command that waits, from its handler's first step: what it holds while its connection is made."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from proxy.commands.blocking.blocking import BlockingCommands
 from proxy.engine.router import LOCKED, OPEN
-from proxy.servers.ownconnections import OwnConnections
+from proxy.servers.ownconnections import OwnConnection, OwnConnections
 from proxy.settings import ProxySettings
 from slots.functions import slot as slot_by
-from tests.unit.proxy.engine.inprocess import SLOTS, engine, until
+from slots.messages.questions import Unblock
+from tests.unit.proxy.engine.inprocess import SLOTS, Engine, Server, Visit, engine, nothing_stored, once, until
 from tests.unit.proxy.servers.test_ownconnections import Numbering
 
+POP = ("BLPOP", "k", 0)
 READ = [b"XREAD", b"BLOCK", b"0", b"STREAMS", b"k", b"0"]
 SLOT = slot_by("crc32", b"k", SLOTS)
 
@@ -39,3 +46,57 @@ async def test_drained_a_lock_that_comes_with_the_connection_is_not_held_up() ->
             assert (own.in_use, proxy.loop.slot_in_flight(SLOT)) == (0, 0)
             own.reset("the test is over")
             await blocking.close()
+
+
+async def nothing_to_take(visit: Visit, words: list[bytes]) -> None:
+    """Answer as a server with empty lists: a pop in a transaction gets nothing, and one alone waits."""
+    if words[0] != b"BLPOP":
+        visit.say({b"MULTI": b"+OK\r\n", b"EXEC": b"*1\r\n*-1\r\n"}[words[0]])
+    elif [b"MULTI"] in visit.asked:
+        visit.say(b"+QUEUED\r\n")
+
+
+@contextmanager
+def waiting_at(proxy: Engine) -> Iterator[tuple[OwnConnections, BlockingCommands]]:
+    """An engine whose pops can wait."""
+    own = OwnConnections(proxy.loop, proxy.options, ProxySettings())
+    services: Any = SimpleNamespace(router=proxy.router, own=own, settings=ProxySettings())
+    blocking = BlockingCommands(services)
+    proxy.slow_path.session_closed = blocking.session_closed  # type: ignore[attr-defined]
+    yield own, blocking
+    own.reset("the test is over")
+
+
+async def test_in_order_a_pop_waits_at_its_server_once_all_before_it_is_answered() -> None:
+    let_go = asyncio.Event()
+    async with Server(nothing_to_take) as server, Server(once(let_go, nothing_stored)) as other:
+        with engine(server.address) as proxy, waiting_at(proxy) as (own, _):
+            own.give_back(await own.take(server.address, 0, 2))
+            waited = server.visits[0].asked
+            elsewhere = next(number for number in range(99) if slot_by("crc32", b"%d" % number, SLOTS) != SLOT)
+            proxy.router.set_route(slot_by("crc32", b"%d" % elsewhere, SLOTS), OPEN, other.address, 0)
+            client = proxy.connect()
+            await client.send(("GET", elsewhere), POP)
+            await until(lambda: [b"EXEC"] in server.asked)
+            await asyncio.sleep(0.01)
+            assert waited == []
+            let_go.set()
+            await until(lambda: waited == [[b"BLPOP", b"k", b"0"]])
+            assert await client.read(5) == b"$-1\r\n"
+
+
+async def test_bounded_nothing_is_left_of_a_pop_that_could_not_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    async with Server(nothing_to_take) as server:
+        with engine(server.address) as proxy, waiting_at(proxy) as (own, blocking):
+            own.give_back(await own.take(server.address, 0, 2))
+            monkeypatch.setattr(OwnConnection, "call", no_memory)
+            client = proxy.connect()
+            await client.send(POP)
+            await until(lambda: bool(proxy.mistakes))
+            assert (own.in_use, own.idle, proxy.loop.slot_in_flight(SLOT)) == (0, 1, 0)
+            assert client.session.closed
+            # No wait is known of it.
+            assert blocking.answers()[Unblock](Unblock(number=client.session.id, error=True)) is None
