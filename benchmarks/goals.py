@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.plan import AGAIN, EQUAL, SMALL, TWO_WORKERS, Part
+from benchmarks.plan import AGAIN, EQUAL, SEVERAL, SMALL, TWO_WORKERS, Part
 from benchmarks.report import Spread, interval_of_median
 from benchmarks.samples import Figure, Sample, ratios
 
@@ -48,6 +48,10 @@ GOALS = (
     Goal("CPU a request, to twemproxy's", 0.15, Ratio(SMALL, "cpu", 64, "slotferry", "twemproxy")),
     Goal("CPU a request, to HAProxy's", 1.25, Ratio(SMALL, "cpu", 16, "slotferry", "haproxy")),
     Goal("CPU a request, to HAProxy's", 1.25, Ratio(SMALL, "cpu", 64, "slotferry", "haproxy")),
+    *(
+        Goal("CPU a request with ten keys, to twemproxy's", 0.9, Ratio(SEVERAL, "cpu", depth, "slotferry", "twemproxy"))
+        for depth in (1, 16)
+    ),
     Goal("p99, to twemproxy's", 1.0, Ratio(SMALL, "p99", 1, "slotferry", "twemproxy")),
     *(
         Goal("CPU a request of two workers, to one's", 1.1, Ratio(SMALL, "cpu", depth, TWO_WORKERS, "slotferry"))

@@ -15,11 +15,14 @@ KEY_DIGITS = 12
 """redis-benchmark writes twelve digits for its ``__rand_int__``, so its GET finds the keys stored here."""
 SMALL_BYTES = 64
 """Size of the values whose keys have no size in their names."""
-MGET_KEYS = 10
+KEYS_AT_ONCE = 10
+"""The keys of a request with several."""
+ABSENT = "absent:__rand_int__"
+"""DEL's keys, so that what it finds does not depend on what ran before, and all others find theirs."""
 MIX = "mix"
 MIX_GETS = 0.8
 """The share of GET in a mix's requests and clients; the others are SET."""
-COMMANDS = ("get", "set", "mget", MIX)
+COMMANDS = ("get", "set", "mget", "mset", "del", MIX)
 SOCKET_SECONDS = 30.0
 _CHUNK_BYTES = 1_000_000
 _SLOWEST = 1000  # requests a second at which a run is given up, after _GRACE_SECONDS
@@ -118,7 +121,9 @@ def streams(load: Load) -> list[Stream]:
     words = {
         "get": ("GET", name),
         "set": ("SET", name, "x" * load.value_bytes),
-        "mget": ("MGET", *[name] * MGET_KEYS),
+        "mget": ("MGET", *[name] * KEYS_AT_ONCE),
+        "mset": ("MSET", *[name, "x" * load.value_bytes] * KEYS_AT_ONCE),
+        "del": ("DEL", *[ABSENT] * KEYS_AT_ONCE),
     }
     if load.command != MIX:
         return [Stream(words[load.command], load.requests, load.clients)]

@@ -7,9 +7,9 @@ from benchmarks.load import MIX, SMALL_BYTES, Load
 
 SMALL = "small"
 LARGE = "large"
-MGET = "mget"
+SEVERAL = "several"
 EQUAL = "equal"
-PARTS = (SMALL, LARGE, MGET, MIX, EQUAL)
+PARTS = (SMALL, LARGE, SEVERAL, MIX, EQUAL)
 
 PEERS = ("direct", "twemproxy", "haproxy", "slotferry")
 TWO_WORKERS = "slotferry-2"
@@ -83,7 +83,9 @@ def plan(requests: int, turns: int, pairs: int) -> list[Part]:
                 *loads(("get", "set"), (16,), requests * 0.05, value_bytes=16_384),
             ),
         ),
-        Part(MGET, "MGET of ten keys", PEERS, to_peers, few, loads(("mget",), (1, 16), requests * 0.25)),
+        Part(
+            SEVERAL, "ten keys at once", PEERS, to_peers, few, loads(("mget", "mset", "del"), (1, 16), requests * 0.25)
+        ),
         Part(MIX, "80% GET, 20% SET", PEERS, to_peers, few, loads((MIX,), (1,), requests, clients=MIX_CLIENTS)),
         Part(
             EQUAL,

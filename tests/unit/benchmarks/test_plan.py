@@ -6,11 +6,11 @@ import pytest
 
 from benchmarks.crowd import AFTER, BEFORE, BESIDE, FILLING, Crowd, Span, Window
 from benchmarks.goals import IDLE_BYTES, LATENCY_TO_NOISE, MEMORY_TO_LIMITS
-from benchmarks.load import Load, Outcome, Stream, streams, together
+from benchmarks.load import COMMANDS, Load, Outcome, Stream, streams, together
 from benchmarks.plan import PARTS, SMALL, only, plan, turns
 from benchmarks.probe import Kind, Request
 
-EVERYTHING = (("get", "set", "mget", "mix"), (1, 16, 64))
+EVERYTHING = (COMMANDS, (1, 16, 64))
 MIX = Load("mix", 1, 1001, 1000, 500, 64)
 
 
@@ -55,6 +55,13 @@ def test_values_of_each_size_have_keys_of_their_own(size: int, name: str) -> Non
     (put,) = streams(replace(MIX, command="set", value_bytes=size))
     assert (get.words, mget.words) == (("GET", name), ("MGET", *[name] * 10))
     assert (put.words[:2], len(put.words[2])) == (("SET", name), size)
+    (several,) = streams(replace(MIX, command="mset", value_bytes=size))
+    assert several.words == ("MSET", *put.words[1:] * 10)
+
+
+def test_a_del_takes_nothing_away_that_others_need() -> None:
+    (found,) = streams(replace(MIX, command="del"))
+    assert found.words == ("DEL", *["absent:__rand_int__"] * 10)
 
 
 def test_streams_at_once_add_up() -> None:

@@ -100,3 +100,29 @@ async def test_bounded_nothing_is_left_of_a_pop_that_could_not_be_sent(monkeypat
             assert client.session.closed
             # No wait is known of it.
             assert blocking.answers()[Unblock](Unblock(number=client.session.id, error=True)) is None
+
+
+async def test_a_pop_that_was_answered_waits_no_more() -> None:
+    let_go = asyncio.Event()
+
+    async def answer(visit: Visit, words: list[bytes]) -> None:
+        await nothing_to_take(visit, words)
+        if words[0] == b"BLPOP" and [b"MULTI"] not in visit.asked:
+            await let_go.wait()
+            visit.say(b"*2\r\n$1\r\nk\r\n$1\r\nx\r\n")
+
+    async with Server(answer) as server:
+        with engine(server.address) as proxy, waiting_at(proxy) as (own, blocking):
+            own.give_back(await own.take(server.address, 0, 2))
+            client = proxy.connect()
+            await client.send(POP)
+            await until(lambda: server.visits[0].asked == [[b"BLPOP", b"k", b"0"]])
+            state = client.session.state
+            assert state is not None
+            assert state.blocking is not None
+            assert (own.in_use, proxy.loop.slot_in_flight(SLOT)) == (1, 1)
+            let_go.set()
+            assert await client.read(18) == b"*2\r\n$1\r\nk\r\n$1\r\nx\r\n"
+            assert state.blocking is None
+            assert blocking.answers()[Unblock](Unblock(number=client.session.id, error=True)) is None
+            assert (own.in_use, own.idle, proxy.loop.slot_in_flight(SLOT)) == (0, 1, 0)
