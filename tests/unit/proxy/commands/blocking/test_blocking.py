@@ -126,3 +126,20 @@ async def test_a_pop_that_was_answered_waits_no_more() -> None:
             assert state.blocking is None
             assert blocking.answers()[Unblock](Unblock(number=client.session.id, error=True)) is None
             assert (own.in_use, own.idle, proxy.loop.slot_in_flight(SLOT)) == (0, 1, 0)
+
+
+async def test_a_session_that_is_closed_waits_no_more_and_its_slot_is_held_until_the_server_has_ended_it() -> None:
+    async with Server(nothing_to_take) as server:
+        with engine(server.address) as proxy, waiting_at(proxy) as (own, blocking):
+            own.give_back(await own.take(server.address, 0, 2))
+            client = proxy.connect()
+            await client.send(POP)
+            await until(lambda: server.visits[0].asked == [[b"BLPOP", b"k", b"0"]])
+            client.close()
+            assert blocking.answers()[Unblock](Unblock(number=client.session.id, error=True)) is None
+            assert (own.in_use, proxy.loop.slot_in_flight(SLOT)) == (1, 1)
+            server.visits[0].say(b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n")
+            await until(lambda: own.in_use == 0)
+            assert proxy.loop.slot_in_flight(SLOT) == 0
+            assert proxy.mistakes == []
+            await blocking.close()
