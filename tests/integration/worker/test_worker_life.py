@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from proxy.engine.allowance import clock
 from proxy.worker.openfiles import OTHERS
-from slots.messages.channel import Drain
+from slots.messages.channel import Drain, Known, KnownServers
 from slots.messages.message import encode
 from tests.integration.worker import harness
 from tests.integration.worker.conversations import Talk
-from tests.integration.worker.harness import LIMIT, WorkerHarness, WorkerProcess
+from tests.integration.worker.harness import INSTANCE, LIMIT, OTHER, WorkerHarness, WorkerProcess
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 
@@ -172,3 +173,24 @@ async def test_a_worker_that_does_not_understand_its_supervisor_ends_and_says_wh
     assert worker.process.status == 1
     [event] = events(worker, "supervisor_not_understood")
     assert event["reason"].removeprefix("a message came that cannot be used: ").startswith(reason)
+
+
+async def test_final_fence_what_another_identity_knows_does_not_count(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1)
+
+    def say(instance: str, processes: dict[str, str]) -> None:
+        known = Known(processes=processes, until=clock() + 3600.0)
+        worker.channel.send(KnownServers(instance=instance, known=known))
+
+    async with Talk(worker.settings.listen) as talk:
+        await talk.ask("SELECT", 1)
+        say(INSTANCE, {})
+        # A connection that has yet to be made waits until its server's process is known.
+        talk.send("SET", "k", "v")
+        await worker.under_way()
+        say(OTHER, worker.run_ids)
+        reply = asyncio.ensure_future(talk.reply())
+        done, _ = await asyncio.wait([reply], timeout=0.5)
+        assert not done
+        say(INSTANCE, worker.run_ids)
+        assert await reply == b"+OK\r\n"

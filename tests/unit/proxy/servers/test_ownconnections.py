@@ -1,6 +1,7 @@
 """Sessions' own connections at a server that cannot end a wait."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -134,3 +135,37 @@ async def test_bounded_a_connection_that_cannot_be_made_for_want_of_memory_is_no
     with pytest.raises(MemoryError):
         await own.take("127.0.0.1:1", 0, 2)
     assert len(own) == 0
+
+
+async def test_bounded_servers_that_stay_out_of_the_table() -> None:
+    """Their connections that are in use have their time from when they left, however many tables follow."""
+    async with Server(nothing_stored) as server:
+        own = OwnConnections(Loop(asyncio.get_running_loop(), 16), options(), ProxySettings())
+        connection = await own.take(server.address, 0, 2)
+        own.keep_servers(())
+        since = connection.orphaned_at
+        await asyncio.sleep(0.01)
+        own.keep_servers(())
+        assert connection.orphaned_at == since
+        own.reset("the test is over")
+
+
+async def test_a_server_that_comes_back_into_the_table_is_tried_at_once() -> None:
+    tried: list[None] = []
+
+    def new_name() -> str:
+        tried.append(None)
+        return "name."
+
+    settings = ProxySettings(backend_retry_seconds_min=60.0, backend_retry_seconds_max=60.0)
+    own = OwnConnections(Loop(asyncio.get_running_loop(), 16), options(new_name=new_name), settings)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    for before in (1, 1):
+        with pytest.raises(OwnConnectionError, match="cannot be connected to"):
+            await own.take(address, 0, 2)
+        assert len(tried) == before
+    own.keep_servers(())
+    with pytest.raises(OwnConnectionError, match="cannot be connected to"):
+        await own.take(address, 0, 2)
+    assert len(tried) == 2
