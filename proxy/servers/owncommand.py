@@ -49,10 +49,12 @@ class OwnCommand:
 
     def leave(self) -> None:
         """Nobody waits for the reply any more."""
-        if not self._sent:
-            self._end()
-        elif not self.over:
+        if self.over:
+            return
+        if self._sent:
             self._leave()
+        else:
+            self._end()
 
     def ask(self, payload: bytes, seconds: float, before: int = 0) -> Reply[bytes]:
         """Send the command, as :meth:`send`; gives its reply."""
