@@ -57,13 +57,15 @@ cdef void ask(ServerQuestion question, Backend backend, int before, int slot) no
     backend.queue(request)
     # While it stays the same, the session waits for the same.
     session.stage += 1
+    session.asking = True
+    session.watch_leaving()
 
 
 cdef void answered(Session session) noexcept:
     """The reply has come: go on."""
     cdef ServerQuestion question = <ServerQuestion> session.question
     session.question = None
-    session.leaving_watched = False
+    session.asking = session.leaving_watched = False
     if session.closed:
         return
     session.loop.set_clock()

@@ -49,6 +49,8 @@ cdef class ClientConnection:
         bint switched
         # The request at the front may wait for long, so it has to be noticed if the client hangs up.
         bint leaving_watched
+        # ... but it gets the answer all the same that a server was asked for.
+        bint asking
         bint processing
         bint woken
         # The callable that gets the socket once the client is between two requests; None: the client stays.

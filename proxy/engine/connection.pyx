@@ -219,7 +219,11 @@ cdef class ClientConnection:
     def _read_ahead(self):
         """Take the bytes behind a waiting request, up to a limit, to notice the end of the connection."""
         cdef int came = self.take_in()
-        if came < 0:
+        if came < 0 and self.asking:
+            # has_left() tells of it then.
+            self.reading = False
+            self.watch_again()
+        elif came < 0:
             self.close()
         elif came > 0 and self.tls is not None:
             # The TLS layer may hold more than the buffer could take.

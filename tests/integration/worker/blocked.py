@@ -1,5 +1,6 @@
 """Clients of a worker that wait at a server, and the server's word that they do."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -19,6 +20,13 @@ async def blocked_at(server: RedisServer, count: int = 1) -> None:
             return b"blocked_clients:%d\r\n" % count in await wire.say("INFO", "clients")
 
         await eventually(look, f"{count} blocked clients")
+
+
+async def keep_connections(worker: WorkerHarness, count: int) -> None:
+    """Have a worker keep so many connections of sessions' own, for later ones."""
+    async with AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(Wire(worker.settings.listen)) for _ in range(count)]
+        await asyncio.gather(*(wire.say("BLPOP", "nothing", "0.05") for wire in wires))
 
 
 @asynccontextmanager

@@ -7,21 +7,30 @@ from typing import Any
 import pytest
 
 from slots.table import Slot
+from tests.integration.worker.blocked import keep_connections
 from tests.integration.worker.harness import WorkerHarness
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 
 
 @pytest.fixture
-async def start_worker(tmp_path: Path) -> AsyncIterator[StartWorker]:
+def kept() -> int:
+    """How many connections of sessions' own a worker keeps as it begins."""
+    return 0
+
+
+@pytest.fixture
+async def start_worker(tmp_path: Path, kept: int) -> AsyncIterator[StartWorker]:
     """Starts workers, each with servers of its own, and ends them after the test."""
     started: list[WorkerHarness] = []
 
     async def start(**options: Any) -> WorkerHarness:
         directory = tmp_path / str(len(started))
         directory.mkdir()
-        started.append(await WorkerHarness.start(directory, **options))
-        return started[-1]
+        harness = await WorkerHarness.start(directory, **options)
+        started.append(harness)
+        await keep_connections(harness, min(kept, harness.settings.own_connections))
+        return harness
 
     yield start
     for harness in started:

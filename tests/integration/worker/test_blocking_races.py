@@ -14,6 +14,7 @@ from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.replicated import eventually
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
+pytestmark = pytest.mark.parametrize("kept", [0, 3], ids=["made", "kept"])
 KEY = "{races}list"
 SLOT = slot_of(KEY)
 

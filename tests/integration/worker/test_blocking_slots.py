@@ -16,6 +16,7 @@ from tests.integration.worker.replicated import eventually
 from tests.integration.worker.wire import Wire
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
+pytestmark = pytest.mark.parametrize("kept", [0, 3], ids=["made", "kept"])
 KEY = "some-key"
 SLOT = slot_of(KEY)
 

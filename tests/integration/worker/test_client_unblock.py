@@ -12,6 +12,7 @@ from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.wire import Wire
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
+pytestmark = pytest.mark.parametrize("kept", [0, 3], ids=["made", "kept"])
 KEY = "some-key"
 SLOT = slot_of(KEY)
 
