@@ -65,7 +65,7 @@ cdef void answered(Session session) noexcept:
     """The reply has come: go on."""
     cdef ServerQuestion question = <ServerQuestion> session.question
     session.question = None
-    session.asking = session.leaving_watched = False
+    session.asking = session.blocked = session.leaving_watched = False
     if session.closed:
         return
     session.loop.set_clock()
@@ -91,6 +91,7 @@ cdef object do_what_it_decides(Session session, outcome, size_t size):
         outcome = begin(session, outcome, size)
     if outcome is ASKED:
         session.stage += 1
+        session.asking = session.blocked = True
         session.watch_leaving()
     elif outcome is not WAITS:
         session.finish_front(outcome)

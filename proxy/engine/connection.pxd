@@ -49,8 +49,10 @@ cdef class ClientConnection:
         bint switched
         # The request at the front may wait for long, so it has to be noticed if the client hangs up.
         bint leaving_watched
-        # ... but it gets the answer all the same that a server was asked for.
+        # A server was asked about the request at the front; until it has answered, nothing else goes on with the request.
         bint asking
+        # ... and the request waits there. A client that says no more gets no answer then.
+        bint blocked
         bint processing
         bint woken
         # The callable that gets the socket once the client is between two requests; None: the client stays.

@@ -219,7 +219,7 @@ cdef class ClientConnection:
     def _read_ahead(self):
         """Take the bytes behind a waiting request, up to a limit, to notice the end of the connection."""
         cdef int came = self.take_in()
-        if came < 0 and self.asking:
+        if came < 0 and self.asking and not self.blocked:
             # has_left() tells of it then.
             self.reading = False
             self.watch_again()

@@ -224,7 +224,7 @@ cdef class Session(ClientConnection):
         absent-first: ``cleared`` is the generation of a table. All keys of the request are absent from their sources by
         that table. This says nothing about the sources of another table.
         """
-        if self.closed:
+        if self.closed or self.asking:
             return
         self.loop.set_clock()
         self.cleared = cleared
@@ -260,7 +260,7 @@ cdef class Session(ClientConnection):
 
     def complete(self, bytes reply):
         """Answer the request at the front and go on with the next one."""
-        if self.closed:
+        if self.closed or self.asking:
             return
         if self.coroutine is not None:
             self.answered = reply

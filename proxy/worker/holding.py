@@ -62,7 +62,7 @@ class Holding:
     def release(self) -> None:
         """Have every held request looked at again; if its slot is still locked, it comes back."""
         for session, held in list(self._held.items()):
-            if held.waits:
+            if held.waits and held.stage == session.stage:
                 held.waits = False
                 session.wake()
 
@@ -70,13 +70,13 @@ class Holding:
         """Answer requests that were held for too long; the worker calls this a few times a second."""
         now = time.monotonic()
         for session, held in list(self._held.items()):
-            if held.waits and held.deadline <= now:
+            if session.stage != held.stage:
+                del self._held[session]
+            elif held.waits and held.deadline <= now:
                 del self._held[session]
                 why = self.stood_down if self.is_stood_down(held.slot) else "is locked while it changes hands"
                 limit = f"{self._limit:g}"
                 session.fail(f"-TRYAGAIN slot {held.slot} {why}, for more than {limit} s; nothing was run\r\n".encode())
-            elif session.stage != held.stage:
-                del self._held[session]
 
     def forget_closed(self) -> None:
         """Drop sessions whose clients have gone."""

@@ -127,10 +127,7 @@ class BlockingCommands(Family):
             while True:
                 if reply is None:
                     waiter.leaving = waiter.stopped = False
-                    try:
-                        reply = await self._at_server(waiter, keys, newest)
-                    finally:
-                        waiter.at_server = False
+                    reply = await self._at_server(waiter, keys, newest)
                 if not reply.startswith(b"-UNBLOCKED "):
                     return reply
                 # It has run nothing.
@@ -176,10 +173,8 @@ class BlockingCommands(Family):
     def came_back(self, session: Session, reply: bytes) -> None:
         """The reply of such a pop has come."""
         waiter = self._waiters.get(session.id)
-        if waiter is not None:
-            waiter.at_server = False
-            if not reply.startswith(b"-UNBLOCKED "):
-                self._forget(waiter)
+        if waiter is not None and not reply.startswith(b"-UNBLOCKED "):
+            self._forget(waiter)
 
     def unblocked(self, session: Session, argv: list[bytes], reply: bytes) -> Decided:
         """Such a pop has come back with nothing. It may have to go to the slot's next server."""
@@ -236,7 +231,6 @@ class BlockingCommands(Family):
     def _begin(self, waiter: Waiter, slot: int) -> None:
         """From now on it waits for the server of a slot, and may be stopped."""
         waiter.slot = slot
-        waiter.at_server = True
         waiter.commands = []
         self._waiters[waiter.session.id] = waiter
         state_of(waiter.session).blocking = waiter.request
@@ -327,7 +321,7 @@ class BlockingCommands(Family):
     def slots_leaving(self, slots: Collection[int]) -> None:
         """drained: commands that wait at the slots' servers are unblocked, and run again elsewhere."""
         for waiter in list(self._waiters.values()):
-            if waiter.at_server and waiter.slot in slots:
+            if waiter.slot in slots:
                 waiter.leaving = True
                 waiter.stop(ERROR)
 

@@ -16,7 +16,6 @@ class Waiter:
 
     __slots__ = (
         "asked",
-        "at_server",
         "closing",
         "commands",
         "followed",
@@ -32,8 +31,6 @@ class Waiter:
     def __init__(self, session: Session, request: BlockingRequest) -> None:
         self.session = session
         self.slot = NO_SLOT
-        self.at_server = False
-        """Whether it is at the server of its slot, or on its way there."""
         self.followed = False
         """Whether a handler follows it. If not, the engine goes on when its reply comes."""
         self.request = request

@@ -247,3 +247,18 @@ async def test_while_its_server_is_down_it_is_an_error_at_once() -> None:
             await client.send(request)
             assert b"cannot be connected to" in await client.read_line()
         assert (proxy.router.shared_backend(address).queued, python.asked) == (0, [])
+
+
+async def test_nothing_goes_on_with_a_request_about_which_a_server_was_asked() -> None:
+    """It would be run twice, or its answer be given to the next one."""
+    let_go = asyncio.Event()
+    async with Server(once(let_go, answering(b"*1\r\n" + ELEMENT))) as server:
+        with engine(server.address) as proxy:
+            client = proxy.connect()
+            await client.send(POP, ("GET", "k"))
+            await until(lambda: bool(server.asked))
+            client.session.wake()
+            client.session.complete(b"+WRONG\r\n")
+            let_go.set()
+            assert await client.read(len(ELEMENT) + 5) == ELEMENT + b"$-1\r\n"
+            assert [words[0] for words in server.asked] == [b"MULTI", b"BLPOP", b"EXEC", b"GET"]

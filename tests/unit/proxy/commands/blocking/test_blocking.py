@@ -121,6 +121,9 @@ async def test_a_pop_that_was_answered_waits_no_more() -> None:
             assert state is not None
             assert state.blocking is not None
             assert (own.in_use, proxy.loop.slot_in_flight(SLOT)) == (1, 1)
+            # Nothing else goes on with it.
+            client.session.wake()
+            client.session.complete(b"+WRONG\r\n")
             let_go.set()
             assert await client.read(18) == b"*2\r\n$1\r\nk\r\n$1\r\nx\r\n"
             assert state.blocking is None
