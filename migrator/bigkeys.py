@@ -7,7 +7,8 @@ The steps for one key, in the order that upholds **absent-first** and **one-way*
 2. Copy it under a temporary name (:mod:`migrator.pieces`). The source owns the key and serves reads.
 3. Check that the claim is still held. If the source was flushed meanwhile, the target is about to be flushed, and the
    copy with it.
-4. Make the copy the key, in one step at the target, by the permit that held at that check. Have replicas confirm it.
+4. Make the copy the key, in one step at the target, by the permit that held at that check. Have replicas confirm it;
+   they have confirmed most of the copy while it was written.
 5. Delete the key at the source and give the claim back, in one step there.
 
 A process that stops between two of these steps leaves a claim and a copy. The copy is unfinished, or the source's key
@@ -28,8 +29,8 @@ import structlog
 
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
-from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused
-from migrator.options import MoveOptions
+from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused, TooFewReplicas
+from migrator.options import CONFIRM_BYTES, MoveOptions
 from migrator.pace import Admits, Pace, Urgeable
 from migrator.pair import ServerPair, temporary_name
 from migrator.pieces.copying import Copied, copy
@@ -90,6 +91,10 @@ class BigKeys:
     async def idle(self) -> None:
         """Return once every key that was added has been moved."""
         await self._found.join()
+
+    def is_moving(self, database: int, key: bytes) -> bool:
+        """Whether a key is being moved here."""
+        return (database, key) in self._under_way
 
     async def run(self) -> None:
         """Move keys until cancelled. Raises what :func:`migrator.move.migrate` does."""
@@ -231,13 +236,21 @@ class KeyMover:
     async def _copy(self, database: int, key: bytes) -> None:
         began = time.monotonic()
         try:
-            copied = await copy(self._source, self._target, key, self._temporary, self._cutter, self._pace)
-        except Refused:
+            copied = await copy(
+                self._source,
+                self._target,
+                key,
+                self._temporary,
+                self._cutter,
+                self._pace,
+                self._options.confirmation,
+            )
+        except (Refused, TooFewReplicas):
             # The call ends. A client that wants to delete the key need not wait for the next call, as at a full target.
             await self._release(database, key, delete=False)
             raise
         await self._place(database, key, copied)
-        await self._options.confirmation.wait(self._target)
+        await self._options.confirmation.wait(self._target, min(copied.size, CONFIRM_BYTES))
         await self._release(database, key, delete=True)
         self._progress.moved(1, copied.size)
         log.info(

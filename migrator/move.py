@@ -244,7 +244,9 @@ class _Run:
         before = dict(busy)
         busy.clear()
         busy.update((key, before.get(key, now)) for key in left)
-        if busy and now - min(busy.values()) > BUSY_SECONDS:
+        # This call knows that its own movers live, however long replicas take to confirm a key that goes whole.
+        others = [since for key, since in busy.items() if not self._big_keys.is_moving(database, key)]
+        if others and now - min(others) > BUSY_SECONDS:
             # A mover that died in the middle has left a claim, which goes with the permit.
             await self._transfer.renew()
             busy.update(dict.fromkeys(busy, time.monotonic()))

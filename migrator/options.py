@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from migrator.connection import Connection
@@ -11,27 +12,60 @@ from slots.beginning import Beginning
 from slots.replies import integer
 
 CONFIRM_SECONDS = 2.0
-"""How long replicas may take to have the keys of one step: far longer than one that follows its master needs. Meanwhile
-no other keys go, and clients wait for these."""
+"""How long replicas may take to have the keys of one small step: far longer than one that follows its master needs.
+Meanwhile no other keys go, and clients wait for these."""
+
+CONFIRM_BYTES = 1024 * 1024
+"""Replicas confirm a key that goes in pieces each time so many of its bytes were written: as much as two batches of
+small keys. So they bound the pace of the move, and :data:`CONFIRM_SECONDS` holds for the last of these bytes."""
+
+LEAST_BYTES_PER_SECOND = 4 * 1024 * 1024
+"""How fast a replica takes what cannot be confirmed as it goes, such as a large string, at least. A server drops a
+replica that is much slower: by default, one that is more than 64 MB behind for 60 s, or 256 MB at any moment."""
 
 
-@dataclass(frozen=True, slots=True)
 class Confirmation:
-    """How many of a target's replicas have to have a key before it is deleted at its source."""
+    """How many of a target's replicas have to have a key before it is deleted at its source. One is for one call.
 
-    replicas: int = 0
+    A target sends its replicas all writes in one stream, so each wait is also for what other steps wrote before.
 
-    async def wait(self, target: Connection) -> None:
-        """Return once they have all writes of this connection. Raises :class:`TooFewReplicas`."""
+    Attributes:
+        replicas: how many; 0 for none.
+    """
+
+    def __init__(self, replicas: int = 0) -> None:
+        self.replicas = replicas
+        self._owed = 0  # bytes that steps have written, and wait for
+
+    def seconds(self, size: int) -> float:
+        """How long a wait for ``size`` bytes that are written now may take; 0 if no replicas are waited for."""
+        return CONFIRM_SECONDS + (self._owed + size) / LEAST_BYTES_PER_SECOND if self.replicas else 0.0
+
+    @contextmanager
+    def owing(self, size: int) -> Iterator[None]:
+        """Waits in this block allow for ``size`` bytes more."""
+        self._owed += size
+        try:
+            yield
+        finally:
+            self._owed -= size
+
+    async def wait(self, target: Connection, size: int) -> None:
+        """Return once they have all writes of this connection, the last ``size`` bytes of which they have not
+        confirmed yet.
+
+        Raises :class:`TooFewReplicas`.
+        """
         if not self.replicas:
             return
-        limit = CONFIRM_SECONDS + target.reply_seconds
-        said = await target.call("WAIT", self.replicas, int(CONFIRM_SECONDS * 1000), limit=limit)
+        seconds = self.seconds(size)
+        with self.owing(size):
+            said = await target.call("WAIT", self.replicas, int(seconds * 1000), limit=seconds + target.reply_seconds)
         with target.understood("WAIT"):
             have = integer(said)
         if have < self.replicas:
             raise TooFewReplicas(
-                f"target {target.address} has {have} replicas that took the last keys within {CONFIRM_SECONDS:g} s, "
+                f"target {target.address} has {have} replicas that took the last keys within {seconds:.1f} s, "
                 f"and migration_min_replicas is {self.replicas}; the source still has the keys",
                 "check the replicas, or set another number with 'slotferry migration set --min-replicas'",
             )

@@ -153,7 +153,7 @@ class Transfer:
         moved = [key for place, key in enumerate(taken.keys) if place not in refused]
         if moved:
             # A claim that is not confirmed is not given back either: the next call renews the permit.
-            await self._options.confirmation.wait(self._target)
+            await self._options.confirmation.wait(self._target, taken.size)
         keys = [*moved, *(taken.keys[place] for place in refused)]
         arguments = moving.drop_arguments(permit, database, self._mover, keys, check=False, deletes=len(moved))
         # By now the target may have another master, which does not have the placed keys. The source may let the other

@@ -24,6 +24,7 @@ import structlog
 
 from migrator.connection import Connection, pack
 from migrator.errors import CannotBeCut, CopyLost, KeyGone, MigrationError, SourceRefused, unknown_command
+from migrator.options import CONFIRM_BYTES, Confirmation
 from migrator.pace import Admits
 from migrator.pieces import hashes, lists, sets, sorted_sets, streams, strings
 from migrator.pieces.cutter import BYTES_PER_ELEMENT, PieceCutter
@@ -90,7 +91,13 @@ class Copied:
 
 
 async def copy(
-    source: Connection, target: Connection, name: bytes, temporary: bytes, cutter: PieceCutter, pace: Admits
+    source: Connection,
+    target: Connection,
+    name: bytes,
+    temporary: bytes,
+    cutter: PieceCutter,
+    pace: Admits,
+    confirmation: Confirmation,
 ) -> Copied:
     """Copy key ``name`` of the source to ``temporary`` at the target and compare the two.
 
@@ -101,11 +108,13 @@ async def copy(
         temporary: name of the copy; a key that the target has there is replaced.
         cutter: how large pieces are; keep it from key to key, because it learns.
         pace: counts the bytes. It may be paused; the unfinished copy is kept meanwhile.
+        confirmation: by replicas of the target, every :data:`migrator.options.CONFIRM_BYTES`.
 
     Raises:
         CannotBeCut: the key is of a type that has to go whole.
         KeyGone: the key is no longer at the source.
         CopyLost: the copy is not whole; somebody deleted or changed it, or the target evicted it.
+        TooFewReplicas: replicas of the target do not confirm what was written in time.
         SourceUnavailable, TargetUnavailable, SourceRefused, TargetRefused: see there.
     """
     kind = await source.call("TYPE", name)
@@ -124,7 +133,7 @@ async def copy(
     if not isinstance(memory, int):
         raise _gone(source, name)
     cutter.begin(memory / max(1, length))
-    key = Key(source, target, name, temporary, length, cutter, pace)
+    key = Key(source, target, name, temporary, length, cutter, pace, confirmation)
     try:
         await target.call("UNLINK", temporary)
         if how.pieces is None:
@@ -147,6 +156,7 @@ class _Writer:
     def __init__(self, key: Key) -> None:
         self._key = key
         self._begun = False
+        self._unconfirmed = 0  # bytes
 
     async def write_all(self, pieces: Pieces) -> tuple[int, int]:
         """Write them all; give their number and their bytes."""
@@ -158,6 +168,7 @@ class _Writer:
                 if piece.commands:
                     await self._admitted(piece)
                     await self._write(piece)
+                    await self._confirmed(piece)
                     number += 1
                     size += piece.size
         finally:
@@ -183,7 +194,7 @@ class _Writer:
 
     async def _write(self, piece: Piece) -> None:
         key = self._key
-        commands = [MULTI, pack("EXISTS", key.temporary), *piece.commands, self._renewal(), EXEC]
+        commands = [MULTI, pack("EXISTS", key.temporary), *piece.commands, self._renewal(piece.size), EXEC]
         replies, held = await timed(key.target, commands)
         ran = replies.pop()
         if isinstance(ran, list):
@@ -202,8 +213,15 @@ class _Writer:
         self._begun = True
         key.cutter.written(piece.elements, piece.size, held)
 
-    def _renewal(self) -> bytes:
-        return pack("PEXPIRE", self._key.temporary, int(EXPIRY_SECONDS * 1000))
+    async def _confirmed(self, piece: Piece) -> None:
+        """Keep to the pace of the replicas: a copy that is far ahead of them could not be confirmed at its end."""
+        self._unconfirmed += piece.size
+        if self._unconfirmed >= CONFIRM_BYTES:
+            size, self._unconfirmed = self._unconfirmed, 0
+            await self._key.confirmation.wait(self._key.target, size)
+
+    def _renewal(self, size: int = 0) -> bytes:
+        return pack("PEXPIRE", self._key.temporary, self._key.expiry_milliseconds(size))
 
 
 async def _compared(key: Key, kind: bytes, how: Kind, pieces: int, size: int) -> Copied:

@@ -9,6 +9,7 @@ from typing import Any
 import hiredis
 
 from migrator.connection import Connection, pack
+from migrator.options import Confirmation
 from migrator.pace import Admits
 from migrator.pieces.cutter import PieceCutter
 
@@ -44,6 +45,7 @@ class Key:
         length: elements (bytes of a string) when the copying began.
         cutter: how large pieces may be.
         pace: how fast they may go.
+        confirmation: by replicas of the target, as the copy is written.
         passing: elements with a deadline of their own, which may expire at either server at any moment.
         held: seconds that the source took for the latest :meth:`ask`.
     """
@@ -55,12 +57,17 @@ class Key:
     length: int
     cutter: PieceCutter
     pace: Admits
+    confirmation: Confirmation
     passing: int = 0
     held: float = 0.0
 
     def elements(self) -> int:
         """How many elements the next piece may have."""
         return self.cutter.elements(self.pace.batch_bytes)
+
+    def expiry_milliseconds(self, size: int) -> int:
+        """How long an unfinished copy lives after ``size`` bytes were written, for which replicas may be waited."""
+        return int((EXPIRY_SECONDS + self.confirmation.seconds(size)) * 1000)
 
     async def ask(self, *commands: Sequence[str | bytes | int]) -> list[Any]:
         """Replies of the source to commands sent at once. Raises SourceRefused for an error among them."""

@@ -7,7 +7,7 @@ the string grow and copies it as a whole now and then (43 ms); SETRANGE at the f
 The SET takes less than 1 ms, and no turn is longer than the piece it reads.
 
 If a replica or an append-only file follows, the server copies the complete command for them, as for a client's own SET
-of that size.
+of that size. So replicas get all of it at once, and have time to confirm it by its size.
 
 The target has nothing before the last byte is there, so no expiry has to be renewed.
 """
@@ -15,12 +15,13 @@ The target has nothing before the last byte is there, so no expiry has to be ren
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 
 import hiredis
 
 from migrator.connection import pack
 from migrator.errors import KeyGone
-from migrator.pieces.piece import EXPIRY_SECONDS, Key
+from migrator.pieces.piece import Key
 
 
 async def send(key: Key) -> None:
@@ -33,7 +34,7 @@ async def send(key: Key) -> None:
 
     async def parts() -> AsyncIterator[bytes]:
         nonlocal short
-        expiry = pack("PX", int(EXPIRY_SECONDS * 1000)).partition(b"\r\n")[2]
+        expiry = pack("PX", key.expiry_milliseconds(key.length)).partition(b"\r\n")[2]
         yield b"*5\r\n" + pack("SET", key.temporary).partition(b"\r\n")[2] + b"$%d\r\n" % key.length
         start = 0
         while start < key.length:
@@ -47,10 +48,13 @@ async def send(key: Key) -> None:
             short = short or len(part) < size
             yield part.ljust(size, b"\0")
             start += size
+        owing.enter_context(key.confirmation.owing(key.length))
         yield b"\r\n" + expiry
 
-    reply = await key.target.stream(parts())
+    with ExitStack() as owing:
+        reply = await key.target.stream(parts())
     if isinstance(reply, hiredis.ReplyError):
         raise key.target.refusal(reply)
     if short:
         raise KeyGone(f"key {key.name!r} expired or was evicted at source {key.source.address} while it was copied")
+    await key.confirmation.wait(key.target, key.length)

@@ -48,7 +48,7 @@ class RedisMover:
         self._access = access
         self._instance = instance
         self._pace = Pace()
-        self._confirmation = Confirmation()
+        self._min_replicas = 0
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """What to know before a move. Raises :class:`migrator.errors.MigrationError` if it cannot be made."""
@@ -62,7 +62,7 @@ class RedisMover:
             databases=self._product.databases,
             access=self._access,
             instance=self._instance,
-            min_replicas=self._confirmation.replicas,
+            min_replicas=self._min_replicas,
         )
 
     def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
@@ -102,7 +102,7 @@ class RedisMover:
             progress=progress,
             instance=self._instance,
             term=self._term,
-            options=MoveOptions(beginning=beginning, confirmation=self._confirmation, require=still),
+            options=MoveOptions(beginning=beginning, confirmation=Confirmation(self._min_replicas), require=still),
         )
 
     async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
@@ -145,7 +145,7 @@ class RedisMover:
 
         Raises :class:`ValueError` if one is out of range.
         """
-        self._confirmation = Confirmation(settings.min_replicas)
+        self._min_replicas = settings.min_replicas
         self._pace.change(
             PaceSettings(
                 keys_per_second=settings.keys_per_second,

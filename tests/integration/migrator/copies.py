@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from migrator.connection import Connection, Timeouts
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
+from migrator.options import Confirmation
 from migrator.pace import Pace
 from migrator.pieces.copying import Copied, copy
 from migrator.pieces.cutter import PieceCutter
@@ -63,7 +64,7 @@ class Way:
     """The database that both connections have selected."""
 
     async def copy(self) -> Copied:
-        return await copy(self.from_source, self.to_target, KEY, TEMPORARY, self.cutter, self.pace)
+        return await copy(self.from_source, self.to_target, KEY, TEMPORARY, self.cutter, self.pace, Confirmation())
 
     async def finish(self, copied: Copied, *, permit: str = "", keeps_target: bool = False) -> bool:
         """The last step at the target; if no permit is given, one is set for this step alone."""

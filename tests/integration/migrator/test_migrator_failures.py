@@ -227,7 +227,7 @@ async def test_nothing_is_dropped_once_a_server_is_replaced_while_the_permit_is_
         renewals += await target.exists("key")
 
     class Renewed(Confirmation):
-        async def wait(self, connection: object) -> None:
+        async def wait(self, connection: object, size: int) -> None:
             if not renewals:
                 await permits.renew(source, target, "target", await permit_at(source))
 

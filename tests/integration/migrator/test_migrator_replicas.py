@@ -4,19 +4,22 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
-from migrator import options
+from migrator import move, options
 from migrator.checks import check
+from migrator.connection import Connection
 from migrator.errors import ReplicasMissing, TooFewReplicas
 from migrator.options import Confirmation
 from migrator.pace import Pace
+from migrator.pieces import copying
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
-from slots.reserved import WANTED
+from slots.reserved import STATE, WANTED
 from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, permit_at
 
 
@@ -46,6 +49,149 @@ async def online(target: Redis) -> list[str]:
 async def calls(server: Redis, command: str) -> int:
     """How often a server has run a command."""
     return int((await server.info("commandstats")).get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+MEGABYTE = 1024 * 1024
+LINK_BYTES_PER_SECOND = 4 * MEGABYTE
+
+
+@asynccontextmanager
+async def behind_a_slow_link(pair: Pair, folder: Path) -> AsyncIterator[None]:
+    """A replica that gets :data:`LINK_BYTES_PER_SECOND` from the target, and is in sync with it."""
+
+    async def up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(MEGABYTE):
+            writer.write(data)
+
+    async def down(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(MEGABYTE // 16):
+            writer.write(data)
+            await asyncio.sleep(len(data) / LINK_BYTES_PER_SECOND)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_target, to_target = await asyncio.open_connection("127.0.0.1", pair.target.port)
+        ways = [asyncio.create_task(way) for way in (up(reader, to_target), down(from_target, writer))]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        writer.close()
+        to_target.close()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+    link = await asyncio.start_server(serve, "127.0.0.1", 0)
+    replica = await start_redis("replica", folder)
+    try:
+        async with client_of(pair.target) as target, client_of(replica) as redis:
+            await target.config_set("repl-diskless-sync-delay", 0)
+            await redis.replicaof("127.0.0.1", link.sockets[0].getsockname()[1])
+            async with asyncio.timeout(30):
+                while not await online(target):
+                    await asyncio.sleep(0.01)
+                await target.wait(1, 0)
+        yield
+    finally:
+        await replica.stop()
+        link.close()
+
+
+@pytest.mark.parametrize("kind", ["hash", "string", "whole"])
+async def test_a_big_key_moves_as_fast_as_a_replica_follows(
+    fragile_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """given a replica to which the key takes longer to go than a step may, one call moves the key."""
+    pair = fragile_pair
+    pair.confirmation = Confirmation(1)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 1.0)
+    if kind == "hash":
+        # It is confirmed as it goes: no wait may be longer because of its bytes.
+        monkeypatch.setattr(options, "LEAST_BYTES_PER_SECOND", 1e12)
+    if kind == "whole":
+        monkeypatch.setattr(copying, "KINDS", {})
+    async with (
+        behind_a_slow_link(pair, tmp_path),
+        client_of(pair.source) as source,
+        client_of(pair.target) as target,
+    ):
+        if kind == "string":
+            await source.set("big", "x" * 8 * MEGABYTE)
+        else:
+            # It does not compress in DUMP.
+            await source.hset("big", mapping={f"field:{number}": os.urandom(1024) for number in range(8192)})
+
+        await pair.migrate()
+
+        assert not await source.exists("big")
+        assert await target.memory_usage("big") > 8 * MEGABYTE
+
+
+async def test_small_keys_get_time_for_a_string_beside_them(
+    pair: Pair, source: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given a string whose SET is whole at the target, other steps allow for it even before its mover knows that."""
+    allowed: list[float] = []
+    original = Connection.stream
+
+    async def stream(connection: Connection, parts: AsyncIterator[bytes]) -> object:
+        reply = await original(connection, parts)
+        allowed.append(pair.confirmation.seconds(0))
+        return reply
+
+    class Unneeded(Confirmation):
+        async def wait(self, target: Connection, size: int) -> None: ...
+
+    monkeypatch.setattr(Connection, "stream", stream)
+    pair.confirmation = Unneeded(1)
+    await source.set("big", "x" * 8 * MEGABYTE)
+    await pair.migrate()
+    assert allowed == [4.0]
+    assert pair.confirmation.seconds(0) == 2.0
+
+
+async def test_a_copy_that_no_replica_confirms_ends_early_and_leaves_no_claim(
+    fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given a replica that stands still, a client can delete the key at the source after the call."""
+    pair = fragile_pair
+    pair.confirmation = Confirmation(2)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.1)
+    os.kill(replicas[1].pid, signal.SIGSTOP)
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.hset("big", mapping={f"field:{number}": "x" * 1024 for number in range(8192)})
+        with pytest.raises(TooFewReplicas):
+            await pair.migrate()
+        assert not [field for field in await source.hkeys(STATE) if field.startswith(b"claim:")]
+        assert (await target.info("stats"))["total_net_input_bytes"] < 4 * MEGABYTE
+        assert not await target.exists("big")
+
+
+async def test_a_key_that_goes_whole_and_is_confirmed_slowly_goes_once(
+    fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given a scan that finds it again and again meanwhile, its mover is not taken for dead."""
+    pair = fragile_pair
+    pair.confirmation = Confirmation(2)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 60.0)
+    monkeypatch.setattr(move, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(copying, "KINDS", {})
+    pair.pace = Pace(paused=True)
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.rpush("big", *range(3000))
+        call = asyncio.create_task(pair.migrate())
+        async with asyncio.timeout(30):
+            while not await permit_at(source):
+                await asyncio.sleep(0.01)
+            permit = await permit_at(source)
+            os.kill(replicas[1].pid, signal.SIGSTOP)
+            await source.rpush(WANTED, "0:big")
+            while not await target.exists("big"):
+                await asyncio.sleep(0.01)
+            pair.pace.resume()
+            looks = await calls(source, "evalsha")
+            while await calls(source, "evalsha") < looks + 20:
+                await asyncio.sleep(0.01)
+            assert await permit_at(source) == permit
+            os.kill(replicas[1].pid, signal.SIGCONT)
+            await call
+        assert await calls(source, "dump") == 1
+        assert not await source.exists("big")
 
 
 async def test_replicas_have_what_the_source_has_deleted(

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from migrator.connection import Timeouts
 from migrator.errors import CopyLost, KeyGone, Refusal, SourceUnavailable, TargetRefused, TargetUnavailable
-from migrator.pieces import copying
+from migrator.pieces import copying, piece
 from migrator.pieces.deadlines import read_deadline
 from tests.integration.migrator.copies import KEY, TEMPORARY, Interrupted, Way, way_between
 from tests.integration.migrator.pairs import Pair
@@ -265,6 +265,7 @@ async def test_half_a_string_is_no_key_at_all(way: Way) -> None:
 async def test_a_pause_keeps_what_is_there(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     await a_hash(way.source)
     monkeypatch.setattr(copying, "EXPIRY_SECONDS", 4.0)
+    monkeypatch.setattr(piece, "EXPIRY_SECONDS", 4.0)
 
     async def pause() -> None:
         way.pace.pause()

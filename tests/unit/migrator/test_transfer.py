@@ -8,7 +8,7 @@ import hiredis
 import pytest
 
 from migrator.claims import Claimed, Claims
-from migrator.connection import Connection, Timeouts
+from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from migrator.options import Confirmation, MoveOptions
 from migrator.pair import ServerPair
@@ -137,7 +137,27 @@ async def test_what_is_not_said_to_be_done_is_not_done(reply: Any) -> None:
         await finishing.finish(Odd(reply, at_target=True), 0, b"a", b"t", copied, "permit", keeps_target=False)
     if reply != 5:
         with pytest.raises(TargetUnavailable, match="odd:1"):
-            await Confirmation(1).wait(Odd(reply, at_target=True))
+            await Confirmation(1).wait(Odd(reply, at_target=True), 0)
+
+
+async def test_replicas_get_time_for_all_that_is_written_before() -> None:
+    """given steps that write side by side, each waits for the bytes of all."""
+    confirmation = Confirmation(1)
+    waited: list[tuple[bytes, float | None]] = []
+
+    class Asked(Odd):
+        async def send(self, commands: bytes, replies: int, limit: float | None = None, *_: object) -> list[Any]:
+            waited.append((commands, limit))
+            if len(waited) == 1:
+                await confirmation.wait(self, 4 * 1024 * 1024)
+            return [self.reply]
+
+    await confirmation.wait(Asked(1, at_target=True), 8 * 1024 * 1024)
+
+    assert [commands for commands, _ in waited] == [pack("WAIT", 1, 4000), pack("WAIT", 1, 5000)]
+    assert [limit for _, limit in waited] == [4 + Timeouts().reply_seconds, 5 + Timeouts().reply_seconds]
+    assert confirmation.seconds(0) == 2
+    assert Confirmation(0).seconds(8 * 1024 * 1024) == 0
 
 
 @pytest.mark.parametrize("reply", ODD)

@@ -7,6 +7,7 @@ import pytest
 
 from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import CannotBeCut, CopyLost, SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
+from migrator.options import Confirmation
 from migrator.pace import Pace
 from migrator.pieces import cutter
 from migrator.pieces.copying import copy
@@ -126,7 +127,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def copied(source: Connection, target: Connection) -> Any:
-    return await copy(source, target, b"key", b"temporary", PieceCutter(), Pace())
+    return await copy(source, target, b"key", b"temporary", PieceCutter(), Pace(), Confirmation())
 
 
 async def test_deadlines_of_fields_are_kept(scripted: Start) -> None:
