@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from slots import ranges
+from slots import fields, ranges
 from slots.beginning import Beginning
 from slots.states import UNTOUCHED, Course, SlotState
 
@@ -34,6 +34,10 @@ class TableError(ValueError):
 
 class SlotStateError(TableError):
     """The slot's state does not allow this change."""
+
+
+_WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading a table raises where it is not one."""
 
 
 _NEXT: Mapping[tuple[SlotState, Course], Collection[SlotState]] = {
@@ -72,14 +76,6 @@ class Action:
     def beginning(self) -> Beginning:
         """The facts that decide which copy of a key counts when both servers have one."""
         return Beginning(self.source_run_id, self.target_run_id, self.course is Course.BACK)
-
-
-def _replicas(value: object) -> int:
-    """The number of replicas in a message. Raises ValueError if it is not one."""
-    # bounded: a mover waits for so many replicas.
-    if type(value) is not int or not 0 <= value <= MOST_REPLICAS:
-        raise ValueError(f"min_replicas is {value!r}, and has to be from 0 to {MOST_REPLICAS}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,24 +252,25 @@ class Slot:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Slot:
-        """The reverse of :meth:`to_wire`. Raises :class:`TableError` for an unknown state or a missing field, and for a
-        number of replicas that cannot be one."""
+        """The reverse of :meth:`to_wire`. Raises :class:`TableError` for an unknown state, and for a field that is
+        missing or is not what it has to be (:mod:`slots.fields`)."""
         try:
             raw = wire.get("action") or {}
             action = None
             if raw.get("state"):
                 action = Action(
                     SlotState(raw["state"]),
-                    int(raw["target_id"]),
+                    fields.group_id(raw["target_id"]),
                     Course(raw.get("course") or Course.FORWARD),
-                    min_replicas=_replicas(raw.get("min_replicas", 0)),
-                    epoch=int(raw.get("epoch", 0)),
-                    source_run_id=str(raw.get("source_run_id", "")),
-                    target_run_id=str(raw.get("target_run_id", "")),
+                    # bounded: a mover waits for so many replicas.
+                    min_replicas=fields.number(raw.get("min_replicas", 0), most=MOST_REPLICAS),
+                    epoch=fields.number(raw.get("epoch", 0)),
+                    source_run_id=fields.text(raw.get("source_run_id", "")),
+                    target_run_id=fields.text(raw.get("target_run_id", "")),
                 )
-            return cls(int(wire["id"]), int(wire["group_id"]), action)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise TableError(f"not a slot: {wire!r} ({error})") from error
+            return cls(fields.number(wire["id"]), fields.group_id(wire["group_id"]), action)
+        except _WRONG as error:
+            raise TableError(f"not a slot: {wire!r:.300} ({error})") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,18 +330,16 @@ class Group:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Group:
-        """The reverse of :meth:`to_wire`."""
+        """The reverse of :meth:`to_wire`. Raises :class:`TableError` for a field that is missing or is not what it has
+        to be (:mod:`slots.fields`)."""
         try:
-            datacenters, nodes = (
-                {str(server): str(name) for server, name in dict(wire.get(key) or {}).items()}
-                for key in ("datacenters", "nodes")
-            )
-            locked, lost = (bool(wire.get(name, False)) for name in ("locked", "lost"))
-            servers = tuple(str(server) for server in wire["servers"])
-            unread = frozenset(str(server) for server in wire.get("unread") or ())
-            return cls(int(wire["id"]), servers, datacenters, locked, lost, nodes, unread)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise TableError(f"not a group: {wire!r} ({error})") from error
+            datacenters, nodes = (fields.names(wire.get(key) or {}) for key in ("datacenters", "nodes"))
+            locked, lost = (fields.flag(wire.get(name, False)) for name in ("locked", "lost"))
+            servers = tuple(map(fields.server, fields.listed(wire["servers"])))
+            unread = frozenset(map(fields.server, fields.listed(wire.get("unread") or [])))
+            return cls(fields.group_id(wire["id"]), servers, datacenters, locked, lost, nodes, unread)
+        except _WRONG as error:
+            raise TableError(f"not a group: {wire!r:.300} ({error})") from error
 
 
 @dataclass(frozen=True)
@@ -435,10 +430,10 @@ class SlotTable:
         try:
             groups = [Group.from_wire(raw) for raw in wire["groups"]]
             slots = tuple(sorted(slots_from_wire(wire["slots"]), key=lambda slot: slot.id))
-            return cls(int(wire["epoch"]), slots, {group.id: group for group in groups})
+            return cls(fields.number(wire["epoch"]), slots, {group.id: group for group in groups})
         except TableError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except _WRONG as error:
             raise TableError(f"not a slot table: {error!r}") from error
 
     def changes_since(self, older: SlotTable) -> dict[str, Any]:
@@ -468,14 +463,14 @@ class SlotTable:
             raise TableError(f"the changes are against epoch {wire.get('since')}, this table is of epoch {self.epoch}")
         try:
             return self.changed(
-                int(wire["epoch"]),
+                fields.number(wire["epoch"]),
                 slots_from_wire(wire["slots"]),
                 [Group.from_wire(raw) for raw in wire["groups"]],
-                [int(group_id) for group_id in wire["removed_groups"]],
+                [fields.group_id(group_id) for group_id in wire["removed_groups"]],
             )
         except TableError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except _WRONG as error:
             raise TableError(f"not changes to a slot table: {error!r}") from error
 
 
@@ -510,7 +505,7 @@ def slots_to_wire(slots: Iterable[Slot]) -> list[dict[str, Any]]:
 def slots_from_wire(wire: Iterable[Mapping[str, Any]]) -> list[Slot]:
     """The reverse of :func:`slots_to_wire`, in any order.
 
-    Raises :class:`TableError`, KeyError, TypeError or ValueError for anything else.
+    Raises :class:`TableError`, or what reading another kind of object does, for anything else.
     """
     slots: list[Slot] = []
     for raw in wire:

@@ -6,11 +6,13 @@ says so, and the next address is tried at once.
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Protocol
 
 import structlog
+from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
@@ -30,7 +32,7 @@ from slots.messages.control import (
     TopomMessage,
     parse_topom,
 )
-from slots.messages.message import MessageError, Product, UnknownMessage, encode
+from slots.messages.message import MessageError, Product, UnknownMessage, encode, explained
 
 PATH = "/api/v1/control"
 CONNECT_SECONDS = 3.0
@@ -237,7 +239,8 @@ class Control:
 
     async def _register(self, stream: ClientConnection) -> float | None:
         """Register; give the seconds between heartbeats, or None if a new identity is needed."""
-        registration = self._handler.registration()
+        with _within_the_rules():
+            registration = self._handler.registration()
         async with asyncio.timeout(REGISTER_SECONDS):
             # A message that came before the stream was closed still counts. It may say where to go instead.
             with suppress(ControlError):
@@ -326,8 +329,21 @@ class Control:
 
     async def _send_heartbeats(self, seconds: float) -> None:
         while True:
-            self.send(self._handler.heartbeat())
+            with _within_the_rules():
+                heartbeat = self._handler.heartbeat()
+            self.send(heartbeat)
             await asyncio.sleep(seconds)
+
+
+@contextmanager
+def _within_the_rules() -> Iterator[None]:
+    """Code in this block makes a message. One that breaks its own rules ends the stream, and not the proxy."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ControlError(
+            f"what the proxy has to tell topom breaks the rules of its messages ({explained(error)}); report this"
+        ) from error
 
 
 async def _within(seconds: float, event: asyncio.Event) -> bool:

@@ -425,3 +425,30 @@ async def test_topoms_that_send_a_proxy_to_and_fro_are_not_dialled_without_a_res
     finally:
         control_sleep.undo()
     assert len(rests) >= 2
+
+
+@pytest.mark.parametrize("method", ["registration", "heartbeat"])
+async def test_a_message_of_its_own_that_breaks_the_rules_ends_the_stream_and_not_the_proxy(
+    topom: FakeTopom, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    made = getattr(Recorder, method)
+    broken = [True]
+
+    def once(handler: Recorder) -> object:
+        if broken.pop() if broken else False:
+            return Heartbeat(epoch=-1)
+        return made(handler)
+
+    monkeypatch.setattr(Recorder, method, once)
+    with structlog.testing.capture_logs() as logs:
+        async with dialled(topom.url) as proxy:
+            if method == "heartbeat":
+                await (await topom.stream()).register()
+            else:
+                await topom.stream()
+            stream = await topom.stream()
+            await stream.register()
+            await stream.next("heartbeat")
+            assert not proxy.task.done()
+    (reason,) = [entry["reason"] for entry in logs if entry["event"] in ("topom_lost", "topom_unreachable")]
+    assert "epoch: Input should be greater than or equal to 0" in reason

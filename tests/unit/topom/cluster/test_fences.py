@@ -15,7 +15,7 @@ from topom.store import Stored
 def test_a_thousand_fences_of_a_thousand_groups_are_small() -> None:
     """Well below what etcd takes in one request, 1.5 MB, and what ZooKeeper takes in one node, 1 MB."""
     groups = {
-        number: Group(number, (f"10.0.{number % 250}.1:{number}", f"10.1.0.1:{number}")) for number in range(1000)
+        number: Group(number, (f"10.0.{number % 250}.1:{number}", f"10.1.0.1:{number}")) for number in range(1, 1001)
     }
     servers = [server for group in groups.values() for server in group.servers]
     members = {
