@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from slots.fields import LARGEST
 from slots.messages.message import (
     LATER,
     MOST_PROXIES,
@@ -43,7 +44,7 @@ MOST_WORKERS = 4096
 RunId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_RUN_ID)]
 GroupId: TypeAlias = Annotated[int, Field(strict=False, ge=1, le=2**31 - 1)]
 """In JSON the name of a field, and so a text."""
-Incarnation: TypeAlias = Annotated[int, Field(ge=1)]
+Incarnation: TypeAlias = Annotated[int, Field(ge=1, le=LARGEST)]
 """Which of the supervisor's workers it is, counted from its start."""
 
 
@@ -94,7 +95,7 @@ class Start(ChannelMessage):
     allowance: Grant = Grant(all=None)
     known_servers: Known | None = None
     """None: any process is known."""
-    listen_fds: dict[str, Annotated[int, Field(ge=0)]] = Field(max_length=3)
+    listen_fds: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = Field(max_length=3)
     """Descriptors of inherited, bound sockets, by the setting that names the place. The worker calls ``listen`` on
     them. ``unix_socket``, which all workers share, is always among them. Where SO_REUSEPORT spreads connections (Linux)
     the others are not, and the worker binds those itself with SO_REUSEPORT and SO_REUSEADDR."""
@@ -233,7 +234,7 @@ class Statistic(NamedTuple):
 
     calls: Number
     errors: Number
-    microseconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    microseconds: Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
     buckets: Annotated[list[int], Field(max_length=MOST_BUCKETS)]
     """A histogram of the latencies (:mod:`proxy.engine.statistics`). There are thousands of these numbers a second, so
     that their range is not looked at."""

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from slots.fields import LARGEST
 from slots.messages.message import (
     LATER,
     MOST_PROXIES,
@@ -51,7 +52,7 @@ class Register(Message):
     instance: Instance
     address: Place
     hostname: str = Field(max_length=300)
-    pid: int = Field(ge=0)
+    pid: int = Field(ge=0, le=2**31 - 1)
     workers: int = Field(ge=1, le=4096)
     version: str = Field(max_length=100)
     epoch: Epoch
@@ -135,7 +136,7 @@ class Registered(Message):
     """The proxy is a member; it may take tables from now on."""
 
     type: Literal["registered"] = "registered"
-    proxy_id: int = Field(ge=1)
+    proxy_id: int = Field(ge=1, le=LARGEST)
     product: Product
     heartbeat_seconds: Seconds
     """Between two heartbeats."""

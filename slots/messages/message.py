@@ -5,6 +5,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from slots.fields import LARGEST
 from slots.table import MAXIMUM_SLOTS
 
 MOST_TEXT = 1000
@@ -15,7 +16,11 @@ MOST_SERVERS = 100_000
 """Servers that one message may name."""
 MOST_COUNTERS = 100
 
-Number: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
+LONGEST = 1e12
+"""Seconds that any field may have: some thirty thousand years."""
+
+Number: TypeAlias = Annotated[int, Field(ge=0, le=LARGEST)]
+Signed: TypeAlias = Annotated[int, Field(ge=-LARGEST - 1, le=LARGEST)]
 Epoch: TypeAlias = Number
 """Of a slot table; 0 for none."""
 Instance: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
@@ -27,10 +32,10 @@ Place: TypeAlias = Annotated[str, Field(max_length=300)]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 """0 for none."""
 Sentence: TypeAlias = Annotated[str, Field(max_length=MOST_TEXT)]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Time: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
+Time: TypeAlias = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)]
 """Seconds of the machine's clock that goes on while it is suspended; 0 for long ago."""
-Counter: TypeAlias = Annotated[int | float, Field(allow_inf_nan=False)]
+Counter: TypeAlias = Signed | Annotated[float, Field(allow_inf_nan=False)]
 CounterValues: TypeAlias = Annotated[
     dict[Annotated[str, Field(max_length=100)], Counter], Field(max_length=MOST_COUNTERS)
 ]
@@ -72,7 +77,7 @@ class ListedProxy(NamedTuple):
     """One of the proxies that cluster clients are shown. It is sent as a list of its fields, for there may be a
     thousand."""
 
-    proxy_id: Annotated[int, Field(ge=0)]
+    proxy_id: Number
     """0 for one that topom does not know yet."""
     host: Annotated[str, Field(min_length=1, max_length=255)]
     port: Port

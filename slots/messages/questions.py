@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, PlainValidator
 
-from slots.messages.message import Part
+from slots.messages.message import Part, Signed
 
 
 def _text(value: Any) -> str:
@@ -34,14 +34,14 @@ class ClientFilter(Part):
 
     model_config = ConfigDict(extra="forbid")
 
-    ids: list[int] | None = None
+    ids: list[Signed] | None = None
     kind: AnyText | None = None
     address: AnyText | None = None
     local_address: AnyText | None = None
     user: AnyText | None = None
-    least_age: int | None = None
+    least_age: Signed | None = None
     """In seconds."""
-    but: int | None = None
+    but: Signed | None = None
     """The number of a client that is never selected."""
 
 
@@ -57,7 +57,7 @@ class KillClients(Asked):
 
     what: Literal["kill_clients"] = "kill_clients"
     filter: ClientFilter
-    asker: int
+    asker: Signed
 
 
 class ClientCounts(Asked):
@@ -76,7 +76,7 @@ class SlowLog(Asked):
     """The newest entries of the slow log, ``count`` at most; None for all."""
 
     what: Literal["slow_log"] = "slow_log"
-    count: int | None
+    count: Signed | None
 
 
 class SlowLogLength(Asked):
@@ -138,7 +138,7 @@ class Unblock(Asked):
     """End the wait of the client of this number: 1 if that was done, else 0."""
 
     what: Literal["unblock"] = "unblock"
-    number: int
+    number: Signed
     error: bool
     """Whether its command ends with an error, and not as if its time was over."""
 

@@ -71,19 +71,24 @@ OF_WORKERS: list[Message] = [
     channel.Answer(id=9, answer=["a\udcff"]),
 ]
 LONG = 2**63
-ODD_TIMES = (-0.5, float("inf"), float("nan"), "1")
+HUGE = 10**400
+"""A number that JSON can have, and no float."""
+ODD_TIMES = (-0.5, float("inf"), float("nan"), "1", 1e13, HUGE)
 ODD_INSTANCES = ("", "0" * 31, "0" * 33, "G" * 32, None)
 WRONG: list[tuple[str, str, Any]] = [
     *(("start", "settings", value) for value in ([], None)),
     *(("start", "index", value) for value in (-1, MOST_WORKERS, "0")),
-    *(("start", "incarnation", value) for value in (0, "1")),
+    *(("start", "incarnation", value) for value in (0, "1", LONG)),
     *(("start", "instance", value) for value in ODD_INSTANCES),
     *(("start", "product", value) for value in ({}, None)),
     *(("start", "product.number_of_slots", value) for value in (0, 16385)),
     *(("start", "allowance", value) for value in ({}, None)),
     *(("start", "allowance.all", value) for value in ODD_TIMES),
     *(("start", "known_servers", value) for value in ({}, [])),
-    *(("start", "listen_fds", value) for value in ({"listen": -1}, {"listen": "5"}, dict.fromkeys("abcd", 1))),
+    *(
+        ("start", "listen_fds", value)
+        for value in ({"listen": -1}, {"listen": 2**31}, {"listen": "5"}, dict.fromkeys("abcd", 1))
+    ),
     *(("table", "table", value) for value in ([], None, dict.fromkeys(map(str, range(17)), 1))),
     *(("allowance", "instance", value) for value in ODD_INSTANCES),
     *(("allowance", "grant.all", value) for value in ODD_TIMES),
@@ -115,11 +120,11 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("nack", "instance", value) for value in ODD_INSTANCES),
     *(("nack", "epoch", value) for value in (-1, LONG)),
     *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), None)),
-    *(("counters", "counters", {"a": value}) for value in (float("inf"), float("nan"), "1", True)),
+    *(("counters", "counters", {"a": value}) for value in (float("inf"), float("nan"), "1", True, HUGE, -HUGE)),
     *(("counters", "counters", value) for value in ({"x" * 101: 1}, dict.fromkeys(map(str, range(101)), 1))),
     *(("counters", "commands", {"get": value}) for value in ([1, 1, 1.0], [-1, 1, 1.0, []], [1, LONG, 1.0, []])),
     *(("counters", "commands", {"get": value}) for value in ([1, 1, -1.0, []], [1, 1, 1.0, ["1"]])),
-    *(("counters", "commands", {"get": [1, 1, value, []]}) for value in (float("nan"), float("inf"))),
+    *(("counters", "commands", {"get": [1, 1, value, []]}) for value in (float("nan"), float("inf"), 1e19, HUGE)),
     ("counters", "commands", {"get": [1, 1, 1.0, [0] * (MOST_BUCKETS + 1)]}),
     ("counters", "commands", {str(name): [1, 1, 1.0, []] for name in range(MOST_COMMANDS + 1)}),
     *(("met", "instance", value) for value in ODD_INSTANCES),

@@ -34,7 +34,11 @@ def test_a_message_never_changes_and_is_checked_where_it_is_made() -> None:
         ("7", MessageError, "message: Input should be an object"),
         ("{}", MessageError, "message: Unable to extract tag"),
         ('{"type":"ack"}', MessageError, "ack.epoch: Field required"),
-        ('{"type":"heartbeat","epoch":1,"counters":{"a":"1"}}', MessageError, "heartbeat.counters.a.int: Input"),
+        (
+            '{"type":"heartbeat","epoch":1,"counters":{"a":"1"}}',
+            MessageError,
+            "heartbeat.counters.a.constrained-int: Input",
+        ),
         ('{"type":"leaves"}', UnknownMessage, "message: Input tag 'leaves'"),
         ('{"type":"' + "x" * 100_000 + '"}', UnknownMessage, "message: Input tag 'xxx"),
     ],

@@ -31,17 +31,18 @@ QUESTIONS: list[Asked] = [
 WRONG_QUESTIONS: list[tuple[str, str, Any]] = [
     *(("clients", "filter", value) for value in (None, {"more": 1}, {"ids": "1"}, {"ids": ["1"]}, {"kind": 1})),
     *(("clients", "filter", {name: 1}) for name in ("address", "local_address", "user")),
-    *(("clients", "filter", {name: "1"}) for name in ("least_age", "but")),
+    *(("clients", "filter", {name: value}) for name in ("least_age", "but") for value in ("1", 2**63, 10**400)),
+    ("clients", "filter", {"ids": [2**63]}),
     ("kill_clients", "filter", None),
-    ("kill_clients", "asker", None),
-    ("slow_log", "count", "1"),
+    *(("kill_clients", "asker", value) for value in (None, 2**63)),
+    *(("slow_log", "count", value) for value in ("1", 2**63)),
     ("script", "name", 1),
     ("script_loaded", "body", None),
     *(("scripts_known", "names", value) for value in (None, [1])),
     ("scripts_flushed", "bodies", 1),
     ("subscribers", "shard", 1),
     *(("subscribers", "names", value) for value in (None, [1])),
-    *(("unblock", "number", value) for value in ("1", 1.5)),
+    *(("unblock", "number", value) for value in ("1", 1.5, 2**63, -(2**63) - 1)),
     ("unblock", "error", 1),
 ]
 WIRE = {question.what: json.loads(encode(Ask(id=1, question=question))) for question in QUESTIONS}  # type: ignore[arg-type]
