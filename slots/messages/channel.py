@@ -8,15 +8,17 @@ Text that clients have sent may be anything (:data:`~slots.messages.questions.An
 """
 
 import json
+import re
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from slots.fields import LARGEST
+from slots.fields import LARGEST, LARGEST_GROUP_ID
 from slots.messages.message import (
     LATER,
     MOST_PROXIES,
     MOST_SERVERS,
+    VISIBLE,
     CounterValues,
     Epoch,
     Instance,
@@ -41,9 +43,17 @@ MOST_COMMANDS = 10_000
 MOST_BUCKETS = 1000
 MOST_WORKERS = 4096
 
-RunId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_RUN_ID)]
-GroupId: TypeAlias = Annotated[int, Field(strict=False, ge=1, le=2**31 - 1)]
-"""In JSON the name of a field, and so a text."""
+
+def _group_id(value: object) -> object:
+    if isinstance(value, str) and not _GROUP_ID.fullmatch(value):
+        raise ValueError("Input should be a number from 1 on, without signs or leading zeros")
+    return value
+
+
+_GROUP_ID = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
+RunId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_RUN_ID), VISIBLE]
+GroupId: TypeAlias = Annotated[int, Field(strict=False, ge=1, le=LARGEST_GROUP_ID), BeforeValidator(_group_id)]
+"""In JSON the name of a field, and so a text: one text for each group, so that none is named twice."""
 Incarnation: TypeAlias = Annotated[int, Field(ge=1, le=LARGEST)]
 """Which of the supervisor's workers it is, counted from its start."""
 

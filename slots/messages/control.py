@@ -16,8 +16,10 @@ from slots.messages.message import (
     LATER,
     MOST_PROXIES,
     MOST_SERVERS,
+    VISIBLE,
     CounterValues,
     Epoch,
+    Host,
     Instance,
     ListedProxy,
     Message,
@@ -31,6 +33,7 @@ from slots.messages.message import (
     Server,
     TableContent,
     Time,
+    Word,
     explained,
 )
 
@@ -40,7 +43,7 @@ from slots.messages.message import (
 class ClusterAddress(Part):
     """Where clients of cluster mode connect."""
 
-    host: str = Field(min_length=1, max_length=255)
+    host: Host
     port: Port
     tls_port: Port
 
@@ -51,10 +54,10 @@ class Register(Message):
     type: Literal["register"] = "register"
     instance: Instance
     address: Place
-    hostname: str = Field(max_length=300)
+    hostname: Place
     pid: int = Field(ge=0, le=2**31 - 1)
     workers: int = Field(ge=1, le=4096)
-    version: str = Field(max_length=100)
+    version: Word
     epoch: Epoch
     """The newest epoch that it acknowledged under this identity."""
     registered_before: bool = False
@@ -150,11 +153,11 @@ class Refused(Message):
     """The proxy may not register, or is no member any more. It is the last message of a stream."""
 
     type: Literal["refused"] = "refused"
-    reason: str = Field(max_length=100)
+    reason: Word
     """``fenced`` or ``removed``: the instance has ended, and the proxy comes back under another one. ``follower``:
     this topom does not lead. ``invalid``, and any that is not known: the proxy tries again."""
     message: Sentence
-    leader: str = Field(default="", max_length=2000)
+    leader: Annotated[str, Field(max_length=2000), VISIBLE] = ""
     """With ``follower``, the URL of the topom that leads, if that is known."""
 
 

@@ -3,8 +3,10 @@
 import json
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from slots import fields, functions
+from slots.address import is_host
 from slots.fields import LARGEST
 from slots.table import MAXIMUM_SLOTS
 
@@ -19,19 +21,50 @@ MOST_COUNTERS = 100
 LONGEST = 1e12
 """Seconds that any field may have: some thirty thousand years."""
 
+
+def _host(text: str) -> str:
+    if not is_host(text):
+        raise ValueError(f"{text!a:.100} is neither an IP address nor a host name")
+    return text
+
+
+def _visible(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"{text!a:.100} has a character that cannot be shown")
+    return text
+
+
+def _number_of_slots(value: int) -> int:
+    if not 1 <= value <= MAXIMUM_SLOTS or value & (value - 1):
+        raise ValueError(f"it has to be a power of two up to {MAXIMUM_SLOTS}, and is {value}")
+    return value
+
+
+def _slot_function(value: str) -> str:
+    if value not in functions.names():
+        raise ValueError(f"{value!r:.100} is not a slot function; known are {', '.join(functions.names())}")
+    return value
+
+
 Number: TypeAlias = Annotated[int, Field(ge=0, le=LARGEST)]
 Signed: TypeAlias = Annotated[int, Field(ge=-LARGEST - 1, le=LARGEST)]
 Epoch: TypeAlias = Number
 """Of a slot table; 0 for none."""
 Instance: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 """The identity of a proxy."""
-Server: TypeAlias = Annotated[str, Field(min_length=1, max_length=300)]
+Server: TypeAlias = Annotated[str, AfterValidator(fields.server)]
 """A server's address, ``host:port``."""
-Place: TypeAlias = Annotated[str, Field(max_length=300)]
+Host: TypeAlias = Annotated[str, AfterValidator(_host)]
+"""A host name, or an IP address without brackets."""
+VISIBLE = AfterValidator(_visible)
+"""Of texts that people read: none of their characters changes how a terminal or a log shows the others."""
+Word: TypeAlias = Annotated[str, Field(max_length=100), VISIBLE]
+Name: TypeAlias = Annotated[Word, Field(min_length=1)]
+Place: TypeAlias = Annotated[str, Field(max_length=300), VISIBLE]
 """Where clients connect: ``host:port``, or the path of a Unix socket."""
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 """0 for none."""
-Sentence: TypeAlias = Annotated[str, Field(max_length=MOST_TEXT)]
+Sentence: TypeAlias = Annotated[str, Field(max_length=MOST_TEXT), VISIBLE]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
 Time: TypeAlias = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)]
 """Seconds of the machine's clock that goes on while it is suspended; 0 for long ago."""
@@ -40,6 +73,9 @@ CounterValues: TypeAlias = Annotated[
     dict[Annotated[str, Field(max_length=100)], Counter], Field(max_length=MOST_COUNTERS)
 ]
 """Numbers by name."""
+NumberOfSlots: TypeAlias = Annotated[int, AfterValidator(_number_of_slots)]
+SlotFunction: TypeAlias = Annotated[str, AfterValidator(_slot_function)]
+"""Its name in :mod:`slots.functions`."""
 TableContent: TypeAlias = Annotated[dict[str, Any], Field(max_length=16)]
 """A whole table, or the changes since one, as :mod:`slots.table` writes them. Only that module looks at the content,
 so that it is looked at once, however large it is."""
@@ -66,10 +102,9 @@ class Part(BaseModel):
 class Product(Part):
     """What proxies have to agree on: chosen at topom's first start, and fixed since."""
 
-    name: str = Field(min_length=1, max_length=100)
-    number_of_slots: int = Field(ge=1, le=MAXIMUM_SLOTS)
-    slot_function: str = Field(min_length=1, max_length=100)
-    """Its name in :mod:`slots.functions`."""
+    name: Name
+    number_of_slots: NumberOfSlots
+    slot_function: SlotFunction
     databases: int = Field(ge=1, le=2**31 - 1)
 
 
@@ -79,7 +114,7 @@ class ListedProxy(NamedTuple):
 
     proxy_id: Number
     """0 for one that topom does not know yet."""
-    host: Annotated[str, Field(min_length=1, max_length=255)]
+    host: Host
     port: Port
     tls_port: Port
 
@@ -111,6 +146,9 @@ def explained(error: ValidationError) -> MessageError:
 
 
 def sentence(text: str) -> str:
-    """A text that fits a :data:`Sentence`: shortened if it has to be, and without characters that no text may have."""
-    text = text[: MOST_TEXT + 1].encode(errors="replace").decode()
+    """A text that fits a :data:`Sentence`: shortened if it has to be, with other characters for those that cannot be
+    shown."""
+    text = "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text[: MOST_TEXT + 1]
+    )
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from slots import functions
 from slots.address import split
+from slots.messages.message import NumberOfSlots, SlotFunction
 from slots.settings import Seconds, Settings
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS, MOST_REPLICAS
 from topom.cluster.hours import Hours
@@ -130,10 +130,10 @@ class TopomSettings(Settings):
     product: str = Field(
         default="slotferry", min_length=1, max_length=100, description="Name of the product. Fixed at the first start."
     )
-    number_of_slots: int = Field(
+    number_of_slots: NumberOfSlots = Field(
         default=DEFAULT_SLOTS, description="Slots, a power of two up to 16384. Fixed at the first start."
     )
-    slot_function: str = Field(
+    slot_function: SlotFunction = Field(
         default="crc32", description="How a key's slot is found: crc32, crc16, crc32c or md5. Fixed at the first start."
     )
     databases: int = Field(
@@ -372,20 +372,6 @@ class TopomSettings(Settings):
     def _check_store_prefix(cls, value: str) -> str:
         if value and not re.fullmatch(r"(/[A-Za-z0-9_.~%-]+)+", value):
             raise ValueError("it has to be like /slotferry/shop: a slash before each of its parts, and none at its end")
-        return value
-
-    @field_validator("number_of_slots")
-    @classmethod
-    def _check_number_of_slots(cls, value: int) -> int:
-        if not 1 <= value <= MAXIMUM_SLOTS or value & (value - 1):
-            raise ValueError(f"it has to be a power of two up to {MAXIMUM_SLOTS}, and is {value}")
-        return value
-
-    @field_validator("slot_function")
-    @classmethod
-    def _check_slot_function(cls, value: str) -> str:
-        if value not in functions.names():
-            raise ValueError(f"{value!r} is not a slot function; known are {', '.join(functions.names())}")
         return value
 
     @field_validator("migration_hours")

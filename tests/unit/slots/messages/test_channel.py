@@ -71,6 +71,7 @@ OF_WORKERS: list[Message] = [
     channel.Answer(id=9, answer=["a\udcff"]),
 ]
 LONG = 2**63
+ODD_SERVERS = ("", "x" * 301, "nonsense", "a b:1", "a:b", "a:0", "x:99999999")
 HUGE = 10**400
 """A number that JSON can have, and no float."""
 ODD_TIMES = (-0.5, float("inf"), float("nan"), "1", 1e13, HUGE)
@@ -81,7 +82,8 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("start", "incarnation", value) for value in (0, "1", LONG)),
     *(("start", "instance", value) for value in ODD_INSTANCES),
     *(("start", "product", value) for value in ({}, None)),
-    *(("start", "product.number_of_slots", value) for value in (0, 16385)),
+    *(("start", "product.number_of_slots", value) for value in (0, 3, 16385)),
+    ("start", "product.slot_function", "nope"),
     *(("start", "allowance", value) for value in ({}, None)),
     *(("start", "allowance.all", value) for value in ODD_TIMES),
     *(("start", "known_servers", value) for value in ({}, [])),
@@ -93,7 +95,10 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("allowance", "instance", value) for value in ODD_INSTANCES),
     *(("allowance", "grant.all", value) for value in ODD_TIMES),
     *(("allowance", "grant.groups", {"1": value}) for value in ODD_TIMES),
-    *(("allowance", "grant.groups", {value: 1.0}) for value in ("0", str(2**31), "x")),
+    *(
+        ("allowance", "grant.groups", {value: 1.0})
+        for value in ("0", str(2**31), "x", "01", " 1", "+1", "1_0", "1.0", "\u0661")
+    ),
     ("allowance", "grant.groups", dict.fromkeys(map(str, range(1, MOST_GROUPS + 2)), 1.0)),
     *(("allowance", "grant.ended", value) for value in (1, None)),
     ("allowance", "grant.more", 1),
@@ -104,9 +109,9 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("identity", "known_servers", value) for value in ({}, [])),
     *(("known_servers", "instance", value) for value in ODD_INSTANCES),
     *(("known_servers", "known.until", value) for value in ODD_TIMES),
-    *(("known_servers", "known.processes", {value: "f"}) for value in ("", "x" * 301)),
-    *(("known_servers", "known.processes", {"s:1": value}) for value in ("", "f" * (MOST_RUN_ID + 1), 1)),
-    ("known_servers", "known.processes", dict.fromkeys(map(str, range(MOST_SERVERS + 1)), "f")),
+    *(("known_servers", "known.processes", {value: "f"}) for value in ODD_SERVERS),
+    *(("known_servers", "known.processes", {"s:1": value}) for value in ("", "f" * (MOST_RUN_ID + 1), 1, "a\nb")),
+    ("known_servers", "known.processes", {f"h{number}:1": "f" for number in range(MOST_SERVERS + 1)}),
     ("known_servers", "known.more", 1),
     *(("proxies", "own", value) for value in (None, [1, "", 1, 1], [-1, "h", 1, 1], [1, "h", 65536, 1])),
     *(("proxies", "nodes", value) for value in (None, [[1, "h", 1, -1]], [[1, "h", 1, 0]] * (MOST_PROXIES + 1))),
@@ -114,12 +119,12 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("ask", "question", value) for value in (None, {}, {"what": "unknown"}, {"what": "slow_log_length", "more": 1})),
     *(("answers", "id", value) for value in (-1, LONG)),
     *(("answers", "answers", value) for value in (None, {}, [None] * (MOST_WORKERS + 1))),
-    *(("ready", "address", value) for value in ("x" * 301, None)),
+    *(("ready", "address", value) for value in ("x" * 301, None, "a\nb")),
     *(("ack", "instance", value) for value in ODD_INSTANCES),
     *(("ack", "epoch", value) for value in (-1, LONG, "1")),
     *(("nack", "instance", value) for value in ODD_INSTANCES),
     *(("nack", "epoch", value) for value in (-1, LONG)),
-    *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), None)),
+    *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), None, "a\nb")),
     *(("counters", "counters", {"a": value}) for value in (float("inf"), float("nan"), "1", True, HUGE, -HUGE)),
     *(("counters", "counters", value) for value in ({"x" * 101: 1}, dict.fromkeys(map(str, range(101)), 1))),
     *(("counters", "commands", {"get": value}) for value in ([1, 1, 1.0], [-1, 1, 1.0, []], [1, LONG, 1.0, []])),
@@ -128,10 +133,10 @@ WRONG: list[tuple[str, str, Any]] = [
     ("counters", "commands", {"get": [1, 1, 1.0, [0] * (MOST_BUCKETS + 1)]}),
     ("counters", "commands", {str(name): [1, 1, 1.0, []] for name in range(MOST_COMMANDS + 1)}),
     *(("met", "instance", value) for value in ODD_INSTANCES),
-    *(("met", "server", value) for value in ("", "x" * 301)),
-    *(("met", "process", value) for value in ("", "f" * (MOST_RUN_ID + 1))),
+    *(("met", "server", value) for value in ODD_SERVERS),
+    *(("met", "process", value) for value in ("", "f" * (MOST_RUN_ID + 1), "a\nb")),
     *(("fenced", "instance", value) for value in ODD_INSTANCES),
-    *(("fenced", "server", value) for value in ("", "x" * 301, None)),
+    *(("fenced", "server", value) for value in (*ODD_SERVERS, None)),
     *(("answer", "id", value) for value in (-1, LONG, "1")),
 ]
 ANYTHING = {("answer", "answer")}

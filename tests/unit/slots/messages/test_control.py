@@ -65,21 +65,25 @@ OF_TOPOM: list[Message] = [
     control.Proxies(proxies=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
 ]
 LONG = 2**63
+HIDDEN = ("a\nb", "\x1b[31mred", "a\u202eb", "a\x00", "a\x85b")
+"""Texts with characters that change how a terminal or a log shows the others, or that nobody sees."""
+ODD_HOSTS = ("", "x" * 256, "a\r\nb c", "a b", "[::1]", "host:1", "\u0430.com", 1, None)
+ODD_SERVERS = ("", "x" * 301, "nonsense", "a b:1", "a:b", "a:0", "x:99999999", "h" * 400 + ":1")
 HUGE = 10**400
 """A number that JSON can have, and no float."""
 WRONG: list[tuple[str, str, Any]] = [
     *(("register", "instance", value) for value in ("", "0" * 31, "0" * 33, "G" * 32, "A" * 32, "0" * 32 + "\n", 1)),
-    *(("register", "address", value) for value in ("x" * 301, None)),
-    *(("register", "hostname", value) for value in ("x" * 301, None)),
+    *(("register", "address", value) for value in ("x" * 301, None, *HIDDEN)),
+    *(("register", "hostname", value) for value in ("x" * 301, None, *HIDDEN)),
     *(("register", "pid", value) for value in (-1, 1.5, "1", True, 2**31, HUGE)),
     *(("register", "workers", value) for value in (0, 4097)),
-    *(("register", "version", value) for value in ("x" * 101, None)),
+    *(("register", "version", value) for value in ("x" * 101, None, *HIDDEN)),
     *(("register", "epoch", value) for value in (-1, LONG, 1.5, "1", None)),
     *(("register", "registered_before", value) for value in (1, "yes", None)),
     *(("register", "draining", value) for value in (1, "yes", None)),
     *(("register", "stands_down", value) for value in (0, -1, float("inf"), float("nan"), "5", HUGE, 1e13)),
     *(("register", "cluster", value) for value in ({}, [], "10.0.0.1:1")),
-    *(("register", "cluster.host", value) for value in ("", "x" * 256, None)),
+    *(("register", "cluster.host", value) for value in ODD_HOSTS),
     *(("register", "cluster.port", value) for value in (-1, 65536, "1")),
     *(("register", "cluster.tls_port", value) for value in (-1, 65536, "1")),
     *(("heartbeat", "epoch", value) for value in (-1, LONG, None)),
@@ -89,31 +93,32 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("heartbeat", "draining", value) for value in (1, None)),
     *(("heartbeat", "asked", value) for value in (-1, LONG)),
     *(("heartbeat", "silent", {"s:1": value}) for value in (-0.1, float("inf"), float("nan"), "1", HUGE)),
-    *(("heartbeat", "silent", {value: 1}) for value in ("", "x" * 301)),
-    ("heartbeat", "silent", dict.fromkeys(map(str, range(MOST_SERVERS + 1)), 1)),
-    *(("heartbeat", "unanswered", value) for value in ([""], ["x" * 301], ["s"] * (MOST_SERVERS + 1), {"s": 1})),
+    *(("heartbeat", "silent", {value: 1}) for value in ODD_SERVERS),
+    *(("heartbeat", "unanswered", [value]) for value in ODD_SERVERS),
+    ("heartbeat", "silent", {f"h{number}:1": 1 for number in range(MOST_SERVERS + 1)}),
+    *(("heartbeat", "unanswered", value) for value in ([""], ["x" * 301], ["s:1"] * (MOST_SERVERS + 1), {"s": 1})),
     *(("heartbeat", "number", value) for value in (-1, LONG)),
     *(("heartbeat", "stands_down", value) for value in (0, float("inf"))),
     *(("ack", "epoch", value) for value in (-1, LONG, None)),
     *(("nack", "epoch", value) for value in (-1, LONG, None)),
-    *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), {}, None)),
+    *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), {}, None, *HIDDEN)),
     *(("registered", "proxy_id", value) for value in (0, None, LONG, HUGE)),
     *(("registered", "product", value) for value in ({}, "demo")),
-    *(("registered", "product.name", value) for value in ("", "x" * 101)),
-    *(("registered", "product.number_of_slots", value) for value in (0, 16385, "many")),
-    *(("registered", "product.slot_function", value) for value in ("", "x" * 101)),
+    *(("registered", "product.name", value) for value in ("", "x" * 101, *HIDDEN)),
+    *(("registered", "product.number_of_slots", value) for value in (0, -1, 3, 1000, 16385, 32768, "many")),
+    *(("registered", "product.slot_function", value) for value in ("", "x" * 101, "nope", "CRC32")),
     *(("registered", "product.databases", value) for value in (0, 2**31, HUGE)),
     *(("registered", "heartbeat_seconds", value) for value in (0, -1, float("inf"), float("nan"), None, HUGE)),
     *(("registered", "stand_down_seconds", value) for value in (0, -1, float("inf"), float("nan"), HUGE)),
     *(("registered", "quiet_seconds", value) for value in (0, -1, float("inf"), float("nan"), None, HUGE)),
-    *(("refused", "reason", value) for value in ("x" * 101, None)),
-    *(("refused", "message", value) for value in ("x" * (MOST_TEXT + 1), None)),
-    *(("refused", "leader", value) for value in ("x" * 2001, None)),
+    *(("refused", "reason", value) for value in ("x" * 101, None, *HIDDEN)),
+    *(("refused", "message", value) for value in ("x" * (MOST_TEXT + 1), None, *HIDDEN)),
+    *(("refused", "leader", value) for value in ("x" * 2001, None, *HIDDEN)),
     *(("table", "table", value) for value in ([], None, dict.fromkeys(map(str, range(17)), 1))),
     *(("heard", "number", value) for value in (-1, LONG, None)),
     *(("proxies", "proxies", value) for value in (None, {}, [[1, "h", 1, 0]] * (MOST_PROXIES + 1))),
     *(("proxies", "proxies", [[value, "h", 1, 0]]) for value in (-1, "1", LONG, HUGE)),
-    *(("proxies", "proxies", [[1, value, 1, 0]]) for value in ("", "x" * 256, 1)),
+    *(("proxies", "proxies", [[1, value, 1, 0]]) for value in ODD_HOSTS),
     *(
         ("proxies", "proxies", [[1, "h", *ports]])
         for ports in ((-1, 0), (65536, 0), (0, -1), (0, 65536), (0,), (0, 0, 0))
@@ -149,6 +154,10 @@ def test_a_value_beyond_its_limits_is_refused(kind: str, path: str, value: Any) 
         parse(with_field(WIRE[kind], path, value))
 
 
+NAME = ".".join(["x" * 63] * 3 + ["x" * 61])
+"""The longest name of a host."""
+
+
 def test_a_value_at_its_limits_is_taken() -> None:
     assert MOST_COUNTERS == 100
     for kind, path, value in [
@@ -156,7 +165,10 @@ def test_a_value_at_its_limits_is_taken() -> None:
         ("register", "epoch", LONG - 1),
         ("register", "cluster.port", 65535),
         ("heartbeat", "counters", dict.fromkeys(map(str, range(MOST_COUNTERS)), 1)),
-        ("heartbeat", "unanswered", ["x" * 300] * MOST_SERVERS),
+        ("heartbeat", "unanswered", [f"{NAME}:65535"] * MOST_SERVERS),
+        ("register", "address", "/" + "x" * 299),
+        ("register", "cluster.host", NAME),
+        ("register", "cluster.host", "fe80::1%eth0"),
         ("nack", "reason", "x" * MOST_TEXT),
         ("registered", "product.number_of_slots", 16384),
         ("proxies", "proxies", [[0, "h", 65535, 65535]] * MOST_PROXIES),

@@ -8,8 +8,8 @@ from slots.messages.message import MOST_TEXT, MessageError, UnknownMessage, enco
 
 
 def test_a_message_is_one_line_with_its_type_first() -> None:
-    nack = control.Nack(epoch=1, reason="line\nline é")
-    assert encode(nack) == '{"type":"nack","epoch":1,"reason":"line\\nline \\u00e9"}'
+    answer = channel.Answer(id=1, answer="line\nline é")
+    assert encode(answer) == '{"type":"answer","id":1,"answer":"line\\nline \\u00e9"}'
 
 
 def test_what_cannot_be_written_is_a_fault() -> None:
@@ -60,7 +60,8 @@ def test_only_the_type_of_a_message_makes_it_an_unknown_one() -> None:
 def test_a_sentence_fits_whatever_it_was_made_of() -> None:
     assert sentence("x" * MOST_TEXT) == "x" * MOST_TEXT
     assert sentence("x" * (MOST_TEXT + 1)) == "x" * (MOST_TEXT - 3) + "..."
-    assert sentence("a\udcffb") == "a?b"
+    assert sentence("a\udcffb\x1b[31m\u202e") == "a?b?[31m?"
+    assert sentence("a\r\nb\u2028c é") == "a  b c é"
     nack = control.Nack(epoch=1, reason=sentence("\udcff" * 10_000))
     assert control.parse_proxy(encode(nack)) == nack
     assert json.loads(encode(nack))["reason"].endswith("...")

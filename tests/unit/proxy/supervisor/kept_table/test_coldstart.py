@@ -13,7 +13,7 @@ from slots.access import ServerAccess
 from slots.messages.message import Product
 from slots.table import Group, Slot, SlotTable
 
-PRODUCT = Product(name="local", number_of_slots=1, slot_function="codis", databases=16)
+PRODUCT = Product(name="local", number_of_slots=1, slot_function="crc32", databases=16)
 KEPT = Kept("a" * 32, PRODUCT, SlotTable(1, (Slot(0),), {}))
 
 
