@@ -20,9 +20,9 @@ from redis.exceptions import InvalidResponse
 from slots.failures import FAILURES
 
 MOST_INFO_BYTES = 4 * 1024 * 1024
+"""The most bytes of a reply to INFO. A server with ten thousand replicas stays below it."""
 MOST_RUN_ID = 100
 """Characters of a run id; those of Redis have 40."""
-"""The most bytes of a reply to INFO. A server with ten thousand replicas stays below it."""
 LARGEST = 2**63 - 1
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
