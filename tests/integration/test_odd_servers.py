@@ -56,7 +56,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 async def test_topom_leads_whatever_its_servers_answer(tmp_path: Path) -> None:
     settings = {"heartbeat_seconds": 0.1, "redis_timeout_seconds": 0.3}
-    settings |= {"server_suspect_seconds": 0.5, "server_fail_seconds": 1.0}
+    settings |= {"server_suspect_seconds": 1.0, "server_fail_seconds": 1.0}
     with redis_server(tmp_path / "1") as master:
         with ExitStack() as stack:
             names = ("replica", "other", "spare", "sentinel")

@@ -14,12 +14,15 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from slots.address import split
 from slots.messages.message import NumberOfSlots, SlotFunction
+from slots.probing import ASK_SECONDS
 from slots.settings import Seconds, Settings
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS, MOST_REPLICAS
 from topom.cluster.hours import Hours
 from topom.cluster.topology import parse_address
 from topom.errors import InvalidAddress
 
+LEAST_SUSPECT_SECONDS = 2 * ASK_SECONDS
+"""A healthy server is silent between two questions, and for as long as its answer takes."""
 SENTINEL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 # These may be set here, and an operator may change them while topom runs (:mod:`topom.api.migration_models`).
@@ -166,7 +169,7 @@ class TopomSettings(Settings):
     )
     server_suspect_seconds: Seconds = Field(
         default=2.0,
-        description="Seconds after which a server that does not answer topom or a proxy is suspected.",
+        description="Seconds after which a server that does not answer topom or a proxy is suspected; 1.0 at least.",
     )
     server_fail_seconds: Seconds = Field(
         default=5.0,
@@ -394,6 +397,11 @@ class TopomSettings(Settings):
             raise ValueError("redis_user: needs redis_password")
         if self.sentinel_user and not self.sentinel_password.get_secret_value():
             raise ValueError("sentinel_user: needs sentinel_password")
+        if self.server_suspect_seconds < LEAST_SUSPECT_SECONDS:
+            raise ValueError(
+                f"server_suspect_seconds: has to be {LEAST_SUSPECT_SECONDS} at least, because a server is asked every "
+                f"{ASK_SECONDS} s and needs time to answer; server_fail_seconds may not be smaller"
+            )
         if self.server_suspect_seconds > self.server_fail_seconds:
             raise ValueError("server_suspect_seconds: may not be larger than server_fail_seconds")
         if self.ha == "sentinel" and not SENTINEL_NAME.fullmatch(self.product):

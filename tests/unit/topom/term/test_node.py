@@ -121,7 +121,7 @@ class Topoms:
 
     def settings(self, **more: Any) -> TopomSettings:
         common = {"data": self._folder, "number_of_slots": 16, "redis_timeout_seconds": 0.2, "leader_lease_seconds": 1}
-        common["server_suspect_seconds"] = 0.3
+        common["server_suspect_seconds"] = 1.0
         return TopomSettings.load(None, **(common | more))
 
     async def start(self, name: str, by_itself: bool = False, **settings: Any) -> Node:

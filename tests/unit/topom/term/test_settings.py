@@ -9,7 +9,7 @@ from slots.settings import SettingsError
 from slots.tls import TlsError
 from topom.api.security import authorised, kept_token
 from topom.term import features, stores
-from topom.term.settings import TopomSettings
+from topom.term.settings import LEAST_SUSPECT_SECONDS, TopomSettings
 
 
 def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +44,12 @@ def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         ('migration_time_zone = "Europe/Atlantis"', "migration_time_zone.*no time zone 'Europe/Atlantis'"),
         ("migration_latency_goal_milliseconds = -1", "migration_latency_goal_milliseconds"),
         ("server_suspect_seconds = 6", "^Setting server_suspect_seconds: may not be larger than server_fail_seconds.$"),
+        ("server_suspect_seconds = 0.9", "^Setting server_suspect_seconds: has to be 1.0 at least, because a server"),
+        (
+            "server_suspect_seconds = 0.5\nserver_fail_seconds = 0.9",
+            "has to be 1.0 at least.*server_fail_seconds may not be smaller",
+        ),
+        ("server_fail_seconds = 0.9", "server_suspect_seconds: may not be larger than server_fail_seconds"),
         ('redis_user = "x"', "^Setting redis_user: needs redis_password.$"),
         ('redis_tls_key = "x"', "^Setting redis_tls_certificate: needs redis_tls_key, and the other way round.$"),
     ],
@@ -53,6 +59,12 @@ def test_wrong_settings_are_explained(tmp_path: Path, line: str, message: str) -
     config.write_text(line)
     with pytest.raises(SettingsError, match=message):
         TopomSettings.load(config)
+
+
+def test_the_least_time_to_suspect_a_server_is_as_it_is_described() -> None:
+    assert LEAST_SUSPECT_SECONDS == 1.0
+    settings = TopomSettings.load(None, server_suspect_seconds=1.0, server_fail_seconds=1.0)
+    assert (settings.server_suspect_seconds, settings.server_fail_seconds) == (1.0, 1.0)
 
 
 def test_a_missing_file_is_explained(tmp_path: Path) -> None:
