@@ -2,7 +2,10 @@
 
 Nothing creates a key of a migrating slot on the source. So a key once seen absent stays absent until the slot's
 migration is over. The number of the migration is remembered with the key, so that knowledge of one migration never
-counts in another. A forgotten key is looked for at the source once more, and nothing else.
+counts in another. A forgotten key is looked for at the source once more, and nothing else: where hot keys are many more
+than :data:`proxy.engine.router.KNOWN_ABSENT`, most of their commands wait for the source.
+
+The memory is all zeros at first. The system gives a page of it only once a key is remembered there.
 """
 
 from libc.stdint cimport uint32_t

@@ -15,6 +15,7 @@ from proxy.settings import ProxySettings
 from proxy.worker.holding import Holding
 from slots.commands import Command
 
+KNOWN_ABSENT: int
 OFFLINE: int
 OPEN: int
 LOCKED: int

@@ -18,8 +18,9 @@ from proxy.engine.resp cimport argument_t, free_parse
 from proxy.engine.serverconnection cimport BACKEND_READY
 from slots.keyslots cimport KeySlots
 
-KNOWN_ABSENT = 65536
-"""Keys that a worker remembers as absent from the source of a migrating slot, at 16 bytes each: hot keys are fewer."""
+KNOWN_ABSENT = 524_288
+"""Keys that a worker remembers as absent from the source of a migrating slot, at 16 bytes each: 8 MB at most, and none
+before a slot moves. Of 300,000 hot keys, it forgets one in fifty."""
 
 OFFLINE = ROUTE_OFFLINE
 OPEN = ROUTE_OPEN
