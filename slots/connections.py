@@ -76,10 +76,10 @@ def fence_user(instance: str) -> str:
 
 
 def run_id_in(info: bytes) -> str:
-    """The run id that INFO names; "" if INFO names none of a run id's length. Each process of a server has its own."""
+    """The run id that INFO names; "" if INFO names none that can be one. Each process of a server has its own."""
     _, found, rest = info.partition(b"run_id:")
     run_id = rest.partition(b"\r")[0].decode(errors="replace").strip() if found else ""
-    return run_id if len(run_id) <= MOST_RUN_ID else ""
+    return run_id if len(run_id) <= MOST_RUN_ID and run_id.isprintable() else ""
 
 
 def parse_client_list(text: str) -> list[dict[str, str]]:

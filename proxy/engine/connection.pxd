@@ -51,7 +51,7 @@ cdef class ClientConnection:
         bint leaving_watched
         # A server was asked about the request at the front; until it has answered, nothing else goes on with the request.
         bint asking
-        # ... and the request waits there. A client that says no more gets no answer then.
+        # ... and the request waits there.
         bint blocked
         bint processing
         bint woken
@@ -80,6 +80,7 @@ cdef class ClientConnection:
     cpdef bint has_left(self) noexcept
     cdef int take_in(self) noexcept
     cdef bint gives_up(self)
+    cdef bint comes_back(self)
     cdef bint amid(self)
     cdef object _part_between_requests(self)
     cdef object _part(self)

@@ -219,8 +219,8 @@ cdef class ClientConnection:
     def _read_ahead(self):
         """Take the bytes behind a waiting request, up to a limit, to notice the end of the connection."""
         cdef int came = self.take_in()
-        if came < 0 and self.asking and not self.blocked:
-            # has_left() tells of it then.
+        if came < 0 and ((self.asking and not self.blocked) or self.comes_back()):
+            # What was done for the client by now is its own, for it may still listen. has_left() tells of its end then.
             self.reading = False
             self.watch_again()
         elif came < 0:
@@ -475,6 +475,10 @@ cdef class ClientConnection:
             self.inbox.end += received
             return 1
         return 0 if received < 0 and (errno == EAGAIN or errno == EINTR) else -1
+
+    cdef bint comes_back(self):
+        """Have the request at the front come back from where it waits; false if it waits nowhere else than here."""
+        return False
 
     cdef bint gives_up(self):
         """Whether the client is given up, because it left while the request at the front waited."""

@@ -58,8 +58,10 @@ cdef class Wait(ServerQuestion):
 
     def __call__(self, bytes reply):
         """The reply has come; the client may have left."""
-        self.session.router.blocking.came_back(self.session, reply)
-        ServerQuestion.__call__(self, reply)
+        try:
+            self.session.router.blocking.came_back(self.session, reply)
+        finally:
+            ServerQuestion.__call__(self, reply)
 
     cdef object go_on(self):
         cdef Session session = self.session

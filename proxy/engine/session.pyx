@@ -254,6 +254,11 @@ cdef class Session(ClientConnection):
         self._finish()
         return True
 
+    cdef bint comes_back(self):
+        return (
+            self.state is not None and self.state.blocking is not None and self.router.blocking.says_no_more(self)
+        )
+
     def fail(self, bytes error):
         """Answer the request at the front with an error and go on with the next one."""
         self.complete(error)

@@ -61,7 +61,6 @@ cdef class Watch:
             and self.backend.protocol == self.session.protocol
             and self.changes == route.changes
             and self.migration == route.migration
-            and self.migration == route.migration
         )
 
 
@@ -75,12 +74,14 @@ cdef class Watched(ServerQuestion):
         cdef Watch watch = self.watch
         cdef Session session = self.session
         watch.busy = False
-        if watch.over:
-            session.router.watching.let_go(watch)
-        elif reply != OK:
-            # As in Redis, a WATCH that fails watches nothing.
-            session.router.watching.end(session)
-        ServerQuestion.__call__(self, reply)
+        try:
+            if watch.over:
+                session.router.watching.let_go(watch)
+            elif reply != OK:
+                # As in Redis, a WATCH that fails watches nothing.
+                session.router.watching.end(session)
+        finally:
+            ServerQuestion.__call__(self, reply)
 
     cdef object go_on(self):
         self.session.finish_front(self.reply)
@@ -93,8 +94,10 @@ cdef class Executed(ServerQuestion):
 
     def __call__(self, bytes reply):
         """The reply has come; the client may have left."""
-        self.session.router.watching.executed(self.watch, reply)
-        ServerQuestion.__call__(self, reply)
+        try:
+            self.session.router.watching.executed(self.watch, reply)
+        finally:
+            ServerQuestion.__call__(self, reply)
 
     cdef object go_on(self):
         self.session.finish_front(self.reply)

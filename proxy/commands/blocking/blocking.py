@@ -327,10 +327,16 @@ class BlockingCommands(Family):
 
     def retiring(self, session: Session) -> None:
         """Close a waiting session that has received nothing. If its reply came just then, the session gets it first."""
+        self.says_no_more(session)
+
+    def says_no_more(self, session: Session) -> bool:
+        """The same for a session whose client says no more: it may still listen. False if the session does not wait."""
         waiter = self._waiters.get(session.id)
-        if waiter is not None:
-            waiter.closing = True
-            waiter.stop(ERROR)
+        if waiter is None or not waiter.waits:
+            return False
+        waiter.closing = True
+        waiter.stop(ERROR)
+        return True
 
     def table_applied(self, table: SlotTable) -> None:
         """Slots may have been unlocked."""
@@ -369,10 +375,10 @@ class BlockingCommands(Family):
 
     async def _unblock(self, waiter: Waiter, reason: bytes) -> int:
         """1 if this ended the session's wait, else 0."""
+        if waiter.asked is not None or not waiter.waits:
+            return 0
         pending = waiter.parked is not None or bool(waiter.making)
         running = [command for command in waiter.commands if not command.over]
-        if waiter.asked is not None or not (running or pending):
-            return 0
         waiter.asked = reason
         waiter.stop(reason)
         return int(pending or any([await command.unblocked() for command in running]))

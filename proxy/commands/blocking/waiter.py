@@ -49,6 +49,11 @@ class Waiter:
         """While it waits in the proxy for its slot to be unlocked: what becomes of that. False when its time is
         over."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to come back from."""
+        return self.parked is not None or bool(self.making) or any(not command.over for command in self.commands)
+
     def stop(self, reason: bytes) -> None:
         """Have it come back from the servers."""
         self.stopped = True

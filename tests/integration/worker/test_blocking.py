@@ -1,5 +1,6 @@
 """Commands that wait at a server: what they give, in which order, and within which limits."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -319,6 +320,29 @@ async def test_a_client_that_leaves_frees_the_server(start_worker: StartWorker, 
     async with worker.direct(1) as server:
         own = [entry for entry in await server.client_list() if entry["cmd"] in ("blpop", "blmove", "wait")]
         assert len(own) <= max(2, kept)
+
+
+@pytest.mark.parametrize("line", ["BLPOP k 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"])
+async def test_a_client_that_says_no_more_gets_what_was_taken_for_it(start_worker: StartWorker, line: str) -> None:
+    """As one Redis. Without anything taken, its connection ends."""
+    worker = await start_worker(servers=1)
+    async with Wire(worker.servers[0].address) as direct, Wire(worker.settings.listen) as wire:
+        await direct.say("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+        wire.send(*line.split())
+        await blocked_at(worker.servers[0])
+        async with frozen(worker.servers[0]):
+            # It comes before the word that ends the wait.
+            direct.send("RPUSH", "k", "element")
+            direct.send("XADD", "s", "1-1", "f", "element")
+            wire.writer.write_eof()
+            await asyncio.sleep(0.2)
+        assert b"element" in await wire.ended()
+    async with Wire(worker.settings.listen) as wire:
+        wire.send(*line.split())
+        await blocked_at(worker.servers[0])
+        wire.writer.write_eof()
+        assert b"element" not in await wire.ended()
+        await blocked_at(worker.servers[0], 0)
 
 
 async def test_clients_that_leave_at_once_leave_nothing_behind(start_worker: StartWorker) -> None:

@@ -78,6 +78,7 @@ def test_a_run_id_of_odd_length_is_none() -> None:
     assert connections.run_id_in(b"$9\r\nredis_version:7\r\nrun_id:%b\r\n" % (b"a" * MOST_RUN_ID)) == "a" * MOST_RUN_ID
     assert connections.run_id_in(b"run_id:%b\r\n" % (b"a" * (MOST_RUN_ID + 1))) == ""
     assert connections.run_id_in(b"redis_version:7\r\n") == ""
+    assert connections.run_id_in(b"run_id:a\x00b\r\n") == ""
 
 
 def test_client_list() -> None:
