@@ -1,15 +1,15 @@
 """Moves the keys that go one at a time: keys too big for one step go in pieces, and keys that clients wait for go
 first.
 
-The steps for one key, in the order that upholds **absent-first** and **one-way**:
+The steps for one key are those of every key (:mod:`migrator.steps`), in the order that upholds **absent-first** and
+**one-way**:
 
-1. Claim it (:mod:`migrator.claims`). From now on it counts as present at the source, even if it is gone there.
-2. Copy it under a temporary name (:mod:`migrator.pieces`). The source owns the key and serves reads.
-3. Check that the claim is still held. If the source was flushed meanwhile, the target is about to be flushed, and the
-   copy with it.
-4. Make the copy the key, in one step at the target, by the permit that held at that check. Have replicas confirm it;
-   they have confirmed most of the copy while it was written.
-5. Delete the key at the source and give the claim back, in one step there.
+1. Take: claim it (:mod:`migrator.claims`). From now on it counts as present at the source, even if it is gone there.
+   Then copy it under a temporary name (:mod:`migrator.pieces`). The source owns the key and serves reads.
+2. Place: check that the claim is still held. If the source was flushed meanwhile, the target is about to be flushed,
+   and the copy with it. Then make the copy the key, in one step at the target, by the permit that held at that check.
+3. Drop: have replicas confirm it; they have confirmed most of the copy while it was written. Then delete it at the
+   source and give the claim back, in one step there.
 
 A process that stops between two of these steps leaves a claim and a copy. The copy is unfinished, or the source's key
 will replace it. The next call renews the permit, which removes the claims, and begins again. Where a server refuses a
@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 import structlog
 
-from migrator.claims import Claimed, Claims
+from migrator.claims import Claimed, claim, claimant, is_held
 from migrator.connection import Connection
 from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused, TooFewReplicas
 from migrator.options import CONFIRM_BYTES, MoveOptions
@@ -38,7 +38,8 @@ from migrator.pieces.cutter import PieceCutter
 from migrator.pieces.finishing import finish
 from migrator.progress import Progress
 from migrator.scan import occupied_databases
-from migrator.transfer import MOST_RENEWALS, Transfer
+from migrator.steps import Mover, Permit
+from migrator.transfer import Transfer
 from migrator.wanted import Place, WantedList
 from slots.moving import UNBOUNDED
 
@@ -70,6 +71,7 @@ class BigKeys:
     async def open(
         cls,
         pair: ServerPair,
+        permit: Permit,
         pace: Pace,
         progress: Progress,
         options: MoveOptions,
@@ -77,9 +79,9 @@ class BigKeys:
     ) -> BigKeys:
         """Connect. ``is_ours`` says whether a key of a database belongs to the slots that are moved."""
         urgeable = Urgeable(pace)
-        found = await KeyMover.open(pair, urgeable, progress, options, b"found")
+        found = await KeyMover.open(pair, permit, urgeable, progress, options, b"found")
         # The pace does not hold back a key that a client waits for.
-        wanted = await KeyMover.open(pair, Pace(), progress, options, b"wanted")
+        wanted = await KeyMover.open(pair, permit, Pace(), progress, options, b"wanted")
         # An entry that is lost with the connection will be sent again.
         listening = await pair.connect_source(leaves_quietly=False)
         return cls(WantedList(listening, is_ours), found, wanted, urgeable)
@@ -145,33 +147,30 @@ class BigKeys:
                 await self._wanted.put(place)
 
 
-class KeyMover:
+class KeyMover(Mover):
     """Moves one key at a time."""
 
     def __init__(
         self,
         source: Connection,
         target: Connection,
-        transfer: Transfer,
+        permit: Permit,
         options: MoveOptions,
-        cutter: PieceCutter,
+        whole: Transfer,
         pace: Admits,
         progress: Progress,
         temporary: bytes,
     ) -> None:
-        self._source = source
-        self._target = target
-        self._transfer = transfer
-        self._options = options
-        self._claims = Claims(source)
-        self._cutter = cutter
+        super().__init__(source, target, permit, options, claimant())
+        self._whole = whole
+        self._cutter = PieceCutter()
         self._pace = pace
         self._progress = progress
         self._temporary = temporary
 
     @classmethod
     async def open(
-        cls, pair: ServerPair, pace: Admits, progress: Progress, options: MoveOptions, name: bytes
+        cls, pair: ServerPair, permit: Permit, pace: Admits, progress: Progress, options: MoveOptions, name: bytes
     ) -> KeyMover:
         """Connect to both servers, and drop the unfinished copy that a mover of that name left.
 
@@ -183,75 +182,50 @@ class KeyMover:
         for database in await occupied_databases(target):
             await target.select(database)
             await target.call("UNLINK", temporary)
-        transfer = Transfer(source, target, pair, options)
-        return cls(source, target, transfer, options, PieceCutter(), pace, progress, temporary)
+        whole = Transfer(source, target, permit, options, pair.timeouts.whole_seconds)
+        return cls(source, target, permit, options, whole, pace, progress, temporary)
 
     async def move(self, database: int, key: bytes) -> None:
         """Move a key, if it is still there and not on its way already."""
         await self._source.select(database)
         await self._target.select(database)
         for attempt in range(1, MOST_ATTEMPTS + 1):
-            if not await self._claimed(database, key):
+            claimed = await self.permit.by(lambda permit: claim(self._source, permit, database, key, self._name))
+            if claimed is not Claimed.HELD:
                 return
-            if self._transfer.keeps_target and await self._target.call("EXISTS", key):
+            if self.permit.keeps_target(self.permit.held) and await self._target.call("EXISTS", key):
                 # The source is not the process that the action began with: its data may be from before.
-                await self._release(database, key, delete=True)
+                await self._end(database, key, placed=True)
                 return
             try:
-                await self._copy(database, key)
+                await self._move_in_pieces(database, key)
             except KeyGone:
-                await self._release(database, key, delete=False)
+                await self._end(database, key, placed=False)
                 self._progress.vanished(1)
             except CannotBeCut as error:
-                await self._release(database, key, delete=False)
+                await self._end(database, key, placed=False)
                 await self._move_whole(database, key, str(error))
             except CopyLost as error:
-                await self._release(database, key, delete=False)
+                await self._end(database, key, placed=False)
                 log.warning("copy_lost", reason=str(error), attempt=attempt)
                 if attempt == MOST_ATTEMPTS:
                     raise
                 continue
             return
 
-    async def _claimed(self, database: int, key: bytes) -> bool:
-        for _ in range(MOST_RENEWALS):
-            claimed = await self._claims.take(database, key, self._transfer.permit)
-            if claimed is not Claimed.NOT_PERMITTED:
-                return claimed is Claimed.HELD
-            await self._transfer.renew()
-        raise self._transfer.without_permit()
-
-    async def _release(self, database: int, key: bytes, *, delete: bool) -> None:
-        """Give the claim back. Without ``delete``, this is allowed only where nothing was placed
-        (docs/moving-keys.md)."""
-        for _ in range(MOST_RENEWALS):
-            if delete:
-                # By now the target may have another master, without the key, or the permit may have been renewed.
-                self._options.require()
-            if await self._claims.release(database, key, self._transfer.permit, delete=delete):
-                return
-            await self._transfer.renew()
-        raise self._transfer.without_permit()
-
-    async def _copy(self, database: int, key: bytes) -> None:
+    async def _move_in_pieces(self, database: int, key: bytes) -> None:
         began = time.monotonic()
+        confirmation = self._options.confirmation
         try:
             copied = await copy(
-                self._source,
-                self._target,
-                key,
-                self._temporary,
-                self._cutter,
-                self._pace,
-                self._options.confirmation,
+                self._source, self._target, key, self._temporary, self._cutter, self._pace, confirmation
             )
         except (Refused, TooFewReplicas):
             # The call ends. A client that wants to delete the key need not wait for the next call, as at a full target.
-            await self._release(database, key, delete=False)
+            await self._end(database, key, placed=False)
             raise
-        await self._place(database, key, copied)
-        await self._options.confirmation.wait(self._target, min(copied.size, CONFIRM_BYTES))
-        await self._release(database, key, delete=True)
+        await self.permit.by(lambda permit: self._place(permit, database, key, copied))
+        await self._end(database, key, placed=True, size=min(copied.size, CONFIRM_BYTES))
         self._progress.moved(1, copied.size)
         log.info(
             "big_key_moved",
@@ -264,25 +238,24 @@ class KeyMover:
             longest_write_milliseconds=round(copied.longest_write_seconds * 1000, 2),
         )
 
-    async def _place(self, database: int, key: bytes, copied: Copied) -> None:
-        for _ in range(MOST_RENEWALS):
-            permit, keeps_target = self._transfer.permit, self._transfer.keeps_target
-            looked = await self._claims.look(database, key, permit)
-            if looked is Claimed.ABSENT:
-                await self._target.call("UNLINK", self._temporary)
-                raise CopyLost(
-                    f"the claim on {key!r} has gone from source {self._source.address}: the source was flushed"
-                )
-            if looked is Claimed.HELD and await finish(
-                self._target, database, key, self._temporary, copied, permit, keeps_target=keeps_target
-            ):
-                return
-            await self._transfer.renew()
-        raise self._transfer.without_permit()
+    async def _place(self, permit: str, database: int, key: bytes, copied: Copied) -> bool | None:
+        held = await is_held(self._source, permit, database, key, self._name)
+        if held is None:
+            return None
+        if not held:
+            await self._target.call("UNLINK", self._temporary)
+            raise CopyLost(f"the claim on {key!r} has gone from source {self._source.address}: the source was flushed")
+        keeps_target = self.permit.keeps_target(permit)
+        return await finish(self._target, permit, database, key, self._temporary, copied, keeps_target=keeps_target)
+
+    async def _end(self, database: int, key: bytes, *, placed: bool, size: int = 0) -> None:
+        """Give the claim back, and delete the key at the source if it was placed."""
+        moved, others = ([key], []) if placed else ([], [key])
+        await self.permit.by(lambda permit: self._drop(permit, database, moved, others, size=size))
 
     async def _move_whole(self, database: int, key: bytes, why: str) -> None:
         await self._pace.admit(1, 0)
-        moved, seconds = await self._transfer.move(database, [key], UNBOUNDED, whole=True)
+        moved, seconds = await self._whole.move(database, [key], UNBOUNDED, whole=True)
         self._progress.moved(moved.moved, moved.bytes)
         self._pace.charge(0, moved.bytes)
         if seconds > SLOW_SECONDS:

@@ -27,6 +27,7 @@ from migrator.pair import WRITING, ServerPair
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
 from migrator.steering import steered
+from migrator.steps import Permit
 from migrator.transfer import Transfer
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
@@ -151,11 +152,13 @@ class _Run:
         await pair.end_earlier(source, migrator_prefix())
         target = await pair.connect_target()
         await pair.end_earlier(target, WRITING)
-        transfer = Transfer(source, target, pair, options)
+        permit = Permit(source, target, pair.target, options.beginning)
         # one-way: from here on, nothing that an earlier call has sent has an effect.
-        await transfer.renew(anew=True)
+        await permit.renew(permit.held, anew=True)
+        transfer = Transfer(source, target, permit, options, pair.timeouts.whole_seconds)
         big_keys = await BigKeys.open(
             pair,
+            permit,
             pace,
             progress,
             options,
@@ -194,7 +197,7 @@ class _Run:
             if not found:
                 # complete: a whole scan of every database, begun after this call, found no key. The permit is
                 # withdrawn, so that no key can still arrive that was on its way when its source lost it.
-                await self._transfer.withdraw()
+                await self._transfer.permit.withdraw()
                 return number
             fruitless = 0 if moved else fruitless + 1
             if fruitless == MOST_FRUITLESS_PASSES:
@@ -248,7 +251,8 @@ class _Run:
         others = [since for key, since in busy.items() if not self._big_keys.is_moving(database, key)]
         if others and now - min(others) > BUSY_SECONDS:
             # A mover that died in the middle has left a claim, which goes with the permit.
-            await self._transfer.renew()
+            permit = self._transfer.permit
+            await permit.renew(permit.held)
             busy.update(dict.fromkeys(busy, time.monotonic()))
 
     async def _move_once(self, database: int, keys: list[bytes]) -> list[bytes]:

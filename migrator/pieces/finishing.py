@@ -12,6 +12,7 @@ from migrator.connection import Connection
 from migrator.errors import CopyLost
 from migrator.pieces.copying import Copied
 from migrator.pieces.deadlines import NEVER
+from migrator.steps import run
 from slots.replies import one_of
 from slots.reserved import STATE
 from slots.scripts import load
@@ -21,17 +22,17 @@ _FINISH = load("finish")
 
 async def finish(
     target: Connection,
+    permit: str,
     database: int,
     name: bytes,
     temporary: bytes,
     copied: Copied,
-    permit: str,
     *,
     keeps_target: bool,
-) -> bool:
+) -> bool | None:
     """Make ``temporary`` key ``name`` with its TTL. If the key has expired meanwhile, neither name exists afterwards.
 
-    False if the permit does not hold: nothing was changed. Otherwise the next step is to drop the key at the source.
+    True, and the next step is to drop the key at the source. None if the permit does not hold: nothing was changed.
 
     Args:
         database: of the key.
@@ -43,31 +44,19 @@ async def finish(
             both cases, once nothing sent before can run at the target.
         TargetRefused: see there.
     """
-    said = await target.call(
-        "EVAL",
-        _FINISH.text,
-        3,
-        STATE,
-        temporary,
-        name,
-        copied.kind,
-        copied.length_command,
-        copied.least,
-        copied.most,
-        copied.deadline,
-        permit,
-        database,
-        int(keeps_target),
-    )
-    with target.understood("EVAL"):
+    whole = (copied.kind, copied.length_command, copied.least, copied.most, copied.deadline)
+    said = await run(target, _FINISH, (3, STATE, temporary, name, *whole, permit, database, int(keeps_target)))
+    if said is None:
+        return None
+    with target.understood("EVALSHA"):
         # Only a reply of "done" allows the key to be deleted at the source.
-        one_of(said, b"done", b"lost", b"expired", b"not permitted")
+        one_of(said, b"done", b"lost", b"expired")
     if said == b"lost":
         raise CopyLost(
             f"the copy of {copied.kind.decode()} {name!r} at target {target.address} was gone or no longer whole when "
             "it was to become the key; somebody deleted it, or the target evicted it because it is at its maxmemory"
         )
-    return bool(said != b"not permitted")
+    return True
 
 
 assert NEVER == -1, "the script knows it by this number"

@@ -3,14 +3,14 @@
 -- KEYS: the hash "moving"; the copy's temporary name; the key.
 -- ARGV: the type; the command for its length; the least and the most length of a whole copy; the deadline in
 --   milliseconds since 1970, or -1; permit; database; '1' if a key that the target already has stays, else '0'.
--- Reply: 'done'; 'expired', and neither name exists; 'lost', if the copy is gone or not whole; 'not permitted', if the permit
---   does not hold. The last two change nothing.
+-- Reply: 'done'; 'expired', and neither name exists; 'lost', if the copy is gone or not whole; the error NOTPERMITTED. The
+--   last two change nothing.
 -- One step: this is the key's place. It does nothing by a permit that holds no longer (one-way), and nobody sees the key
 --   without its deadline.
 -- use: by_effects, database_0, holds, clock
 local temporary, name = KEYS[2], KEYS[3]
 local kind, length_command, least, most, deadline = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-if not holds('accepts', ARGV[6], '0') then return 'not permitted' end
+if not holds('accepts', ARGV[6], '0') then return not_permitted() end
 redis.call('SELECT', ARGV[7])
 if ARGV[8] == '1' and redis.call('EXISTS', name) == 1 then
   redis.call('UNLINK', temporary)

@@ -66,12 +66,12 @@ class Way:
     async def copy(self) -> Copied:
         return await copy(self.from_source, self.to_target, KEY, TEMPORARY, self.cutter, self.pace, Confirmation())
 
-    async def finish(self, copied: Copied, *, permit: str = "", keeps_target: bool = False) -> bool:
+    async def finish(self, copied: Copied, *, permit: str = "", keeps_target: bool = False) -> bool | None:
         """The last step at the target; if no permit is given, one is set for this step alone."""
         permit = permit or await renew(self.from_source, self.to_target, "target")
         try:
             return await finish(
-                self.to_target, self.database, KEY, TEMPORARY, copied, permit, keeps_target=keeps_target
+                self.to_target, permit, self.database, KEY, TEMPORARY, copied, keeps_target=keeps_target
             )
         finally:
             await withdraw(self.from_source, self.to_target)

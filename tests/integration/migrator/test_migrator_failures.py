@@ -22,7 +22,7 @@ from migrator.errors import (
 )
 from migrator.options import Confirmation
 from migrator.pace import BATCH_KEYS, Pace, PaceSettings
-from migrator.transfer import Transfer
+from migrator.steps import Permit
 from slotferry.redis_server import embedded_binary, start_redis
 from slots import permits
 from slots.connections import migrator_prefix, parse_client_list
@@ -219,11 +219,11 @@ async def test_nothing_is_dropped_once_a_server_is_replaced_while_the_permit_is_
     """given a big key that the target has, and a proxy that has renewed the permit before it is dropped."""
     await source.rpush("key", *range(3000))
     renewals = 0
-    original = Transfer.renew
+    original = Permit.renew
 
-    async def renew(transfer: Transfer, *arguments: Any, **options: Any) -> None:
+    async def renew(permit: Permit, *arguments: Any, **options: Any) -> None:
         nonlocal renewals
-        await original(transfer, *arguments, **options)
+        await original(permit, *arguments, **options)
         renewals += await target.exists("key")
 
     class Renewed(Confirmation):
@@ -235,7 +235,7 @@ async def test_nothing_is_dropped_once_a_server_is_replaced_while_the_permit_is_
         if renewals:
             raise TargetUnavailable("its group has another master")
 
-    monkeypatch.setattr(Transfer, "renew", renew)
+    monkeypatch.setattr(Permit, "renew", renew)
     pair.confirmation, pair.require = Renewed(), require
     with pytest.raises(TargetUnavailable, match="another master"):
         await pair.migrate()

@@ -12,7 +12,8 @@ from migrator.move import migrate
 from migrator.options import MoveOptions
 from migrator.pace import Pace
 from migrator.progress import Progress
-from migrator.transfer import MOST_RENEWALS, Moved, Transfer
+from migrator.steps import MOST_RENEWALS, Permit
+from migrator.transfer import Moved
 from slots import flushes, moving, permits
 from slots.access import ServerAccess
 from tests.unit.migrator.conftest import Answer, ScriptedServer
@@ -215,11 +216,11 @@ async def test_a_permit_that_never_holds_ends_the_call(scripted: Start) -> None:
 
 async def test_who_renews_looks_first_whether_another_batch_has_done_so() -> None:
     """given two batches that both find that a permit does not hold, only one of them renews it."""
-    transfer = object.__new__(Transfer)
-    transfer._renewing = asyncio.Lock()
-    transfer.permit = "the latest"
-    await transfer.renew("the one before")
-    assert transfer.permit == "the latest"
+    permit = object.__new__(Permit)
+    permit._renewing = asyncio.Lock()
+    permit.held = "the latest"
+    await permit.renew("the one before")
+    assert permit.held == "the latest"
 
 
 async def test_a_key_that_another_is_moving_is_waited_for(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:

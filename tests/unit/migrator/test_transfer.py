@@ -1,22 +1,21 @@
 """A server that answers what no Redis server does is a failure that names it. No key counts as moved by such an
 answer."""
 
-from contextlib import AsyncExitStack
 from typing import Any
 
 import hiredis
 import pytest
 
-from migrator.claims import Claimed, Claims
+from migrator.claims import claim, is_held
 from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from migrator.options import Confirmation, MoveOptions
-from migrator.pair import ServerPair
 from migrator.pieces import finishing
 from migrator.pieces.copying import Copied
+from migrator.steps import Permit
 from migrator.transfer import Transfer
 from slots import moving, permits
-from slots.access import ServerAccess
+from slots.beginning import Beginning
 from slots.moving import Taken
 from slots.replies import NotUnderstood
 
@@ -48,25 +47,18 @@ class Steps(Odd):
 
 
 def transfer(source: Connection, target: Connection) -> Transfer:
-    pair = ServerPair(AsyncExitStack(), "source:1", "odd:1", ServerAccess(), "test", Timeouts())
-    return Transfer(source, target, pair, MoveOptions())
+    return Transfer(source, target, Permit(source, target, "odd:1", Beginning()), MoveOptions(), 1.0)
 
 
 @pytest.mark.parametrize("reply", ODD)
 async def test_claims(reply: Any) -> None:
-    asked = Claims(Odd(reply))
-    if reply is None:
-        # It counts as a permit that does not hold, so the permit is renewed.
-        assert await asked.take(0, b"a", "permit") is await asked.look(0, b"a", "permit") is Claimed.NOT_PERMITTED
-        assert not await asked.release(0, b"a", "permit", delete=True)
-        return
     with pytest.raises(SourceUnavailable, match="odd:1"):
-        await asked.take(0, b"a", "permit")
+        await claim(Odd(reply), "permit", 0, b"a", "mover")
     if reply != 5:
         with pytest.raises(SourceUnavailable, match="odd:1"):
-            await asked.look(0, b"a", "permit")
+            await is_held(Odd(reply), "permit", 0, b"a", "mover")
     with pytest.raises(SourceUnavailable, match="odd:1"):
-        await asked.release(0, b"a", "permit", delete=True)
+        await transfer(Odd(reply), Odd(None, at_target=True))._drop("permit", 0, [b"a"])
 
 
 @pytest.mark.parametrize(
@@ -134,7 +126,7 @@ async def test_small_keys(reply: Any) -> None:
 async def test_what_is_not_said_to_be_done_is_not_done(reply: Any) -> None:
     copied = Copied(b"hash", "HLEN", 1, 1, -1, 1, 1, 0.0, 0.0)
     with pytest.raises(TargetUnavailable, match="odd:1"):
-        await finishing.finish(Odd(reply, at_target=True), 0, b"a", b"t", copied, "permit", keeps_target=False)
+        await finishing.finish(Odd(reply, at_target=True), "permit", 0, b"a", b"t", copied, keeps_target=False)
     if reply != 5:
         with pytest.raises(TargetUnavailable, match="odd:1"):
             await Confirmation(1).wait(Odd(reply, at_target=True), 0)
@@ -175,9 +167,8 @@ async def test_permits(reply: Any) -> None:
 
 async def test_an_error_is_what_it_is() -> None:
     error = hiredis.ReplyError("NOTPERMITTED really")
-    asked = Claims(Odd(error))
-    assert await asked.take(0, b"a", "permit") is Claimed.NOT_PERMITTED
-    assert await asked.look(0, b"a", "permit") is Claimed.NOT_PERMITTED
-    assert not await asked.release(0, b"a", "permit", delete=True)
+    assert await claim(Odd(error), "permit", 0, b"a", "mover") is None
+    assert await is_held(Odd(error), "permit", 0, b"a", "mover") is None
+    assert await transfer(Odd(error), Odd(None, at_target=True))._drop("permit", 0, [b"a"]) is None
     with pytest.raises(SourceRefused, match="ACL"):
-        await Claims(Odd(hiredis.ReplyError("NOPERM no"))).take(0, b"a", "permit")
+        await claim(Odd(hiredis.ReplyError("NOPERM no")), "permit", 0, b"a", "mover")
