@@ -11,6 +11,7 @@ cdef class ServerQuestion:
         Session session
         bytes reply
 
+    cdef object note(self, bytes reply)
     cdef object go_on(self)
 
 

@@ -9,6 +9,7 @@ from types import CoroutineType
 from cpython.ref cimport Py_INCREF
 
 from proxy.engine.backend cimport Backend
+from proxy.engine.connection cimport FOR_ELEMENT, FOR_SERVER
 from proxy.engine.handlers cimport WAITS, begin
 from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, request_t
 from proxy.engine.session cimport Session
@@ -28,10 +29,16 @@ cdef class ServerQuestion:
         self.session = session
 
     def __call__(self, bytes reply):
-        """The reply has come."""
-        self.reply = reply
-        self.session.question = self
-        self.session.reply_came()
+        """The reply has come; the client may have left."""
+        try:
+            self.note(reply)
+        finally:
+            self.reply = reply
+            self.session.question = self
+            self.session.reply_came()
+
+    cdef object note(self, bytes reply):
+        """Keep account of the reply, also for a client that has left."""
 
     cdef object go_on(self):
         """Decide about the request at the front, whose session is open."""
@@ -57,7 +64,7 @@ cdef void ask(ServerQuestion question, Backend backend, int before, int slot) no
     backend.queue(request)
     # While it stays the same, the session waits for the same.
     session.stage += 1
-    session.asking = True
+    session.reasons |= FOR_SERVER
     session.watch_leaving()
 
 
@@ -65,7 +72,8 @@ cdef void answered(Session session) noexcept:
     """The reply has come: go on."""
     cdef ServerQuestion question = <ServerQuestion> session.question
     session.question = None
-    session.asking = session.blocked = session.leaving_watched = False
+    session.reasons &= ~(FOR_SERVER | FOR_ELEMENT)
+    session.leaving_watched = False
     if session.closed:
         return
     session.loop.set_clock()
@@ -91,7 +99,7 @@ cdef object do_what_it_decides(Session session, outcome, size_t size):
         outcome = begin(session, outcome, size)
     if outcome is ASKED:
         session.stage += 1
-        session.asking = session.blocked = True
+        session.reasons |= FOR_SERVER | FOR_ELEMENT
         session.watch_leaving()
     elif outcome is not WAITS:
         session.finish_front(outcome)

@@ -18,6 +18,12 @@ ctypedef enum reason_to_wait:
     FOR_TURN = 4
     # It is to be closed once all owed replies are sent.
     FOR_GOOD = 8
+    # Beside FOR_FRONT: the slot of the request's keys is locked, or they move, so only wake() goes on with its handler.
+    FOR_KEYS = 16
+    # Beside FOR_FRONT: a server was asked about the request, so only its answer goes on with it.
+    FOR_SERVER = 32
+    # Beside FOR_SERVER: the request waits there.
+    FOR_ELEMENT = 64
 
 
 cdef class ClientConnection:
@@ -49,10 +55,6 @@ cdef class ClientConnection:
         bint switched
         # The request at the front may wait for long, so it has to be noticed if the client hangs up.
         bint leaving_watched
-        # A server was asked about the request at the front; until it has answered, nothing else goes on with the request.
-        bint asking
-        # ... and the request waits there.
-        bint blocked
         bint processing
         bint woken
         # The callable that gets the socket once the client is between two requests; None: the client stays.

@@ -219,7 +219,7 @@ cdef class ClientConnection:
     def _read_ahead(self):
         """Take the bytes behind a waiting request, up to a limit, to notice the end of the connection."""
         cdef int came = self.take_in()
-        if came < 0 and ((self.asking and not self.blocked) or self.comes_back()):
+        if came < 0 and (self.reasons & (FOR_SERVER | FOR_ELEMENT) == FOR_SERVER or self.comes_back()):
             # What was done for the client by now is its own, for it may still listen. has_left() tells of its end then.
             self.reading = False
             self.watch_again()

@@ -13,7 +13,7 @@ import asyncio
 from libc.stdint cimport int32_t
 
 from proxy.engine.clearing cimport clear_keys
-from proxy.engine.connection cimport FOR_OWED
+from proxy.engine.connection cimport FOR_KEYS, FOR_OWED
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router
 from proxy.engine.session cimport VERDICT_WAIT, Session
@@ -84,8 +84,8 @@ cdef object run(Session session):
         if session.protocol != protocol:
             session.switched = True
     session.coroutine = session.awaited = None
-    session.cancelled = session.asleep = False
-    session.woken = False
+    session.reasons &= ~FOR_KEYS
+    session.cancelled = session.woken = False
     return outcome
 
 
@@ -119,7 +119,8 @@ cdef bint step(Session session) except? False:
     awaited = session.coroutine.send(given) if error is None else session.coroutine.throw(error)
     session.awaited = awaited
     session.answered = None
-    session.asleep = session.woken = False
+    session.reasons &= ~FOR_KEYS
+    session.woken = False
     # absent-first: what ended an earlier wait says nothing about the keys of a later one.
     session.cleared = -1
     if isinstance(awaited, Condition):
@@ -181,10 +182,10 @@ cdef object meet(Session session, object condition):
             if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
                 raise Answered(CROSSSLOT)
         if router.routes[slot].state != ROUTE_OPEN:
-            session.asleep = True
+            session.reasons |= FOR_KEYS
             if clear_keys(session, keys, count, 1) == VERDICT_WAIT:
                 return None
-            session.asleep = False
+            session.reasons &= ~FOR_KEYS
         if router.routes[slot].server < 0:
             raise Answered(session.offline_error(slot))
         address = router.addresses[router.routes[slot].server]

@@ -56,12 +56,8 @@ cdef object have_it_wait(Session session):
 cdef class Wait(ServerQuestion):
     """The request at the front waits at its server."""
 
-    def __call__(self, bytes reply):
-        """The reply has come; the client may have left."""
-        try:
-            self.session.router.blocking.came_back(self.session, reply)
-        finally:
-            ServerQuestion.__call__(self, reply)
+    cdef object note(self, bytes reply):
+        self.session.router.blocking.came_back(self.session, reply)
 
     cdef object go_on(self):
         cdef Session session = self.session

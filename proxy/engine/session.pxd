@@ -65,8 +65,6 @@ cdef class Session(ClientConnection):
         # proxy.engine.asking.ServerQuestion.
         object question
         bint cancelled
-        # Its keys' slot is locked, or they move: only wake() goes on with it.
-        bint asleep
         int32_t way
         size_t front_size
         # Goes on with the handler once the reply that it awaits has come.

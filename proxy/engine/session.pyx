@@ -18,7 +18,7 @@ from libc.string cimport strlen
 from proxy.engine.asking cimport answered
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_consume, buffer_length
-from proxy.engine.connection cimport FOR_FRONT, FOR_GOOD, FOR_OWED, FOR_TURN, ClientConnection
+from proxy.engine.connection cimport FOR_FRONT, FOR_GOOD, FOR_KEYS, FOR_OWED, FOR_SERVER, FOR_TURN, ClientConnection
 from proxy.engine.decisions cimport carry_out
 from proxy.engine.dispatch cimport dispatch
 from proxy.engine.handlers cimport go_on
@@ -224,11 +224,11 @@ cdef class Session(ClientConnection):
         absent-first: ``cleared`` is the generation of a table. All keys of the request are absent from their sources by
         that table. This says nothing about the sources of another table.
         """
-        if self.closed or self.asking:
+        if self.closed or self.reasons & FOR_SERVER:
             return
         self.loop.set_clock()
         self.cleared = cleared
-        self.asleep = False
+        self.reasons &= ~FOR_KEYS
         if self.coroutine is None:
             self.reasons &= ~FOR_FRONT
         self._resume()
@@ -236,7 +236,7 @@ cdef class Session(ClientConnection):
     def _resume(self):
         if self.coroutine is None:
             ClientConnection._resume(self)
-        elif self.asleep:
+        elif self.reasons & FOR_KEYS:
             return
         elif isinstance(self.awaited, Condition):
             go_on(self)
@@ -265,7 +265,7 @@ cdef class Session(ClientConnection):
 
     def complete(self, bytes reply):
         """Answer the request at the front and go on with the next one."""
-        if self.closed or self.asking:
+        if self.closed or self.reasons & FOR_SERVER:
             return
         if self.coroutine is not None:
             self.answered = reply

@@ -69,19 +69,15 @@ cdef class Watched(ServerQuestion):
 
     cdef Watch watch
 
-    def __call__(self, bytes reply):
-        """The reply has come; the client may have left."""
+    cdef object note(self, bytes reply):
         cdef Watch watch = self.watch
         cdef Session session = self.session
         watch.busy = False
-        try:
-            if watch.over:
-                session.router.watching.let_go(watch)
-            elif reply != OK:
-                # As in Redis, a WATCH that fails watches nothing.
-                session.router.watching.end(session)
-        finally:
-            ServerQuestion.__call__(self, reply)
+        if watch.over:
+            session.router.watching.let_go(watch)
+        elif reply != OK:
+            # As in Redis, a WATCH that fails watches nothing.
+            session.router.watching.end(session)
 
     cdef object go_on(self):
         self.session.finish_front(self.reply)
@@ -92,12 +88,8 @@ cdef class Executed(ServerQuestion):
 
     cdef Watch watch
 
-    def __call__(self, bytes reply):
-        """The reply has come; the client may have left."""
-        try:
-            self.session.router.watching.executed(self.watch, reply)
-        finally:
-            ServerQuestion.__call__(self, reply)
+    cdef object note(self, bytes reply):
+        self.session.router.watching.executed(self.watch, reply)
 
     cdef object go_on(self):
         self.session.finish_front(self.reply)

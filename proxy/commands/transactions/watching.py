@@ -62,6 +62,7 @@ class Watching:
             self._sessions.add(session)
             return Watch(session, connection, slot)
         except MemoryError:
+            self._sessions.discard(session)
             self._own.give_back(connection)
             raise
 
