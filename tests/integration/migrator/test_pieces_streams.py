@@ -123,17 +123,17 @@ async def test_more_groups_than_are_asked_at_once(way: Way) -> None:
     await assert_same(way)
 
 
-async def test_a_large_stream(any_way: Way) -> None:
+async def test_a_large_stream(each_version: Way) -> None:
     for first in range(1, 100_001, 5000):
-        await add(any_way.source, first, 5000, size=1)
-    await any_way.source.xgroup_create(KEY, "group", "0")
+        await add(each_version.source, first, 5000, size=1)
+    await each_version.source.xgroup_create(KEY, "group", "0")
     for number in range(20):
-        await read(any_way.source, "group", f"consumer {number % 7}", 1000)
+        await read(each_version.source, "group", f"consumer {number % 7}", 1000)
 
-    await any_way.move()
+    await each_version.move()
 
-    await assert_same(any_way)
-    assert await any_way.target.xrange(KEY, "-", "+") == await any_way.source.xrange(KEY, "-", "+")
+    await assert_same(each_version)
+    assert await each_version.target.xrange(KEY, "-", "+") == await each_version.source.xrange(KEY, "-", "+")
 
 
 @pytest.mark.parametrize("groups", [0, 1])

@@ -77,20 +77,20 @@ FILLS = [fill_hash, fill_set, fill_sorted_set, fill_list]
 
 
 @pytest.mark.parametrize("fill", FILLS)
-async def test_a_large_collection(any_way: Way, fill: Fill) -> None:
-    await fill(any_way.source, ELEMENTS)  # type: ignore[misc]
-    before = await content(any_way.source)
+async def test_a_large_collection(each_version: Way, fill: Fill) -> None:
+    await fill(each_version.source, ELEMENTS)  # type: ignore[misc]
+    before = await content(each_version.source)
     assert isinstance(before, (dict, set, list))
     assert len(before) >= ELEMENTS
 
-    copied = await any_way.move()
+    copied = await each_version.move()
 
-    assert await content(any_way.target) == before
-    assert await content(any_way.source) == before
+    assert await content(each_version.target) == before
+    assert await content(each_version.source) == before
     assert copied.pieces >= ELEMENTS / cutter.PIECE_ELEMENTS
     if fill is fill_sorted_set:
         # A DUMP of a large sorted set has the members in order, and the bits of the scores.
-        ours, theirs = await any_way.source.dump(KEY), await any_way.target.dump(KEY)
+        ours, theirs = await each_version.source.dump(KEY), await each_version.target.dump(KEY)
         assert ours is not None
         assert theirs is not None
         assert ours[:-FOOTER] == theirs[:-FOOTER]
@@ -152,14 +152,14 @@ async def test_strings(any_way: Way, size: int) -> None:
     assert await any_way.target.get(KEY) == value
 
 
-async def test_elements_larger_than_a_piece(any_way: Way) -> None:
-    await any_way.source.hset(KEY, mapping={f"field {number}": "x" * (number * 1000) for number in range(600)})
-    await any_way.source.hset(KEY, "large", b"\x00" * 20_000_000)
-    before = await content(any_way.source)
+async def test_elements_larger_than_a_piece(each_version: Way) -> None:
+    await each_version.source.hset(KEY, mapping={f"field {number}": "x" * (number * 1000) for number in range(600)})
+    await each_version.source.hset(KEY, "large", b"\x00" * 20_000_000)
+    before = await content(each_version.source)
 
-    copied = await any_way.move()
+    copied = await each_version.move()
 
-    assert await content(any_way.target) == before
+    assert await content(each_version.target) == before
     assert copied.pieces >= copied.size / 2 / 1_000_000
 
 
