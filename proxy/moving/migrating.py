@@ -49,6 +49,7 @@ class KeyMover:
         self._full_targets = FullTargets(router, self.permits, self.reads, settings, self._sources.get, self.start)
         self.moved = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def set_source(self, slot: int, origin: Origin | None) -> None:
         """Set where a migrating slot's keys come from; None when it no longer migrates."""
@@ -181,13 +182,17 @@ class KeyMover:
                 waiter.sleeper.wake(waiter.generation)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` in the background."""
+        """Run ``work`` in the background, unless the worker ends."""
+        if self._closed:
+            work.close()
+            return
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Stop all background work."""
+        """Stop all background work for good."""
+        self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

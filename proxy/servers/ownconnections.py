@@ -267,7 +267,8 @@ class OwnConnections:
                 b"-ERR server %b is older than Redis 5, which commands that wait, and WATCH, need\r\n"
                 % address.encode()
             )
-        else:
+        elif connection in self._in_use:
+            # One that was ended from here says nothing about the server.
             self._note_unreachable(address, reply[1:].decode(errors="replace").rstrip())
         if opened.cancelled():
             # The caller has gone; a good connection is kept for the next.

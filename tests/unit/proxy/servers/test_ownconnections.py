@@ -169,3 +169,17 @@ async def test_a_server_that_comes_back_into_the_table_is_tried_at_once() -> Non
     with pytest.raises(OwnConnectionError, match="cannot be connected to"):
         await own.take(address, 0, 2)
     assert len(tried) == 2
+
+
+async def test_a_connection_that_is_ended_from_here_while_it_is_made_says_nothing_about_its_server() -> None:
+    async with Numbering() as server:
+        own = OwnConnections(Loop(asyncio.get_running_loop(), 16), options(), ProxySettings())
+        making = own.make(server.address, 0, 2)
+        await until(lambda: server.asked_for_number)
+        own.leave([server.address], "has another master")
+        with pytest.raises(OwnConnectionError, match="has another master"):
+            await making
+        server.let_go.set()
+        connection = await own.take(server.address, 0, 2)
+        assert connection.client_id == 7
+        own.reset("the test is over")
