@@ -56,7 +56,6 @@ cdef verdict decide(
     cdef int index
     if session.loop.waiting and session.has_no_room(size):
         # bounded: a request for every server would wait for all of them.
-        session.loop.requests -= 1
         return VERDICT_HELD
     argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
     return begin_with(session, session.router.slow_path.handle, (session, argv), data, size)
@@ -99,7 +98,6 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
             key = outcome[index]
             keys[index].data = key
             keys[index].size = len(key)
-        session.loop.requests -= 1
         return route(session, keys, len(outcome), data, size, False)
     if isinstance(outcome, Unit):
         return send_unit(session, outcome)
@@ -107,12 +105,10 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
         address = session.router.any_address()
         if address is None:
             return session.refuse_or_reply(NO_SERVER)
-        session.loop.requests -= 1
         return forward(session, session.shared(address), NO_SLOT, data, size)
     if outcome is NO_REPLY:
         return VERDICT_TAKEN
     if outcome is AFTER_OWED:
-        session.loop.requests -= 1
         return VERDICT_PAUSE
     if isinstance(outcome, Last):
         session.refuse_or_reply(outcome.reply)

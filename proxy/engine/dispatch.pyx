@@ -57,16 +57,13 @@ cdef verdict dispatch(
     if session.multi != NULL:
         return within_multi(session, row, arguments, count, data, size)
     if row == NULL or session.attention or (session.read_only and row.writes):
-        session.loop.requests += 1
         return decide(session, arguments, count, data, size)
     if row.path == PATH_KEYED:
         if count != row.arity if row.arity >= 0 else count < -row.arity:
-            session.loop.requests += 1
             return decide(session, arguments, count, data, size)
         last = row.last if row.last >= 0 else count + row.last
         if last <= row.first:
             if row.first >= count:
-                session.loop.requests += 1
                 return decide(session, arguments, count, data, size)
             return route(session, arguments + row.first, 1, data, size, row.reads)
         if last >= count:
@@ -82,7 +79,6 @@ cdef verdict dispatch(
         return route(session, keys, found, data, size, row.reads)
     if row.path == PATH_SPLIT:
         if count < -row.arity:
-            session.loop.requests += 1
             return decide(session, arguments, count, data, size)
         if count == 1 + row.step:
             return route(session, arguments + 1, 1, data, size, row.reads)
@@ -99,7 +95,6 @@ cdef verdict dispatch(
             return route(session, keys, found, data, size, False)
     if row.path == PATH_SCAN and count > 1:
         return scan(session, arguments, count, data, size)
-    session.loop.requests += 1
     if row.path == PATH_PING and count == 1:
         session.reply(b"+PONG\r\n", 7)
         return VERDICT_TAKEN
@@ -145,7 +140,6 @@ cdef verdict route(
     cdef int index
     for index in range(1, count):
         if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
-            session.loop.requests += 1
             return session.refuse_or_reply(CROSSSLOT)
     if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN:
         replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
@@ -168,7 +162,6 @@ cdef verdict forward(
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD
     request = session.loop.new_request(REQUEST_PLAIN, session.asker(), slot)
-    session.loop.requests += 1
     if request == NULL:
         session.client.broken = b"out of memory"
         session.loop.list_client(&session.client.sender)

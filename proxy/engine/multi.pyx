@@ -79,7 +79,6 @@ cdef verdict within_multi(
     size_t size,
 ) except VERDICT_FAILED:
     """Decide on a request between MULTI and EXEC."""
-    session.loop.requests += 1
     if row != NULL and row.path == PATH_EXEC and count == 1 and is_at_rest(session):
         if session.watch is None:
             return run(session)
@@ -164,7 +163,6 @@ cdef verdict run(Session session) except VERDICT_FAILED:
         router.routes[slot].server, session.database, session.protocol, session.connection_number
     )
     if session.has_to_wait(backend, size):
-        session.loop.requests -= 1
         return VERDICT_HELD
     if not backend.ready_to_take():
         end_multi(session)

@@ -84,18 +84,15 @@ cdef verdict pop(
     cdef Backend backend
     cdef Pop question
     cdef int index
-    session.loop.requests += 1
     for index in range(1, found):
         if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
             return decide(session, arguments, count, data, size)
     if route.state != ROUTE_OPEN and clear_keys(session, keys, found, 1) == VERDICT_WAIT:
-        session.loop.requests -= 1
         return VERDICT_WAIT
     if route.server < 0:
         return decide(session, arguments, count, data, size)
     backend = router.backend(route.server, session.database, session.protocol, session.connection_number)
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
-        session.loop.requests -= 1
         return VERDICT_HELD
     if not backend.ready_to_take():
         return session.refuse(backend.failure_reply)

@@ -150,7 +150,6 @@ cdef verdict scan(
     cdef char digits[24]
     cdef int length
     cdef size_t behind
-    session.loop.requests += 1
     cursor = number_of(&arguments[1])
     if pages is None or pages.generation != router.generation or cursor < 0 or is_long(arguments, count):
         return decide(session, arguments, count, data, size)
@@ -160,7 +159,6 @@ cdef verdict scan(
         return decide(session, arguments, count, data, size)
     backend = session.shared(found[0])
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
-        session.loop.requests -= 1
         return VERDICT_HELD
     if not backend.ready_to_take():
         return session.refuse(backend.failure_reply)

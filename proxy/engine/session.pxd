@@ -12,6 +12,8 @@ ctypedef enum verdict:
     VERDICT_FAILED = -1
     # The request is finished, or under way.
     VERDICT_TAKEN
+    # It is an empty line, or an empty list, and no request.
+    VERDICT_NOTHING
     # It stays at the front of the input until the session is woken.
     VERDICT_WAIT
     # It stays there until all owed replies have been given.
@@ -82,6 +84,7 @@ cdef class Session(ClientConnection):
     cdef bint left_meanwhile(self) noexcept
     cdef bint gives_up(self)
     cdef void advance(self) noexcept
+    cdef void leave_front(self) noexcept
     cdef client_t* asker(self) noexcept
     cdef void reply(self, const char* data, size_t size) noexcept
     cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED

@@ -150,7 +150,7 @@ cdef class Session(ClientConnection):
             if status == PARSE_INLINE:
                 outcome = self.inline_request(data + position, request_size)
             elif router.parse.count == 0:
-                outcome = VERDICT_TAKEN
+                outcome = VERDICT_NOTHING
             else:
                 outcome = dispatch(self, router.parse.arguments, router.parse.count, data + position, request_size)
             if self.closed:
@@ -170,7 +170,10 @@ cdef class Session(ClientConnection):
                 # The send that leaves nothing owed resumes the session.
                 self.loop.list_client(&self.client.sender)
                 break
-            self.advance()
+            if outcome == VERDICT_NOTHING:
+                self.leave_front()
+            else:
+                self.advance()
             position += request_size
             if self.reasons & ~FOR_GOOD:
                 break
@@ -195,7 +198,12 @@ cdef class Session(ClientConnection):
         return self.waits_since and self.has_left()
 
     cdef void advance(self) noexcept:
-        """The request at the front is finished, or under way."""
+        """The request at the front is finished, or under way. It is counted here, once, whatever became of it."""
+        self.loop.requests += 1
+        self.leave_front()
+
+    cdef void leave_front(self) noexcept:
+        """What comes next is at the front now."""
         self.cleared = -1
         self.waits_since = 0
         self.taken += 1
@@ -251,6 +259,7 @@ cdef class Session(ClientConnection):
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since
         self.refuse_or_reply(LEFT)
+        self.advance()
         self._finish()
         return True
 
@@ -473,7 +482,6 @@ cdef class Session(ClientConnection):
         return f"-ERR slot {slot} is offline: no group with a server owns it\r\n".encode()
 
     cdef verdict refuse_offline(self, int slot) except VERDICT_FAILED:
-        self.loop.requests += 1
         return self.refuse_or_reply(self.offline_error(slot))
 
     # -- the end ------------------------------------------------------------------------------------------
@@ -516,7 +524,7 @@ cdef class Session(ClientConnection):
             self.protocol_error(b"unbalanced quotes in request")
             return VERDICT_TAKEN
         if not argv:
-            return VERDICT_TAKEN
+            return VERDICT_NOTHING
         request = make_request(tuple(argv))
         if parse_request(&router.parse, request, len(request), LONGEST_BULK, MAXIMUM_ARGUMENTS) != PARSE_COMPLETE:
             self.protocol_error(b"unbalanced quotes in request")

@@ -187,7 +187,6 @@ cdef verdict split(
     cdef int32_t looked_at = -1
     cdef Backend congested
     cdef Backend backend
-    loop.requests += 1
     if keys * step != count - 1:
         return decide(session, arguments, count, data, size)
     first_slot = router.slot_of(session.database, arguments[1].data, arguments[1].size)
@@ -197,16 +196,13 @@ cdef verdict split(
         same_slot = same_slot and slot == first_slot
         if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
             if router.routes[slot].state != ROUTE_LOCKED:
-                loop.requests -= 1
                 return session.refuse_offline(slot)
         if router.routes[slot].state != ROUTE_OPEN:
             all_open = False
         index += step
     if not all_open and clear_keys(session, arguments + 1, count - 1, step) == VERDICT_WAIT:
-        loop.requests -= 1
         return VERDICT_WAIT
     if same_slot:
-        loop.requests -= 1
         backend = router.backend(
             router.routes[first_slot].server, session.database, session.protocol, session.connection_number
         )
@@ -220,7 +216,6 @@ cdef verdict split(
         looked_at = router.routes[slot].server
         backend = router.backend(looked_at, session.database, session.protocol, session.connection_number)
         if (loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
-            loop.requests -= 1
             return VERDICT_HELD
     congested = send_in_parts(session, row, arguments, count, data, size)
     if congested is not None:

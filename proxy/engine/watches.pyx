@@ -154,7 +154,6 @@ cdef verdict run_watched(Session session) except VERDICT_FAILED:
     cdef int before = multi.count + 1
     cdef Executed question
     if session.loop.waiting and session.has_no_room(size):
-        session.loop.requests -= 1
         return VERDICT_HELD
     question = Executed(session)
     question.watch = watch

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.engine.outcomes import AFTER_OWED, Last, Later, Unit, clear, nothing_owed
-from proxy.engine.router import OFFLINE
+from proxy.engine.router import LOCKED, OFFLINE
 from tests.unit.proxy.engine.inprocess import Engine, Server, engine, nothing_stored, until
 
 PING = b"*1\r\n$4\r\nPING\r\n"
@@ -71,3 +71,27 @@ async def test_of_slots_that_nobody_owns(request_: tuple[str | int, ...]) -> Non
             await client.send(request_)
             assert (await client.read(10)).startswith(b"-ERR slot ")
             await until(lambda: proxy.loop.requests == 1)
+
+
+async def test_an_empty_line_is_none() -> None:
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            client = proxy.connect()
+            await client.send_bytes(b"\r\n*0\r\n\r\n" + PING)
+            assert await client.read(7) == b"+PONG\r\n"
+            assert proxy.loop.requests == 1
+
+
+async def test_one_whose_client_leaves_while_it_waits() -> None:
+    """given a request behind it, which is not looked at and not counted."""
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            client = proxy.connect()
+            proxy.route(LOCKED, server.address)
+            await client.send(("GET", "a"), ("GET", "b"))
+            await until(lambda: client.session.waits)
+            client.say_no_more()
+            await until(lambda: client.session.has_left())
+            client.session.wake()
+            await until(lambda: client.session.closed)
+            assert proxy.loop.requests == 1
