@@ -8,7 +8,6 @@ says so, and the next address is tried at once.
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import metadata
 from typing import Protocol
 
 import structlog
@@ -374,11 +373,3 @@ def _parse(text: str | bytes) -> TopomMessage | None:
         return None
     except MessageError as error:
         raise ControlError(f"topom sent a message that cannot be used: {error}") from error
-
-
-def version() -> str:
-    """The version of this program, as topom shows it."""
-    try:
-        return metadata.version("slotferry")
-    except metadata.PackageNotFoundError:  # run from its folder, not installed
-        return "0.0.0"

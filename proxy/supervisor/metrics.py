@@ -13,10 +13,10 @@ from prometheus_client.registry import Collector
 
 from proxy.commandmetrics import CommandCounters
 from proxy.listening import ListenError
+from proxy.supervisor.workermetrics import WORKER_METRICS
 from slots import address
+from slots.version import build_info
 
-GAUGES = frozenset({"arriving", "clients", "held", "moving", "in_flight", "replica_slots", "memory_bytes"})
-"""Workers' counters that go up and down; all others only grow while the worker lives."""
 REQUEST_SECONDS = 5.0
 REQUEST_LIMIT_BYTES = 16 * 1024
 CONNECTIONS = 32
@@ -44,7 +44,7 @@ class Counters:
         """The worker has ended; its counts stay in the sum."""
         self.commands.ended(index)
         for name, value in self._by_worker.pop(index, {}).items():
-            if name not in GAUGES:
+            if name in WORKER_METRICS and WORKER_METRICS[name].grows:
                 self._of_the_dead[name] = self._of_the_dead.get(name, 0) + value
 
     def by_worker(self) -> dict[int, Mapping[str, Number]]:
@@ -73,19 +73,20 @@ class ProxyCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """One metric family for each counter, labelled with the worker's index."""
+        yield build_info("slotferry_proxy")
         for name, (text, value) in self._own().items():
             yield GaugeMetricFamily(f"slotferry_proxy_{name}", text, value)
         yield CounterMetricFamily(
             "slotferry_proxy_worker_restarts", "Workers that died and were started again.", self._counters.restarts
         )
-        families: dict[str, Metric] = {}
-        for index, counters in self._counters.by_worker().items():
-            for name, value in counters.items():
-                if name not in families:
-                    family = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
-                    families[name] = family(f"slotferry_proxy_{name}", f"The worker's {name}.", labels=["worker"])
-                families[name].add_metric([str(index)], value)  # type: ignore[attr-defined]
-        yield from families.values()
+        by_worker = self._counters.by_worker()
+        for name, metric in WORKER_METRICS.items():
+            kind = CounterMetricFamily if metric.grows else GaugeMetricFamily
+            family = kind(f"slotferry_proxy_{name}", metric.text, labels=["worker"])
+            for index, counters in by_worker.items():
+                if name in counters:
+                    family.add_metric([str(index)], counters[name])
+            yield family
         yield from self._counters.commands.metrics()
 
 

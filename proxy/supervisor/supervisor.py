@@ -22,7 +22,7 @@ from proxy.settings import ProxySettings
 from proxy.supervisor.acknowledging import Acknowledgements
 from proxy.supervisor.announcing import Announcements
 from proxy.supervisor.answers import Answers
-from proxy.supervisor.control import Control, ControlError, version
+from proxy.supervisor.control import Control, ControlError
 from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.kept_table.tablekeeping import TableKeeping
@@ -38,6 +38,7 @@ from slots.messages import channel, control
 from slots.messages.message import Product
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
+from slots.version import program_version
 
 TICK_SECONDS = 1.0
 WAITING_TICKS = 5  # between two log events about what is waited for
@@ -379,7 +380,7 @@ class Supervisor:
             hostname=socket.gethostname(),
             pid=os.getpid(),
             workers=self._seats,
-            version=version(),
+            version=program_version(),
             epoch=self._acks.acked,
             draining=self._draining.is_set(),
             stands_down=self._standdown.registration(),

@@ -21,6 +21,7 @@ To change
 
 from fastapi import FastAPI
 
+from slots.version import program_version
 from topom.api import (
     control,
     digests,
@@ -46,7 +47,6 @@ from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
 from topom.api.routers import PREFIX
 from topom.cluster.event_sinks import EventSinks
-from topom.term.announcing import program_version
 from topom.term.node import Node
 from topom.term.service import Topom
 

@@ -2,10 +2,10 @@
 
 from fastapi import Request, Response
 
+from slots.version import program_version
 from topom.api import topom_models as models
 from topom.api.routers import resource
 from topom.errors import NotLeading
-from topom.term.announcing import program_version
 from topom.term.node import Node
 from topom.term.roster import Follower
 

@@ -6,11 +6,11 @@ once it leads. So it says so before that: in its log, in its health check, and i
 
 import asyncio
 import math
-from importlib.metadata import PackageNotFoundError, version
 
 import httpx
 import structlog
 
+from slots.version import program_version
 from topom.errors import NotLeading
 from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason
@@ -122,11 +122,3 @@ def _note(node: Node, what: Unfit, reason: Reason | None) -> None:
     node.unfit.waits(what, reason)
     if not reason.says(before):
         log.error(f"topom_{what}", kind=reason.kind, reason=str(reason))
-
-
-def program_version() -> str:
-    """The version of this program as it is installed; 0 if it is not installed."""
-    try:
-        return version("slotferry")
-    except PackageNotFoundError:
-        return "0"

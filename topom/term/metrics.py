@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from slots.states import SlotState
 from slots.table import OFFLINE, SlotTable
+from slots.version import build_info
 from topom.cluster.topology import all_servers
 from topom.masters.outcomes import Kind, Outcome
 from topom.servers.detector import Condition
@@ -51,6 +52,7 @@ class TopomCollector(Collector):
         topom = self._served()
         term = self._term()
         leads = topom is not None and term is not None and topom.leads()
+        yield build_info("slotferry_topom")
         yield _gauge("leads", "1 while this topom leads, else 0.", int(leads))
         yield from self._store()
         yield self._loop_failures(topom)

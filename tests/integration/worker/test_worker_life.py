@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from proxy.engine.allowance import clock
+from proxy.supervisor.workermetrics import WORKER_METRICS
 from proxy.worker.openfiles import OTHERS
-from slots.messages.channel import Drain, Known, KnownServers
+from slots.messages.channel import Counters, Drain, Known, KnownServers
 from slots.messages.message import encode
 from tests.integration.worker import harness
 from tests.integration.worker.conversations import Talk
@@ -43,6 +44,12 @@ async def test_a_worker_may_open_the_files_that_its_clients_need(start_worker: S
     worker = await start_worker(servers=1, max_clients=700, own_connections=50)
     assert resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE)[0] == 750 + OTHERS
     assert not events(worker, "fewer_clients")
+
+
+async def test_a_worker_tells_the_figures_that_are_shown(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1)
+    told = await worker.next(lambda one: isinstance(one, Counters))
+    assert told.counters.keys() == WORKER_METRICS.keys()
 
 
 class ScriptedWorker(WorkerProcess):

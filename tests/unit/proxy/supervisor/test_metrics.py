@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.engine.statistics import bucket_limits
 from proxy.listening import ListenError
 from proxy.supervisor import metrics
 from proxy.supervisor.metrics import Counters, MetricsServer, ProxyCollector
+from proxy.supervisor.workermetrics import WORKER_METRICS
+from slots.version import program_version
+from tests import promtool
 
 
 class Running:
@@ -58,6 +62,19 @@ async def test_counters_are_shown_for_each_worker(running: Running) -> None:
     assert samples["slotferry_proxy_requests_total", "1"] == 7
     assert samples["slotferry_proxy_clients", "1"] == 1
     assert samples["slotferry_proxy_epoch", None] == 7
+
+
+async def test_every_figure_says_what_it_is_and_prometheus_finds_no_fault(running: Running) -> None:
+    running.counters.update(0, dict.fromkeys(WORKER_METRICS, 1) | {"of another version": 1})
+    running.counters.commands.update(0, {"get": (3, 1, 12.0, [3, *[0] * (len(bucket_limits()) - 1)])})
+    _, body = await running.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(body)}
+    for name, metric in WORKER_METRICS.items():
+        assert families[f"slotferry_proxy_{name}"].documentation == metric.text
+        assert families[f"slotferry_proxy_{name}"].type == ("counter" if metric.grows else "gauge")
+    assert families["slotferry_proxy_build_info"].samples[0].labels == {"version": program_version()}
+    assert "another" not in body
+    await asyncio.to_thread(promtool.check, body)
 
 
 def test_what_the_dead_counted_stays_in_the_sum_but_not_their_clients() -> None:

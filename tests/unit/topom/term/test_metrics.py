@@ -7,6 +7,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from slots.version import program_version
+from tests import promtool
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.term.test_node import AUTHORISED, Topoms, follows, topoms, two
 from tests.unit.topom.topom_fakes import MemoryStore
@@ -55,6 +57,16 @@ async def test_each_topom_answers_for_itself(two: Topoms) -> None:
     assert leader["store_seconds_count", "write"] >= 3
     assert follower["store_seconds_count", "leader"] >= 1
     assert ("proxies", "online") not in follower
+
+
+async def test_prometheus_finds_no_fault_with_what_it_is_told(two: Topoms) -> None:
+    await two.ask("a", "POST", "/slots/assign", {"slots": "0-7", "group_id": 1})
+    await follows(two, "b")
+    for name in ("a", "b"):
+        async with httpx.AsyncClient(transport=two.network) as client:
+            text = (await client.get(f"http://{name}/metrics", headers=AUTHORISED)).text
+        assert f'slotferry_topom_build_info{{version="{program_version()}"}} 1.0' in text
+        await asyncio.to_thread(promtool.check, text)
 
 
 async def test_what_the_leader_knows(two: Topoms) -> None:

@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slots.messages.control import Register
+from slots.version import program_version
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
@@ -28,7 +29,7 @@ from topom.servers.detector import Condition
 from topom.store import Leader, Leadership, StoreError
 from topom.store.leading import LedStore
 from topom.term import announcing, node
-from topom.term.announcing import Announcing, program_version
+from topom.term.announcing import Announcing
 from topom.term.node import Node, StuckTerm
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
