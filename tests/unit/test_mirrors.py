@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 SUFFIXES = (".py", ".pyx", ".pxd")
 
 OF_NO_MODULE = {
+    "test_alerts.py": "the file deploy/prometheus/alerts.yaml",
     "test_architecture.py": "a page of the documents",
     "test_command_docs.py": "a page of the documents",
     "test_deploy.py": "the files under deploy/ and the pages for operators",
