@@ -195,6 +195,7 @@ class Connection(asyncio.Protocol):
                 the commands ran is unknown, and the connection is closed.
         """
         async with self._turn:
+            await self._unowed()
             require()
             transport, waiter = self._expect(replies)
             sent = time.monotonic()
@@ -214,6 +215,7 @@ class Connection(asyncio.Protocol):
             refused: the server answers before it has all of the command; the connection is closed.
         """
         async with self._turn:
+            await self._unowed()
             transport, waiter = self._expect(1)
             transport.set_write_buffer_limits(high=0)
             whole = False
@@ -235,6 +237,11 @@ class Connection(asyncio.Protocol):
             if not whole:
                 raise self.refused(self.address, str(reply))
             return reply
+
+    async def _unowed(self) -> None:
+        """Wait for what is owed to a caller that was cancelled. A server that owes it for too long is given up."""
+        if not await self.quiet(self.reply_seconds):
+            self._lose(f"no reply within {self.reply_seconds:g} s")
 
     def _expect(self, replies: int) -> tuple[asyncio.Transport, asyncio.Future[list[Any]]]:
         """The transport to write to, and the future for so many replies."""

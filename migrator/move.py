@@ -152,9 +152,11 @@ class _Run:
         await pair.end_earlier(source, migrator_prefix())
         target = await pair.connect_target()
         await pair.end_earlier(target, WRITING)
-        permit = Permit(source, target, pair.target, options.beginning)
+        # A renewal must not stand behind a step that waits for replicas.
+        permit = Permit(await pair.connect_source(), await pair.connect_target(), pair.target, options.beginning)
         # one-way: from here on, nothing that an earlier call has sent has an effect.
         await permit.renew(permit.held, anew=True)
+        await options.confirmation.caught_up(target)
         transfer = Transfer(source, target, permit, options, pair.timeouts.whole_seconds)
         big_keys = await BigKeys.open(
             pair,

@@ -50,6 +50,22 @@ class Confirmation:
         finally:
             self._owed -= size
 
+    async def caught_up(self, target: Connection) -> None:
+        """Return once they have what earlier calls wrote, which :attr:`_owed` knows nothing of.
+
+        Raises :class:`TooFewReplicas`.
+        """
+        if not self.replicas:
+            return
+        said = await target.info("replication")
+        with target.understood("INFO"):
+            offset = said.number("master_repl_offset")
+            lags = sorted(
+                max(0, offset - one.number("offset")) for one in said.replicas if one.get("state") == "online"
+            )
+        lag = lags[self.replicas - 1] if len(lags) >= self.replicas else 0
+        await self.wait(target, lag)
+
     async def wait(self, target: Connection, size: int) -> None:
         """Return once they have all writes of this connection, the last ``size`` bytes of which they have not
         confirmed yet.

@@ -114,7 +114,9 @@ class Transfer(Mover):
         permit."""
         keeps_target = self.permit.keeps_target(permit)
         arguments = moving.place_arguments(permit, database, taken, check=False, keeps_target=keeps_target)
-        reply = await run(self._target, PLACE, arguments, limit)
+        # Other steps may wait for these bytes before the reply is here.
+        with self._options.confirmation.owing(taken.size):
+            reply = await run(self._target, PLACE, arguments, limit)
         if reply is None:
             return None
         seconds = self._target.seconds

@@ -264,7 +264,8 @@ cdef class Session(ClientConnection):
         return True
 
     cdef bint comes_back(self):
-        return (
+        # Its reply may have come in this very turn, and goes on with it at the turn's end.
+        return self.resumer.listed or (
             self.state is not None and self.state.blocking is not None and self.router.blocking.says_no_more(self)
         )
 

@@ -6,11 +6,13 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from migrator import move, options
+from migrator import pair as ending
 from migrator.checks import check
 from migrator.connection import Connection
 from migrator.errors import ReplicasMissing, TooFewReplicas
@@ -18,6 +20,7 @@ from migrator.options import Confirmation
 from migrator.pace import Pace
 from migrator.pieces import copying
 from slotferry.redis_server import RedisServer, start_redis
+from slots import permits
 from slots.access import ServerAccess
 from slots.reserved import STATE, WANTED
 from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, permit_at
@@ -299,3 +302,103 @@ async def test_a_target_with_too_few_replicas_is_found_before(fragile_pair: Pair
     assert await needed(2) == 2
     with pytest.raises(ReplicasMissing, match="has 2 replicas online, and migration_min_replicas is 3"):
         await needed(3)
+
+
+async def test_a_call_allows_for_what_an_earlier_one_wrote(
+    fragile_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given a call that is cancelled while a replica takes a string, the next call is not too impatient."""
+    pair = fragile_pair
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(ending, "QUIET_SECONDS", 0.1)
+    async with behind_a_slow_link(pair, tmp_path), client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.set("big", b"x" * 12 * MEGABYTE)
+        pair.confirmation = Confirmation(1)
+        call = asyncio.create_task(pair.migrate())
+        async with asyncio.timeout(30):
+            while not (await target.info("keyspace")).get("db0", {}).get("expires"):
+                await asyncio.sleep(0.01)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await source.delete("big")
+        await fill(source, 100)
+        pair.confirmation = Confirmation(1)
+        await pair.migrate()
+        await assert_moved(source, target, 100)
+
+
+async def test_small_keys_get_time_for_a_key_beside_them_that_goes_whole(
+    fragile_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given a key of 8 MB, whose bytes stand before theirs in the replicas' stream."""
+    pair = fragile_pair
+    allowed: list[float] = []
+    original = Connection.send
+
+    async def send(connection: Connection, commands: bytes, *rest: Any) -> list[Any]:
+        reply = await original(connection, commands, *rest)
+        if len(commands) > 4 * MEGABYTE:
+            allowed.append(pair.confirmation.seconds(0))
+        return reply
+
+    class Unneeded(Confirmation):
+        async def wait(self, target: Connection, size: int) -> None:
+            """There are no replicas."""
+
+        async def caught_up(self, target: Connection) -> None:
+            """There are no replicas."""
+
+    monkeypatch.setattr(Connection, "send", send)
+    monkeypatch.setattr(copying, "KINDS", {})
+    pair.confirmation = Unneeded(1)
+    async with client_of(pair.source) as source:
+        await source.hset("big", mapping={f"field:{number}": os.urandom(1024) for number in range(8192)})
+        await pair.migrate()
+    assert allowed
+    assert min(allowed) > 3.5
+
+
+async def test_a_call_ends_with_the_error_that_it_met(
+    fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given a proxy that renews the permit while small keys wait for replicas, and a big key that a client wants."""
+    pair = fragile_pair
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.5)
+    pair.confirmation = Confirmation(2)
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await fill(source, 3000)
+        await source.rpush("big", *range(3000))
+        call = asyncio.create_task(pair.migrate())
+        async with asyncio.timeout(30):
+            while not await target.exists(*(f"key:{number}" for number in range(3000))):
+                await asyncio.sleep(0.001)
+        os.kill(replicas[1].pid, signal.SIGSTOP)
+        await permits.renew(source, target, pair.target.address, await permit_at(source))
+        await source.rpush(WANTED, "0:big")
+        with pytest.raises(TooFewReplicas):
+            await call
+
+
+async def test_a_key_that_a_client_wants_is_claimed_while_small_keys_wait_for_replicas(
+    fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given a proxy that has renewed the permit, its renewal here does not stand behind their WAIT."""
+    pair = fragile_pair
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 20.0)
+    pair.confirmation = Confirmation(2)
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await fill(source, 3000)
+        await source.rpush("big", *range(3000))
+        call = asyncio.create_task(pair.migrate())
+        async with asyncio.timeout(10):
+            while not await target.exists(*(f"key:{number}" for number in range(3000))):
+                await asyncio.sleep(0.001)
+            os.kill(replicas[1].pid, signal.SIGSTOP)
+            while not any(client["cmd"] == "wait" for client in await target.client_list()):
+                await asyncio.sleep(0.001)
+            await permits.renew(source, target, pair.target.address, await permit_at(source))
+            await source.rpush(WANTED, "0:big")
+            while b"claim:0:big" not in await source.hkeys(STATE):
+                await asyncio.sleep(0.001)
+        os.kill(replicas[1].pid, signal.SIGCONT)
+        await call
