@@ -31,7 +31,7 @@ from migrator.claims import Claimed, claim, claimant, is_held
 from migrator.connection import Connection
 from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused, TooFewReplicas
 from migrator.options import CONFIRM_BYTES, MoveOptions
-from migrator.pace import Admits, Pace, Urgeable
+from migrator.pace import Pace, Throttle, Urgeable
 from migrator.pair import ServerPair, temporary_name
 from migrator.pieces.copying import Copied, copy
 from migrator.pieces.cutter import PieceCutter
@@ -72,7 +72,7 @@ class BigKeys:
         cls,
         pair: ServerPair,
         permit: Permit,
-        pace: Pace,
+        pace: Throttle,
         progress: Progress,
         options: MoveOptions,
         is_ours: Callable[[int, bytes], bool],
@@ -157,7 +157,7 @@ class KeyMover(Mover):
         permit: Permit,
         options: MoveOptions,
         whole: Transfer,
-        pace: Admits,
+        pace: Throttle,
         progress: Progress,
         temporary: bytes,
     ) -> None:
@@ -170,7 +170,7 @@ class KeyMover(Mover):
 
     @classmethod
     async def open(
-        cls, pair: ServerPair, permit: Permit, pace: Admits, progress: Progress, options: MoveOptions, name: bytes
+        cls, pair: ServerPair, permit: Permit, pace: Throttle, progress: Progress, options: MoveOptions, name: bytes
     ) -> KeyMover:
         """Connect to both servers, and drop the unfinished copy that a mover of that name left.
 

@@ -17,22 +17,23 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-PERCENT = 99
-"""The percentile that the goal limits."""
+FLOOR = 0.08
+"""The least speed, as a share of the full one: some thousand small keys a second. Keys go on moving even if a server
+answers slowly."""
 
-FLOOR = 0.02
-"""The least speed, as a share of the full one. Keys go on moving even if a server answers slowly."""
-
-START = 0.25
+START = 0.5
 """The speed to begin with."""
 
-STEP = 0.25
-"""The step of the speed's logarithm for a sample over the goal: the speed falls to 0.78 of its value."""
+STEP = 0.125
+"""The step of the speed's logarithm for a sample over the goal: the speed falls to 0.88 of its value."""
 
 REACTION_SECONDS = 0.3
-"""Within this time the speed falls to half at most, because many samples see the same stall."""
+"""Within this time the speed falls to :data:`MOST_FALL` of its value at most: many samples see the same stall."""
+
+MOST_FALL = 0.7
 
 FAST_CLIMB = 10.0
 """How many times faster the speed rises before the first sample over the goal; also the largest such factor."""
@@ -43,17 +44,11 @@ LONG_WITHOUT = 400
 TOLERANCE = 1.5
 """A server's p99 may be over the goal even without a migration. During one, it may then be so many times larger."""
 
-WINDOW_SECONDS = 5.0
-"""The time over which a p99 is reported."""
-
-QUIET_SECONDS = 300.0
-"""How long the latencies of quiet times are remembered."""
+LATEST = 250
+"""The number of samples, the latest ones, whose p99 is known: those of five seconds."""
 
 QUIET_ENOUGH = 40
 """The least number of quiet samples that count as evidence."""
-
-MOST_SAMPLES = 1000
-"""The most samples kept in a window of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +56,9 @@ class Sample:
     """One request to a server, as a client would have felt it. Times in seconds.
 
     Attributes:
-        at: when it was answered, on the steering process's clock.
+        at: when it was answered, on the migrating process's clock.
         seconds: how long that took.
-        doubt: how much of it may have been the steering process's own delay.
+        doubt: how much of it may have been the migrating process's own delay.
     """
 
     at: float
@@ -75,36 +70,11 @@ class Sample:
         """The part of it that was certainly the server's."""
         return max(0.0, self.seconds - self.doubt)
 
-    def exceeds(self, goal: float) -> bool | None:
-        """Whether it took longer than ``goal`` seconds; None if the process's own delay decides that."""
-        if self.seconds <= goal:
-            return False
-        return True if self.at_server > goal else None
 
-
-class Window:
-    """The latencies of the last seconds. **bounded**: at most :data:`MOST_SAMPLES`."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._samples: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
-
-    def add(self, at: float, seconds: float) -> None:
-        """Add one sample."""
-        self._samples.append((at, seconds))
-
-    def percentile(self, now: float, least: int = 1) -> float | None:
-        """The latency in seconds that 99 of 100 samples do not exceed; None if there are fewer than ``least`` samples.
-
-        With fewer than 200 samples it is the second longest, because a single one is chance.
-        """
-        while self._samples and self._samples[0][0] < now - self._seconds:
-            self._samples.popleft()
-        count = len(self._samples)
-        if count < max(1, least):
-            return None
-        ascending = sorted(seconds for _, seconds in self._samples)
-        return ascending[max(0, min(count - 2, math.ceil(count * PERCENT / 100) - 1))]
+def p99(latencies: Iterable[float]) -> float | None:
+    """The latency that 99 of 100 do not exceed. Below 200 it is the second longest, because a single one is chance."""
+    ascending = sorted(latencies)
+    return ascending[-min(len(ascending), 1 + max(1, len(ascending) // 100))] if ascending else None
 
 
 @dataclass
@@ -112,61 +82,51 @@ class ServerSpeed:
     """The speed that one server allows, and its known latency.
 
     Attributes:
-        quiet: latencies while nothing moved; may be shared with later migrations of the same server.
         speed: a share of the full speed, from :data:`FLOOR` to 1.
+        climbing: whether no sample was over the goal yet.
     """
 
-    quiet: Window = field(default_factory=lambda: Window(QUIET_SECONDS))
     speed: float = START
-    _recent: Window = field(default_factory=lambda: Window(WINDOW_SECONDS))
-    _climbing: bool = True
+    climbing: bool = True
     _within: int = 0
     """Samples within the goal since the last one over it."""
     _lowered_at: float = -math.inf
     _lowest: float = FLOOR
     """How far the speed may still fall in the present reaction time."""
+    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    _quiet: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
 
     @property
-    def held_back(self) -> bool:
-        """Whether it is below the full speed because a sample was over the goal."""
-        return not self._climbing and self.speed < 1.0
+    def recent(self) -> float | None:
+        """The p99 while keys move, in seconds; None before the first sample."""
+        return p99(self._recent)
 
-    def allowed(self, goal: float, now: float) -> float:
-        """The seconds that count as within the goal. They are more if the server misses the goal even without a
-        migration."""
-        quiet = self.quiet.percentile(now, QUIET_ENOUGH)
-        return goal if quiet is None else max(goal, TOLERANCE * quiet)
+    @property
+    def quiet(self) -> float | None:
+        """The p99 while nothing moves, in seconds; None while too few samples tell."""
+        return p99(self._quiet) if len(self._quiet) >= QUIET_ENOUGH else None
 
-    def p99(self, now: float) -> float | None:
-        """The p99 of the last few seconds, in seconds."""
-        return self._recent.percentile(now)
+    def allowed(self, goal: float) -> float:
+        """The seconds that count as within the goal: more, for a server that misses it even without a migration."""
+        return max(goal, TOLERANCE * (self.quiet or 0.0))
 
     def learn(self, sample: Sample, goal: float) -> None:
-        """Raise or lower the speed by a sample that was taken while keys move, or rest between two batches.
-
-        Args:
-            goal: in seconds.
-        """
-        self._recent.add(sample.at, sample.at_server)
-        over = sample.exceeds(self.allowed(goal, sample.at))
-        if over:
-            self._lower(sample.at)
-        elif over is not None:
-            self._raise()
+        """Raise or lower the speed by a sample that was taken while keys move, or rest between two steps. If only this
+        process's own delay puts it over the goal (in seconds), it says nothing."""
+        self._recent.append(sample.at_server)
+        allowed = self.allowed(goal)
+        if sample.at_server > allowed:
+            self.climbing = False
+            self._within = 0
+            if sample.at - self._lowered_at >= REACTION_SECONDS:
+                self._lowered_at = sample.at
+                self._lowest = max(FLOOR, self.speed * MOST_FALL)
+            self.speed = max(self._lowest, self.speed * math.exp(-STEP))
+        elif sample.seconds <= allowed:
+            self._within += 1
+            haste = FAST_CLIMB if self.climbing else min(FAST_CLIMB, 1 + (self._within / LONG_WITHOUT) ** 2)
+            self.speed = min(1.0, self.speed * math.exp(STEP / 99 * haste))
 
     def learn_quiet(self, sample: Sample) -> None:
         """Note a sample during which nothing was moved."""
-        self.quiet.add(sample.at, sample.at_server)
-
-    def _lower(self, now: float) -> None:
-        self._climbing = False
-        self._within = 0
-        if now - self._lowered_at >= REACTION_SECONDS:
-            self._lowered_at = now
-            self._lowest = max(FLOOR, self.speed / 2)
-        self.speed = max(self._lowest, self.speed * math.exp(-STEP))
-
-    def _raise(self) -> None:
-        self._within += 1
-        haste = FAST_CLIMB if self._climbing else min(FAST_CLIMB, 1 + (self._within / LONG_WITHOUT) ** 2)
-        self.speed = min(1.0, self.speed * math.exp(STEP / PERCENT * haste))
+        self._quiet.append(sample.at_server)

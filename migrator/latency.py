@@ -18,6 +18,8 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
+from typing import Self
 
 import structlog
 
@@ -25,16 +27,18 @@ from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import MigrationError, Refused
 from migrator.feedback import Sample
 from slots.access import ServerAccess
-from slots.backoff import Backoff
 
 log = structlog.get_logger()
 
 PING = pack("PING")
 
-RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 4.0
+PROBE_SECONDS = 0.02
+"""Mean time between two requests to a server: 50 a second, of the 100,000 it can serve."""
+
+RETRY_SECONDS = 2.0
 """Seconds until an unreachable server is asked again. The migration itself reports what is wrong with the server."""
 
-FINEST_SECONDS = 0.001
+TIMER_SECONDS = 0.001
 """The shortest timer that event loops have."""
 
 MOST_MISSED = 250
@@ -42,35 +46,29 @@ MOST_MISSED = 250
 
 
 class LoopDelay:
-    """How late the event loop runs its timers between two moments. It sees a reply at least that late."""
+    """How late the event loop runs its timers within the block. It sees a reply at least that late."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began = self._due = self._worst = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """Start to watch."""
-        self._began = self._clock()
-        self._worst = 0.0
+    def __enter__(self) -> Self:
+        self._began, self._worst = time.monotonic(), 0.0
         self._schedule()
+        return self
 
-    def end(self, moment: float) -> float:
-        """Stop; give the longest delay in seconds, including the one that was running at ``moment``."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
+
+    def until(self, moment: float) -> float:
+        """The longest delay in seconds, including the one that was running at ``moment``."""
         return max(self._worst, moment - self._due)
 
     def _schedule(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         # The timer is only as exact as needed: the longer the request takes, the less a millisecond of ours counts.
-        seconds = max(FINEST_SECONDS, (now - self._began) / 16)
+        seconds = max(TIMER_SECONDS, (now - self._began) / 16)
         self._due = now + seconds
         self._timer = asyncio.get_running_loop().call_later(seconds, self._late)
 
     def _late(self) -> None:
-        self._worst = max(self._worst, self._clock() - self._due)
+        self._worst = max(self._worst, time.monotonic() - self._due)
         self._schedule()
 
 
@@ -84,82 +82,52 @@ class _PingConnection(Connection):
         super().data_received(data)
 
 
-class LatencyProbe:
-    """Samples one server's latency.
-
-    Args:
-        address: ``host:port``.
-        name: of the connection.
-        interval: gives the mean number of seconds between two requests from now on; None to stop.
-        take: called with each sample.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        name: str,
-        access: ServerAccess,
-        timeouts: Timeouts,
-        interval: Callable[[], float | None],
-        take: Callable[[Sample], None],
-    ) -> None:
-        self._address = address
-        self._name = name
-        self._access = access
-        self._timeouts = timeouts
-        self._interval = interval
-        self._take = take
-        self._random = random.Random()
-        self._delay = LoopDelay()
-
-    async def run(self) -> None:
-        """Sample until ``interval`` says None. A server that cannot be reached is asked again after a while."""
-        backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
-        while self._interval() is not None:
-            try:
-                await self._sample()
-            except MigrationError as error:
-                log.warning("latency_unknown", server=self._address, reason=str(error))
-                await asyncio.sleep(backoff.next())
-
-    async def _sample(self) -> None:
-        connection = await _PingConnection.open(
-            self._address,
-            name=self._name,
-            access=self._access,
-            unavailable=MigrationError,
-            refused=Refused,
-            timeouts=self._timeouts,
-        )
+async def probe(
+    address: str,
+    name: str,
+    access: ServerAccess,
+    timeouts: Timeouts,
+    wanted: Callable[[], bool],
+    take: Callable[[Sample], None],
+) -> None:
+    """Give samples of a server's latency to ``take`` while ``wanted()``. A server that cannot be reached is asked again
+    after a while. ``name`` is that of the connection."""
+    while wanted():
         try:
-            due = time.monotonic()
-            while (interval := self._interval()) is not None:
-                due += interval * self._random.uniform(0.5, 1.5)
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                due = await self._ask(connection, interval)
-        finally:
-            connection.close()
+            connection = await _PingConnection.open(
+                address, name=name, access=access, unavailable=MigrationError, refused=Refused, timeouts=timeouts
+            )
+            with closing(connection):
+                await _sample(connection, wanted, take)
+        except MigrationError as error:
+            log.warning("latency_unknown", server=address, reason=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
 
-    async def _ask(self, connection: _PingConnection, interval: float) -> float:
-        """Take one sample, and the samples that it also counts for; give the moment from which the next becomes due."""
-        connection.heard_at = 0.0
+
+async def _sample(connection: _PingConnection, wanted: Callable[[], bool], take: Callable[[Sample], None]) -> None:
+    due = time.monotonic()
+    while wanted():
+        await asyncio.sleep(due - time.monotonic())
         sent = time.monotonic()
-        self._delay.begin()
-        try:
-            # An error reply tells as much about the time as any other.
-            await connection.send(PING, 1)
-        except MigrationError:
-            self._delay.end(time.monotonic())
-            if time.monotonic() - sent >= self._timeouts.reply_seconds:
-                self._take(Sample(time.monotonic(), time.monotonic() - sent))
-            raise
-        except BaseException:
-            self._delay.end(time.monotonic())
-            raise
+        with LoopDelay() as delay:
+            try:
+                # An error reply tells as much about the time as any other.
+                await connection.send(PING, 1)
+            except MigrationError:
+                if time.monotonic() - sent >= connection.reply_seconds:
+                    take(Sample(time.monotonic(), time.monotonic() - sent))
+                raise
         heard = connection.heard_at
-        doubt = self._delay.end(heard)
-        self._take(Sample(heard, heard - sent, doubt))
-        for number in range(1, min(MOST_MISSED, int((heard - sent) / interval)) + 1):
-            self._take(Sample(heard, heard - sent - number * interval, doubt))
-        return heard
+        doubt = delay.until(heard)
+        take(Sample(heard, heard - sent, doubt))
+        due = sent + _interval()
+        for _ in range(MOST_MISSED):
+            if due > heard:
+                break
+            take(Sample(heard, heard - due, doubt))
+            due += _interval()
+        due = max(due, heard)
+
+
+def _interval() -> float:
+    return random.uniform(0.5 * PROBE_SECONDS, 1.5 * PROBE_SECONDS)

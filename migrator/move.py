@@ -22,7 +22,7 @@ from migrator.bigkeys import BigKeys
 from migrator.connection import Connection, Timeouts
 from migrator.errors import KeysRemain, Refused
 from migrator.options import MoveOptions
-from migrator.pace import Pace
+from migrator.pace import Pace, Throttle
 from migrator.pair import WRITING, ServerPair
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
@@ -111,10 +111,11 @@ async def migrate(
     progress.call_began()
     log.info("migration_began", source=source, target=target, slots=len(slots))
     async with AsyncExitStack() as stack:
-        pace = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, timeouts))
-        pair = ServerPair(stack, source, target, access, instance, timeouts or Timeouts(), term)
+        limits = timeouts or Timeouts()
+        throttle = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, limits))
+        pair = ServerPair(stack, source, target, access, instance, limits, term)
         run = await _Run.open(
-            pair, KeySlots(function, number_of_slots), bytes(wanted), pace, progress, options or MoveOptions()
+            pair, KeySlots(function, number_of_slots), bytes(wanted), throttle, progress, options or MoveOptions()
         )
         passes = await run.until_complete()
     progress.completed()
@@ -131,7 +132,7 @@ class _Run:
         big_keys: BigKeys,
         key_slots: KeySlots,
         wanted: bytes,
-        pace: Pace,
+        pace: Throttle,
         progress: Progress,
     ) -> None:
         self._source = source
@@ -145,7 +146,13 @@ class _Run:
 
     @classmethod
     async def open(
-        cls, pair: ServerPair, key_slots: KeySlots, wanted: bytes, pace: Pace, progress: Progress, options: MoveOptions
+        cls,
+        pair: ServerPair,
+        key_slots: KeySlots,
+        wanted: bytes,
+        pace: Throttle,
+        progress: Progress,
+        options: MoveOptions,
     ) -> _Run:
         """Connect to both servers, and make sure that nothing of an earlier call can run any more at either."""
         source = await pair.connect_source()
@@ -264,7 +271,8 @@ class _Run:
         under_way: asyncio.Task[int] | None = None
         try:
             while start < len(keys):
-                count = self._cutter.count(self._pace.batch_milliseconds / 1000, self._pace.batch_keys)
+                limits = self._pace.batch
+                count = self._cutter.count(limits.seconds, limits.keys)
                 batch = keys[start : start + count]
                 start += len(batch)
                 before, under_way = under_way, asyncio.create_task(self._move_batch(database, batch, busy))
@@ -290,7 +298,7 @@ class _Run:
             some = batch[start:]
             expected = round(len(some) * self._cutter.bytes_per_key)
             await self._pace.admit(len(some), expected)
-            moved, seconds = await self._transfer.move(database, some, self._pace.batch_bytes)
+            moved, seconds = await self._transfer.move(database, some, self._pace.batch.bytes)
             if moved.moved:
                 self._cutter.learn(moved.moved, moved.bytes, seconds)
                 self._progress.moved(moved.moved, moved.bytes)

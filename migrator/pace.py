@@ -1,7 +1,8 @@
-"""How fast keys may move: pause, limits per second and a latency goal, which may change during a migration. The bounds
-of one batch are constants, and limits make them smaller.
+"""How fast keys may move: limits per second, pauses and a latency goal, all of which may change during a migration.
 
-Several migrations in one event loop may share one :class:`Pace`; the limits then hold for their sum.
+A :class:`Pace` is the operator's. Several migrations in one event loop may share one, and its limits then hold for
+their sum. What moves keys asks a :class:`Throttle` before each step: the shared pace, or the pace of one pair of
+servers (:mod:`migrator.steering`), which also rests for the sake of their clients.
 """
 
 from __future__ import annotations
@@ -9,27 +10,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
-
-from migrator.feedback import QUIET_SECONDS, Window
 
 Clock = Callable[[], float]
 
 BURST_SECONDS = 0.1
-"""A bucket holds the amount of this time at its rate. So a limit holds within any second, not only on average."""
+"""The amount of this time may go at once: half of it saved up, half as one batch. So a limit holds within any second,
+not only on average."""
 
 BATCH_KEYS, BATCH_BYTES = 500, 512 * 1024
 """Most keys in one step, and most bytes unless a single key is larger. They bound what servers hold and send for one
 step when its time says little: larger steps hardly save anything (100 keys take 1.1 ms, 500 take 4 ms)."""
 
-BATCH_MILLISECONDS = 1.5
+BATCH_SECONDS = 0.0015
 """How long one step should hold up a server: little beside what clients notice, and enough for some hundred small keys,
-of which each costs less than alone. The number of keys adapts to it, but does not fall below
-:data:`migrator.batch.LEAST_COST`. A latency goal makes it shorter (:mod:`migrator.steering`)."""
-
-MOST_SERVERS = 100
-"""The most servers whose latency is remembered."""
+of which each costs less than alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,160 +49,142 @@ class PaceSettings:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least 0")
 
+    @property
+    def goal(self) -> float:
+        """The latency goal in seconds."""
+        return self.latency_goal_milliseconds / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """The most keys and bytes of one step, and the seconds for which it should hold up its source. A single key may
+    have more bytes. Seconds become a number of keys in :mod:`migrator.batch`."""
+
+    keys: int
+    bytes: int
+    seconds: float
+
 
 class TokenBucket:
-    """A rate limit per second with a bounded burst. An amount above the burst leaves a debt, which later calls wait
-    for."""
+    """Limits an amount per second. As in Guava's RateLimiter, any amount may go once nothing is owed, and those who
+    come later wait until it is paid."""
 
     def __init__(self, rate: float, clock: Clock) -> None:
         self._clock = clock
         self._rate = rate
-        self._level = self.burst
-        self._filled_at = clock()
-
-    @property
-    def burst(self) -> float:
-        """The most that may go at once; 0 without a limit."""
-        return max(1.0, self._rate * BURST_SECONDS) if self._rate else 0.0
+        self._saved = 0.0  # what is owed is below zero
+        self._counted_at = clock()
 
     def set_rate(self, rate: float) -> None:
-        """Change the limit. The saved amount shrinks to the new burst; a debt stays."""
-        self._fill()
-        was_unlimited = not self._rate
+        """Change the limit; 0 is no limit. What is owed is paid at the new rate."""
+        self._count()
         self._rate = rate
-        self._level = self.burst if was_unlimited else min(self._level, self.burst)
 
-    def seconds_until(self, amount: float) -> float:
-        """Seconds until ``amount``, or a burst if that is less, may go; 0 for now."""
-        if not self._rate:
-            return 0.0
-        self._fill()
-        return max(0.0, (min(amount, self.burst) - self._level) / self._rate)
+    def seconds(self) -> float:
+        """Seconds until nothing is owed; 0 for now."""
+        self._count()
+        return max(0.0, -self._saved / self._rate) if self._rate else 0.0
 
     def take(self, amount: float) -> None:
-        """Let ``amount`` go."""
-        if self._rate:
-            self._fill()
-            self._level -= amount
+        """Let ``amount`` go; less than 0 to give it back."""
+        self._count()
+        self._saved -= amount
 
-    def _fill(self) -> None:
+    def batch(self, most: int) -> int:
+        """How much should go in one step, so that it goes evenly: half a burst, from 1 to ``most``."""
+        return min(most, max(1, int(self._rate * BURST_SECONDS / 2))) if self._rate else most
+
+    def _count(self) -> None:
         now = self._clock()
-        self._level = min(self.burst, self._level + (now - self._filled_at) * self._rate)
-        self._filled_at = now
+        earned = (now - self._counted_at) * self._rate
+        self._saved = min(self._rate * BURST_SECONDS / 2, self._saved + earned) if self._rate else 0.0
+        self._counted_at = now
 
 
-class Admits(Protocol):
-    """The pace of a key that goes in pieces."""
+class Throttle(Protocol):
+    """Holds back the steps that move keys."""
 
     @property
-    def batch_bytes(self) -> int:
-        """As :attr:`Pace.batch_bytes`."""
+    def batch(self) -> BatchLimits:
+        """The limits of the next step."""
+
+    async def ready(self) -> None:
+        """Wait until a step that moves no key may go."""
 
     async def admit(self, keys: int, size: int) -> None:
-        """As :meth:`Pace.admit`."""
+        """Wait until a step of ``keys`` keys and ``size`` bytes may go, and count it."""
 
     def charge(self, keys: int, size: int) -> None:
-        """As :meth:`Pace.charge`."""
+        """Correct the count of an admitted step by the difference to its announced size."""
 
 
 class Pace:
-    """Lets batches go, one after the other, as the settings allow."""
+    """The pace that an operator sets; a :class:`Throttle`. First come is first served.
+
+    Attributes:
+        settings: those that hold now; :meth:`change` sets them.
+        paused: whether all migrations are paused, by :meth:`pause`.
+    """
 
     def __init__(
         self, settings: PaceSettings | None = None, *, paused: bool = False, clock: Clock = time.monotonic
     ) -> None:
-        self._settings = settings or PaceSettings()
-        self._paused = paused
-        self._keys = TokenBucket(self._settings.keys_per_second, clock)
-        self._bytes = TokenBucket(self._settings.bytes_per_second, clock)
+        self.settings = settings or PaceSettings()
+        self.paused = paused
+        self._keys = TokenBucket(self.settings.keys_per_second, clock)
+        self._bytes = TokenBucket(self.settings.bytes_per_second, clock)
         self._changed = asyncio.Event()
-        self._quiet: dict[str, Window] = {}
-        self._turn = asyncio.Lock()  # first come, first served among the migrations that share the limits
-
-    @property
-    def settings(self) -> PaceSettings:
-        """The settings that hold now."""
-        return self._settings
-
-    @property
-    def paused(self) -> bool:
-        """Whether the migrations are paused."""
-        return self._paused
+        self._turn = asyncio.Lock()
 
     def change(self, settings: PaceSettings) -> None:
-        """Let new settings hold from the next batch on. Waiting batches follow the new limits."""
-        self._settings = settings
+        """Let new settings hold from the next step on. Waiting steps follow the new limits."""
+        self.settings = settings
         self._keys.set_rate(settings.keys_per_second)
         self._bytes.set_rate(settings.bytes_per_second)
         self._wake()
 
     def pause(self) -> None:
-        """Hold everything after the batch that is under way."""
-        self._paused = True
+        """Hold everything after the steps that are under way."""
+        self.paused = True
 
     def resume(self) -> None:
         """Go on."""
-        self._paused = False
+        self.paused = False
         self._wake()
-
-    @property
-    def batch_keys(self) -> int:
-        """The most keys the next batch may have: under a limit, half a burst, so that keys go evenly."""
-        return min(BATCH_KEYS, max(1, int(self._keys.burst / 2))) if self._settings.keys_per_second else BATCH_KEYS
-
-    @property
-    def batch_bytes(self) -> int:
-        """The most bytes the next batch may have, unless it is a single key."""
-        return min(BATCH_BYTES, max(1, int(self._bytes.burst / 2))) if self._settings.bytes_per_second else BATCH_BYTES
-
-    @property
-    def batch_milliseconds(self) -> float:
-        """How long the next batch should hold up its source."""
-        return BATCH_MILLISECONDS
-
-    def quiet_latency(self, address: str) -> Window:
-        """The known latencies of a server while nothing moves. All migrations at this pace share them and add to
-        them."""
-        if address not in self._quiet:
-            if len(self._quiet) >= MOST_SERVERS:
-                del self._quiet[next(iter(self._quiet))]
-            self._quiet[address] = Window(QUIET_SECONDS)
-        return self._quiet[address]
 
     async def changed(self) -> None:
         """Wait for the next change of the settings, or the end of a pause."""
         await self._changed.wait()
 
+    async def until(self, seconds: Callable[[], float]) -> None:
+        """Wait while paused, and for as long as ``seconds()`` says; it is asked again after the wait and each change.
+
+        **bounded**: only the wait for the end of a pause has no limit. It ends by the operator's word, or by the hours
+        of the day.
+        """
+        while (left := None if self.paused else seconds()) != 0.0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self.changed()
+
+    @property
+    def batch(self) -> BatchLimits:
+        """As :attr:`Throttle.batch`. A client may meet two steps, so each has at most half of a latency goal."""
+        seconds = min(BATCH_SECONDS, self.settings.goal / 2 or BATCH_SECONDS)
+        return BatchLimits(self._keys.batch(BATCH_KEYS), self._bytes.batch(BATCH_BYTES), seconds)
+
     async def ready(self) -> None:
-        """Wait while paused. This is the only wait without a limit: it ends by the operator's word, or by the hours of
-        the day."""
-        while self._paused:
-            await self._changed.wait()
+        """Wait while paused."""
+        await self.until(lambda: 0.0)
 
     async def admit(self, keys: int, size: int) -> None:
-        """Wait until a batch of ``keys`` keys and ``size`` bytes may go, and count it.
-
-        **bounded**: besides a pause, the wait is at most the debt of earlier batches, divided by the rate.
-        """
-        if not self._paused and not self._settings.keys_per_second and not self._settings.bytes_per_second:
-            return
+        """As :meth:`Throttle.admit`. The wait is for what earlier steps owe."""
         async with self._turn:
-            while True:
-                await self.ready()
-                seconds = max(self._keys.seconds_until(keys), self._bytes.seconds_until(size))
-                if seconds <= 0:
-                    break
-                changed = self._changed
-                try:
-                    async with asyncio.timeout(seconds):
-                        await changed.wait()
-                except TimeoutError:
-                    pass
-            self._keys.take(keys)
-            self._bytes.take(size)
+            await self.until(lambda: max(self._keys.seconds(), self._bytes.seconds()))
+            self.charge(keys, size)
 
     def charge(self, keys: int, size: int) -> None:
-        """Correct the count of an admitted batch by the difference to its announced size."""
+        """As :meth:`Throttle.charge`."""
         self._keys.take(keys)
         self._bytes.take(size)
 
@@ -216,29 +195,26 @@ class Pace:
 
 
 class Urgeable:
-    """A pace for one caller at a time. Once the caller is urged, nothing holds it back."""
+    """A :class:`Throttle` for one caller at a time. Once the caller is urged, nothing holds it back."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Throttle) -> None:
         self._pace = pace
         self._urged = asyncio.Event()
+        self.ready, self.charge = pace.ready, pace.charge
 
     @property
-    def batch_bytes(self) -> int:
-        """As :attr:`Pace.batch_bytes`."""
-        return self._pace.batch_bytes
+    def batch(self) -> BatchLimits:
+        """As :attr:`Throttle.batch`."""
+        return self._pace.batch
 
     async def admit(self, keys: int, size: int) -> None:
-        """As :meth:`Pace.admit`; return at once when urged."""
+        """As :meth:`Throttle.admit`; return at once when urged."""
         waits = [asyncio.ensure_future(wait) for wait in (self._urged.wait(), self._pace.admit(keys, size))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-
-    def charge(self, keys: int, size: int) -> None:
-        """As :meth:`Pace.charge`."""
-        self._pace.charge(keys, size)
 
     def urge(self) -> None:
         """Let the caller go on at once, and stay urged until :meth:`relax`."""

@@ -72,16 +72,12 @@ class Pacing:
     """How a migration is slowed down to protect its servers' clients.
 
     Attributes:
-        speed: a share of the full speed, greater than 0 and up to 1.
-        batch_milliseconds: how long one batch should hold up the source now.
-        at_work: the share of the time in which keys move; they rest in between.
+        speed: the share of the time in which keys move, greater than 0 and up to 1; they rest in between.
         held_back: how far it is held back, and by which server, as a sentence for the operator; empty when it is not.
         since: when that began, in seconds since 1970, UTC; 0.0 when it has not.
     """
 
     speed: float
-    batch_milliseconds: float
-    at_work: float
     source: ServerLatency
     target: ServerLatency
     held_back: str

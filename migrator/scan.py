@@ -10,7 +10,7 @@ that. SCAN may give a key twice, which does no harm.
 from __future__ import annotations
 
 from migrator.connection import Connection
-from migrator.pace import Pace
+from migrator.pace import Throttle
 from migrator.progress import Progress
 from slots.keyslots import KeySlots
 from slots.reserved import RESERVED
@@ -40,7 +40,13 @@ class Scanner:
     """
 
     def __init__(
-        self, connection: Connection, key_slots: KeySlots, database: int, wanted: bytes, pace: Pace, progress: Progress
+        self,
+        connection: Connection,
+        key_slots: KeySlots,
+        database: int,
+        wanted: bytes,
+        pace: Throttle,
+        progress: Progress,
     ) -> None:
         self._connection = connection
         self._key_slots = key_slots

@@ -33,7 +33,7 @@ import structlog
 
 from migrator.connection import Connection, Timeouts
 from migrator.errors import KeysRemain, Refused, ServerUnavailable, SweepOvertaken
-from migrator.pace import Pace
+from migrator.pace import Throttle
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
 from migrator.terms import MIGRATORS, take
@@ -109,7 +109,7 @@ async def sweep(
     function: str,
     number_of_slots: int,
     access: ServerAccess,
-    pace: Pace,
+    pace: Throttle,
     instance: str,
     timeouts: Timeouts | None = None,
     term: int = 0,
@@ -187,7 +187,7 @@ async def _open(address: str, access: ServerAccess, instance: str, timeouts: Tim
 class _Run:
     """One sweep under its token."""
 
-    def __init__(self, connection: Connection, token: str, key_slots: KeySlots, pace: Pace) -> None:
+    def __init__(self, connection: Connection, token: str, key_slots: KeySlots, pace: Throttle) -> None:
         self._connection = connection
         self._token = token
         self._key_slots = key_slots
@@ -226,11 +226,10 @@ class _Run:
         return Scanner(self._connection, self._key_slots, database, foreign, self._pace, Progress())
 
     async def _delete(self, database: int, keys: list[bytes], warrant: Warrant) -> None:
-        most = min(SCRIPT_KEYS, self._pace.batch_keys)
+        most = min(SCRIPT_KEYS, self._pace.batch.keys)
         for start in range(0, len(keys), most):
             batch = keys[start : start + most]
             await self._pace.admit(len(batch), 0)
-            await self._pace.ready()
             warrant.hold(self.removed)
             # owned: the deleting step itself checks the token.
             gone = await self._connection.call(

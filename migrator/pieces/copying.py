@@ -25,7 +25,7 @@ import structlog
 from migrator.connection import Connection, pack
 from migrator.errors import CannotBeCut, CopyLost, KeyGone, MigrationError, SourceRefused, unknown_command
 from migrator.options import CONFIRM_BYTES, Confirmation
-from migrator.pace import Admits
+from migrator.pace import Throttle
 from migrator.pieces import hashes, lists, sets, sorted_sets, streams, strings
 from migrator.pieces.cutter import BYTES_PER_ELEMENT, PieceCutter
 from migrator.pieces.deadlines import read_deadline
@@ -96,7 +96,7 @@ async def copy(
     name: bytes,
     temporary: bytes,
     cutter: PieceCutter,
-    pace: Admits,
+    pace: Throttle,
     confirmation: Confirmation,
 ) -> Copied:
     """Copy key ``name`` of the source to ``temporary`` at the target and compare the two.

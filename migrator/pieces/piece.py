@@ -10,7 +10,7 @@ import hiredis
 
 from migrator.connection import Connection, pack
 from migrator.options import Confirmation
-from migrator.pace import Admits
+from migrator.pace import Throttle
 from migrator.pieces.cutter import PieceCutter
 
 EXPIRY_SECONDS = 60.0
@@ -56,14 +56,14 @@ class Key:
     temporary: bytes
     length: int
     cutter: PieceCutter
-    pace: Admits
+    pace: Throttle
     confirmation: Confirmation
     passing: int = 0
     held: float = 0.0
 
     def elements(self) -> int:
         """How many elements the next piece may have."""
-        return self.cutter.elements(self.pace.batch_bytes)
+        return self.cutter.elements(self.pace.batch.bytes)
 
     def expiry_milliseconds(self, size: int) -> int:
         """How long an unfinished copy lives after ``size`` bytes were written, for which replicas may be waited."""

@@ -38,7 +38,7 @@ async def send(key: Key) -> None:
         yield b"*5\r\n" + pack("SET", key.temporary).partition(b"\r\n")[2] + b"$%d\r\n" % key.length
         start = 0
         while start < key.length:
-            size = min(key.length - start, key.cutter.size(key.pace.batch_bytes))
+            size = min(key.length - start, key.cutter.size(key.pace.batch.bytes))
             await key.pace.admit(0, size)
             part = b""
             if not short:

@@ -208,7 +208,7 @@ def say_migration(found: Answer, settings: bool = False) -> None:
     held = [batch for batch in found["batches"] if batch.get("pacing")]
     if held:
         table(
-            ("from", "to", "speed", "batch ms", "at work", "source p99 ms", "target p99 ms", "allowed ms"),
+            ("from", "to", "speed", "source p99 ms", "target p99 ms", "allowed ms"),
             [_pacing_row(batch) for batch in held],
             title="pace by latency",
         )
@@ -229,8 +229,6 @@ def _pacing_row(batch: Answer) -> tuple[str, ...]:
         f"group {batch['source']}",
         f"group {batch['target']}",
         f"{pacing['speed']:.0%}",
-        f"{pacing['batch_milliseconds']:.2f}",
-        f"{pacing['at_work']:.0%}",
         *(_milliseconds(server["p99_milliseconds"], server["quiet_p99_milliseconds"]) for server in servers),
         " and ".join(f"{server['allowed_milliseconds']:.1f}" for server in servers),
     )

@@ -116,8 +116,6 @@ def _describe_pacing(pacing: progress.Pacing | None) -> models.Pacing | None:
         return None
     return models.Pacing(
         speed=round(pacing.speed, 3),
-        batch_milliseconds=round(pacing.batch_milliseconds, 3),
-        at_work=round(pacing.at_work, 3),
         source=_describe_latency(pacing.source),
         target=_describe_latency(pacing.target),
         reason=Reason(Kind.PACE, pacing.held_back, pacing.since) if pacing.held_back else None,

@@ -59,9 +59,7 @@ class ServerLatency(BaseModel):
 class Pacing(BaseModel):
     """How far a batch is held back, and why."""
 
-    speed: float = Field(description="A share of the full speed, up to 1.")
-    batch_milliseconds: float = Field(description="How long one step is to hold up its source now.")
-    at_work: float = Field(description="Share of the time in which keys move; they rest in between.")
+    speed: float = Field(description="Share of the time in which keys move, up to 1; they rest in between.")
     source: ServerLatency
     target: ServerLatency
     reason: Reason | None = Field(description="Why it is held back; null when it is not.")

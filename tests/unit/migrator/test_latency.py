@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,29 +14,34 @@ import pytest
 from migrator import latency
 from migrator.connection import Timeouts
 from migrator.feedback import Sample
-from migrator.latency import LatencyProbe, LoopDelay
+from migrator.latency import LoopDelay, probe
 from slots.access import ServerAccess
 
 Start = Callable[[Callable[[list[bytes]], bytes | None]], Awaitable[Any]]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "RETRY_SECONDS", 0.01)
 
 
 @asynccontextmanager
 async def probing(
     address: str, interval: float = 0.01, timeouts: Timeouts | None = None
 ) -> AsyncIterator[list[Sample]]:
-    """Samples of a server, as they come."""
+    """Samples of a server, as they come, one in so many seconds."""
     samples: list[Sample] = []
-    probe = LatencyProbe(
-        address,
-        name="probe",
-        access=ServerAccess(),
-        timeouts=timeouts or Timeouts(),
-        interval=lambda: interval,
-        take=samples.append,
-    )
-    task = asyncio.create_task(probe.run())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(latency, "PROBE_SECONDS", interval)
+        async with _probing(address, timeouts or Timeouts(), samples):
+            yield samples
+
+
+@asynccontextmanager
+async def _probing(address: str, timeouts: Timeouts, samples: list[Sample]) -> AsyncIterator[None]:
+    task = asyncio.create_task(probe(address, "probe", ServerAccess(), timeouts, lambda: True, samples.append))
     try:
-        yield samples
+        yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -75,7 +81,7 @@ async def test_a_slow_server_is_seen_as_slow() -> None:
     async with SlowServer(0.2).running() as server, probing(server.address, 1.0) as samples:
         await until(lambda: bool(samples))
     assert all(sample.seconds >= 0.19 for sample in samples)
-    assert any(sample.exceeds(0.1) for sample in samples)
+    assert any(sample.at_server > 0.1 for sample in samples)
 
 
 async def test_a_long_answer_counts_for_the_requests_that_it_kept_away() -> None:
@@ -84,9 +90,38 @@ async def test_a_long_answer_counts_for_the_requests_that_it_kept_away() -> None
     longest = max(samples, key=lambda sample: sample.seconds)
     together = [sample for sample in samples if sample.at == longest.at]
     assert len(together) >= 9
-    missed = sorted(longest.seconds - sample.seconds for sample in together)
-    assert missed == pytest.approx([0.04 * number for number in range(len(together))])
+    due = sorted(longest.seconds - sample.seconds for sample in together)
+    steps = [after - before for before, after in pairwise(due)]
+    assert min(steps) >= 0.02 * 0.99
+    assert max(steps) <= 0.06 * 1.01
+    assert max(steps) - min(steps) > 0.001, "at irregular intervals"
     assert min(sample.seconds for sample in together) >= 0
+
+
+async def test_a_slow_server_is_asked_as_often_as_a_fast_one() -> None:
+    """given answers that take three quarters of the interval, they do not make it longer."""
+    async with SlowServer(0.03).running() as server, probing(server.address, 0.04) as samples:
+        await until(lambda: bool(samples))
+        began, before = time.monotonic(), len(samples)
+        await asyncio.sleep(2)
+        rate = (len(samples) - before) / (time.monotonic() - began)
+    assert rate > 0.75 / 0.04, "by intervals that begin with the answer, it were 0.57"
+
+
+async def test_one_answer_counts_for_a_bounded_number_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "MOST_MISSED", 5)
+    async with SlowServer(0.4).running() as server, probing(server.address, 0.01) as samples:
+        await until(lambda: len(samples) >= 12)
+    longest = max(samples, key=lambda sample: sample.seconds)
+    assert sum(sample.at == longest.at for sample in samples) == 6
+
+
+async def test_requests_end_when_they_are_not_wanted() -> None:
+    samples: list[Sample] = []
+    async with SlowServer(0.0).running() as server:
+        wanted = probe(server.address, "probe", ServerAccess(), Timeouts(), lambda: len(samples) < 3, samples.append)
+        await asyncio.wait_for(wanted, 20)
+    assert len(samples) >= 3
 
 
 @contextmanager
@@ -117,25 +152,24 @@ async def test_our_own_delay_is_not_taken_for_the_servers() -> None:
                 await asyncio.sleep(0.001)
                 held_up = [sample for sample in samples if sample.seconds > 0.049]
     # The server's thread may have had to wait for a processor, too.
-    assert sum(bool(sample.exceeds(0.04)) for sample in held_up) <= 2
+    assert sum(sample.at_server > 0.04 for sample in held_up) <= 2
 
 
 async def test_the_loops_delay_is_the_longest_one_and_the_one_that_runs() -> None:
-    delay = LoopDelay()
-    delay.begin()
-    await asyncio.sleep(0.005)
-    time.sleep(0.05)  # noqa: ASYNC251
-    await asyncio.sleep(0.01)
-    assert delay.end(time.monotonic()) >= 0.04
-    delay.begin()
-    time.sleep(0.05)  # noqa: ASYNC251
-    assert delay.end(time.monotonic()) >= 0.04, "the timer had no chance to say so"
-    delay.begin()
-    assert delay.end(time.monotonic()) < 0.04
+    with LoopDelay() as delay:
+        await asyncio.sleep(0.005)
+        time.sleep(0.05)  # noqa: ASYNC251
+        await asyncio.sleep(0.01)
+    assert delay.until(time.monotonic()) >= 0.04
+    with LoopDelay() as delay:
+        time.sleep(0.05)  # noqa: ASYNC251
+    assert delay.until(time.monotonic()) >= 0.04, "the timer had no chance to say so"
+    with LoopDelay() as delay:
+        pass
+    assert delay.until(time.monotonic()) < 0.04
 
 
-async def test_a_lost_connection_is_opened_again(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "RETRY_SECONDS_MIN", 0.01)
+async def test_a_lost_connection_is_opened_again(scripted: Start) -> None:
     replies = {"count": 0}
 
     def answer(command: list[bytes]) -> bytes | None:
@@ -149,16 +183,14 @@ async def test_a_lost_connection_is_opened_again(scripted: Start, monkeypatch: p
     assert len(names) == 2
 
 
-async def test_a_server_that_never_answers_is_a_slow_one(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "RETRY_SECONDS_MIN", 0.01)
+async def test_a_server_that_never_answers_is_a_slow_one(scripted: Start) -> None:
     server = await scripted(lambda command: b"" if command[0] == b"PING" else b"+OK\r\n")
     async with probing(server.address, timeouts=Timeouts(reply_seconds=0.1)) as samples:
         await until(lambda: len(samples) >= 2)
     assert all(sample.seconds >= 0.1 for sample in samples)
 
 
-async def test_a_server_that_is_not_there_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "RETRY_SECONDS_MIN", 0.01)
+async def test_a_server_that_is_not_there_is_asked_again() -> None:
     slow = SlowServer(0.0)
     async with slow.running():
         pass

@@ -457,8 +457,6 @@ def test_how_a_move_is_held_back_is_shown(capsys: pytest.CaptureFixture[str]) ->
     target = {"address": "h:2", "p99_milliseconds": None, "quiet_p99_milliseconds": None, "allowed_milliseconds": 5.5}
     pacing = {
         "speed": 0.312,
-        "batch_milliseconds": 0.846,
-        "at_work": 0.568,
         "source": source,
         "target": target,
         "reason": because("held back to 31%: [source] h:1 is slow"),
@@ -469,8 +467,7 @@ def test_how_a_move_is_held_back_is_shown(capsys: pytest.CaptureFixture[str]) ->
     assert "held back to 31%: [source] h:1 is slow" in shown
     assert "12.3 (quiet 1.0)" in shown
     assert "5.0 and 5.5" in shown
-    assert "0.85" in shown
-    assert "57%" in shown
+    assert "31%" in shown.replace("held back to 31%", "")
 
 
 def test_why_moving_is_halted_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:

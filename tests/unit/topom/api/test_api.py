@@ -393,11 +393,9 @@ async def test_how_a_batch_keeps_to_the_latency_goal_is_shown(topom: Topom, monk
     monkeypatch.setattr(Actions, "batches", property(lambda actions: [batch]))
     assert migration.describe(topom).batches[0].pacing is None
     source, target = ServerLatency("s:1", 12.34567, 1.0, 5.0), ServerLatency("t:1", None, None, 5.0)
-    batch.progress.pacing = lambda: Pacing(0.31234, 0.84567, 0.56789, source, target, "held back to 31%", 12.5)
+    batch.progress.pacing = lambda: Pacing(0.31234, source, target, "held back to 31%", 12.5)
     assert migration.describe(topom).model_dump()["batches"][0]["pacing"] == {
         "speed": 0.312,
-        "batch_milliseconds": 0.846,
-        "at_work": 0.568,
         "source": {
             "address": "s:1",
             "p99_milliseconds": 12.346,
