@@ -135,7 +135,7 @@ class Mover:
     """The connections of one mover to both servers, and the step that ends a key's move.
 
     Args:
-        source, target: one connection to each, which it alone uses.
+        source, target: one connection to each.
         permit: of the call.
         options: how many replicas have to have keys first, and which processes both servers have to be.
         name: of its claims, unique among all movers.
