@@ -28,6 +28,7 @@ from slots.messages.control import (
     Register,
     Registered,
     Table,
+    TellLoad,
     TopomMessage,
     parse_topom,
 )
@@ -94,7 +95,7 @@ class Listener(Protocol):
     def registered(self, answer: Registered) -> None:
         """topom has registered the proxy, with this answer."""
 
-    def heard(self, message: Heard | Proxies) -> None:
+    def heard(self, message: Heard | Proxies | TellLoad) -> None:
         """A message of topom came."""
 
     def lost(self) -> None:
@@ -303,7 +304,7 @@ class Control:
             match message := _parse(text):
                 case Table():
                     self._handler.table(message)
-                case Heard() | Proxies():
+                case Heard() | Proxies() | TellLoad():
                     for listener in self._listeners:
                         listener.heard(message)
                 case Drain():

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 
 from slots.fields import LARGEST
+from slots.messages.load import MOST_HOT_KEYS, MOST_USERS, HotKey, ServerTraffic, SlotRows, Traffic, UserName
 from slots.messages.message import (
     LATER,
     MOST_PROXIES,
@@ -120,7 +121,29 @@ class Leave(Message):
     type: Literal["leave"] = "leave"
 
 
-ProxyMessage: TypeAlias = Register | Heartbeat | Ack | Nack | Resync | Leave
+class Load(Message):
+    """What the proxy counted since it was asked last; the answer to :class:`TellLoad`."""
+
+    type: Literal["load"] = "load"
+    number: Number
+    """Of the question."""
+    seconds: Time
+    """That the counts are of."""
+    slots: SlotRows = ""
+    """Slots that had requests."""
+    servers: dict[Server, ServerTraffic] = Field(default_factory=dict, max_length=MOST_SERVERS)
+    users: dict[UserName, Traffic] = Field(default_factory=dict, max_length=MOST_USERS)
+    hot_keys: list[HotKey] = Field(default_factory=list, max_length=MOST_HOT_KEYS)
+    """The hottest first."""
+    hashed: bool = False
+    """Whether ``hot_keys`` has hashes in place of the keys."""
+    all: Traffic = Traffic(0, 0, 0, 0)
+    """All requests of the proxy's clients that were answered."""
+    untold: Number = 0
+    """Slots, servers and users that have no room in this message, and come with the next."""
+
+
+ProxyMessage: TypeAlias = Register | Heartbeat | Ack | Nack | Resync | Leave | Load
 _of_proxies: TypeAdapter[ProxyMessage] = TypeAdapter(Annotated[ProxyMessage, Field(discriminator="type")], config=LATER)
 
 
@@ -194,7 +217,19 @@ class Proxies(Message):
     proxies: list[ListedProxy] = Field(max_length=MOST_PROXIES)
 
 
-TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies
+class TellLoad(Message):
+    """The proxy answers with :class:`Load`. topom asks one question at a time, and bounds by these numbers its own
+    work."""
+
+    type: Literal["tell_load"] = "tell_load"
+    number: Number
+    slots: Number
+    """Slots that the answer may have."""
+    names: Number
+    """Servers and users, together, that the answer may have."""
+
+
+TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies | TellLoad
 _of_topom: TypeAdapter[TopomMessage] = TypeAdapter(Annotated[TopomMessage, Field(discriminator="type")], config=LATER)
 
 

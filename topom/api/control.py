@@ -20,6 +20,7 @@ from slots.messages.control import (
     Heartbeat,
     Leave,
     Left,
+    Load,
     Nack,
     ProxyMessage,
     Register,
@@ -287,6 +288,8 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
                 return
             case Register():
                 raise Refused("invalid", "the proxy is registered already")
+            case Load():
+                raise Refused("invalid", "the proxy tells its load without being asked")
 
 
 async def _text(websocket: WebSocket) -> str:

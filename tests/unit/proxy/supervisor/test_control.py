@@ -9,7 +9,7 @@ import structlog.testing
 
 from proxy.supervisor import control
 from proxy.supervisor.control import Control, ControlError
-from slots.messages.control import Ack, Heard, Heartbeat, Proxies, Register, Registered, Table
+from slots.messages.control import Ack, Heard, Heartbeat, Proxies, Register, Registered, Table, TellLoad
 from slots.messages.message import Product
 from tests.unit.proxy.proxy_fakes import PRODUCT, REGISTERED, SECONDS, FakeTopom, fake_topom
 
@@ -201,7 +201,7 @@ class Hearing:
     def registered(self, answer: Registered) -> None:
         self.heard_of.put_nowait(("registered", answer.proxy_id))
 
-    def heard(self, message: Heard | Proxies) -> None:
+    def heard(self, message: Heard | Proxies | TellLoad) -> None:
         if isinstance(message, Heard):
             self.heard_of.put_nowait(("heard", message.number))
 

@@ -7,6 +7,7 @@ import pytest
 
 from slots.messages import control
 from slots.messages.control import ProxyMessage, TopomMessage, parse_proxy, parse_topom
+from slots.messages.load import KEY_BYTES, MOST_HOT_KEYS, MOST_USERS, HotKey, ServerTraffic, Traffic
 from slots.messages.message import (
     MOST_COUNTERS,
     MOST_PROXIES,
@@ -18,6 +19,7 @@ from slots.messages.message import (
     Product,
     encode,
 )
+from slots.table import MAXIMUM_SLOTS
 from tests.unit.slots.messages.samples import kinds_of, untried, with_field
 
 OF_PROXIES: list[Message] = [
@@ -48,6 +50,17 @@ OF_PROXIES: list[Message] = [
     control.Nack(epoch=7, reason="it took too long"),
     control.Resync(),
     control.Leave(),
+    control.Load(
+        number=3,
+        seconds=5.0,
+        slots="AAAA",
+        servers={"10.0.0.2:6379": ServerTraffic(5, 1, 200, 300, 900.5)},
+        users={"alice": Traffic(5, 1, 200, 300)},
+        hot_keys=[HotKey(0, 17, "bGlrZXM=", 5, 120.5, 2.5)],
+        hashed=True,
+        all=Traffic(5, 1, 200, 300),
+        untold=2,
+    ),
 ]
 OF_TOPOM: list[Message] = [
     control.Registered(
@@ -63,6 +76,7 @@ OF_TOPOM: list[Message] = [
     control.Drain(),
     control.Left(),
     control.Proxies(proxies=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
+    control.TellLoad(number=3, slots=200, names=40),
 ]
 LONG = 2**63
 HIDDEN = ("a\nb", "\x1b[31mred", "a\u202eb", "a\x00", "a\x85b")
@@ -102,6 +116,26 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("ack", "epoch", value) for value in (-1, LONG, None)),
     *(("nack", "epoch", value) for value in (-1, LONG, None)),
     *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), {}, None, *HIDDEN)),
+    *(("load", "number", value) for value in (-1, LONG, None)),
+    *(("load", "seconds", value) for value in (-1, float("inf"), float("nan"), None, HUGE)),
+    *(("load", "slots", value) for value in ("AAA", "A" * (MAXIMUM_SLOTS * 35), None, 1)),
+    *(("load", "servers", {value: [0, 0, 0, 0, 0]}) for value in ODD_SERVERS),
+    *(("load", "servers", {"s:1": value}) for value in ([0] * 4, [0] * 6, {}, None)),
+    *(("load", "servers", {"s:1": [value, 0, 0, 0, 0]}) for value in (-1, LONG, 0.5, "1", HUGE)),
+    *(("load", "servers", {"s:1": [0, 0, 0, 0, value]}) for value in (-1, float("inf"), float("nan"), "1", HUGE)),
+    *(("load", "users", {value: [0, 0, 0, 0]}) for value in ("", "x" * 257, *HIDDEN)),
+    *(("load", "users", {"u": value}) for value in ([0] * 3, [0, 0, -1, 0], None)),
+    ("load", "users", {f"u{number}": [0, 0, 0, 0] for number in range(MOST_USERS + 1)}),
+    ("load", "hot_keys", [[0, 0, "", 0, 0, 0]] * (MOST_HOT_KEYS + 1)),
+    *(("load", "hot_keys", [[0, 0, value, 0, 0, 0]]) for value in ("AAA", "A" * (KEY_BYTES * 2), None)),
+    *(("load", "hot_keys", [[0, 0, "", 0, value, 0]]) for value in (-1, float("nan"), float("inf"), None)),
+    *(("load", "hot_keys", [value]) for value in ([], [0] * 6, None)),
+    *(("load", "hashed", value) for value in (1, None)),
+    *(("load", "all", value) for value in ([0] * 3, [-1, 0, 0, 0], None)),
+    *(("load", "untold", value) for value in (-1, LONG, None)),
+    *(("tell_load", "number", value) for value in (-1, LONG, None)),
+    *(("tell_load", "slots", value) for value in (-1, LONG, None)),
+    *(("tell_load", "names", value) for value in (-1, LONG, None)),
     *(("registered", "proxy_id", value) for value in (0, None, LONG, HUGE)),
     *(("registered", "product", value) for value in ({}, "demo")),
     *(("registered", "product.name", value) for value in ("", "x" * 101, *HIDDEN)),

@@ -1,0 +1,77 @@
+"""What a proxy counts of its traffic, as its messages carry it: by slot, by server and by user, and the keys that are
+asked for most.
+
+Counts are of the time since the last message; what has no room in one comes with the next. They are statistics: a
+message that is lost takes its counts with it.
+"""
+
+from typing import Annotated, NamedTuple, TypeAlias
+
+from pydantic import AfterValidator, Field
+
+from slots.fields import LARGEST
+from slots.messages.message import VISIBLE, Number
+from slots.table import MAXIMUM_SLOTS
+
+ROW_BYTES = 26
+"""Of one slot in :data:`SlotRows`."""
+MOST_HOT_KEYS = 256
+"""Keys that one message may name."""
+MOST_USERS = 10_000
+"""Users that one message may name."""
+KEY_BYTES = 128
+"""Of a key that is longer, only the first bytes are told."""
+
+
+def _whole_base64(text: str) -> str:
+    if len(text) % 4:
+        raise ValueError("it is no whole base64 text")
+    return text
+
+
+SlotRows: TypeAlias = Annotated[
+    str, Field(max_length=4 * -(-MAXIMUM_SLOTS * ROW_BYTES // 3)), AfterValidator(_whole_base64)
+]
+"""Base64 of the rows of :mod:`slots.slotload`, which checks them."""
+KeyText: TypeAlias = Annotated[str, Field(max_length=4 * -(-KEY_BYTES // 3)), AfterValidator(_whole_base64)]
+"""Base64 of a key's first :data:`KEY_BYTES` bytes: keys may have any bytes."""
+UserName: TypeAlias = Annotated[str, Field(min_length=1, max_length=256), VISIBLE]
+Microseconds: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+
+
+class Traffic(NamedTuple):
+    """Of a user."""
+
+    requests: Number
+    errors: Number
+    bytes_in: Number
+    """Of requests, from clients."""
+    bytes_out: Number
+    """Of replies, to clients."""
+
+
+class ServerTraffic(NamedTuple):
+    """Of a server: what proxies sent it, and its replies."""
+
+    requests: Number
+    """That were answered."""
+    errors: Number
+    bytes_in: Number
+    bytes_out: Number
+    microseconds: Microseconds
+    """Sum over requests, from when a request was queued for the server until its reply was there."""
+
+
+class HotKey(NamedTuple):
+    """One of the keys that were asked for most of late."""
+
+    database: Number
+    slot: Number
+    key: KeyText
+    """With ``hash_hot_keys`` not the key itself, but a hash of it."""
+    length: Number
+    """Of the whole key, in bytes."""
+    rate: Microseconds
+    """Requests a second, by the sample; too high by ``excess`` at most."""
+    excess: Microseconds
+    """Requests a second by which ``rate`` may be too high."""
