@@ -8,6 +8,7 @@ Rooms, from the ground up. Each imports only rooms that stand before it, and its
 - :mod:`topom.cluster`: the state, and the one writer of it.
 - :mod:`topom.servers`: what a Redis server says, and what it is told.
 - :mod:`topom.proxies`: the proxies that are members, and the barrier.
+- :mod:`topom.load`: how much there is to do, as the proxies count it.
 - :mod:`topom.migration`: slots that move.
 - :mod:`topom.copies`: which servers hold a copy of a group, and whether it is whole.
 - :mod:`topom.masters`: which server is a group's master.

@@ -19,8 +19,8 @@ ALLOWED: dict[str, set[str]] = {
 
 ROOMS = {
     "topom": (
-        *("reasons", "errors", "periodic", "store", "cluster", "servers", "proxies", "migration", "copies", "masters"),
-        *("placement", "balance", "leaving", "term", "api", "server"),
+        *("reasons", "errors", "periodic", "store", "cluster", "servers", "proxies", "load", "migration", "copies"),
+        *("masters", "placement", "balance", "leaving", "term", "api", "server"),
     ),
     "proxy": (
         *("users", "clusterview", "settings", "channel", "listening", "engine", "commandmetrics"),

@@ -5,8 +5,8 @@ Everything except ``/healthz`` needs the bearer token (:mod:`topom.api.door`). A
 operator>"}``. Whatever waits says why with the record of :mod:`topom.reasons`, as ``{"kind", "what", "since",
 "to_do"}``; null if it does not wait.
 
-May import: reasons, errors, store, cluster, servers, proxies, migration, copies, masters, placement, balance, leaving,
-term.
+May import: reasons, errors, store, cluster, servers, proxies, load, migration, copies, masters, placement, balance,
+leaving, term.
 
 To change
 

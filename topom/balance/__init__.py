@@ -1,6 +1,6 @@
 """Balance: plans which slots should be in which group, by number or by bytes, and begins their moves.
 
-May import: reasons, errors, periodic, store, cluster, servers, migration, placement.
+May import: reasons, errors, periodic, store, cluster, servers, load, migration, placement.
 
 To change
 

@@ -1,0 +1,13 @@
+"""Load: how much there is to do, by slot, group, server, proxy and user, as the proxies count it.
+
+May import: reasons, errors, periodic, cluster, proxies.
+
+It is kept in memory only, by the topom that leads, and begins anew with each term.
+
+To change
+
+- how often proxies are asked, how much they may tell, and which answers are believed: :mod:`~topom.load.asking`;
+- what is kept, and what planners see of it: :mod:`~topom.load.book`;
+- which keys are hot: :mod:`~topom.load.hotkeys`;
+- how rates decay: :mod:`slots.slotrates`; the messages: :mod:`slots.messages.load`.
+"""

@@ -1,0 +1,135 @@
+"""The book of the load: what all proxies have counted, by slot, group, server, proxy and user.
+
+Time goes by in periods of some seconds, each with what came in it, and by whole minutes of the wall clock. What a slot
+has had counts for the group that owned it when the period ended.
+
+**bounded**: every kind has its limit of names (:mod:`topom.load.measured`), and a day of minutes takes 12 bytes a name
+and minute: with 1,000 groups, 3,000 servers and 1,000 proxies 86 MB, and 6 MB for slots and users.
+"""
+
+import time
+from array import array
+from collections.abc import Callable
+from typing import NamedTuple
+
+from slots.messages.load import MOST_USERS
+from slots.messages.message import MOST_PROXIES, MOST_SERVERS
+from slots.table import OFFLINE, SlotTable
+from topom.cluster.topology import MAXIMUM_GROUP_ID, all_servers
+from topom.load.hotkeys import MOST_SHOWN, BusyKey, HotKeys
+from topom.load.measured import Measured
+
+MOST_KEPT = 100
+"""Slots, and users, of which a minute is kept for a day: those with the most requests in that minute."""
+MINUTE = 60.0
+SILENT_SECONDS = 60.0
+"""After which the book begins anew, if no proxy has told anything."""
+IDLE_REQUESTS = 0.001
+"""A second: a user with fewer is forgotten."""
+
+
+class SlotRate(NamedTuple):
+    """What is asked of a slot, a second. Bytes are those of requests, and of replies."""
+
+    requests: float
+    bytes_in: float
+    bytes_out: float
+
+
+class Book:
+    """What is measured. One task writes it, and nothing in it waits.
+
+    Args:
+        number_of_slots: of the product.
+        clock: seconds since 1970, UTC.
+    """
+
+    def __init__(self, number_of_slots: int, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.by_slot: Measured[int] = Measured(number_of_slots, MOST_KEPT, range(number_of_slots))
+        self.by_group: Measured[int] = Measured(MAXIMUM_GROUP_ID)
+        self.by_server: Measured[str] = Measured(MOST_SERVERS)
+        self.by_proxy: Measured[int] = Measured(MOST_PROXIES)
+        """All requests of a proxy's clients, those without keys too."""
+        self.by_user: Measured[str] = Measured(MOST_USERS, MOST_KEPT)
+        self.keys = HotKeys()
+        self.began_at = clock()
+        """When the counts of the first period began."""
+        self.minute_seconds = 0.0
+        """How much of the minute that ended last was measured."""
+        self._measured = 0.0
+        self._silent = 0.0
+        self._told = False
+        """Whether anything was told in this period."""
+        self._minute = self._minute_of(self.began_at)
+        self._minute_seconds = 0.0
+        self._table: SlotTable | None = None
+        self._group_rows = array("i", [-1]) * number_of_slots
+
+    # -- for those who plan and show -----------------------------------------------------------------------------------
+
+    @property
+    def measured_seconds(self) -> float:
+        """How long the counts cover: since the first answer of a proxy to this leader. 0 while there is none, and again
+        if no proxy has told anything for :data:`SILENT_SECONDS`."""
+        return self._measured
+
+    def slots(self) -> list[SlotRate]:
+        """What is asked of each slot, by slot: means of late, in which what is older by
+        :data:`slots.slotrates.HALF_LIFE_SECONDS` weighs half."""
+        rates = map(self.by_slot.table.rates, range(len(self.by_slot)))
+        return [SlotRate(requests, bytes_in, bytes_out) for requests, _, bytes_in, bytes_out, _ in rates]
+
+    def hot_keys(self, most: int = MOST_SHOWN) -> list[BusyKey]:
+        """The keys that are asked for most, over all proxies, the hottest first."""
+        return self.keys.busiest(self.by_proxy.requests(), most)
+
+    # -- for the one who writes ----------------------------------------------------------------------------------------
+
+    def told(self) -> None:
+        """A proxy has told something that was added."""
+        self._told = True
+
+    def end_proxy(self, proxy_id: int) -> None:
+        """A proxy is none any more, or is not heard: forget what it told of itself and of hot keys. What it counted of
+        slots decays."""
+        self.by_proxy.end(proxy_id)
+        self.keys.end(proxy_id)
+
+    def end_period(self, seconds: float, table: SlotTable) -> None:
+        """A period has lasted so long, and the slots are now as in this table."""
+        if table is not self._table:
+            self._follow(table)
+        if self._told or self._measured:
+            self._measured += seconds
+        self._silent = 0.0 if self._told else self._silent + seconds
+        self._told = False
+        self.by_slot.table.add_period_to(self.by_group.table, self._group_rows)
+        kinds = (self.by_slot, self.by_group, self.by_server, self.by_proxy, self.by_user)
+        for kind in kinds:
+            kind.table.decay(seconds)
+        self._minute_seconds += seconds
+        minute = self._minute_of(self._clock())
+        if minute != self._minute:
+            for kind in kinds:
+                kind.turn(self._minute, self._minute_seconds)
+            self.by_user.keep_busy(IDLE_REQUESTS)
+            self._minute, self.minute_seconds, self._minute_seconds = minute, self._minute_seconds, 0.0
+        if self._measured and self._silent >= SILENT_SECONDS:
+            self._measured = 0.0
+            self.keys.clear()
+            for kind in kinds:
+                kind.clear()
+
+    def _follow(self, table: SlotTable) -> None:
+        self._table = table
+        self.by_group.keep(table.groups)
+        self.by_server.keep(set(all_servers(table)))
+        for group_id in table.groups:
+            self.by_group.row(group_id)
+        for slot in table.slots:
+            row = self.by_group.row(slot.owner_id) if slot.owner_id != OFFLINE else None
+            self._group_rows[slot.id] = -1 if row is None else row
+
+    def _minute_of(self, now: float) -> float:
+        return now - now % MINUTE
