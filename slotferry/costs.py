@@ -24,6 +24,10 @@ def show_costs(cost: Mapping[str, Any]) -> None:
 
 
 def _show_groups(groups: list[dict[str, Any]]) -> None:
+    by_load = [group for group in groups if group["before"].get("load_percent_off") is not None]
+    if by_load:
+        _show_loads(by_load)
+        say("")
     columns = ("group", "share", "slots", "bytes", "off", "slots after", "bytes after", "off after")
     rows = [
         (
@@ -39,6 +43,13 @@ def _show_groups(groups: list[dict[str, Any]]) -> None:
         for group in groups
     ]
     table(columns, rows, title="groups")
+
+
+def _show_loads(groups: list[dict[str, Any]]) -> None:
+    rows = [
+        (group["id"], *(_percent(group[part]["load_percent_off"]) for part in ("before", "after"))) for group in groups
+    ]
+    table(("group", "load off its share", "after"), rows, title="load")
 
 
 def _show_pairs(pairs: list[dict[str, Any]]) -> None:

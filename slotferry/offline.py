@@ -48,8 +48,8 @@ Policy = Annotated[
     typer.Option(
         "--policy",
         metavar="NAME",
-        help="How to plan: codis evens out the number of slots per group, bytes their memory; "
-        "placement gives every slot a leader and followers.",
+        help="How to plan: codis evens out the number of slots per group, bytes their memory, "
+        "load what clients ask of them; placement gives every slot a leader and followers.",
     ),
 ]
 Source = Annotated[
@@ -117,8 +117,9 @@ def plan(
 
     The file holds {"groups":[{"id":1,"servers":["h:p"]}],"slots":[{"id":0,"group_id":1,"action":{}}]},
     and for the policy bytes also "sizes":{"0":BYTES}, with "keys":{"0":N} and "capacity":{"1":WEIGHT} if you like;
-    the answer is {"moves":[{"slot":0,"from":1,"to":2}]}, where from 0 means that the slot was offline. The policy bytes
-    adds "reasons", "cost" and "groups".
+    and for the policy load also "loads":{"0":[REQUESTS,BYTES_IN,BYTES_OUT]}, each a second;
+    the answer is {"moves":[{"slot":0,"from":1,"to":2}]}, where from 0 means that the slot was offline. Policies but
+    codis add "reasons", "cost" and "groups".
 
     For the policy placement the file holds
     {"replicas":2,"nodes":["n0","n1"],"table":[{"slot":0,"leader":"n0","followers":["n1"]}]}, or an empty table and

@@ -19,7 +19,7 @@ Policy = Annotated[
         "--policy",
         metavar="NAME",
         help="How to plan: codis evens out the number of slots per group, bytes the memory of their keys, as it was "
-        "measured by `slotferry sizing run`.",
+        "measured by `slotferry sizing run`, load what clients ask of them, as the proxies count it.",
     ),
 ]
 Tolerance = Annotated[
@@ -29,8 +29,8 @@ Tolerance = Annotated[
         metavar="PART",
         min=0,
         max=1,
-        help="By bytes: how far a group may be from its share, as a fraction of the share. topom's default is"
-        " 0.05, which is 5%.",
+        help="By bytes and load: how far a group may be from its share, as a fraction of the share. topom's default "
+        "is 0.05, which is 5%.",
         show_default=False,
     ),
 ]
@@ -55,7 +55,7 @@ Capacity = Annotated[
     typer.Option(
         "--capacity",
         metavar="GROUP=WEIGHT",
-        help="By bytes: the capacity of a group relative to the others, such as its memory in GB. A group "
+        help="By bytes and load: the capacity of a group relative to the others, such as its memory in GB. A group "
         "that is not named has the mean of the others. May be given several times.",
         show_default=False,
     ),

@@ -15,6 +15,9 @@ class Held(Amount):
     """What a group has."""
 
     percent_off: float | None = Field(description="How far from its share, above 0 for more; null without one.")
+    load_percent_off: float | None = Field(
+        default=None, description="Likewise of all load; null unless load is known, and the plan is by load."
+    )
 
 
 class PairCost(Amount):

@@ -25,11 +25,16 @@ class InvalidCapacity(Invalid):
 async def rebalance(
     topom: ServedTopom,
     policy: Annotated[
-        str, Query(description="The planner: `codis` evens out numbers of slots, `bytes` the memory of their keys.")
+        str,
+        Query(
+            description="The planner: `codis` evens out numbers of slots, `bytes` the memory of their keys, `load` "
+            "what clients ask of them."
+        ),
     ] = "codis",
     dry_run: Annotated[bool, Query(description="Only say what would be moved.")] = False,
     tolerance: Annotated[
-        float, Query(ge=0, le=1, description="By `bytes`: by how much of its share a group's bytes may differ from it.")
+        float,
+        Query(ge=0, le=1, description="By `bytes` and `load`: by how much of its share a group may differ from it."),
     ] = DEFAULT_TOLERANCE,
     most_slots: Annotated[int | None, Query(ge=0, description="Slots that the plan moves at most.")] = None,
     most_bytes: Annotated[int | None, Query(ge=0, description="Bytes that the plan moves at most.")] = None,
@@ -41,7 +46,7 @@ async def rebalance(
         Query(
             max_length=MOST_GROUPS,
             examples=[["1=64", "2=32"]],
-            description="By `bytes`: weights of groups, as `GROUP=WEIGHT`; a group's share of all bytes is its weight's"
+            description="By `bytes` and `load`: weights of groups, as `GROUP=WEIGHT`; a group's share is its weight's"
             " share of all weights. One that is not named has the mean of those that are.",
         ),
     ] = None,

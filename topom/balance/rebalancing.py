@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from slots.table import OFFLINE, SlotTable
-from topom.balance import planners
+from topom.balance import measured, planners
+from topom.balance.measured import MeasuredLoads
 from topom.balance.planners.forecast import Forecast, forecast
 from topom.balance.planners.request import DEFAULT_TOLERANCE, Plan, PlanRequest
 from topom.balance.sizebook import SizeBook
@@ -32,6 +33,8 @@ BY_NUMBER = "codis"
 """The policy that needs only the table."""
 BY_BYTES = "bytes"
 """The policy that needs sizes."""
+BY_LOAD = "load"
+"""The policy that needs measured load."""
 TRIES = 5
 """How many plans are made at most until one still fits when it is done."""
 
@@ -83,19 +86,22 @@ class Rebalancing:
     Args:
         sizes: the sizes of slots.
         actions: knows how fast keys move, and the limits for that.
+        loads: the measured load of slots.
     """
 
-    def __init__(self, ledger: Ledger, sizes: SizeBook, actions: Actions) -> None:
+    def __init__(self, ledger: Ledger, sizes: SizeBook, actions: Actions, loads: MeasuredLoads) -> None:
         self._ledger = ledger
         self._sizes = sizes
         self._actions = actions
+        self._loads = loads
         self._one_plan = asyncio.Lock()
 
     async def rebalance(self, options: PlanOptions, dry_run: bool) -> Planned:
         """Plan, and begin every move, unless ``dry_run``.
 
         Raises:
-            NoSizes: the plan is by bytes, and the size of no slot is known.
+            NoSizes: the plan is by bytes, or by load with a limit of bytes, and the size of no slot is known.
+            NotMeasured: the plan is by load, and load was not measured for long enough.
             TableChanging: no plan still fitted when it was made; nothing was begun.
             UnknownPolicy, InvalidPlanRequest, NoGroup: as :func:`topom.balance.planners.plan`.
         """
@@ -142,8 +148,15 @@ class Rebalancing:
         known = self._sizes.known
         if options.policy == BY_BYTES and not known.slots:
             raise NoSizes(f"the sizes of slots are not known, so nothing can be planned by bytes; {HOW_TO_MEASURE}")
+        by_load = options.policy == BY_LOAD
+        if by_load:
+            measured.require(self._loads)
+            if options.most_bytes is not None and not known.slots:
+                raise NoSizes(f"the sizes of slots are not known, so no limit of bytes can be kept; {HOW_TO_MEASURE}")
         count_of, keys_of = _sizes(known, table)
         request = PlanRequest(
+            loads=measured.slot_loads(self._loads) if by_load else {},
+            hot_keys=measured.hottest(self._loads) if by_load else {},
             bytes=count_of,
             keys=keys_of,
             capacity=options.capacity,

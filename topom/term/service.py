@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from topom.balance.firstlayout import FirstLayout
+from topom.balance.measured import Unmeasured
 from topom.balance.rebalancing import Rebalancing
 from topom.balance.sizebook import SizeBook
 from topom.cluster.differing import Differing
@@ -238,7 +239,7 @@ class Topom:
         self.first_layout = FirstLayout(
             self.ledger, self.servers, settings.min_groups, self.identities.require, self.hands_off.paused
         )
-        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.actions)
+        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.actions, Unmeasured())
 
         self.departures = Departures(self.ledger, self.rebalancing, self.hands_off.paused)
         self.node_departures = NodeDepartures(self.ledger, self.pool)

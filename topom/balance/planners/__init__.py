@@ -1,8 +1,8 @@
 """Planners: which slots should move where, by a policy. Pure functions, deterministic.
 
 To add a policy, write a module with a function of the type :data:`Planner`, and name it in
-:data:`topom.balance.planners.policies.POLICIES`. :mod:`topom.balance.rebalancing` knows which policies need the sizes
-of slots, and refuses to plan by them if no size is known.
+:data:`topom.balance.planners.policies.POLICIES`. :mod:`topom.balance.rebalancing` knows which policies need sizes or
+load of slots, and refuses to plan by them if these are not known.
 """
 
 from topom.balance.planners.document import InvalidPlanInput, plan_document

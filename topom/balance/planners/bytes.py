@@ -24,10 +24,10 @@ plan was carried out, the next plan moves nothing.
 """
 
 from collections.abc import Sequence
-from heapq import heapify, heapreplace
 
 from slots.table import OFFLINE, Group, Slot
 from topom.balance.planners import limits, reasons
+from topom.balance.planners.empty import spread_empty
 from topom.balance.planners.packing.exchange import mend
 from topom.balance.planners.packing.filling import fill
 from topom.balance.planners.packing.layout import NOWHERE, Layout
@@ -56,9 +56,10 @@ def plan(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -
         if slot.action is None and (slot.group_id == OFFLINE or (slot.group_id in known and slot.group_id not in share))
     ]
     target = _pack(share, slots, to_place, request)
-    _spread_empty(share, slots, to_place, target, request)
+    spread_empty(weights(share, request.capacity), slots, to_place, target)
     moves = [Move(slot.id, slot.group_id, target[slot.id]) for slot in slots if slot.id in target]
-    limited = limits.by_help(moves, share, slots, request)
+    bands = {group_id: band(one, request.tolerance) for group_id, one in share.items()}
+    limited = limits.by_help(moves, bands, slots, request, request.bytes)
     return Plan(tuple(limited), tuple(reasons.reasons(groups, slots, moves, limited, request)))
 
 
@@ -116,28 +117,3 @@ def _improve(start: Layout) -> tuple[Layout, bool]:
         # If no group is better off, nothing moves.
         return start.after_moves(), known
     return layout, known
-
-
-def _spread_empty(
-    share: dict[int, float],
-    slots: Sequence[Slot],
-    to_place: Sequence[Slot],
-    target: dict[int, int],
-    request: PlanRequest,
-) -> None:
-    """Add targets for slots without bytes that must go somewhere: the groups with the fewest slots for their weight."""
-    empty = [slot.id for slot in to_place if slot.id not in target]
-    waiting = set(empty)
-    weight = weights(share, request.capacity)
-    count = dict.fromkeys(share, 0)
-    for slot in slots:
-        group_id = target.get(slot.id, slot.destination_id)
-        if group_id in count and slot.id not in waiting:
-            count[group_id] += 1
-    order = [((count[group_id] + 1) / weight[group_id], group_id) for group_id in sorted(share)]
-    heapify(order)
-    for slot_id in empty:
-        _, group_id = order[0]
-        target[slot_id] = group_id
-        count[group_id] += 1
-        heapreplace(order, ((count[group_id] + 1) / weight[group_id], group_id))

@@ -8,7 +8,7 @@ from typing import Any
 from slots.table import OFFLINE, Group, Slot, TableError
 from topom.balance.planners.forecast import forecast
 from topom.balance.planners.policies import POLICIES, UnknownPolicy, plan
-from topom.balance.planners.request import MOST, PlanRequest
+from topom.balance.planners.request import MOST, PlanRequest, SlotLoad
 from topom.errors import Invalid
 from topom.placement.planner.document import POLICY as PLACEMENT
 
@@ -22,7 +22,7 @@ class InvalidPlanInput(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a document says: groups, slots by ascending id, and the known bytes, keys and capacity."""
+    """What a document says: groups, slots by ascending id, and the known loads, bytes, keys and capacity."""
 
     groups: tuple[Group, ...]
     slots: tuple[Slot, ...]
@@ -42,7 +42,7 @@ def answer_document(
     Args:
         policy: the name of the policy.
         document: as :func:`read` takes it.
-        options: tolerance, limits, and groups to drain. Bytes, keys and capacity always come from the document.
+        options: tolerance, limits, and groups to drain. Loads, bytes, keys and capacity always come from the document.
 
     Returns:
         ``{"moves": [{"slot", "from", "to"}...]}``, where ``from`` is 0 for a slot that was offline, and the plan's
@@ -57,7 +57,7 @@ def answer_document(
         raise UnknownPolicy(f"there is no policy {policy!r}; known are: {', '.join(sorted([*POLICIES, PLACEMENT]))}")
     given = read(document)
     known = given.known
-    request = replace(options or known, bytes=known.bytes, keys=known.keys, capacity=known.capacity)
+    request = replace(options or known, loads=known.loads, bytes=known.bytes, keys=known.keys, capacity=known.capacity)
     planned = plan(policy, given.groups, given.slots, request)
     answer: dict[str, Any] = {"moves": [move.to_wire() for move in planned.moves]}
     if policy != BARE:
@@ -72,8 +72,8 @@ def read(document: Any) -> Document:
     Args:
         document: ``{"groups": [{"id", "servers": [...]}...], "slots": [{"id", "group_id", "action"}...]}``; ``action``
             may be missing or empty. The number of slots is the number listed: ids 0 to n-1, each once. Optional are
-            ``"sizes": {"slot": bytes}`` and ``"keys": {"slot": number}``, in which a missing slot counts as empty, and
-            ``"capacity": {"group": weight}``.
+            ``"sizes": {"slot": bytes}``, ``"keys": {"slot": number}`` and ``"loads"``, a second: ``{"slot": [requests,
+            bytes in, bytes out]}``, in which a missing slot counts as empty, and ``"capacity": {"group": weight}``.
 
     Raises:
         InvalidPlanInput: the document is wrong; a sentence says what.
@@ -92,6 +92,7 @@ def read(document: Any) -> Document:
         bytes=_counts(document, "sizes", "bytes", slot_ids),
         keys=_counts(document, "keys", "keys", slot_ids),
         capacity=_weights(document, group_ids),
+        loads=_loads(document, slot_ids),
     )
     return Document(tuple(groups), tuple(slots), known)
 
@@ -105,7 +106,10 @@ def _listed(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 def _numbers(document: Mapping[str, Any], name: str, thing: str, known: set[int]) -> dict[int, int | float]:
     """An optional object of numbers by the id of a slot or a group."""
-    raw = document.get(name, {})
+    return _checked(document.get(name, {}), name, thing, known)
+
+
+def _checked(raw: Any, name: str, thing: str, known: set[int]) -> dict[int, int | float]:
     if not isinstance(raw, Mapping):
         raise InvalidPlanInput(f'"{name}" of the input has to be an object, with numbers by the id of a {thing}')
     found: dict[int, int | float] = {}
@@ -143,6 +147,21 @@ def _weights(document: Mapping[str, Any], known: set[int]) -> dict[int, float]:
             )
         weights[group_id] = float(value)
     return weights
+
+
+def _loads(document: Mapping[str, Any], known: set[int]) -> dict[int, SlotLoad]:
+    raw = document.get("loads", {})
+    if not isinstance(raw, Mapping) or not all(isinstance(parts, list) and len(parts) == 3 for parts in raw.values()):
+        raise InvalidPlanInput(
+            '"loads" of the input has to be an object, with [requests, bytes in, bytes out] a second '
+            "by the id of a slot"
+        )
+    columns = [
+        _checked({slot: parts[place] for slot, parts in raw.items()}, "loads", "slot", known) for place in range(3)
+    ]
+    if any(value < 0 for column in columns for value in column.values()):
+        raise InvalidPlanInput('"loads" of a slot has to be three numbers, each 0 or more')
+    return {slot: SlotLoad(*(column[slot] for column in columns)) for slot in columns[0]}
 
 
 def _check(groups: Sequence[Group], slots: Sequence[Slot]) -> None:

@@ -6,12 +6,12 @@ sizes, a slot without one counts as empty.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from slots.table import OFFLINE, Group, Slot
-from topom.balance.planners.request import PlanRequest
+from topom.balance.planners.request import PlanRequest, loads_of
 from topom.balance.planners.shares import shares
 from topom.cluster.topology import Move
 
@@ -45,24 +45,30 @@ class GroupOutlook:
     Attributes:
         share: bytes that the group should have; None if it is to be drained or has no servers, or if bytes are not
             known.
+        load_off: how far from its share of all load it is before and after, as a part of the share; None if there is no
+            share, or if loads are not known.
     """
 
     id: int
     share: int | None
     before: Amount
     after: Amount
+    load_off: tuple[float, float] | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """``{"id", "share_bytes", "before": {"slots", "bytes", "keys", "percent_off"}, "after": {...}}``.
 
-        ``percent_off`` is above 0 for a group with more than its share; None if there is no share.
+        ``percent_off`` is above 0 for a group with more than its share; None if there is no share. If loads are known,
+        ``load_percent_off`` says that of the load.
         """
-        return {
-            "id": self.id,
-            "share_bytes": self.share,
-            "before": {**asdict(self.before), "percent_off": self._percent_off(self.before)},
-            "after": {**asdict(self.after), "percent_off": self._percent_off(self.after)},
+        held = {
+            name: {**asdict(amount), "percent_off": self._percent_off(amount)}
+            for name, amount in (("before", self.before), ("after", self.after))
         }
+        if self.load_off is not None:
+            for part, off in zip(held.values(), self.load_off, strict=True):
+                part["load_percent_off"] = round(off * 100, 2)
+        return {"id": self.id, "share_bytes": self.share, **held}
 
     def _percent_off(self, amount: Amount) -> float | None:
         if not self.share or amount.bytes is None:
@@ -119,6 +125,8 @@ def forecast(
     resting = sorted(slots, key=lambda slot: slot.id)
     counted = _Counted(request)
     share = shares(listed, resting, request) if request.bytes else {}
+    load = loads_of(request)
+    load_share = shares(listed, resting, request, load) if load else {}
     target = {move.slot: move.target for move in moves}
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}
@@ -131,6 +139,7 @@ def forecast(
             round(share[group.id]) if group.id in share else None,
             counted.amount(before.get(group.id, ())),
             counted.amount(after.get(group.id, ())),
+            _load_off(load, load_share.get(group.id), before.get(group.id, ()), after.get(group.id, ())),
         )
         for group in listed
         if group.servers or group.id in before
@@ -147,6 +156,15 @@ def forecast(
         sum(pair.moved.keys or 0 for pair in pairs) if request.keys else None,
     )
     return Forecast(pairs, outlooks, total, _seconds(total, keys_per_second, bytes_per_second))
+
+
+def _load_off(
+    load: Mapping[int, int], share: float | None, before: Iterable[int], after: Iterable[int]
+) -> tuple[float, float] | None:
+    if not share:
+        return None
+    has, gets = (sum(load.get(slot, 0) for slot in slots) for slots in (before, after))
+    return has / share - 1, gets / share - 1
 
 
 def _seconds(total: Amount, keys_per_second: float | None, bytes_per_second: float | None) -> float | None:

@@ -9,7 +9,6 @@ from heapq import heapify, heappop, heappush
 
 from slots.table import OFFLINE, Slot
 from topom.balance.planners.request import PlanRequest
-from topom.balance.planners.shares import band
 from topom.cluster.topology import Move
 
 
@@ -35,21 +34,26 @@ def in_order(moves: Sequence[Move], request: PlanRequest) -> list[Move]:
 
 
 def by_help(
-    moves: Sequence[Move], share: Mapping[int, float], slots: Sequence[Slot], request: PlanRequest
+    moves: Sequence[Move],
+    bands: Mapping[int, tuple[int, int]],
+    slots: Sequence[Slot],
+    request: PlanRequest,
+    load: Mapping[int, int],
 ) -> list[Move]:
     """The moves within the limits that bring groups nearest to their bands.
 
-    Within each kind, the move is taken next that lessens the bytes outside the bands most, given the moves taken so
+    Within each kind, the move is taken next that lessens most what is outside the bands, given the moves taken so
     far. If only bytes are limited, that is the most for each byte that it moves; otherwise the most at all. A move
     between groups that are not drained is not taken while it lessens nothing.
 
     Args:
-        share: bytes that each group should have, by group, without groups to drain.
+        bands: the least and the most that each group should have, by group, without groups to drain.
         slots: all slots.
+        load: what each slot has of that, by slot.
     """
     if keeps_to(moves, request):
         return list(moves)
-    helped = _Helped(share, slots, request)
+    helped = _Helped(bands, slots, request, load)
     budget = _Budget(request)
     taken: list[Move] = []
     waiting = list(moves)
@@ -105,17 +109,24 @@ class _Budget:
 class _Helped:
     """How much each move helps, given the moves that were taken."""
 
-    def __init__(self, share: Mapping[int, float], slots: Sequence[Slot], request: PlanRequest) -> None:
+    def __init__(
+        self,
+        bands: Mapping[int, tuple[int, int]],
+        slots: Sequence[Slot],
+        request: PlanRequest,
+        load: Mapping[int, int],
+    ) -> None:
         self.request = request
-        self.bands = {group_id: band(one, request.tolerance) for group_id, one in share.items()}
-        self.load = dict.fromkeys(share, 0)
+        self.bands = bands
+        self.of_slot = load
+        self.load = dict.fromkeys(bands, 0)
         for slot in slots:
             if slot.destination_id in self.load:
-                self.load[slot.destination_id] += request.bytes.get(slot.id, 0)
+                self.load[slot.destination_id] += load.get(slot.id, 0)
 
     def gain(self, move: Move) -> int:
-        """How many bytes fewer are outside the bands after a move."""
-        size = self.request.bytes.get(move.slot, 0)
+        """How much less is outside the bands after a move."""
+        size = self.of_slot.get(move.slot, 0)
         return self._nearer(move.source, -size) + self._nearer(move.target, size)
 
     def rank(self, move: Move) -> tuple[int, float, int]:
@@ -125,7 +136,7 @@ class _Helped:
         return _kind(move, self.request), -gain / size if by_byte else 0.0, -gain
 
     def take(self, move: Move) -> None:
-        size = self.request.bytes.get(move.slot, 0)
+        size = self.of_slot.get(move.slot, 0)
         if move.source in self.load:
             self.load[move.source] -= size
         self.load[move.target] += size

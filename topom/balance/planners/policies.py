@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from slots import ranges
 from slots.table import Group, Slot
 from topom.balance.planners import bytes as by_bytes
-from topom.balance.planners import codis
+from topom.balance.planners import codis, load
 from topom.balance.planners.request import Plan, PlanRequest
 from topom.errors import Conflict, Invalid
 
@@ -13,7 +13,7 @@ Planner = Callable[[Sequence[Group], Sequence[Slot], PlanRequest], Plan]
 """Gets the groups with servers, by ascending id, and all slots, by ascending id; gives a plan.
 
 At least one of the groups is not drained, and the request was checked."""
-POLICIES: Mapping[str, Planner] = {"bytes": by_bytes.plan, "codis": codis.plan}
+POLICIES: Mapping[str, Planner] = {"bytes": by_bytes.plan, "codis": codis.plan, "load": load.plan}
 NOTHING_ELSE = PlanRequest()
 
 

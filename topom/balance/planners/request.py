@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from slots import ranges
 from topom.cluster.topology import Move
@@ -13,9 +14,20 @@ DEFAULT_TOLERANCE = 0.05
 MOST = 2**63 - 1
 """The largest allowed number of bytes or keys, and the largest allowed capacity."""
 
+REQUEST_BYTES = 8192
+"""So many bytes of requests and replies cost a server about what one request costs: 8 microseconds, at 1 GB/s."""
+
 
 class InvalidPlanRequest(Invalid):
     """No plan could fulfil this request."""
+
+
+class SlotLoad(NamedTuple):
+    """What clients ask of a slot, each a second: requests, and the bytes of requests and of replies."""
+
+    requests: float
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +35,21 @@ class PlanRequest:
     """What is known of the slots, and what the operator wants.
 
     Attributes:
+        loads: the load of each slot, by slot; a missing slot has none.
+        hot_keys: the key that is asked for most, by slot, as text, and its requests a second; for sentences only.
         bytes: memory of each slot's keys, by slot; a missing slot counts as empty.
         keys: number of each slot's keys, by slot; for the forecast only.
         capacity: weight of each group, by group; a missing group has the mean of those given, or 1. A group's share of
-            all bytes is its weight's part of all weights.
-        tolerance: which part of its share a group's bytes may differ from it.
+            all bytes, and of all load, is its weight's part of all weights.
+        tolerance: which part of its share a group's bytes may differ from it. A group's load may be above its share by
+            that part.
         most_slots: a plan has at most so many moves; None for no limit.
         most_bytes: a plan moves at most so many bytes; None for no limit. An offline slot moves no bytes.
         drain: groups that should have nothing left.
     """
 
+    loads: Mapping[int, SlotLoad] = field(default_factory=dict)
+    hot_keys: Mapping[int, tuple[str, float]] = field(default_factory=dict)
     bytes: Mapping[int, int] = field(default_factory=dict)
     keys: Mapping[int, int] = field(default_factory=dict)
     capacity: Mapping[int, float] = field(default_factory=dict)
@@ -60,6 +77,11 @@ class PlanRequest:
             wrong = min((slot for slot, count in counts.items() if not 0 <= count <= MOST), default=None)
             if wrong is not None:
                 raise InvalidPlanRequest(f"slot {wrong} has {counts[wrong]} {what}; that has to be from 0 to 2^63-1")
+        for slot, load in sorted(self.loads.items()):
+            if not all(0 <= part <= MOST for part in load):
+                raise InvalidPlanRequest(
+                    f"slot {slot} has a load of {tuple(load)}; each part has to be from 0 to 2^63-1"
+                )
         for what, named in (("be drained", self.drain), ("have a capacity", self.capacity)):
             unknown = sorted(set(named) - set(known))
             if unknown:
@@ -79,3 +101,15 @@ class Plan:
 
     moves: tuple[Move, ...]
     reasons: tuple[str, ...] = ()
+
+
+def load_of(load: SlotLoad | None) -> int:
+    """The load of a slot as one number, in bytes a second; a request counts as :data:`REQUEST_BYTES`."""
+    if load is None:
+        return 0
+    return round(load.requests * REQUEST_BYTES + load.bytes_in + load.bytes_out)
+
+
+def loads_of(request: PlanRequest) -> dict[int, int]:
+    """The load of each slot that has one."""
+    return {slot: number for slot, load in request.loads.items() if (number := load_of(load))}

@@ -1,4 +1,4 @@
-"""What each group has and should have, in bytes; one answer for the planner and for the forecast.
+"""What each group has and should have, in bytes or in load; one answer for the planners and for the forecast.
 
 A slot counts for the group in which it comes to rest (:attr:`slots.table.Slot.destination_id`).
 """
@@ -16,20 +16,23 @@ def weights(ids: Collection[int], capacity: Mapping[int, float]) -> dict[int, fl
     return {group_id: float(capacity.get(group_id, mean)) for group_id in sorted(ids)}
 
 
-def shares(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> dict[int, float]:
+def shares(
+    groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest, amounts: Mapping[int, int] | None = None
+) -> dict[int, float]:
     """The bytes that each group should have, by group: those of ``groups`` that have a server and are not drained.
 
-    The shares are of all bytes that these groups have, that are on their way to them, in offline slots, or at rest in
-    groups to drain. Slots at rest in groups without a server, or on their way to a group to drain, cannot move now, and
-    do not count.
+    With ``amounts``, by slot, it is what each group should have of these. The shares are of all that these groups have,
+    that is on its way to them, in offline slots, or at rest in groups to drain. Slots at rest in groups without a
+    server, or on their way to a group to drain, cannot move now, and do not count.
     """
     to_drain = {group.id for group in groups if group.servers and group.id in request.drain}
     weight = weights([group.id for group in groups if group.servers and group.id not in to_drain], request.capacity)
+    counted = request.bytes if amounts is None else amounts
     total = 0
     for slot in slots:
         movable = slot.action is None and (slot.group_id == OFFLINE or slot.group_id in to_drain)
         if movable or slot.destination_id in weight:
-            total += request.bytes.get(slot.id, 0)
+            total += counted.get(slot.id, 0)
     weight_of_all = math.fsum(weight.values())
     return {group_id: total * (one / weight_of_all) for group_id, one in weight.items()}
 

@@ -14,7 +14,8 @@ from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import MIGRATION, FakeMover, MemoryStore
 from topom.balance import planners, rebalancing
-from topom.balance.rebalancing import TRIES, Rate, rate_of, still_fits
+from topom.balance.measured import LEAST_MEASURED_SECONDS
+from topom.balance.rebalancing import TRIES, Rate, Rebalancing, rate_of, still_fits
 from topom.cluster import topology
 from topom.cluster.speed import PairSpeed
 from topom.cluster.topology import Move
@@ -167,6 +168,34 @@ async def test_without_sizes_a_cost_is_in_slots(client: httpx.AsyncClient, topom
     assert [group["after"]["slots"] for group in cost["groups"]] == [6, 5, 5]
 
 
+class Loads:
+    """Slot 0 has half of all requests; all of them go to group 1."""
+
+    measured_seconds = LEAST_MEASURED_SECONDS
+
+    def slots(self) -> list[tuple[float, float, float]]:
+        return [(80.0, 0.0, 0.0), *[(10.0, 0.0, 0.0)] * 8, *[(0.0, 0.0, 0.0)] * 7]
+
+    def hot_keys(self) -> list[Any]:
+        return []
+
+
+async def test_by_load(client: httpx.AsyncClient, topom: Topom) -> None:
+    refused = await client.post("/rebalance?policy=load&dry_run=true")
+    assert (refused.status_code, refused.json()["error"]) == (409, "NotMeasured")
+    topom.rebalancing = Rebalancing(topom.ledger, topom.sizes, topom.actions, Loads())
+    planned = await rebalance(client, policy="load", most_slots=9)
+    assert [move[1:] for move in moves(planned)] == [(1, 2)] * len(planned["moves"])
+    assert topom.ledger.table.slots[moves(planned)[0][0]].action == Action(SlotState.PENDING, 2)
+    [before, after] = [[group[part]["load_percent_off"] for group in planned["cost"]["groups"]] for part in PARTS]
+    assert before[0] > 80
+    assert max(after) <= 5
+    assert moves(await rebalance(client, policy="load")) == []
+    refused = await client.post("/rebalance?policy=load&most_bytes=5")
+    assert (refused.status_code, refused.json()["error"]) == (409, "NoSizes")
+
+
+PARTS = ("before", "after")
 SPEED = PairSpeed(100.0, 5000.0)
 
 

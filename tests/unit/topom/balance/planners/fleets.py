@@ -11,9 +11,10 @@ from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from topom.balance import planners
 from topom.balance.planners import Plan, PlanRequest
+from topom.balance.planners.request import SlotLoad
 from topom.cluster.topology import Move
 
-POLICIES = ("bytes", "codis")
+POLICIES = ("bytes", "codis", "load")
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def fleets(
     groups[0] = Group(ids[0], ("s:1",))
     favourite = draw(st.sampled_from([0, *ids]))
     size = draw(st.sampled_from([st.integers(0, 9), st.integers(1, 10**6), st.sampled_from([0, 1, 10**3, 10**6])]))
-    slots, sizes = [], {}
+    slots, sizes, loads = [], {}, {}
     for slot_id in range(draw(st.integers(1, most_slots))):
         group_id = draw(st.one_of(st.just(favourite), st.sampled_from([0, *ids])))
         action = None
@@ -154,7 +155,10 @@ def fleets(
         slots.append(Slot(slot_id, group_id, action))
         if draw(st.integers(0, 9)):
             sizes[slot_id] = draw(size)
+        if draw(st.integers(0, 9)):
+            loads[slot_id] = SlotLoad(draw(size), draw(st.sampled_from([0, 10**3, 10**7])), draw(st.integers(0, 9)))
     request = PlanRequest(
+        loads=loads,
         bytes=sizes,
         capacity=draw(st.dictionaries(st.sampled_from(ids), st.sampled_from([1.0, 1.5, 4.0]), max_size=count)),
         tolerance=draw(st.sampled_from([0.05, 0.0, 0.2])),

@@ -6,6 +6,7 @@ from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.unit.topom.balance.planners.fleets import Fleet, fleets
 from topom.balance.planners import PlanRequest, forecast
+from topom.balance.planners.request import SlotLoad
 from topom.cluster.topology import Move
 
 GROUPS = (Group(1, ("a:1",)), Group(2, ("b:1",)), Group(3))
@@ -69,3 +70,10 @@ def test_the_figures_agree_with_the_plan(fleet: Fleet) -> None:
     for group in found.groups:
         assert (group.before.bytes, group.after.bytes) == (before[group.id], after[group.id])
         assert (group.share is None) == (group.id not in fleet.takers)
+
+
+def test_groups_are_told_how_far_they_are_from_their_load() -> None:
+    request = PlanRequest(loads={0: SlotLoad(3.0), 1: SlotLoad(1.0)})
+    [one, two, *_] = forecast(GROUPS, SLOTS, [Move(1, 1, 2)], request).to_wire()["groups"]
+    assert [part["load_percent_off"] for part in (one["before"], one["after"])] == [100.0, 50.0]
+    assert [part["load_percent_off"] for part in (two["before"], two["after"])] == [-100.0, -50.0]
