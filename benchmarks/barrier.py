@@ -33,12 +33,14 @@ from benchmarks.processes import percentile
 from slots import garbage
 from slots.table import OFFLINE, Slot
 from topom import api
+from topom.api.callers import Callers
 from topom.api.wire import Wire
 from topom.cluster import topology
 from topom.term.node import Node
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 from topom.term.stores import open_store
+from topom.term.tokens import Tokens
 
 GOALS = {100: 50.0, 1000: 100.0}
 """Milliseconds within which 99 of 100 barriers should be over, by the number of proxies."""
@@ -55,7 +57,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[Topom, str, str]]:
     node = Node(settings, open_store(settings), f"http://{address}")
     token = secrets.token_hex(16)
     config = uvicorn.Config(
-        api.build(node, token),
+        api.build(node, Callers(Tokens(token))),
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -85,7 +85,7 @@ def _post(topom: str, token: str, measurement: dict[str, Any]) -> None:
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as error:
         reason = type(error).__name__ if isinstance(error, UnicodeEncodeError) else str(error) or type(error).__name__
         raise PostError(f"topom at {topom} did not answer: {reason}") from None
-    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise PostError(f"topom at {topom} does not accept the token; give it by SLOTFERRY_TOKEN")
     if not answer.is_success:
         try:

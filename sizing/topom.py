@@ -76,7 +76,10 @@ def _get(url: str, path: str, seconds: float) -> Any:
             return json.loads(answer.read(MOST_BYTES))
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
-            raise TopomFailed(f"topom at {url} does not accept the token; set {TOKEN} in the environment") from None
+            raise TopomFailed(
+                f"topom at {url} does not accept the token; set an operator's, or a viewer's, as {TOKEN} in the "
+                "environment"
+            ) from None
         raise TopomFailed(f"topom at {url} answers {path} with HTTP status {error.code}") from None
     except ValueError:
         raise TopomFailed(f"what answers at {url} is no topom: its answer is no JSON") from None

@@ -194,7 +194,7 @@ class TopomCalls:
             answer = response.json() if response.content else {}
         except ValueError:
             answer = None
-        if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        if response.status_code == httpx.codes.UNAUTHORIZED:
             raise TopomUnauthorized(
                 f"topom at {self.url} does not accept the token; give it by --token or SLOTFERRY_TOKEN "
                 "(topom keeps the one it made in the file named token in its data folder)"

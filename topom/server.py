@@ -23,14 +23,15 @@ from slots.openfiles import raise_limit
 from slots.tls import TlsError
 from topom import api
 from topom.api import control
+from topom.api.callers import Callers
 from topom.api.entrance import MOST_FILES, Entrance
-from topom.api.security import kept_token
 from topom.api.wire import Wire
 from topom.errors import TopomError
 from topom.term.announcing import Announcing
 from topom.term.node import Node, StuckTerm
 from topom.term.settings import TopomSettings, split_listen
 from topom.term.stores import open_store
+from topom.term.tokens import Tokens, kept_token
 
 log = structlog.get_logger(__name__)
 
@@ -77,20 +78,21 @@ async def serve(settings: TopomSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     store = open_store(settings)
-    tokens = _token(settings, store.shared), settings.token_next.get_secret_value()
+    callers = Callers(_tokens(settings, store.shared), settings.product)
     listening = _listen(settings.listen)
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     node = Node(settings, store, settings.url or _url(host, port))
     server = _Server(
         uvicorn.Config(
-            api.build(node, *tokens),
+            api.build(node, callers),
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
-            http=Entrance(raise_limit(MOST_FILES), *tokens).protocol(),
+            http=Entrance(raise_limit(MOST_FILES), callers).protocol(),
             ws=Wire,
             ws_max_size=control.MAXIMUM_FRAME_BYTES,
             ws_per_message_deflate=False,
@@ -107,7 +109,7 @@ async def serve(settings: TopomSettings) -> int:
             if running.done():
                 running.result()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        announcement = Announcing(node, *tokens)
+        announcement = Announcing(node, callers.tokens)
         announcing = asyncio.create_task(node.tending.keep(announcement.name, announcement.run))
         tasks += [serving, announcing]
         garbage.spare_what_is_here()
@@ -150,7 +152,15 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _token(settings: TopomSettings, shared: bool) -> str:
+def _tokens(settings: TopomSettings, shared: bool) -> Tokens:
+    own = _own_token(settings, shared)
+    try:
+        return Tokens(own, *settings.more_tokens(own))
+    except ValueError as error:
+        raise StartError(f"the setting tokens cannot be used with this token: {error}") from error
+
+
+def _own_token(settings: TopomSettings, shared: bool) -> str:
     configured = settings.token.get_secret_value()
     if configured:
         return configured
@@ -161,7 +171,7 @@ def _token(settings: TopomSettings, shared: bool) -> str:
         )
     try:
         return kept_token(settings.data / TOKEN_FILE)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise StartError(f"the token {settings.data / TOKEN_FILE} cannot be read or made: {error}") from error
 
 

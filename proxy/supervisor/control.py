@@ -207,7 +207,7 @@ class Control:
     def _report(self, url: str, error: Exception, registered: bool) -> None:
         """Log a problem once, not at each attempt."""
         if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
-            problem = "topom refuses the token; set the same one here (SLOTFERRY_PROXY_TOKEN) and there"
+            problem = "topom refuses the token; set one of its role proxy or operator here (SLOTFERRY_PROXY_TOKEN)"
         elif isinstance(error, TimeoutError):
             problem = "topom did not answer in time"
         else:

@@ -388,17 +388,19 @@ async def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path: 
 
 async def test_a_token_is_changed_while_everything_runs(tmp_path: Path) -> None:
     """Proxies with the old token and with the new one are members side by side; then the old one is refused."""
-    async with topom_process(tmp_path / "data", token_next="new") as topom, HandProxy(topom) as old:
-        topom.token = "new"
+    following = "the-next-token-of-the-test"
+    tokens = f"operator:next:{following}"
+    async with topom_process(tmp_path / "data", tokens=tokens) as topom, HandProxy(topom) as old:
+        topom.token = following
         async with HandProxy(topom) as new:
             assert old.attempts == new.attempts == 1
             status = await topom.call("GET", "/status")
             assert [proxy["state"] for proxy in status["proxies"]] == ["online", "online"]
-    topom = TopomProcess(tmp_path / "data", token="new")
+    topom = TopomProcess(tmp_path / "data", token=following)
     await topom.start()
     try:
         await topom.call("GET", "/status", status=401)
-        topom.token = "new"
+        topom.token = following
         async with HandProxy(topom) as new:
             assert new.registered
     finally:

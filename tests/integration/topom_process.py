@@ -23,7 +23,7 @@ from slots.table import SlotTable
 from tests.certificates import UNENCRYPTED
 from tests.forking import Forked, bound, fork
 
-TOKEN = "integration"
+TOKEN = "integration-token"
 
 
 def redis_binary() -> str:

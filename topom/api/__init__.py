@@ -1,6 +1,7 @@
 """The HTTP API, with one file for each resource, and the control stream.
 
-Everything except ``/healthz`` needs the bearer token (:mod:`topom.api.door`). A follower passes requests on
+Each request needs a role (:mod:`topom.api.roles`), which a bearer token or a session has (:mod:`topom.api.door`).
+Anybody gets ``/healthz``, the page's files, and may log in. A follower passes requests on
 (:mod:`topom.api.forwarding`). Every error is answered as ``{"error": "<type>", "message": "<a sentence for the
 operator>"}``. Whatever waits says why with the record of :mod:`topom.reasons`, as ``{"kind", "what", "since",
 "to_do"}``; null if it does not wait.
@@ -12,12 +13,16 @@ To change
 
 - a resource: the file of its name, and its objects in the file of its name with ``_models``; what the command shows of
   it: the folder ``slotferry/operator``;
-- which clients get in: :mod:`~topom.api.security` (the token), :mod:`~topom.api.entrance` (connections),
-  :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
+- which clients get in: :mod:`topom.term.tokens` (tokens), :mod:`~topom.api.sessions` (cookies),
+  :mod:`~topom.api.callers` (who asks), :mod:`~topom.api.roles` (what each may do), :mod:`~topom.api.login`,
+  :mod:`~topom.api.entrance` (connections), :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
+- what a browser is told about pages: :mod:`~topom.api.page_headers`;
 - what a follower does with requests: :mod:`~topom.api.forwarding`;
 - the stream of events: :mod:`~topom.api.event_stream`;
 - the stream of tables to proxies: :mod:`~topom.api.control`; its messages: :mod:`slots.messages.control`.
 """
+
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -28,6 +33,7 @@ from topom.api import (
     events,
     groups,
     health,
+    login,
     metrics,
     migration,
     nodes,
@@ -41,10 +47,12 @@ from topom.api import (
     status,
     topoms,
 )
+from topom.api.callers import Callers
 from topom.api.door import Door
 from topom.api.errors import add_handlers
 from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
+from topom.api.roles import describe
 from topom.api.routers import PREFIX
 from topom.cluster.event_sinks import EventSinks
 from topom.term.node import Node
@@ -53,24 +61,37 @@ from topom.term.service import Topom
 RESOURCES = (
     *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes),
     *(rebalance, migration, sentinels, events, topoms),
-    *(metrics, control, health),
+    *(metrics, login, control, health),
 )
 """The files that serve requests, in the order of the documents."""
 SIZES_BODY_BYTES = 64 * 1024 * 1024
 """The largest body of a measurement: ten keys of 256 characters for each of 16384 slots fit."""
 
 
-def build(topom: Topom | Node, *tokens: str) -> FastAPI:
-    """The application that serves ``topom``, alone or one of several, to clients that have one of the tokens."""
+class _Application(FastAPI):
+    """Says in its OpenAPI document which role each endpoint needs."""
+
+    def openapi(self) -> dict[str, Any]:
+        known = self.openapi_schema is not None
+        document = super().openapi()
+        if not known:
+            describe(document)
+        return document
+
+
+def build(topom: Topom | Node, callers: Callers) -> FastAPI:
+    """The application that serves ``topom``, alone or one of several, to these callers."""
     node = topom if isinstance(topom, Node) else None
     single = topom if isinstance(topom, Topom) else None
-    app = FastAPI(
+    app = _Application(
         title="Slotferry topom",
         summary="The control plane of Slotferry: groups, servers, proxies, slots, and moving slots live.",
         version=program_version(),
         redoc_url=None,
         routes=[route for resource in RESOURCES for route in resource.router.routes],
     )
+    app.state.callers = callers
+    app.state.failures = login.Failures()
     app.state.metrics = metrics.registry(topom)
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: single)
@@ -81,6 +102,6 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
         single.ledger.listen(sinks.changed)
     if node is not None:
         app.add_middleware(Forwarding, node=node)
-    app.add_middleware(Door, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
+    app.add_middleware(Door, callers=callers, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
     add_handlers(app)
     return app

@@ -1,30 +1,46 @@
-"""The dependencies of every endpoint: the token, and the topom that is served."""
+"""The dependencies of every endpoint: who asks, and the topom that is served."""
 
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
 
+from topom.api.sessions import COOKIE, Caller
 from topom.cluster import events
 from topom.errors import BodyNotTaken
 from topom.term.service import Topom
 
-_bearer = HTTPBearer(auto_error=False, description="topom's token; it is in the file `token` of its data folder.")
-
+_bearer = HTTPBearer(
+    auto_error=False, description="A token of topom; the one that it made is in the file `token` of its data folder."
+)
+_session = APIKeyCookie(name=COOKIE, auto_error=False, description="A session that `POST /login` began.")
 
 USER_HEADER = "X-Slotferry-User"
-"""Names the operator in events. Nothing proves it: a client with the token may write any name."""
+"""Names the operator in events. Nothing proves it, so the token's name stands behind it."""
+CALLER = "slotferry.caller"
+"""Where the door notes in the scope of a request who asks."""
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.scope[CALLER]
+    return caller
+
+
+Calling = Annotated[Caller, Depends(_caller)]
+"""Who asks."""
 
 
 async def require_token(
+    caller: Calling,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    session: Annotated[str | None, Depends(_session)],
     user: Annotated[str | None, Header(alias=USER_HEADER, description="Who is told in events to have done it.")] = None,
 ) -> None:
-    """Let events name the operator for what this request changes.
+    """Let events name who asks for what this request changes.
 
-    The door has checked the token (:mod:`topom.api.door`); the credentials are here for OpenAPI.
+    The door has checked it (:mod:`topom.api.door`); the credentials are here for OpenAPI.
     """
-    events.actor.set(events.operator(user))
+    events.actor.set(events.asker(caller.name, user))
 
 
 async def refuse_body(request: Request) -> None:

@@ -1,20 +1,26 @@
-"""A client without the token gets nothing: only the head of a request is read before the token is checked.
+"""A client without a token gets nothing: only the head of a request is read before it is known who asks.
 
-Without the token only the health check is answered, which takes no body. With it, a body has a limit in bytes and in
-time.
+Without a token only what is for anybody is answered (:mod:`topom.api.roles`): the health check and the page's files,
+which take no body, and a login, whose body is small. With one, the role has to be enough, and a body has a limit in
+bytes and in time.
 
 **bounded**: the size of a request, the time for each piece of it, and the time for all of it.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from topom.api.security import authorised
+from topom.api.access import CALLER
+from topom.api.callers import REQUEST_HEADER, Callers, from_page
+from topom.api.page_headers import add_headers
+from topom.api.roles import LOGIN, READS, needed
+from topom.api.sessions import Caller
+from topom.term.tokens import Role
 
 MAXIMUM_BODY_BYTES = 1024 * 1024
 PIECE_SECONDS = 10.0
@@ -22,8 +28,11 @@ PIECE_SECONDS = 10.0
 BODY_SECONDS = 60.0
 """How long a whole body may take to come, plus a second for each :data:`SLOWEST_BYTES` that it may have."""
 SLOWEST_BYTES = 256 * 1024
-HEALTH = "/healthz"
-UNAUTHORISED = "the bearer token is missing or wrong; it is in the file named token in topom's data folder"
+LOGIN_BYTES = 4096
+"""The largest body of a login. It comes from a client that has shown nothing yet."""
+UNAUTHORISED = (
+    "the bearer token, or the session, is missing or wrong; the token is in the file named token in topom's data folder"
+)
 CLOSE_REFUSED = 1008
 
 
@@ -35,36 +44,50 @@ class Door:
     """Stands before everything else.
 
     Args:
-        tokens: a client that shows one of them gets in.
+        callers: knows who asks.
         larger: the most bytes of a body, by path; :data:`MAXIMUM_BODY_BYTES` for other paths.
     """
 
-    def __init__(self, app: ASGIApp, tokens: Collection[str], larger: Mapping[str, int]) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers, larger: Mapping[str, int]) -> None:
         self._app = app
-        self._tokens = tokens
-        self._larger = larger
+        self._callers = callers
+        self._larger = {**larger, LOGIN: LOGIN_BYTES}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        if scope["type"] == "websocket":
+            await self._open(scope, receive, send)
+            return
+        send = add_headers(scope["path"], send)
         headers = dict(scope["headers"])
-        if authorised(headers.get(b"authorization", b"").decode("latin-1"), *self._tokens):
-            await self._let_in(scope, receive, send, headers)
-        elif scope["type"] == "websocket":
-            # Closed before it is accepted: the HTTP answer is 403.
-            await send({"type": "websocket.close", "code": CLOSE_REFUSED})
-        elif scope["method"] not in ("GET", "HEAD") or _announces_body(headers):
-            await self._refuse(scope, receive, send)
-        elif scope["path"] == HEALTH:
+        caller = self._callers.of(scope["headers"])
+        role = needed(scope["method"], scope["path"])
+        if role is not None:
+            refusal = _refusal(caller, role, scope)
+        else:
+            # What anybody may read takes no body.
+            bare = scope["method"] not in READS or not _announces_body(headers)
+            refusal = None if caller is not None or bare else _unauthorised()
+        if refusal is not None:
+            # The rest of the body is dropped until its time is over: a client that is cut off at once does not read
+            # the answer.
+            await refusal(scope, receive, send)
+            return
+        scope[CALLER] = caller
+        await self._let_in(scope, receive, send, headers)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = self._callers.of(scope["headers"])
+        # A browser opens a stream with its cookie for any page, so a cookie opens none.
+        if caller is not None and caller.expires is None and caller.role.may(Role.PROXY):
             await self._app(scope, receive, send)
         else:
-            await self._refuse(scope, receive, send)
+            # Closed before it is accepted: the HTTP answer is 403.
+            await send({"type": "websocket.close", "code": CLOSE_REFUSED})
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes]) -> None:
-        if scope["type"] == "websocket":
-            await self._app(scope, receive, send)
-            return
         most = self._larger.get(scope["path"], MAXIMUM_BODY_BYTES)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > most:
@@ -82,10 +105,25 @@ class Door:
                 raise _BodyRefused("a part of the answer was sent before all of the body had come")
             await body.refusal(scope, receive, send)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The rest of the body is dropped until its time is over: a client that is cut off at once does not read the
-        # answer.
-        await _answer(401, "Unauthorised", UNAUTHORISED, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+
+def _unauthorised() -> JSONResponse:
+    return _answer(401, "Unauthorised", UNAUTHORISED, {"WWW-Authenticate": "Bearer"})
+
+
+def _refusal(caller: Caller | None, role: Role, scope: Scope) -> JSONResponse | None:
+    """Why a request is refused that needs a role; None if it is not."""
+    if caller is None:
+        return _unauthorised()
+    if not caller.role.may(role):
+        message = f"this needs the role {role}; the token {caller.name} has the role {caller.role}"
+        return _answer(403, "RoleRefused", message, {})
+    if caller.expires is not None and scope["method"] not in READS and not from_page(scope["headers"]):
+        message = (
+            f"a session changes something only from topom's own page, with the header {REQUEST_HEADER}: 1; "
+            "programs show a bearer token"
+        )
+        return _answer(403, "ForeignPage", message, {})
+    return None
 
 
 class _Body:

@@ -1,11 +1,13 @@
-"""Connections to topom's API before their clients have shown the token: few, cheap and short.
+"""Connections to topom's API before their clients have shown a token: few, cheap and short.
 
-A connection is *unproven* until a request with the token came over it. So clients without the token can hold at most
-:data:`MOST_UNPROVEN` connections, each for :data:`HEAD_SECONDS` without a whole request's head. One more takes the
-place of the oldest, so that an operator always gets in. What follows a head without the token is dropped as it comes;
+A connection is *unproven* until a request with a token, or with a session's cookie, came over it. So clients without
+either can hold at most :data:`MOST_UNPROVEN` connections, each for :data:`HEAD_SECONDS` without a whole request's head,
+and as long again until the answer is out. One more takes the place of the oldest, so that an operator always gets in.
+What follows a head without a token is dropped as it comes, except for the small body of a login;
 :mod:`topom.api.door` answers such a request.
 
-**bounded**: the number of connections, the time for a head, and how long a client may leave an answer unread.
+**bounded**: the number of connections, the time for a head, the body of a login, and how long a client may leave an
+answer unread.
 """
 
 import asyncio
@@ -19,7 +21,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from topom.api.security import authorised
+from topom.api.callers import Callers
+from topom.api.door import LOGIN_BYTES
+from topom.api.roles import LOGIN
 
 log = structlog.get_logger(__name__)
 
@@ -37,11 +41,11 @@ class Entrance:
 
     Args:
         files: how many files the process may have open.
-        tokens: a client that shows one of them gets in.
+        callers: knows who asks.
     """
 
-    def __init__(self, files: int, *tokens: str) -> None:
-        self._tokens = tokens
+    def __init__(self, files: int, callers: Callers) -> None:
+        self._callers = callers
         self._most = max(2, files - OTHER_FILES)
         # Some connections are left for clients with the token, whatever the others do.
         self._most_unproven = min(MOST_UNPROVEN, self._most // 2)
@@ -63,13 +67,16 @@ class Entrance:
                 log.warning("connections_without_token", unproven=len(self._unproven), all=len(self._all))
             next(iter(self._unproven)).drop()
 
-    def heeds(self, connection: "Connection", request: h11.Request) -> bool:
-        """Whether a request shows the token; if so, its connection is proven."""
-        given = next((value for name, value in request.headers if name == b"authorization"), b"")
-        shown = authorised(given.decode("latin-1"), *self._tokens)
+    def proves(self, connection: "Connection", request: h11.Request) -> bool:
+        """Whether a request shows who asks; if so, its connection is proven."""
+        shown = self._callers.of(request.headers) is not None
         if shown:
             self._unproven.pop(connection, None)
         return shown
+
+    def holds(self, connection: "Connection") -> bool:
+        """Whether the connection is unproven."""
+        return connection in self._unproven
 
     def gone(self, connection: "Connection") -> None:
         """Note that a connection is closed, or has become a proxy's stream."""
@@ -80,19 +87,21 @@ class Entrance:
 
 
 class _Heeding(h11.Connection):
-    """What comes over a connection, without the bodies of requests that do not show the token."""
+    """What comes over a connection, without the bodies of requests that do not show who asks, logins apart."""
 
-    def __init__(self, heeds: Callable[[h11.Request], bool]) -> None:
+    def __init__(self, proves: Callable[[h11.Request], bool]) -> None:
         super().__init__(h11.SERVER)
-        self._heeds = heeds
-        self.heeded = False
-        """Whether the latest request shows the token."""
+        self._proves = proves
+        self._login = False
+        self.proven = False
+        """Whether the latest request shows who asks."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
         if isinstance(event, h11.Request):
-            self.heeded = self._heeds(event)
-        elif isinstance(event, h11.Data) and not self.heeded:
+            self.proven = self._proves(event)
+            self._login = _is_login(event)
+        elif isinstance(event, h11.Data) and not (self.proven or self._login):
             return h11.Data(data=b"")
         return event
 
@@ -109,7 +118,7 @@ class Connection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn: _Heeding = _Heeding(lambda request: entrance.heeds(self, request))
+        self.conn: _Heeding = _Heeding(self._proves)
         self._entrance = entrance
         self._timer: asyncio.TimerHandle | None = None
 
@@ -128,7 +137,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        if not self.conn.heeded:
+        if not self.conn.proven:
             # It stays in the books. The parser of WebSockets may refuse a head that h11 takes, and answer nothing.
             self._forbid()
             return
@@ -151,11 +160,25 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(HEAD_SECONDS, self._late)
 
     def _late(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        # A proven client may take its time with a body, and wait for news.
+        if self.cycle is None or self.cycle.response_complete or self._entrance.holds(self):
             self.drop()
+
+    def _proves(self, request: h11.Request) -> bool:
+        shown = self._entrance.proves(self, request)
+        if not shown:
+            self._wait()  # as long again for a login's body, and for the answer
+        return shown
 
     def _leave(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._entrance.gone(self)
+
+
+def _is_login(request: h11.Request) -> bool:
+    """Whether a login begins, with a body that says its size and is small."""
+    lengths = [value for name, value in request.headers if name == b"content-length"]
+    small = len(lengths) == 1 and lengths[0].isdigit() and int(lengths[0]) <= LOGIN_BYTES
+    return request.method == b"POST" and request.target == LOGIN.encode() and small

@@ -12,7 +12,7 @@ class Event(BaseModel):
     id: int = Field(description="Counts from 1, without gaps.")
     at: float = Field(description="When, in seconds since 1970, UTC.")
     who: str = Field(
-        examples=["operator ada@host", "topom 1f00ba12"],
+        examples=["ada@host (by operator)", "topom 1f00ba12"],
         description="`operator`, with the name in the request's header X-Slotferry-User if it had one, or `topom` and "
         "the beginning of its instance.",
     )

@@ -2,8 +2,9 @@
 
 - Paths in :data:`FROM_STORE` are answered here, from the store's newest state. The header :data:`VIEW` says so, and
   gives the epoch.
-- All other requests go to the leader: method, path, query, token and body, with a header that keeps the leader from
-  passing them on again. The leader's answer comes back as it is.
+- All other requests go to the leader: method, path, query, token or session, and body, with a header that keeps the
+  leader from passing them on again. The leader checks who asks, in which role, for itself: all topoms have the same
+  tokens. Its answer comes back as it is.
 - While no topom leads, or the store is cut off, paths in :data:`WITHOUT_LEADER` are answered here after all, without
   what only a leader knows. All other requests are answered 503, with the reason: nothing was changed.
 
@@ -21,7 +22,10 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from topom.api.callers import REQUEST_HEADER, session_cookie
+from topom.api.roles import ME
 from topom.api.routers import PREFIX
+from topom.api.sessions import COOKIE
 from topom.errors import LeaderSilent, NotLeading, TokensDiffer, TopomError
 from topom.reasons import Kind, Reason
 from topom.store import Leader
@@ -39,7 +43,7 @@ VIEW = b"slotferry-view"
 """Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""
 FORWARDED = "slotferry-forwarded"
 """Header of a request that was passed on: the id of the topom that passed it on."""
-_PASSED_ON = ("authorization", "content-type", "accept", "x-slotferry-user")
+_PASSED_ON = ("authorization", "content-type", "accept", "x-slotferry-user", REQUEST_HEADER.lower())
 _GIVEN_BACK = (b"content-type", b"www-authenticate", VIEW)
 
 
@@ -64,6 +68,9 @@ class Forwarding:
     async def _follow(self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]) -> None:
         reads = scope["method"] in ("GET", "HEAD")
         path = scope["path"].rstrip("/")
+        if path == ME:
+            await self._app(scope, receive, send)
+            return
         if reads and path in FROM_STORE:
             await self._answer(scope, receive, send)
             return
@@ -123,14 +130,15 @@ class Forwarding:
             return
         query = scope.get("query_string", b"").decode("latin-1")
         url = f"{leader.url}{scope.get('raw_path', scope['path'].encode()).decode('latin-1')}"
+        passed = {name: headers[name] for name in _PASSED_ON if name in headers}
+        cookie = session_cookie(scope["headers"])
+        if "authorization" not in headers and cookie is not None:
+            passed["cookie"] = f"{COOKIE}={cookie.decode('latin-1')}"  # of all cookies of the host only ours
         request = self._node.http.build_request(
             scope["method"],
             url.partition("?")[0] + (f"?{query}" if query else ""),
             content=body,
-            headers={
-                **{name: headers[name] for name in _PASSED_ON if name in headers},
-                FORWARDED: self._node.instance,
-            },
+            headers={**passed, FORWARDED: self._node.instance},
         )
         started = asyncio.Event()
         gone = asyncio.create_task(_gone(receive))
@@ -160,7 +168,7 @@ class Forwarding:
                 if response.status_code == httpx.codes.UNAUTHORIZED:
                     raise TokensDiffer(
                         f"this topom, at {self._node.url}, accepts the token, but the one that leads, at {leader.url}, "
-                        "does not, so nothing was changed; give all topoms the same token and token_next"
+                        "does not, so nothing was changed; give all topoms the same token and tokens"
                     )
                 parts = _parts(response)
                 given = [(name.lower(), value) for name, value in response.headers.raw]

@@ -15,7 +15,8 @@ PREFIX = "/api/v1"
 REFUSALS: dict[int | str, dict[str, Any]] = {
     code: {"model": Refusal, "description": description}
     for code, description in (
-        (401, "The bearer token is missing or wrong."),
+        (401, "The bearer token, or the session, is missing or wrong."),
+        (403, "The role of the token does not allow it, or a page of another origin made the browser send it."),
         (404, "What the request names is not there."),
         (409, "It cannot be done as things stand; the message says why."),
         (422, "The request does not say something that can be done."),
@@ -26,7 +27,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 def resource(path: str, tag: str, **options: Any) -> APIRouter:
-    """A router for the endpoints of one resource, below ``/api/v1`` and this path; they need the token.
+    """A router for the endpoints of one resource, below ``/api/v1`` and this path.
 
     Args:
         tag: the heading in the documents.

@@ -116,7 +116,8 @@ class Event:
         id: counts from 1, without gaps.
         at: when, in seconds since 1970, UTC, by the clock of the topom that stored it. An event that waited for the
             store may be older than one with a smaller id.
-        who: ``operator``, with the name that came with the request if one did, or ``topom`` and its instance.
+        who: the name of the token that was shown, behind the name that came with the request if one did, such as
+            ``ada@host (by operator)``; or ``topom`` and its instance.
         what: one of :class:`What`; in a store of another version it may be one that this version does not know.
         text: a sentence, of :data:`MOST_TEXT` characters at most.
         epoch_before: the slot table's epoch before the change; the same as ``epoch_after`` if the change left the table
@@ -135,10 +136,16 @@ class Event:
     reason: Reason | None = None
 
 
-def operator(name: str | None) -> str:
-    """The operator's name in events, for one who gave ``name``: one line of visible characters."""
+def asker(token: str, name: str | None) -> str:
+    """Who asks, in events: the name of the token, behind the ``name`` that was given; one line of visible characters.
+
+    The token's name is always whole: it is what is proven.
+    """
     shown = "".join(character if character.isprintable() else "?" for character in name or "").strip()
-    return shortened(f"operator {shown}".strip(), MOST_WHO)
+    if not shown:
+        return token
+    proven = f" (by {token})"
+    return shortened(shown, MOST_WHO - len(proven)) + proven
 
 
 def shortened(text: str, most: int) -> str:

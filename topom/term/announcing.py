@@ -16,6 +16,7 @@ from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason
 from topom.store import Leader
 from topom.term.node import Node, Unfit
+from topom.term.tokens import Tokens
 
 log = structlog.get_logger(__name__)
 
@@ -31,16 +32,15 @@ class Announcing(Loop):
     """The announcements of one topom.
 
     Args:
-        tokens: the tokens that this topom accepts, its own first; an empty one is none. While tokens are changed, the
-            leader may know only the second.
+        tokens: the tokens that this topom accepts. While its own is changed, the leader may know only another.
     """
 
     name = "announcing"
 
-    def __init__(self, node: Node, *tokens: str) -> None:
+    def __init__(self, node: Node, tokens: Tokens) -> None:
         super().__init__()
         self._node = node
-        self._tokens = [token for token in tokens if token]
+        self._tokens = list(tokens.operators)
         self._former: Leader | None = None
         self._look_at = -math.inf
 
@@ -86,12 +86,12 @@ async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:
         answer = await node.http.post(
             f"{leader.url}/api/v1/topoms", json=said, headers={"Authorization": f"Bearer {token}"}, timeout=SECONDS
         )
-        if answer.status_code != httpx.codes.UNAUTHORIZED:
+        if answer.status_code not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             return None
     return Reason(
         Kind.OPERATOR,
         f"the topom that leads, at {leader.url}, does not accept this topom's token, so nothing can be passed on to it",
-        to_do="give all topoms the same token",
+        to_do="give all topoms the same token and tokens",
     )
 
 

@@ -20,6 +20,7 @@ from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS, MOST_REPLICAS
 from topom.cluster.hours import Hours
 from topom.cluster.topology import parse_address
 from topom.errors import InvalidAddress
+from topom.term.tokens import Token, parse_tokens, problem_of
 
 LEAST_SUSPECT_SECONDS = 2 * ASK_SECONDS
 """A healthy server is silent between two questions, and for as long as its answer takes."""
@@ -43,12 +44,13 @@ class TopomSettings(Settings):
     )
     token: SecretStr = Field(
         default=SecretStr(""),
-        description='The bearer token for clients of the API. "": it is made at the first start and kept in the '
-        'file "token" of the data folder.',
+        description='The bearer token of operators, topoms and proxies, 16 characters at least. "": it is made at the '
+        'first start and kept in the file "token" of the data folder.',
     )
-    token_next: SecretStr = Field(
-        default=SecretStr(""),
-        description='A second bearer token that is accepted, too, while the token is changed. "": none.',
+    tokens: Annotated[list[SecretStr], NoDecode] = Field(
+        default=[],
+        description='More bearer tokens, role:name:secret each, such as "viewer:grafana:SECRET". The role is viewer, '
+        "operator or proxy, and events show the name. In the environment: separated by commas.",
     )
     data: Path = Field(
         default=Path("slotferry-data"),
@@ -338,9 +340,17 @@ class TopomSettings(Settings):
         split_listen(value)
         return value
 
-    @field_validator("sentinels", mode="before")
+    @field_validator("token")
     @classmethod
-    def _split_sentinels(cls, value: Any) -> Any:
+    def _check_token(cls, value: SecretStr) -> SecretStr:
+        secret = value.get_secret_value()
+        if secret and (problem := problem_of(secret)):
+            raise ValueError(problem)
+        return value
+
+    @field_validator("sentinels", "tokens", mode="before")
+    @classmethod
+    def _split_list(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     @field_validator("sentinels")
@@ -389,8 +399,18 @@ class TopomSettings(Settings):
         Hours.parse("", value)
         return value
 
+    @field_validator("tokens")
+    @classmethod
+    def _check_tokens(cls, value: list[SecretStr]) -> list[SecretStr]:
+        parse_tokens([entry.get_secret_value() for entry in value])
+        return value
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
+        try:
+            self.more_tokens(self.token.get_secret_value())
+        except ValueError as error:
+            raise ValueError(f"tokens: {error}") from None
         if bool(self.redis_tls_certificate) != bool(self.redis_tls_key):
             raise ValueError("redis_tls_certificate: needs redis_tls_key, and the other way round")
         if self.redis_user and not self.redis_password.get_secret_value():
@@ -415,6 +435,10 @@ class TopomSettings(Settings):
         if bool(self.store_tls_certificate) != bool(self.store_tls_key):
             raise ValueError("store_tls_certificate: needs store_tls_key, and the other way round")
         return self
+
+    def more_tokens(self, own: str) -> tuple[Token, ...]:
+        """The setting ``tokens``. Raises :class:`ValueError` if one of them has the secret ``own``."""
+        return parse_tokens([entry.get_secret_value() for entry in self.tokens], own)
 
     @property
     def proxies_stand_down(self) -> bool:

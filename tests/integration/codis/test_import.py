@@ -83,7 +83,9 @@ async def test_a_real_dump_is_brought_in(tmp_path: Path) -> None:
             assert "nothing was done" in refused.out
             assert "slots 0 are in group 1 in Codis" in refused.out
             told = (await topom.call("GET", "/events"))["events"]
-            assert all(e["who"].startswith("operator ") for e in told if e["what"] in ("group_added", "slots_assigned"))
+            assert all(
+                e["who"].endswith(" (by operator)") for e in told if e["what"] in ("group_added", "slots_assigned")
+            )
 
 
 async def test_a_dump_with_one_server_by_two_names_gives_slots_to_one_of_them(tmp_path: Path) -> None:

@@ -153,12 +153,18 @@ async def test_a_refusal_carries_topoms_own_sentence() -> None:
     assert (caught.value.status, caught.value.error) == (409, "GroupInUse")
 
 
-@pytest.mark.parametrize("status", [401, 403])
-async def test_a_wrong_token_says_where_to_get_the_right_one(status: int) -> None:
-    async with client_of(answering(status, json={"error": "x", "message": "y"})) as topom:
+async def test_a_wrong_token_says_where_to_get_the_right_one() -> None:
+    async with client_of(answering(401, json={"error": "x", "message": "y"})) as topom:
         with pytest.raises(TopomUnauthorized, match="SLOTFERRY_TOKEN") as caught:
             await topom.status()
     assert "very-secret" not in str(caught.value)
+
+
+async def test_a_token_whose_role_is_too_small_says_which_is_needed() -> None:
+    said = "this needs the role operator; the token grafana has the role viewer"
+    async with client_of(answering(403, json={"error": "RoleRefused", "message": said})) as topom:
+        with pytest.raises(TopomRefused, match=said):
+            await topom.pause("x")
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), httpx.ReadError("")])

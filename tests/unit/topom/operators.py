@@ -11,12 +11,14 @@ from slots.states import Course, SlotState
 from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import Bench
 from topom import api
+from topom.api.callers import Callers
 from topom.cluster import cancelling as interventions
 from topom.cluster import topology
 from topom.cluster.cancelling import Cancelled
 from topom.cluster.state import ClusterState
 from topom.reasons import Kind, Reason
 from topom.term.service import Topom
+from topom.term.tokens import Tokens
 
 Key = TypeVar("Key")
 
@@ -74,7 +76,7 @@ def in_state(state: SlotState, *slots: int, course: Course = Course.FORWARD) -> 
 
 def client_of(topom: Topom, headers: Mapping[str, str] = MappingProxyType({})) -> httpx.AsyncClient:
     """A client of the HTTP API, without a network, that has the token ``secret``."""
-    transport = httpx.ASGITransport(api.build(topom, "secret"), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(api.build(topom, Callers(Tokens("secret"))), raise_app_exceptions=False)
     return httpx.AsyncClient(
         transport=transport, base_url="http://topom/api/v1", headers={"Authorization": "Bearer secret", **headers}
     )

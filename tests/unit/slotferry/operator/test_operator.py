@@ -118,7 +118,7 @@ SIZES = {
 EVENT = {
     "id": 7,
     "at": 1.5,
-    "who": "operator ada@host",
+    "who": "ada@host (by operator)",
     "what": "slots_assigned",
     "text": "slots 0-1 were assigned to group 2",
     "epoch_before": 8,

@@ -18,6 +18,7 @@ from slots.states import SlotState
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
 from topom.api import migration
+from topom.api.callers import Callers
 from topom.cluster import differing, topology
 from topom.cluster.state import Differs
 from topom.migration.actions import Actions
@@ -28,6 +29,7 @@ from topom.reasons import Kind
 from topom.servers.readings import Reading
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
+from topom.term.tokens import Role, Token, Tokens
 
 TOKEN = "secret"
 
@@ -54,7 +56,7 @@ async def topom(tmp_path: Path) -> AsyncIterator[Topom]:
 
 @pytest.fixture
 async def client(topom: Topom) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(api.build(topom, TOKEN), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(api.build(topom, Callers(Tokens(TOKEN))), raise_app_exceptions=False)
     async with httpx.AsyncClient(
         transport=transport, base_url="http://topom/api/v1", headers={"Authorization": f"Bearer {TOKEN}"}
     ) as one:
@@ -92,7 +94,8 @@ async def test_the_token_is_asked_for(client: httpx.AsyncClient, header: str | N
 
 async def test_both_tokens_are_taken_wherever_one_is_asked_for(topom: Topom) -> None:
     large = "x" * (1024 * 1024 + 1)
-    transport = httpx.ASGITransport(api.build(topom, "old", "new"), raise_app_exceptions=False)
+    tokens = Tokens("old", Token(Role.OPERATOR, "next", b"new"))
+    transport = httpx.ASGITransport(api.build(topom, Callers(tokens)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://topom") as one:
         for token, expected in (("old", (200, 422)), ("new", (200, 422)), ("other", (401, 401)), ("", (401, 401))):
             headers = {"Authorization": f"Bearer {token}"}
@@ -558,11 +561,11 @@ async def test_lifting_protection_is_an_event_of_the_operator_who_did(topom: Top
     answer = await client.post("/protection/lift", headers={"X-Slotferry-User": "ada"})
     lifted = answer.json().pop("lifted")
     assert answer.json() == {"active": False, "lost": 3, "members": 4, "lifted": lifted}
-    assert lifted["by"] == "operator ada"
+    assert lifted["by"] == "ada (by operator)"
     assert 0 <= time.time() - lifted["at"] < 60
     await post(client, "/protection/lift")
     (event,) = topom.ledger.state.events[before:]
-    assert (event.what, event.who) == ("protection_lifted", "operator ada")
+    assert (event.what, event.who) == ("protection_lifted", "ada (by operator)")
     assert "3 of 4" in event.text
 
 

@@ -7,7 +7,9 @@ import pytest
 from starlette.types import Message
 
 from topom.api import door
+from topom.api.callers import Callers
 from topom.api.door import Door
+from topom.term.tokens import Role, Token, Tokens
 
 TOKEN = (b"authorization", b"Bearer t")
 
@@ -20,9 +22,16 @@ class Client:
         self.answers: list[Message] = []
         self._pieces = list(pieces)
 
-    async def ask(self, method: str, path: str, *headers: tuple[bytes, bytes], type: str = "http") -> None:
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *headers: tuple[bytes, bytes],
+        type: str = "http",
+        callers: Callers = Callers(Tokens("t")),  # noqa: B008
+    ) -> None:
         scope = {"type": type, "method": method, "path": path, "headers": headers}
-        await Door(self._inside, ["t"], {"/large": 10**9})(scope, self._receive, self._send)
+        await Door(self._inside, callers, {"/large": 10**9})(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
         self.asked += 1
@@ -74,6 +83,88 @@ async def test_the_health_check_needs_none() -> None:
     client = Client()
     await client.ask("GET", "/healthz", (b"content-length", b"0"))
     assert client.answer == "inside"
+
+
+@pytest.mark.parametrize("path", ["/", "/assets/app.js", "/healthz"])
+async def test_what_anybody_may_read(path: str) -> None:
+    client = Client()
+    await client.ask("GET", path)
+    assert client.answer == "inside"
+    client = Client()
+    await client.ask("GET", path, (b"content-length", b"1"))
+    assert (client.answer, client.asked) == (401, 0)
+    client = Client()
+    await client.ask("POST", path)
+    assert (client.answer, client.asked) == (401, 0)
+
+
+async def test_a_login_needs_no_token_and_is_small() -> None:
+    client = Client(b"x" * 4097)
+    await client.ask("POST", "/login")
+    assert client.answer == 413
+    client = Client()
+    await client.ask("POST", "/login", (b"content-length", b"4097"))
+    assert (client.answer, client.asked) == (413, 0)
+    client = Client()
+    await client.ask("GET", "/login")
+    assert (client.answer, client.asked) == (401, 0)
+
+
+VIEWER = Token(Role.VIEWER, "grafana", b"v")
+PROXY = Token(Role.PROXY, "fleet", b"p")
+CALLERS = Callers(Tokens("t", VIEWER, PROXY))
+
+
+def cookie(token: Token) -> tuple[bytes, bytes]:
+    return b"cookie", b"slotferry_session=" + CALLERS.sessions.begin(token)[0].encode()
+
+
+ADA = CALLERS.tokens.all[0]
+PAGE = (b"x-slotferry-request", b"1")
+HOST = (b"host", b"topom")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "answer"),
+    [
+        ("GET", "/api/v1/status", [(b"authorization", b"Bearer v")], "inside"),
+        ("POST", "/api/v1/groups", [(b"authorization", b"Bearer v")], 403),
+        ("GET", "/api/v1/status", [(b"authorization", b"Bearer p")], 403),
+        ("POST", "/logout", [(b"authorization", b"Bearer p")], 403),
+        ("GET", "/api/v1/status", [(b"authorization", b"Bearer t"), (b"authorization", b"Bearer t")], 401),
+        ("GET", "/api/v1/status", [cookie(VIEWER)], "inside"),
+        ("POST", "/api/v1/groups", [cookie(VIEWER), PAGE, HOST], 403),
+        ("POST", "/api/v1/groups", [cookie(ADA)], 403),
+        ("POST", "/api/v1/groups", [cookie(ADA), (b"origin", b"http://topom"), HOST], 403),
+        ("POST", "/api/v1/groups", [cookie(ADA), PAGE, (b"origin", b"http://evil"), HOST], 403),
+        ("POST", "/api/v1/groups", [cookie(ADA), PAGE, (b"sec-fetch-site", b"same-site"), HOST], 403),
+        ("DELETE", "/api/v1/groups/1", [cookie(ADA), PAGE, (b"origin", b"http://topom"), HOST], "inside"),
+        ("DELETE", "/api/v1/groups/1", [(b"authorization", b"Bearer t"), (b"origin", b"http://evil"), HOST], "inside"),
+    ],
+)
+async def test_who_asks_decides(method: str, path: str, headers: Any, answer: Any) -> None:
+    client = Client()
+    await client.ask(method, path, *headers, callers=CALLERS)
+    assert (client.answer, client.asked) == (answer, 0)
+
+
+@pytest.mark.parametrize(
+    ("header", "answer"),
+    [
+        *(((b"authorization", b"Bearer p"), "inside"), ((b"authorization", b"Bearer t"), "inside")),
+        *(((b"authorization", b"Bearer v"), "websocket.close"), (cookie(ADA), "websocket.close")),
+    ],
+)
+async def test_who_may_open_a_stream(header: Any, answer: str) -> None:
+    client = Client()
+    await client.ask("GET", "/api/v1/control", header, type="websocket", callers=CALLERS)
+    assert client.answer == answer
+
+
+async def test_a_refusal_says_which_role_is_needed() -> None:
+    client = Client()
+    await client.ask("POST", "/api/v1/groups", (b"authorization", b"Bearer v"), callers=CALLERS)
+    assert b"this needs the role operator; the token grafana has the role viewer" in client.answers[1]["body"]
 
 
 async def test_a_body_with_the_token_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ async def test_the_api_gives_events(client: httpx.AsyncClient) -> None:
     assert (found["oldest"], found["newest"]) == (1, 5)
     assert [event["what"] for event in found["events"]] == ["topom_started"] + 4 * ["group_added"]
     assert found["events"][0]["who"].startswith("topom ")
-    assert {event["who"] for event in found["events"][1:]} == {"operator ada@host"}
+    assert {event["who"] for event in found["events"][1:]} == {"ada@host (by operator)"}
     assert [event["id"] for event in (await ask(client, limit=2))["events"]] == [4, 5]
     assert [event["id"] for event in (await ask(client, since=1, limit=2))["events"]] == [2, 3]
     assert (await ask(client, since=5))["events"] == []

@@ -9,11 +9,13 @@ from pydantic import BaseModel
 
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
+from topom.api.callers import Callers
 from topom.api.models import Refusal
 from topom.api.size_models import MissingServer
 from topom.reasons import Kind, Reason
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
+from topom.term.tokens import Tokens
 
 NAMES = {"reason", "reasons", "problem", "trouble", "why", "message", "waits_for", "foreign", "halted", "notes"}
 NOT_WAITING = {
@@ -63,6 +65,6 @@ def test_every_resource_where_something_waits_shows_the_record() -> None:
 
 def test_programs_find_its_kinds_in_the_schema(tmp_path: Path) -> None:
     topom = Topom(TopomSettings.load(None, data=tmp_path), MemoryStore(), FakeMover())
-    found = api.build(topom, "t").openapi()["components"]["schemas"]
+    found = api.build(topom, Callers(Tokens("t"))).openapi()["components"]["schemas"]
     assert [*found["Reason"]["properties"]] == ["kind", "what", "since", "to_do"]
     assert found["Kind"]["enum"] == [*Kind]

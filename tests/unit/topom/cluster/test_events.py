@@ -9,7 +9,7 @@ import pytest
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, FakeProxy
 from topom import store as stores
 from topom.cluster import records, topology
-from topom.cluster.events import MOST_WHO, What, operator
+from topom.cluster.events import MOST_WHO, What, asker
 from topom.cluster.ledger import Ledger
 from topom.store import StoreError
 
@@ -64,11 +64,14 @@ async def test_a_move_is_told_state_by_state(bench: Callable[..., Awaitable[Benc
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [(None, "operator"), ("", "operator"), (" ada@host ", "operator ada@host"), ("a\r\nb\x1b[1m", "operator a??b?[1m")],
+    [
+        *((None, "ops"), ("", "ops"), (" ada@host ", "ada@host (by ops)"), ("a\r\nb\x1b[1m", "a??b?[1m (by ops)")),
+        ("root (by admin)", "root (by admin) (by ops)"),
+    ],
 )
 def test_who_is_one_visible_line(name: str | None, shown: str) -> None:
-    assert operator(name) == shown
-    assert len(operator("x" * 1000)) == MOST_WHO
+    assert asker("ops", name) == shown
+    assert len(asker("ops", "x" * 1000)) == MOST_WHO
 
 
 def test_every_kind_is_described_to_operators() -> None:

@@ -18,6 +18,7 @@ from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
 from topom.api import event_stream, slots
+from topom.api.callers import Callers
 from topom.api.topoms import describe
 from topom.cluster.events import Event
 from topom.cluster.ledger import LostPlace, ProductMismatch
@@ -33,8 +34,10 @@ from topom.term.announcing import Announcing
 from topom.term.node import Node, StuckTerm
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
+from topom.term.tokens import Role, Token, Tokens
 
 TOKEN = "secret"
+NEXT = Token(Role.OPERATOR, "next", b"next")
 AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -137,7 +140,8 @@ class Topoms:
         await one.http.aclose()
         one.http = httpx.AsyncClient(transport=self.network)
         self.nodes[name] = one
-        self.network.transports[name] = httpx.ASGITransport(api.build(one, TOKEN), raise_app_exceptions=False)
+        app = api.build(one, Callers(Tokens(TOKEN)))
+        self.network.transports[name] = httpx.ASGITransport(app, raise_app_exceptions=False)
         task = self.tasks[name] = asyncio.create_task(one.run())
 
         async def stop() -> None:
@@ -315,22 +319,23 @@ async def test_a_follower_whose_token_is_another_says_so(two: Topoms, monkeypatc
     monkeypatch.setattr(announcing, "SECONDS", 0.01)
     monkeypatch.setattr(Announcing, "pause_seconds", 0.01)
     b = two.nodes["b"]
-    two.network.transports["b"] = httpx.ASGITransport(api.build(b, "another", "next"))
+    two.network.transports["b"] = httpx.ASGITransport(api.build(b, Callers(Tokens("another", NEXT))))
     for token in ("another", "next"):
         refused = await two.ask("b", "POST", "/migration/pause", Authorization=f"Bearer {token}")
         assert (refused.status_code, refused.json()["error"]) == (503, "TokensDiffer")
         assert refused.json()["message"].startswith(
             "this topom, at http://b, accepts the token, but the one that leads"
         )
-    announced = asyncio.create_task(Announcing(b, "another", "").run())
+    announced = asyncio.create_task(Announcing(b, Tokens("another")).run())
     try:
         await eventually(lambda: "does not accept this topom's token" in str(b.reason))
         assert b.reason is not None
-        assert (b.reason.kind, b.reason.to_do) == (Kind.OPERATOR, "give all topoms the same token")
+        assert (b.reason.kind, b.reason.to_do) == (Kind.OPERATOR, "give all topoms the same token and tokens")
         assert await two.health("b") == (503, {"ok": False, "leads": False, "reason": b.reason.to_document()})
         announced.cancel()
         # While the token is changed, either is good.
-        announced = asyncio.create_task(Announcing(b, "another", TOKEN).run())
+        both = Tokens("another", Token(Role.OPERATOR, "next", TOKEN.encode()))
+        announced = asyncio.create_task(Announcing(b, both).run())
         await eventually(
             lambda: b.reason is None and [one.url for one, _ in two.nodes["a"].roster.followers()] == [b.url]
         )
@@ -356,7 +361,7 @@ async def test_a_topom_that_gives_anothers_url_says_so(
         assert a.leadership is not None
         two.store.place.leader = replace(two.store.place.leader, url="http://b")
         await eventually(lambda: b.leader is not None and b.leader.url == "http://b")
-    tasks = [asyncio.create_task(Announcing(one, TOKEN).run()) for one in (a, b)]
+    tasks = [asyncio.create_task(Announcing(one, Tokens(TOKEN)).run()) for one in (a, b)]
     try:
         await eventually(
             lambda: "gives as its own url, another one answers" in str(two.nodes[wrong].unfit.get("misplaced"))
@@ -711,7 +716,7 @@ async def test_news_are_waited_for_at_any_topom(two: Topoms) -> None:
     assert made.status_code == 201
     await follows(two, "b")
     events = (await two.ask("b", "GET", "/events")).json()["events"]
-    assert [event["who"] for event in events if event["text"].startswith("group 2")] == ["operator ada"]
+    assert [event["who"] for event in events if event["text"].startswith("group 2")] == ["ada (by operator)"]
     view = two.nodes["b"].view.topom
 
     async def waiting_at_b() -> asyncio.Task[httpx.Response]:

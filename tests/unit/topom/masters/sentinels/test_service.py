@@ -12,8 +12,9 @@ from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
+from topom.api.callers import Callers
 from topom.cluster import records, topology
-from topom.cluster.events import What, actor, operator
+from topom.cluster.events import What, actor, asker
 from topom.cluster.records import decode
 from topom.masters.sentinels import addresses, monitoring
 from topom.masters.sentinels.ability import nobody_replaces
@@ -25,6 +26,7 @@ from topom.store import STATE
 from topom.term import features
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
+from topom.term.tokens import Tokens
 
 A, B, C = "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"
 
@@ -152,7 +154,7 @@ async def test_a_quorum_above_the_number_of_sentinels_is_told_before_and_after_a
     topom = Topom(TopomSettings.load(None, data=tmp_path, number_of_slots=16, **given), MemoryStore(), FakeMover())
     await topom.start()
     await topom.edits.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["127.0.0.1:4", "127.0.0.1:5"]))
-    transport = httpx.ASGITransport(api.build(topom, "t"))
+    transport = httpx.ASGITransport(api.build(topom, Callers(Tokens("t"))))
     headers = {"Authorization": "Bearer t"}
     async with httpx.AsyncClient(transport=transport, base_url="http://topom/api/v1", headers=headers) as client:
         reason = (await client.get("/sentinels")).json()["reason"]
@@ -178,7 +180,7 @@ async def idle(tmp_path: Path) -> AsyncIterator[tuple[Topom, MemoryStore]]:
 
 async def test_nothing_is_left_to_sentinels_unless_it_is_said(idle: tuple[Topom, MemoryStore]) -> None:
     topom, _ = idle
-    transport = httpx.ASGITransport(api.build(topom, "t"))
+    transport = httpx.ASGITransport(api.build(topom, Callers(Tokens("t"))))
     headers = {"Authorization": "Bearer t"}
     async with httpx.AsyncClient(transport=transport, base_url="http://topom/api/v1", headers=headers) as client:
         nothing = {"ha": "off", "majority": 1, "sentinels": [], "groups": [], "reason": None}
@@ -195,10 +197,10 @@ async def test_nothing_is_left_to_sentinels_unless_it_is_said(idle: tuple[Topom,
 async def test_that_sentinels_began_anew_is_told(idle: tuple[Topom, MemoryStore]) -> None:
     topom, _ = idle
     topom.sentinels.mode = "sentinel"
-    actor.set(operator("ada"))
+    actor.set(asker("operator", "ada"))
     assert await topom.sentinels.resync() == {}
     await eventually(lambda: topom.ledger.state.events[-1].what == What.SENTINELS_RESYNCED)
-    assert topom.ledger.state.events[-1].who == "operator ada"
+    assert topom.ledger.state.events[-1].who == "ada (by operator)"
 
 
 async def test_sentinels_are_stored_once_an_operator_changed_them(idle: tuple[Topom, MemoryStore]) -> None:

@@ -1,0 +1,91 @@
+"""Every endpoint says which role it needs, and each role gets that and nothing else."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from topom import api
+from topom.api.callers import Callers
+from topom.api.roles import ANYBODY, EXCEPTIONS, needed
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
+from topom.term.tokens import Role, Token, Tokens
+
+TOKENS = Tokens("operator", Token(Role.VIEWER, "v", b"viewer"), Token(Role.PROXY, "p", b"proxy"))
+ENDPOINTS = sorted(
+    (method, re.sub(r"\{\w+\}", "1", route.path))
+    for resource in api.RESOURCES
+    for route in resource.router.routes
+    if isinstance(route, Route)
+    for method in route.methods or ()
+)
+STREAM = "/api/v1/events/stream"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2)
+    topom = Topom(settings, MemoryStore(), FakeMover())
+    await topom.start()
+    running = asyncio.create_task(topom.run())
+    app = api.build(topom, Callers(TOKENS))
+    app.state.event_streams.closed = True  # a stream ends once it has sent what there is
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://topom") as one:
+        yield one
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await topom.close()
+
+
+def test_there_are_endpoints() -> None:
+    assert len(ENDPOINTS) > 50
+    assert {method for method, _ in ENDPOINTS} == {"GET", "POST", "PATCH", "DELETE"}
+
+
+async def test_each_role_gets_what_it_may_and_nothing_else(client: httpx.AsyncClient) -> None:
+    for method, path in [*ENDPOINTS, ("GET", "/docs"), ("GET", "/openapi.json"), ("PUT", "/api/v1/groups/1")]:
+        role = needed(method, path)
+        for shown in ("", *Role):
+            headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+            query = "?last_event_id=0" if path == STREAM else ""
+            # What this asks for is nonsense, so that whoever is let in changes nothing.
+            answer = await client.request(method, path + query, headers=headers, json=None if method == "GET" else 7)
+            refused = answer.status_code in (401, 403) and path != "/login"
+            may = role is None or (shown != "" and Role(shown).may(role))
+            assert refused == (not may), (method, path, shown, answer.text)
+            if refused:
+                assert answer.status_code == (403 if shown else 401)
+                assert not shown or f"this needs the role {role}; " in answer.json()["message"]
+
+
+async def test_the_document_says_the_role_of_each_endpoint(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/openapi.json", headers={"Authorization": "Bearer viewer"})
+    said = {
+        (method.upper(), re.sub(r"\{\w+\}", "1", path)): endpoint["x-role"]
+        for path, endpoints in answer.json()["paths"].items()
+        for method, endpoint in endpoints.items()
+    }
+    assert said == {(method, path): needed(method, path) or ANYBODY for method, path in ENDPOINTS}
+    assert said["POST", "/api/v1/groups"] == "operator"
+    assert said["GET", "/api/v1/groups"] == said["GET", "/metrics"] == said["POST", "/logout"] == "viewer"
+    assert [endpoint for endpoint, role in said.items() if role == "anybody"] == [
+        ("POST", "/login"),
+        ("GET", "/healthz"),
+    ]
+
+
+def test_an_exception_is_for_one_method_and_one_path() -> None:
+    assert all(needed(method, path) == role for (method, path), role in EXCEPTIONS.items())
+    for path in ("/healthz", "/", "/assets/x"):
+        assert needed("HEAD", path) is None
+        assert needed("POST", path) is needed("OPTIONS", path) is needed("get", path) is Role.OPERATOR
+    for path in ("/login", "/login/", "//", "/healthz/", "/assets", "/Assets/x", "/api/v1/assets/x", ""):
+        assert needed("GET", path) is Role.VIEWER
+    assert needed("POST", "/login/") is Role.OPERATOR
