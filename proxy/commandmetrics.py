@@ -11,22 +11,24 @@ from proxy.engine.statistics import TICK_MICROSECONDS, bucket_limits
 POWERS = range(4, 25)
 """Upper limits of the buckets that are shown, as powers of two of a clock tick: 65 microseconds to 69 seconds."""
 
-Statistic = tuple[int, int, float, list[int]]
-"""Calls, errors, the sum of the latencies in microseconds, and the engine's buckets."""
+Statistic = tuple[int, int, float, list[int], int, int]
+"""Calls, errors, the sum of the latencies in microseconds, the engine's buckets, bytes of requests and of replies."""
 
 
 def added(one: Statistic, other: Sequence[Any]) -> Statistic:
     """The sum of two counts."""
-    calls, errors, microseconds, buckets = other
+    calls, errors, microseconds, buckets, bytes_in, bytes_out = other
     return (
         one[0] + calls,
         one[1] + errors,
         one[2] + microseconds,
         [mine + theirs for mine, theirs in zip(one[3], buckets, strict=True)],
+        one[4] + bytes_in,
+        one[5] + bytes_out,
     )
 
 
-NOTHING: Statistic = (0, 0, 0.0, [0] * len(bucket_limits()))
+NOTHING: Statistic = (0, 0, 0.0, [0] * len(bucket_limits()), 0, 0)
 
 
 class CommandCounters:
@@ -54,7 +56,7 @@ class CommandCounters:
         return total
 
     def metrics(self) -> Iterator[Metric]:
-        """A histogram of latencies and a counter of errors, by command."""
+        """A histogram of latencies, and counters of errors and bytes, by command."""
         latencies = HistogramMetricFamily(
             "slotferry_proxy_command_seconds",
             "Time from reading a request to reading its reply.",
@@ -63,11 +65,20 @@ class CommandCounters:
         errors = CounterMetricFamily(
             "slotferry_proxy_command_errors", "Error replies to a command.", labels=["command"]
         )
+        received = CounterMetricFamily(
+            "slotferry_proxy_command_received_bytes",
+            "Bytes of requests of a command, from clients.",
+            labels=["command"],
+        )
+        sent = CounterMetricFamily(
+            "slotferry_proxy_command_sent_bytes", "Bytes of replies, to clients.", labels=["command"]
+        )
         places = {limit: place for place, limit in enumerate(bucket_limits())}
-        for name, (calls, failed, microseconds, buckets) in sorted(self.total().items()):
+        for name, (calls, failed, microseconds, buckets, bytes_in, bytes_out) in sorted(self.total().items()):
             below = list(accumulate(buckets))
             shown = [(f"{2**power * TICK_MICROSECONDS / 1e6:.9g}", float(below[places[2**power]])) for power in POWERS]
             latencies.add_metric([name], [*shown, ("+Inf", float(calls))], microseconds / 1e6)
             errors.add_metric([name], failed)
-        yield latencies
-        yield errors
+            received.add_metric([name], bytes_in)
+            sent.add_metric([name], bytes_out)
+        yield from (latencies, errors, received, sent)

@@ -19,5 +19,6 @@ To change
 - a server's: :mod:`~proxy.engine.serverconnection` (up to its greeting), :mod:`~proxy.engine.requestqueue` (its queue),
   :mod:`~proxy.engine.backend` (its bytes), :mod:`~proxy.engine.allowance` (until when it may be used);
 - when bytes are sent: :mod:`~proxy.engine.sending`, :mod:`~proxy.engine.poller`;
-- what is counted: :mod:`~proxy.engine.statistics`.
+- what is counted: :mod:`~proxy.engine.statistics` (by command and user), :mod:`~proxy.engine.traffic` (by slot and
+  server).
 """

@@ -15,7 +15,7 @@ cdef class ServerQuestion:
     cdef object go_on(self)
 
 
-cdef void ask(ServerQuestion question, Backend backend, int before, int slot) noexcept
+cdef void ask(ServerQuestion question, Backend backend, int before, int slot, size_t size) noexcept
 cdef void answered(Session session) noexcept
 cdef object let_python_decide(Session session)
 cdef object do_what_it_decides(Session session, outcome, size_t size)

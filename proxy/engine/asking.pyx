@@ -45,8 +45,8 @@ cdef class ServerQuestion:
         raise TypeError("a question that nobody asks")
 
 
-cdef void ask(ServerQuestion question, Backend backend, int before, int slot) noexcept:
-    """Queue a question whose bytes are in the backend's output; ``before`` replies are dropped.
+cdef void ask(ServerQuestion question, Backend backend, int before, int slot, size_t size) noexcept:
+    """Queue a question whose ``size`` bytes are in the backend's output; ``before`` replies are dropped.
 
     The backend takes requests, and there are records for all of them. drained: they count for ``slot``, unless it is
     -1.
@@ -57,11 +57,11 @@ cdef void ask(ServerQuestion question, Backend backend, int before, int slot) no
     for index in range(before):
         request = session.loop.new_request(REQUEST_PLAIN, NULL, slot)
         request.command = UNCOUNTED
-        backend.queue(request)
+        backend.queue(request, 0)
     request = session.loop.new_request(REQUEST_CALL, NULL, slot)
     Py_INCREF(question)
     request.extra = <void*> question
-    backend.queue(request)
+    backend.queue(request, size)
     # While it stays the same, the session waits for the same.
     session.stage += 1
     session.reasons |= FOR_SERVER

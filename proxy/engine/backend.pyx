@@ -64,18 +64,20 @@ cdef inline void give_reply(
     const char* data,
     size_t start,
     size_t end,
-    bint streamed,
+    size_t passed,
+    bint failed,
 ) noexcept:
-    """Give a client its reply, which is ``data[start:end]``. Replies to one client are collected in ``run``."""
+    """Give a client its reply, which is ``data[start:end]``, behind the bytes that were ``passed`` on before. Replies to one client are collected in ``run``."""
     cdef Loop loop = backend.loop
     cdef client_t* client = request.client
-    cdef bint failed = data[start] == c'-' and not streamed
     cdef bint in_turn
     loop.errors += failed
     observe(
         loop.statistics,
         request.command,
+        request.user,
         loop.ticks - request.sent,
+        passed + end - start,
         failed,
         request.slot,
         client.sender.owner,
@@ -287,7 +289,8 @@ cdef class Backend(RequestQueue):
         cdef parse_status status
         # A callback may close this connection, and cause another one to open.
         cdef int64_t connection = self.connects
-        cdef bint streamed
+        cdef bint failed
+        cdef size_t passed
         run.client = NULL
         run.early = NULL
         run.start = 0
@@ -313,18 +316,24 @@ cdef class Backend(RequestQueue):
                 self._lose("sent a reply that nothing asked for")
                 return 0
             client = request.client
-            streamed = self.streaming
-            if streamed:
+            failed = data[position] == c'-'
+            passed = 0
+            if self.streaming:
+                # It may begin anywhere. A long reply is no error.
+                failed = False
+                passed = self.passed
+                self.passed = 0
                 self.streaming = False
                 if client != NULL and not request.muted:
                     client.streaming = False
+            self.count_reply(request, passed + scan - position, failed)
             if client == NULL or request.kind != REQUEST_PLAIN or request.muted:
                 self.end_run(&run, data, position)
                 self.loop.deliver(request, data + position, scan - position)
                 if self.fd < 0 or self.connects != connection:
                     return 0
             else:
-                give_reply(self, &run, request, data, position, scan, streamed)
+                give_reply(self, &run, request, data, position, scan, passed, failed)
             position = scan
         self.end_run(&run, data, position)
         if (
@@ -335,6 +344,7 @@ cdef class Backend(RequestQueue):
             and (self.streaming or data[position] != c'>')
         ):
             if self.passes_on(data + position, scan - position):
+                self.passed += scan - position
                 position = scan
             if self.fd < 0 or self.connects != connection:
                 return 0

@@ -140,7 +140,7 @@ cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
         # absent-first, drained
         raise RuntimeError(f"a request for slot {slot} whose way was not cleared in this step")
     if not backend.ready_to_take():
-        return session.refuse(backend.failure_reply)
+        return session.refuse(backend.refusal(slot))
     if not session.loop.have_requests(before + 1) or not backend.reserve(len(payload)):
         return session.refuse_or_reply(OUT_OF_MEMORY)
     buffer_append(&backend.out, payload, len(payload))
@@ -148,7 +148,7 @@ cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
         request = session.loop.new_request(REQUEST_PLAIN, session.asker() if index == before else NULL, slot)
         if index != before:
             request.command = UNCOUNTED
-        backend.queue(request)
+        backend.queue(request, 0 if index else len(payload))
     if backend.congested(False):
         session.hold_back(backend)
     return VERDICT_TAKEN

@@ -16,6 +16,6 @@ cdef verdict within_multi(
     size_t size,
 ) except VERDICT_FAILED
 cdef bint has_room_for(Backend backend, size_t size) noexcept
-cdef void append_transaction(Backend backend, const char* requests, size_t size) noexcept
+cdef size_t append_transaction(Backend backend, const char* requests, size_t size) noexcept
 cdef void end_multi(Session session) noexcept
 cdef void free_multi(multi_t* multi) noexcept

@@ -166,16 +166,16 @@ cdef verdict run(Session session) except VERDICT_FAILED:
         return VERDICT_HELD
     if not backend.ready_to_take():
         end_multi(session)
-        return session.refuse(backend.failure_reply)
+        return session.refuse(backend.refusal(slot))
     if not session.loop.have_requests(before + 1) or not has_room_for(backend, size):
         end_multi(session)
         return session.refuse_or_reply(OUT_OF_MEMORY)
-    append_transaction(backend, multi.requests.data + multi.requests.start, size)
+    size = append_transaction(backend, multi.requests.data + multi.requests.start, size)
     for index in range(before + 1):
         request = session.loop.new_request(REQUEST_PLAIN, session.asker() if index == before else NULL, slot)
         if index != before:
             request.command = UNCOUNTED
-        backend.queue(request)
+        backend.queue(request, 0 if index else size)
     end_multi(session)
     if backend.congested(False):
         session.hold_back(backend)
@@ -187,11 +187,12 @@ cdef bint has_room_for(Backend backend, size_t size) noexcept:
     return backend.reserve(BEGIN_SIZE + size + END_SIZE)
 
 
-cdef void append_transaction(Backend backend, const char* requests, size_t size) noexcept:
-    """MULTI, the requests and EXEC, where there is room for them."""
+cdef size_t append_transaction(Backend backend, const char* requests, size_t size) noexcept:
+    """MULTI, the requests and EXEC, where there is room for them; the bytes of all."""
     buffer_append(&backend.out, BEGIN, BEGIN_SIZE)
     buffer_append(&backend.out, requests, size)
     buffer_append(&backend.out, END, END_SIZE)
+    return BEGIN_SIZE + size + END_SIZE
 
 
 cdef void end_multi(Session session) noexcept:

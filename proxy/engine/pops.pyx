@@ -95,11 +95,10 @@ cdef verdict pop(
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD
     if not backend.ready_to_take():
-        return session.refuse(backend.failure_reply)
+        return session.refuse(backend.refusal(slot))
     # Before anything is in the output: whatever is there has to be a whole request.
     question = Pop(session)
     if not session.loop.have_requests(3) or not has_room_for(backend, size):
         return session.refuse_or_reply(OUT_OF_MEMORY)
-    append_transaction(backend, data, size)
-    ask(question, backend, 2, slot)
+    ask(question, backend, 2, slot, append_transaction(backend, data, size))
     return VERDICT_WAIT

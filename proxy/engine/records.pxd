@@ -48,6 +48,8 @@ ctypedef struct client_t:
     bint streaming
     # Whether the next request's reply is dropped. The reply has a place all the same (**in-order**, **bounded**).
     bint muted
+    # Number of its user, for the statistics.
+    uint8_t user
     sender_t sender
 
 # One cache line, for each batch of replies passes over a pipeline's worth of requests.
@@ -59,8 +61,9 @@ ctypedef struct request_t:
     # owned. If a reply waits for its turn: the kept_t that has it.
     void* extra
     char* reply
+    # While the reply is not there, the ticks of the loop's clock when the request was queued for its server.
     size_t reply_size
-    # The ticks of the loop's clock when the proxy read it.
+    # The ticks when the proxy read it.
     uint32_t sent
     int32_t part
     int16_t slot
@@ -70,6 +73,8 @@ ctypedef struct request_t:
     uint8_t done
     # Its reply is dropped.
     uint8_t muted
+    # Number of its user, for the statistics: a client may log in as another one meanwhile.
+    uint8_t user
 
 ctypedef enum split_kind:
     # Each key has one element in the reply (MGET).

@@ -1,10 +1,13 @@
 """The queue of a connection to a Redis server."""
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from proxy.engine.buffer cimport buffer_t
-from proxy.engine.records cimport prefetch, request_t, sender_t
+from proxy.engine.records cimport REQUEST_PART, prefetch, request_t, sender_t
 from proxy.engine.serverconnection cimport ServerConnection
+from proxy.engine.traffic cimport ServerTraffic
+
+from slots.slotload cimport SlotLoad
 
 
 cdef class RequestQueue(ServerConnection):
@@ -15,8 +18,9 @@ cdef class RequestQueue(ServerConnection):
         buffer_t out
         # The part of ``out`` that is counted as memory for requests that wait for servers.
         int64_t counted
-        # Whether the client of the oldest request has a part of its reply already.
+        # Whether the client of the oldest request has a part of its reply already, and the bytes of that part.
         bint streaming
+        size_t passed
         bint writing
         request_t* head
         request_t* tail
@@ -26,6 +30,9 @@ cdef class RequestQueue(ServerConnection):
         readonly object failure
         bytes failure_reply
         size_t pause_bytes
+        # Where its requests are counted.
+        ServerTraffic traffic
+        SlotLoad slots
         # Recent replies and their bytes.
         int64_t replies
         int64_t reply_bytes
@@ -44,7 +51,20 @@ cdef class RequestQueue(ServerConnection):
     cpdef bint was_lost(self) noexcept
     cdef bint reserve(self, size_t size) noexcept
     cdef bint ready_to_take(self) noexcept
-    cdef void queue(self, request_t* request) noexcept
+    cdef void refuse(self, request_t* request) noexcept
+    cdef bytes refusal(self, int32_t slot)
+    cdef void queue(self, request_t* request, size_t size) noexcept
+    cdef void count_parts(self, request_t* request, size_t size, bint failed) noexcept
+    cdef inline void count_reply(self, request_t* request, size_t size, bint failed) noexcept:
+        """A request has left the queue: with a reply of ``size`` bytes, or because it failed."""
+        self.traffic.requests += 1
+        self.traffic.errors += failed
+        self.traffic.bytes_out += size
+        self.traffic.ticks += <uint32_t> (self.loop.ticks - <uint32_t> request.reply_size)
+        if request.slot >= 0:
+            self.slots.count_out(request.slot, size, failed)
+        elif request.kind == REQUEST_PART:
+            self.count_parts(request, size, failed)
     cdef inline request_t* take_head(self) noexcept:
         """Take the oldest request off the queue; NULL if there is none."""
         cdef request_t* request = self.head

@@ -5,6 +5,9 @@ States: *down* until a request asks for the connection, *connecting* and *greeti
 greeting is answered, so none can run in the wrong database or behind a fence. If a connection fails, every request in
 its queue is answered with an error that names the server. Nothing is sent twice, because it may have run.
 
+What a server is sent and answers is counted here (:mod:`proxy.engine.traffic`): in :meth:`RequestQueue.queue`, where a
+request joins the queue, and in :meth:`RequestQueue.count_reply`, where it leaves it.
+
 **drained**: a connection that is lost with replies outstanding may have left commands in the server's socket buffer.
 ``options.on_lost`` is told the connection's name. The worker does not acknowledge a lock at that server until the
 server has ended the connection of that name.
@@ -13,14 +16,14 @@ server has ended the connection of that name.
 import random
 from collections import deque
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memset, strlen
 
 from cpython.ref cimport Py_INCREF
 
 from proxy.engine.allowance cimport is_over
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length, buffer_reserve
-from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, request_t
+from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, request_t, split_t
 from proxy.engine.requests cimport KEPT_BUFFER, Loop
 from proxy.engine.serverconnection cimport (
     BACKEND_CLOSED,
@@ -70,6 +73,8 @@ cdef class RequestQueue(ServerConnection):
         self.pause_bytes = options.queue_pause_bytes
         self.paused_sessions = deque()
         self.failure_reply = b""
+        self.traffic = loop.traffic.of_server(address)
+        self.slots = loop.traffic.slots
 
     def __dealloc__(self):
         buffer_free(&self.out)
@@ -98,8 +103,22 @@ cdef class RequestQueue(ServerConnection):
             return self.state != BACKEND_DOWN
         return False
 
-    cdef void queue(self, request_t* request) noexcept:
-        """Put a request whose bytes are in ``out`` at the end of the queue."""
+    cdef bytes refusal(self, int32_t slot):
+        """The error for a request of a slot (-1: none, or several) that cannot be queued now. It counts as one that the
+        server has not answered."""
+        self.traffic.requests += 1
+        self.traffic.errors += 1
+        if slot >= 0:
+            self.slots.count_out(slot, 0, True)
+        return self.failure_reply
+
+    cdef void queue(self, request_t* request, size_t size) noexcept:
+        """Put a request whose bytes are in ``out`` at the end of the queue. ``size``: so many of them count for this
+        one, of several in one piece."""
+        request.reply_size = self.loop.ticks
+        self.traffic.bytes_in += size
+        if request.slot >= 0:
+            self.slots.count_in(request.slot, size)
         if self.tail != NULL:
             self.tail.next_at_backend = request
         else:
@@ -111,6 +130,22 @@ cdef class RequestQueue(ServerConnection):
             self.count()
         if not self.sender.listed:
             self.loop.list_backend(&self.sender)
+
+    cdef void count_parts(self, request_t* request, size_t size, bint failed) noexcept:
+        """Count the part of a split request for the slots of its keys. Each key has the same share in the reply."""
+        cdef split_t* split = <split_t*> request.extra
+        cdef int32_t key
+        cdef int32_t keys = 0
+        cdef size_t share
+        for key in range(split.keys):
+            keys += split.key_part[key] == request.part
+        share = size // keys
+        # What is left over counts for the first key.
+        size -= share * (keys - 1)
+        for key in range(split.keys):
+            if split.key_part[key] == request.part:
+                self.slots.count_out(split.key_slot[key], size, failed)
+                size = share
 
     cdef void count(self) noexcept:
         """Count the memory of the output, if it is large, as memory for requests that wait for servers."""
@@ -129,11 +164,16 @@ cdef class RequestQueue(ServerConnection):
     cdef void push(self, request_t* request, const char* data, size_t size) noexcept:
         """Queue a request and its bytes. If that is not possible, the request is answered with an error at once."""
         if self.state != BACKEND_READY and not self.ready_to_take():
-            self.loop.deliver(request, self.failure_reply, len(self.failure_reply))
+            self.refuse(request)
         elif not buffer_append(&self.out, data, size):
             self.loop.deliver(request, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
         else:
-            self.queue(request)
+            self.queue(request, size)
+
+    cdef void refuse(self, request_t* request) noexcept:
+        """Answer a request that cannot be queued now."""
+        cdef bytes reply = self.refusal(request.slot)
+        self.loop.deliver(request, reply, len(reply))
 
     cdef bint congested(self, bint sparse) noexcept:
         """Whether a session that sends to this server should stop being read (**bounded**).
@@ -180,7 +220,7 @@ cdef class RequestQueue(ServerConnection):
         Py_INCREF(callback)
         request.extra = <void*> callback
         if not ready:
-            self.loop.deliver(request, self.failure_reply, len(self.failure_reply))
+            self.refuse(request)
         else:
             self.push(request, payload, 0 if before else len(payload))
 
@@ -261,6 +301,8 @@ cdef class RequestQueue(ServerConnection):
             request = self.head
             self.head = request.next_at_backend
             self.queued -= 1
+            self.count_reply(request, self.passed, True)
+            self.passed = 0
             self.loop.deliver(request, reply, len(reply))
         self.tail = NULL
         if self.on_down is not None:

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from proxy.engine.records cimport client_t, request_t, split_kind, split_t
 from proxy.engine.statistics cimport Statistics
+from proxy.engine.traffic cimport Traffic
 from proxy.engine.underway cimport UnderWay
 
 
@@ -18,6 +19,7 @@ cdef class Loop(UnderWay):
         dict processes
         int64_t opened
         readonly Statistics statistics
+        readonly Traffic traffic
         # The number of requests that plain Python decided on.
         int64_t decisions
         char* scratch

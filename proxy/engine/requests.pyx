@@ -32,6 +32,7 @@ from proxy.engine.records cimport (
 )
 from proxy.engine.resp cimport PARSE_COMPLETE, measure_reply, reply_meter_t
 from proxy.engine.statistics cimport UNCOUNTED, Statistics, observe
+from proxy.engine.traffic cimport Traffic
 from proxy.engine.underway cimport UnderWay
 
 cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this reply\r\n"
@@ -51,6 +52,7 @@ cdef class Loop(UnderWay):
         self.connected = set()
         self.processes = {}
         self.statistics = Statistics(event_loop.call_exception_handler)
+        self.traffic = Traffic(number_of_slots)
         self.kept_limit = self.waiting_limit = INT64_MAX
         self.held = deque()
 
@@ -158,7 +160,9 @@ cdef class Loop(UnderWay):
         observe(
             self.statistics,
             place.command,
+            place.user,
             self.ticks - place.sent,
+            0 if client == NULL or place.muted else size,
             size > 0 and data[0] == c'-',
             place.slot,
             client.sender.owner if client != NULL else NULL,

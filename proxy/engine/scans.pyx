@@ -161,7 +161,7 @@ cdef verdict scan(
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD
     if not backend.ready_to_take():
-        return session.refuse(backend.failure_reply)
+        return session.refuse(backend.refusal(-1))
     # Before anything is in the output: whatever is there has to be a whole request.
     page = Page(session)
     page.pages = pages
@@ -174,5 +174,5 @@ cdef verdict scan(
     buffer_append(&backend.out, head, length)
     behind = arguments[1].data - data + arguments[1].size + 2
     buffer_append(&backend.out, data + behind, size - behind)
-    ask(page, backend, 0, -1)
+    ask(page, backend, 0, -1, length + size - behind)
     return VERDICT_WAIT

@@ -83,7 +83,8 @@ cdef class Session(ClientConnection):
     cdef void has_to_be_looked_at_again(self) noexcept
     cdef bint left_meanwhile(self) noexcept
     cdef bint gives_up(self)
-    cdef void advance(self) noexcept
+    cdef void advance(self, size_t size) noexcept
+    cdef size_t size_of_front(self)
     cdef void leave_front(self) noexcept
     cdef client_t* asker(self) noexcept
     cdef void reply(self, const char* data, size_t size) noexcept

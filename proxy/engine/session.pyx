@@ -34,7 +34,7 @@ from proxy.engine.resp cimport (
     parse_status,
 )
 from proxy.engine.router cimport Router
-from proxy.engine.statistics cimport observe
+from proxy.engine.statistics cimport count_request, observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
@@ -173,7 +173,7 @@ cdef class Session(ClientConnection):
             if outcome == VERDICT_NOTHING:
                 self.leave_front()
             else:
-                self.advance()
+                self.advance(request_size)
             position += request_size
             if self.reasons & ~FOR_GOOD:
                 break
@@ -197,9 +197,11 @@ cdef class Session(ClientConnection):
         behind it wait, too, and many short waits make a long one."""
         return self.waits_since and self.has_left()
 
-    cdef void advance(self) noexcept:
-        """The request at the front is finished, or under way. It is counted here, once, whatever became of it."""
+    cdef void advance(self, size_t size) noexcept:
+        """The request at the front, of ``size`` bytes, is finished, or under way. It is counted here, once, whatever
+        became of it."""
         self.loop.requests += 1
+        count_request(self.loop.statistics, self.last_number, self.client.user, size)
         self.leave_front()
 
     cdef void leave_front(self) noexcept:
@@ -259,7 +261,7 @@ cdef class Session(ClientConnection):
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since
         self.refuse_or_reply(LEFT)
-        self.advance()
+        self.advance(self.size_of_front())
         self._finish()
         return True
 
@@ -288,8 +290,7 @@ cdef class Session(ClientConnection):
         """Give the outcome of the request at the front, which has waited: a reply, the last one, a unit, or NO_REPLY.
         Then go on with the next one."""
         cdef bint left
-        cdef parse_status status
-        cdef Router router = self.router
+        cdef size_t size
         if self.closed or not self.reasons & FOR_FRONT:
             return
         if not (isinstance(outcome, (bytes, Unit, Last)) or outcome is NO_REPLY):
@@ -298,24 +299,30 @@ cdef class Session(ClientConnection):
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
         carry_out(self, outcome, NULL, 0)
-        status = parse_request(
-            &router.parse,
-            self.inbox.data + self.inbox.start,
-            buffer_length(&self.inbox),
-            LONGEST_BULK,
-            MAXIMUM_ARGUMENTS,
-        )
-        if status == PARSE_COMPLETE or status == PARSE_INLINE:
-            buffer_consume(&self.inbox, router.parse.size, 0)
+        size = self.size_of_front()
+        if size:
+            buffer_consume(&self.inbox, size, 0)
             self.count_inbox()
         left = self.left_meanwhile()
-        self.advance()
+        self.advance(size)
         self.reasons &= ~FOR_FRONT
         if left:
             # The requests behind it have waited as long.
             self._finish()
         else:
             self._resume()
+
+    cdef size_t size_of_front(self):
+        """The bytes of the request at the front, which has waited; 0 if there is none."""
+        cdef Router router = self.router
+        cdef parse_status status = parse_request(
+            &router.parse,
+            self.inbox.data + self.inbox.start,
+            buffer_length(&self.inbox),
+            LONGEST_BULK,
+            MAXIMUM_ARGUMENTS,
+        )
+        return router.parse.size if status == PARSE_COMPLETE or status == PARSE_INLINE else 0
 
     # -- the handler of the request at the front: see proxy.engine.handlers ------------------------------------
 
@@ -376,6 +383,10 @@ cdef class Session(ClientConnection):
         ]
         return arguments, self.inbox.data[self.inbox.start:self.inbox.start + router.parse.size]
 
+    def belongs_to(self, str user):
+        """From now on, its requests count for this user."""
+        self.client.user = self.loop.statistics.user_number(user)
+
     @property
     def multi_count(self):
         """How many requests are queued in a transaction that plain Python knows nothing of; -1 if there is none."""
@@ -406,7 +417,9 @@ cdef class Session(ClientConnection):
         observe(
             self.loop.statistics,
             self.loop.command,
+            self.client.user,
             self.loop.ticks - self.loop.since,
+            0 if self.muted else size,
             size > 0 and data[0] == c'-',
             -1,
             self.client.sender.owner,

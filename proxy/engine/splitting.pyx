@@ -10,7 +10,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
 from proxy.engine.backend cimport Backend
-from proxy.engine.buffer cimport buffer_append
+from proxy.engine.buffer cimport buffer_append, buffer_length
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.commandlookup cimport command_t
 from proxy.engine.decisions cimport decide
@@ -70,14 +70,15 @@ cdef request_t* take_requests(Loop loop, int32_t parts) noexcept:
     return first
 
 
-cdef void write_part(
+cdef size_t write_part(
     Backend backend, const split_t* split, int32_t part, int keys, const command_t* row, const argument_t* arguments
 ) noexcept:
-    """Append one part's request to its backend's output, which has room for it."""
+    """Append one part's request to its backend's output, which has room for it; give its size."""
     cdef char header[64]
     cdef int step = row.step
     cdef int key
     cdef int index
+    cdef size_t before = buffer_length(&backend.out)
     cdef int size = snprintf(
         header, sizeof(header), b"*%d\r\n$%d\r\n%.*s\r\n", 1 + keys * step, <int> row.length, <int> row.length, row.name
     )
@@ -90,6 +91,30 @@ cdef void write_part(
             buffer_append(&backend.out, header, size)
             buffer_append(&backend.out, arguments[index].data, arguments[index].size)
             buffer_append(&backend.out, b"\r\n", 2)
+    return buffer_length(&backend.out) - before
+
+
+cdef void count_part(
+    Backend backend, const split_t* split, int32_t part, size_t size, int step, const argument_t* arguments
+) noexcept:
+    """Count the ``size`` bytes of one part for the slots of its keys: the arguments of each key, and what else there is
+    for the first one."""
+    cdef char header[32]
+    cdef int32_t first = -1
+    cdef size_t of_key
+    cdef int key
+    cdef int index
+    for key in range(split.keys):
+        if split.key_part[key] != part:
+            continue
+        of_key = 0
+        for index in range(1 + key * step, 1 + key * step + step):
+            of_key += snprintf(header, sizeof(header), b"$%zu\r\n", arguments[index].size) + arguments[index].size + 2
+        if first < 0:
+            first = split.key_slot[key]
+        backend.slots.count_in(split.key_slot[key], of_key)
+        size -= of_key
+    backend.slots.count_in(first, size)
 
 
 cdef Backend send_in_parts(
@@ -155,14 +180,18 @@ cdef Backend send_in_parts(
         request.extra = split
         request.part = part
         if part_keys == keys:
-            backend.push(request, data, size)
-        elif not backend.ready_to_take():
-            loop.deliver(request, backend.failure_reply, len(backend.failure_reply))
+            needed = size
+        if not backend.ready_to_take():
+            backend.refuse(request)
         elif not backend.reserve(needed):
             loop.deliver(request, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
         else:
-            write_part(backend, split, part, part_keys, row, arguments)
-            backend.queue(request)
+            if part_keys == keys:
+                buffer_append(&backend.out, data, size)
+            else:
+                needed = write_part(backend, split, part, part_keys, row, arguments)
+            count_part(backend, split, part, needed, step, arguments)
+            backend.queue(request, needed)
         if backend.congested(client != NULL and client.owed == 1):
             congested = backend
         if following == NULL:

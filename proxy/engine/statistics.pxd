@@ -1,6 +1,6 @@
-"""Counts calls, errors and latencies of each command."""
+"""Counts what each command and each user asked for, and was answered."""
 
-from libc.stdint cimport int16_t, int64_t, uint32_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
 
 cdef enum:
     # The most slow requests that are reported between two ticks of the worker. Where everything is slow, reporting all
@@ -10,19 +10,32 @@ cdef enum:
     BUCKETS = 124
     # Not a client's request, so it is not counted.
     UNCOUNTED = -1
+    # Users that have a number of their own; all others share the last one.
+    MOST_USERS = 255
 
 ctypedef struct statistic_t:
     int64_t calls
     int64_t errors
     # Sum of all latencies.
     int64_t ticks
+    int64_t bytes_in
+    int64_t bytes_out
     int64_t buckets[BUCKETS]
+
+# Of a user.
+ctypedef struct user_count_t:
+    int64_t requests
+    int64_t errors
+    int64_t bytes_in
+    int64_t bytes_out
 
 
 cdef class Statistics:
-    """The statistics of one worker, by the number of a command."""
+    """The statistics of one worker, by the number of a command, and of a user."""
 
     cdef:
+        user_count_t users[MOST_USERS + 1]
+        dict user_numbers
         statistic_t* rows
         int capacity
         int known
@@ -48,10 +61,25 @@ cdef inline int bucket_of(uint32_t ticks) noexcept nogil:
     return (power - 1) * 4 + <int> ((ticks >> (power - 2)) & 3)
 
 
+cdef inline void count_request(Statistics statistics, int16_t command, uint8_t user, size_t size) noexcept:
+    """Count one request of ``size`` bytes."""
+    statistics.rows[command].bytes_in += size
+    statistics.users[user].requests += 1
+    statistics.users[user].bytes_in += size
+
+
 cdef inline void observe(
-    Statistics statistics, int16_t command, uint32_t ticks, bint failed, int slot, void* client, object address
+    Statistics statistics,
+    int16_t command,
+    uint8_t user,
+    uint32_t ticks,
+    size_t size,
+    bint failed,
+    int slot,
+    void* client,
+    object address,
 ) noexcept:
-    """Count one reply."""
+    """Count one reply, of which the client gets ``size`` bytes."""
     cdef statistic_t* row
     if command < 0:
         return
@@ -59,7 +87,10 @@ cdef inline void observe(
     row.calls += 1
     row.errors += failed
     row.ticks += ticks
+    row.bytes_out += size
     row.buckets[bucket_of(ticks)] += 1
+    statistics.users[user].errors += failed
+    statistics.users[user].bytes_out += size
     if ticks >= statistics.slow:
         statistics.tell_slow(command, ticks, slot, client, address)
 

@@ -1,8 +1,12 @@
-"""Counts calls, errors and latencies of each command, with a histogram of the latencies.
+"""Counts calls, errors, bytes and latencies of each command, with a histogram of the latencies; and what each user asks
+for.
 
 Time is counted in ticks of 4.096 microseconds (nanoseconds shifted by 12 bits), so that 32 bits last for almost five
 hours. A request's time begins when the proxy reads it, even if it has to wait for a slot or a key on its way. It ends
 when the proxy reads its reply. The histogram has four buckets to a power of two: an error of at most an eighth.
+
+A request and its bytes are counted once, when it leaves the front of its session's input. Its reply is counted when it
+is there, with the bytes that the client gets. Messages of pub/sub, and whatever else is no reply, are not counted.
 """
 
 from libc.stdint cimport UINT32_MAX, int16_t, uint32_t
@@ -11,7 +15,9 @@ from libc.string cimport memset
 
 TICK_MICROSECONDS = 4.096
 OTHER = "other"
-"""The name for all commands that the table does not have. Its number is 0."""
+"""The name for all commands that the table does not have. Its number is 0. Also for users that have no number."""
+NOBODY = "not logged in"
+"""Stands for a user before a client has logged in; no user has a name with blanks. Its number is 0."""
 
 
 def bucket_limits():
@@ -27,7 +33,7 @@ def bucket_limits():
 
 
 cdef class Statistics:
-    """The statistics of one worker, by the number of a command."""
+    """The statistics of one worker, by the number of a command, and of a user."""
 
     def __cinit__(self):
         self.capacity = 512
@@ -39,6 +45,7 @@ cdef class Statistics:
     def __init__(self, on_mistake=None):
         self.on_mistake = on_mistake
         self.numbers = {}
+        self.user_numbers = {NOBODY: 0}
         self.names = []
         self.slow_room = SLOW_TOLD
         self.number(OTHER)
@@ -64,6 +71,25 @@ cdef class Statistics:
         self.known += 1
         return self.known - 1
 
+    def user_number(self, str name):
+        """Number of a user, the same while the worker lives. **bounded**: at :data:`MOST_USERS` of them, all others
+        share one."""
+        cdef int number = len(self.user_numbers)
+        if name not in self.user_numbers and number >= MOST_USERS:
+            return self.user_numbers.setdefault(OTHER, MOST_USERS)
+        return self.user_numbers.setdefault(name, number)
+
+    def take_users(self):
+        """What was counted of each user since the last time: ``{name: (requests, errors, bytes in, bytes out)}``."""
+        cdef user_count_t* count
+        found = {}
+        for name, number in self.user_numbers.items():
+            count = &self.users[<int> number]
+            if count.requests or count.errors or count.bytes_out:
+                found[name] = (count.requests, count.errors, count.bytes_in, count.bytes_out)
+        memset(self.users, 0, sizeof(self.users))
+        return found
+
     def watch_slow(self, double microseconds, on_slow):
         """Call ``on_slow(name, microseconds, slot, session, address)`` for requests that take at least so long.
 
@@ -77,7 +103,8 @@ cdef class Statistics:
         self.slow_room = SLOW_TOLD
 
     def read(self):
-        """The figures of all commands that were called: ``{name: (calls, errors, microseconds, buckets)}``."""
+        """The figures of all commands that were called: ``{name: (calls, errors, microseconds, buckets, bytes in,
+        bytes out)}``."""
         cdef statistic_t* row
         cdef int index
         found = {}
@@ -89,6 +116,8 @@ cdef class Statistics:
                     row.errors,
                     row.ticks * TICK_MICROSECONDS,
                     [row.buckets[index] for index in range(BUCKETS)],
+                    row.bytes_in,
+                    row.bytes_out,
                 )
         return found
 

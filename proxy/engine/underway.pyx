@@ -91,10 +91,12 @@ cdef class UnderWay(Sending):
         request.slot = slot
         request.kind = kind
         request.done = 0
-        request.muted = client != NULL and client.muted
+        request.muted = request.user = 0
         if slot >= 0:
             self.in_flight[slot] += 1
         if client != NULL:
+            request.muted = client.muted != 0
+            request.user = client.user
             if client.tail != NULL:
                 client.tail.next_at_client = request
             else:

@@ -126,7 +126,7 @@ cdef verdict begin_watch(
         return session.refuse_or_reply(OUT_OF_MEMORY)
     buffer_append(&watch.backend.out, data, size)
     watch.busy = True
-    ask(question, watch.backend, 0, slot)
+    ask(question, watch.backend, 0, slot, size)
     return VERDICT_WAIT
 
 
@@ -163,8 +163,8 @@ cdef verdict run_watched(Session session) except VERDICT_FAILED:
         return session.refuse_or_reply(OUT_OF_MEMORY)
     # Before anything is in the output: whatever is there has to be a whole request.
     router.watching.forget(session, watch)
-    append_transaction(watch.backend, multi.requests.data + multi.requests.start, size)
+    size = append_transaction(watch.backend, multi.requests.data + multi.requests.start, size)
     end_multi(session)
     watch.busy = watch.over = True
-    ask(question, watch.backend, before, watch.slot)
+    ask(question, watch.backend, before, watch.slot, size)
     return VERDICT_WAIT

@@ -248,6 +248,10 @@ class Statistic(NamedTuple):
     buckets: Annotated[list[int], Field(max_length=MOST_BUCKETS)]
     """A histogram of the latencies (:mod:`proxy.engine.statistics`). There are thousands of these numbers a second, so
     that their range is not looked at."""
+    bytes_in: Number
+    """Of requests, from clients."""
+    bytes_out: Number
+    """Of replies, to clients."""
 
 
 class Counters(ChannelMessage):

@@ -15,6 +15,7 @@ from proxy.commands.services import Services
 from proxy.commands.state import SessionState, state_of
 from proxy.engine.outcomes import GATED, IN_TRANSACTION, LIMITED, Outcome
 from proxy.engine.session import Session
+from proxy.engine.statistics import NOBODY
 from proxy.users import DEFAULT, User, Users
 from slots.commands import Command, Right
 
@@ -60,6 +61,7 @@ class Authentication(Family):
         """Put a new session, or one that was reset, into the state before a login. Its database is 0."""
         user = self._users.anonymous
         if user is None:
+            session.belongs_to(NOBODY)
             session.read_only = False
             session.attention = (session.attention | GATED) & ~LIMITED
         else:
@@ -69,6 +71,7 @@ class Authentication(Family):
         # A client that never logs in and may do everything needs no state for that.
         if session.state is not None or user.name != DEFAULT or not user.unlimited:
             state_of(session).user = user
+        session.belongs_to(user.name)
         session.read_only = user.read_only
         session.runs_no_code = user.databases is not None
         session.attention &= ~GATED

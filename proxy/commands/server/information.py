@@ -190,7 +190,7 @@ class Information(Family):
         return {
             f"cmdstat_{name}": f"calls={calls},usec={int(microseconds)},usec_per_call={microseconds / calls:.2f},"
             f"rejected_calls=0,failed_calls={errors}"
-            for name, (calls, errors, microseconds, _) in (await statistics(self._services.ask_all)).items()
+            for name, (calls, errors, microseconds, *_) in (await statistics(self._services.ask_all)).items()
         }
 
     async def _latencystats(self, found: Found) -> Fields:

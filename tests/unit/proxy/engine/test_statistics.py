@@ -31,8 +31,8 @@ def test_prometheus_is_shown_the_sum_over_workers_living_and_dead() -> None:
     one = [0] * len(limits)
     one[limits.index(16)] = 3  # three just under 16 ticks
     one[limits.index(2**20)] = 1
-    counters.update(0, {"get": [4, 1, 5e6, one]})
-    counters.update(1, {"get": [4, 0, 1e6, one]})
+    counters.update(0, {"get": [4, 1, 5e6, one, 100, 20]})
+    counters.update(1, {"get": [4, 0, 1e6, one, 50, 0]})
     counters.ended(1)
 
     class Shown(Collector):
@@ -49,3 +49,5 @@ def test_prometheus_is_shown_the_sum_over_workers_living_and_dead() -> None:
     assert 'slotferry_proxy_command_seconds_count{command="get"} 8.0' in text
     assert 'slotferry_proxy_command_seconds_sum{command="get"} 6.0' in text
     assert 'slotferry_proxy_command_errors_total{command="get"} 1.0' in text
+    assert 'slotferry_proxy_command_received_bytes_total{command="get"} 150.0' in text
+    assert 'slotferry_proxy_command_sent_bytes_total{command="get"} 20.0' in text

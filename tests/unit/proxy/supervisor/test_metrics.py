@@ -66,7 +66,7 @@ async def test_counters_are_shown_for_each_worker(running: Running) -> None:
 
 async def test_every_figure_says_what_it_is_and_prometheus_finds_no_fault(running: Running) -> None:
     running.counters.update(0, dict.fromkeys(WORKER_METRICS, 1) | {"of another version": 1})
-    running.counters.commands.update(0, {"get": (3, 1, 12.0, [3, *[0] * (len(bucket_limits()) - 1)])})
+    running.counters.commands.update(0, {"get": (3, 1, 12.0, [3, *[0] * (len(bucket_limits()) - 1)], 60, 15)})
     _, body = await running.get("/metrics")
     families = {family.name: family for family in text_string_to_metric_families(body)}
     for name, metric in WORKER_METRICS.items():

@@ -62,7 +62,7 @@ OF_WORKERS: list[Message] = [
     channel.Nack(instance=INSTANCE, epoch=7, reason="it took too long"),
     channel.Resync(),
     channel.Counters(
-        counters={"requests": 1, "cpu_seconds": 0.5}, commands={"get\udcff": Statistic(2, 1, 50.0, [0, 2])}
+        counters={"requests": 1, "cpu_seconds": 0.5}, commands={"get\udcff": Statistic(2, 1, 50.0, [0, 2], 60, 10)}
     ),
     channel.Limited(),
     channel.Met(instance=INSTANCE, server="10.0.0.2:6379", process="f" * 40),

@@ -1,0 +1,9 @@
+from collections.abc import Container
+
+from slots.slotload import SlotLoad
+
+class Traffic:
+    def __init__(self, number_of_slots: int) -> None: ...
+    @property
+    def slots(self) -> SlotLoad: ...
+    def take_servers(self, present: Container[str]) -> dict[str, tuple[int, int, int, int, float]]: ...
