@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
 ROOMS = {
     "topom": (
         *("reasons", "errors", "periodic", "store", "cluster", "servers", "proxies", "load", "migration", "copies"),
-        *("masters", "placement", "balance", "leaving", "term", "api", "server"),
+        *("masters", "placement", "balance", "leaving", "term", "web", "api", "server"),
     ),
     "proxy": (
         *("users", "clusterview", "settings", "channel", "listening", "engine", "commandmetrics"),

@@ -67,7 +67,7 @@ def test_data_is_in_it(files: set[str]) -> None:
         str(path.relative_to(ROOT))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".tsv", ".lua", ".html", ".css", ".js", ".svg")
+        if path.suffix in (".tsv", ".lua", ".html", ".css", ".js", ".svg", ".txt")
     }
     assert data - files == set()
 

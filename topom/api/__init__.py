@@ -7,7 +7,7 @@ operator>"}``. Whatever waits says why with the record of :mod:`topom.reasons`, 
 "to_do"}``; null if it does not wait.
 
 May import: reasons, errors, store, cluster, servers, proxies, load, migration, copies, masters, placement, balance,
-leaving, term.
+leaving, term, web.
 
 To change
 
@@ -18,7 +18,7 @@ To change
   :mod:`~topom.api.entrance` (connections), :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
 - what a browser is told about pages: :mod:`~topom.api.page_headers`;
 - what a follower does with requests: :mod:`~topom.api.forwarding`;
-- the stream of events: :mod:`~topom.api.event_stream`;
+- the stream of events: :mod:`~topom.api.event_stream`; the live picture for the page: :mod:`topom.api.live`;
 - the stream of tables to proxies: :mod:`~topom.api.control`; its messages: :mod:`slots.messages.control`.
 """
 
@@ -52,15 +52,18 @@ from topom.api.door import Door
 from topom.api.errors import add_handlers
 from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
+from topom.api.live import endpoint as live
+from topom.api.live.viewers import Viewers
 from topom.api.roles import describe
 from topom.api.routers import PREFIX
 from topom.cluster.event_sinks import EventSinks
 from topom.term.node import Node
 from topom.term.service import Topom
+from topom.web import pages
 
 RESOURCES = (
     *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes),
-    *(rebalance, migration, sentinels, events, topoms),
+    *(rebalance, migration, sentinels, events, live, topoms),
     *(metrics, login, control, health),
 )
 """The files that serve requests, in the order of the documents."""
@@ -88,7 +91,7 @@ def build(topom: Topom | Node, callers: Callers) -> FastAPI:
         summary="The control plane of Slotferry: groups, servers, proxies, slots, and moving slots live.",
         version=program_version(),
         redoc_url=None,
-        routes=[route for resource in RESOURCES for route in resource.router.routes],
+        routes=[*pages.routes(), *(route for resource in RESOURCES for route in resource.router.routes)],
     )
     app.state.callers = callers
     app.state.failures = login.Failures()
@@ -96,8 +99,10 @@ def build(topom: Topom | Node, callers: Callers) -> FastAPI:
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: single)
     app.state.event_streams = EventStreams(app.state.serving)
+    app.state.viewers = Viewers(node, app.state.serving)
     sinks = node.events if node is not None else EventSinks()
     sinks.add(app.state.event_streams)
+    sinks.add(app.state.viewers)
     if single is not None:
         single.ledger.listen(sinks.changed)
     if node is not None:

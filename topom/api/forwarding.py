@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events", f"{PREFIX}/events/stream"})
 """Reads for which the store's state is enough."""
 WITHOUT_LEADER = FROM_STORE | {
-    f"{PREFIX}{path}" for path in ("/status", "/groups", "/pool", "/proxies", "/migration", "/sizes")
+    f"{PREFIX}{path}" for path in ("/status", "/live", "/groups", "/pool", "/proxies", "/migration", "/sizes")
 }
 """Reads that are of use without a leader."""
 VIEW = b"slotferry-view"

@@ -25,6 +25,14 @@ class Server(BaseModel):
     )
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")
+    silent_since: float | None = Field(
+        default=None,
+        description="Since when one that is suspected or has failed is silent, in seconds since 1970, UTC.",
+    )
+    lag: int | None = Field(
+        default=None,
+        description="Bytes of its master's stream of writes that a replica has not run yet; null where not known.",
+    )
     joining: bool = Field(
         default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."
     )

@@ -18,7 +18,9 @@ from topom.cluster.state import known_servers
 from topom.errors import SentinelsDecide, ServersUnreachable, TakesNoWrites
 from topom.leaving.groups import DRAINED
 from topom.reasons import Reason
+from topom.servers.detector import Condition
 from topom.servers.lastcopy import HoldsKeys
+from topom.servers.readings import Reading
 from topom.term.service import Topom
 
 log = structlog.get_logger(__name__)
@@ -49,6 +51,8 @@ async def describe(topom: Topom) -> list[models.Group]:
                     condition=topom.health.of(address).condition.value if known else "unknown",
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
+                    silent_since=_silent_since(topom, address) if known else None,
+                    lag=_lag(status[table.groups[group_id].servers[0]], said),
                     joining=address in topom.ledger.state.joining,
                     not_used=topom.identities.conflict(address) or topom.differing.reason(address),
                     not_swept=topom.sweeps.reasons.get(address),
@@ -64,6 +68,21 @@ async def describe(topom: Topom) -> list[models.Group]:
         )
         for group_id in sorted(table.groups)
     ]
+
+
+def _silent_since(topom: Topom, address: str) -> float | None:
+    if topom.health.condition_of(address) not in (Condition.SUSPECTED, Condition.FAILED):
+        return None
+    return round(time.time() - topom.health.silence(address))
+
+
+def _lag(master: Reading | None, said: Reading | None) -> int | None:
+    """How many bytes a replica is behind its master, which was asked at about the same time."""
+    if master is None or said is None or said.replication.is_master:
+        return None
+    if said.replication.stream != master.replication.stream:
+        return None
+    return max(0, master.replication.offset - said.replication.offset)
 
 
 def _reason(topom: Topom, group: Group) -> Reason | None:

@@ -1,5 +1,7 @@
 """Proxies: members of the barrier."""
 
+import asyncio
+import time
 from typing import Annotated, Literal, cast
 
 from fastapi import Depends, Query
@@ -41,6 +43,10 @@ async def drain_proxy(topom: ServedTopom, proxy_id: int) -> models.Proxy:
     return _describe(await topom.members.drain(proxy_id), True)
 
 
+def _since(member: Member) -> float:
+    return round(time.time() - (asyncio.get_running_loop().time() - member.heard_at))
+
+
 def _describe(member: Member, known: bool) -> models.Proxy:
     record = member.record
     return models.Proxy(
@@ -52,6 +58,7 @@ def _describe(member: Member, known: bool) -> models.Proxy:
         workers=record.workers,
         version=record.version,
         state=cast(Literal["online", "lost"], member.state) if known else "unknown",
+        lost_since=_since(member) if known and member.lost else None,
         draining=record.draining,
         stand_down_seconds=record.stand_down,
         epoch=member.acked,

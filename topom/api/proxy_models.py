@@ -18,6 +18,10 @@ class Proxy(BaseModel):
     state: Literal["online", "lost", "unknown"] = Field(
         description="`lost`: nothing heard within the lease; `unknown`: no topom leads that could have heard of it."
     )
+    lost_since: float | None = Field(
+        default=None,
+        description="When a lost one was last heard of, or topom began to wait for it, in seconds since 1970, UTC.",
+    )
     draining: bool = Field(description="It lets its clients go, or is to, and then leaves by itself.")
     stand_down_seconds: float | None = Field(
         description="For so long it serves a group after topom and the group's replicas were heard; null: unlimited."

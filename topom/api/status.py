@@ -6,6 +6,7 @@ from slots.table import OFFLINE
 from topom.api import groups, migration, proxies, topoms
 from topom.api import status_models as models
 from topom.api.access import ServedTopom
+from topom.api.group_models import Group
 from topom.api.routers import resource
 from topom.term.node import Node
 from topom.term.service import Topom
@@ -16,8 +17,15 @@ router = resource("", "status")
 @router.get("/status")
 async def show(request: Request, topom: ServedTopom) -> models.Status:
     """Product, groups, proxies, slots, migration, and the topoms."""
-    node: Node | None = request.app.state.node
-    described = await groups.describe(topom)
+    return describe(request.app.state.node, topom, await groups.describe(topom))
+
+
+def describe(node: Node | None, topom: Topom, described: list[Group]) -> models.Status:
+    """Everything at a glance, with groups as :func:`topom.api.groups.describe` gives them.
+
+    Args:
+        node: the process, if topom is one of several.
+    """
     state = topom.ledger.state
     slots = state.table.slots
     offline = sum(slot.owner_id == OFFLINE for slot in slots)

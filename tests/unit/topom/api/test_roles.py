@@ -36,6 +36,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     running = asyncio.create_task(topom.run())
     app = api.build(topom, Callers(TOKENS))
     app.state.event_streams.closed = True  # a stream ends once it has sent what there is
+    app.state.viewers.close()  # as does one for a page
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://topom") as one:
         yield one

@@ -1,0 +1,58 @@
+// Numbers, times and roles in words.
+
+const COUNT = new Intl.NumberFormat("en");
+const UNITS = ["bytes", "KB", "MB", "GB", "TB", "PB"];
+
+export function count(number) {
+  return number === null || number === undefined ? "unknown" : COUNT.format(Math.round(number));
+}
+
+export function bytes(number) {
+  if (number === null || number === undefined) return "unknown";
+  let unit = 0;
+  while (number >= 1000 && unit < UNITS.length - 1) {
+    number /= 1000;
+    unit += 1;
+  }
+  return `${number < 10 && unit ? number.toFixed(1) : Math.round(number)} ${UNITS[unit]}`;
+}
+
+export function rate(number) {
+  if (number === null || number === undefined) return "unknown";
+  return `${number < 10 ? number.toFixed(1) : count(number)}/s`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "unknown";
+  if (seconds < 1) return "under 1 s";
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} days`;
+}
+
+// How long ago a time was; empty for one that is not known.
+export function ago(at) {
+  return at ? duration(Math.max(0, Date.now() / 1000 - at)) : "";
+}
+
+export function clock(at) {
+  const time = new Date(at * 1000);
+  const today = new Date().toDateString() === time.toDateString();
+  return today ? time.toLocaleTimeString() : time.toLocaleString();
+}
+
+export function plural(number, one, more = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : more}`;
+}
+
+// How topom gives slots: ascending numbers as ranges.
+export function ranges(numbers) {
+  const found = [];
+  for (const number of numbers) {
+    const last = found[found.length - 1];
+    if (last && last[1] === number - 1) last[1] = number;
+    else found.push([number, number]);
+  }
+  return found.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(",");
+}
