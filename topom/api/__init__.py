@@ -17,6 +17,7 @@ To change
   :mod:`~topom.api.callers` (who asks), :mod:`~topom.api.roles` (what each may do), :mod:`~topom.api.login`,
   :mod:`~topom.api.entrance` (connections), :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
 - what a browser is told about pages: :mod:`~topom.api.page_headers`;
+- the page that describes the API: :mod:`~topom.api.documents`;
 - what a follower does with requests: :mod:`~topom.api.forwarding`;
 - the stream of events: :mod:`~topom.api.event_stream`; the live picture for the page: :mod:`topom.api.live`;
 - the stream of tables to proxies: :mod:`~topom.api.control`; its messages: :mod:`slots.messages.control`.
@@ -30,6 +31,7 @@ from slots.version import program_version
 from topom.api import (
     control,
     digests,
+    documents,
     events,
     groups,
     health,
@@ -64,7 +66,7 @@ from topom.web import pages
 RESOURCES = (
     *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes),
     *(rebalance, migration, sentinels, events, live, topoms),
-    *(metrics, login, control, health),
+    *(metrics, login, control, health, documents),
 )
 """The files that serve requests, in the order of the documents."""
 SIZES_BODY_BYTES = 64 * 1024 * 1024
@@ -90,6 +92,7 @@ def build(topom: Topom | Node, callers: Callers) -> FastAPI:
         title="Slotferry topom",
         summary="The control plane of Slotferry: groups, servers, proxies, slots, and moving slots live.",
         version=program_version(),
+        docs_url=None,
         redoc_url=None,
         routes=[*pages.routes(), *(route for resource in RESOURCES for route in resource.router.routes)],
     )

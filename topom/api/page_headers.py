@@ -17,14 +17,18 @@ _EACH = (
 
 
 def add_headers(path: str, send: Send) -> Send:
-    """``send`` for an answer to this path, with the headers of pages if it is one, or a file of one."""
+    """``send`` for an answer to this path, with the headers of pages if it is one, or a file of one.
+
+    Headers that the answer has by itself stay.
+    """
     if path not in PAGES and not path.startswith(ASSETS):
         return send
     added = _EACH if path.startswith(ASSETS) else (*_EACH, (b"cache-control", b"no-store"))
 
     async def send_with(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *added]
+            given = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(header for header in added if header[0] not in given)]
         await send(message)
 
     return send_with

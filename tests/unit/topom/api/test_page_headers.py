@@ -7,13 +7,13 @@ import pytest
 from topom.api.page_headers import add_headers
 
 
-async def headers_of(path: str) -> dict[bytes, bytes]:
+async def headers_of(path: str, *own: tuple[bytes, bytes]) -> dict[bytes, bytes]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await add_headers(path, send)({"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]})
+    await add_headers(path, send)({"type": "http.response.start", "status": 200, "headers": [(b"a", b"b"), *own]})
     await add_headers(path, send)({"type": "http.response.body", "body": b"x"})
     assert sent[1] == {"type": "http.response.body", "body": b"x"}
     return dict(sent[0]["headers"])
@@ -28,6 +28,11 @@ async def test_pages_run_nothing_but_our_own(path: str) -> None:
     assert (headers[b"x-content-type-options"], headers[b"referrer-policy"]) == (b"nosniff", b"no-referrer")
     assert headers.get(b"cache-control") == (None if path.startswith("/assets") else b"no-store")
     assert headers[b"a"] == b"b"
+
+
+async def test_headers_of_the_answer_stay() -> None:
+    headers = await headers_of("/", (b"Cache-Control", b"no-cache"))
+    assert (headers[b"Cache-Control"], b"cache-control" in headers) == (b"no-cache", False)
 
 
 async def test_other_answers_stay_as_they_are() -> None:
