@@ -77,7 +77,8 @@ def _endpoint(method: str, path: str, endpoint: Document) -> Iterator[str]:
 
 
 def _object(name: str, schema: Document) -> Iterator[str]:
-    yield f'<h3 id="object-{_text(name)}"><code>{_text(name)}</code></h3>\n<p>{_text(schema.get("description", ""))}</p>'
+    yield f'<h3 id="object-{_text(name)}"><code>{_text(name)}</code></h3>'
+    yield f"<p>{_text(schema.get('description', ''))}</p>"
     if "enum" in schema:
         yield f"<p>One of {_text(', '.join(map(str, schema['enum'])))}.</p>"
     if schema.get("properties"):
