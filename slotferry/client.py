@@ -233,8 +233,11 @@ class TopomClient(TopomCalls):
         most_bytes: int | None = None,
         drain: Sequence[int] = (),
         capacity: Mapping[int, float] | None = None,
+        confirm: bool = False,
     ) -> Answer:
         """Plan moves by a policy and, unless ``dry_run``, begin them.
+
+        ``confirm``: also if a plan by number undoes what the last plan has done.
 
         ``{"policy", "dry_run", "moves", "reasons", "warnings", "cost"}``. Arguments that are left out have topom's
         defaults.
@@ -245,12 +248,17 @@ class TopomClient(TopomCalls):
             "/rebalance",
             policy=policy,
             dry_run="true" if dry_run else "false",
+            confirm="true" if confirm else "false",
             tolerance=None if tolerance is None else str(tolerance),
             most_slots=None if most_slots is None else str(most_slots),
             most_bytes=None if most_bytes is None else str(most_bytes),
             drain=[str(group_id) for group_id in drain],
             capacity=weights,
         )
+
+    async def rebalance_decision(self) -> Answer:
+        """What topom decided last about moving slots by itself, and why."""
+        return await self._object("GET", "/rebalance/decision")
 
     async def migration(self) -> Answer:
         """The state of the migration."""

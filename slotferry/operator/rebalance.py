@@ -1,16 +1,17 @@
 """``slotferry rebalance``: have topom plan and make moves."""
 
+import sys
 from collections import Counter
 from typing import Annotated
 
 import typer
 
-from slotferry.calls import Answer
+from slotferry.calls import Answer, TopomRefused
 from slotferry.client import TopomClient
 from slotferry.costs import show_costs
 from slotferry.operator import options
 from slotferry.operator.waiting import wait_moved
-from slotferry.output import answer, note, say, table
+from slotferry.output import answer, moment, note, say, table
 from slots.ranges import show
 
 Policy = Annotated[
@@ -61,11 +62,22 @@ Capacity = Annotated[
     ),
 ]
 DEFAULT_POLICY = "codis"
+UNDOES_PLAN = "UndoesPlan"
+"""The error by which topom refuses a plan that would undo the last one."""
+MOST_SHOWN = 20
+"""Moves, and groups with too much load, of a decision."""
 
 
 def rebalance(
     policy: Policy = DEFAULT_POLICY,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the moves, do not make them.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what topom decided last about moving slots by itself, and why.")
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="By codis: go on if that undoes what the last plan, by bytes or load, has done."),
+    ] = False,
     tolerance: Tolerance = None,
     most_slots: MostSlots = None,
     most_bytes: MostBytes = None,
@@ -78,18 +90,33 @@ def rebalance(
     as_json: options.Json = False,
 ) -> None:
     """Even out the groups: plan which slots go where, and move them with their keys while clients work."""
+    if explain:
+        decided = options.ask(topom, token, TopomClient.rebalance_decision)
+        answer(decided, as_json, lambda: _say_decision(decided))
+        return
     weights = _weights(capacity or [])
 
-    async def work(client: TopomClient) -> Answer:
-        planned = await client.rebalance(
+    async def plan(client: TopomClient, confirmed: bool) -> Answer:
+        return await client.rebalance(
             policy,
             dry_run,
+            confirm=confirmed,
             tolerance=tolerance,
             most_slots=most_slots,
             most_bytes=most_bytes,
             drain=drain or (),
             capacity=weights,
         )
+
+    async def work(client: TopomClient) -> Answer:
+        try:
+            planned = await plan(client, yes)
+        except TopomRefused as error:
+            if error.error != UNDOES_PLAN or not sys.stdin.isatty():
+                raise
+            note(str(error))
+            typer.confirm("Go on?", abort=True)
+            planned = await plan(client, True)
         if wait and not dry_run:
             await wait_moved(client, {move["slot"]: move["to"] for move in planned["moves"]}, limit)
         return planned
@@ -109,6 +136,16 @@ def _weights(given: list[str]) -> dict[int, float]:
                 f"{text!r} is not a group and its weight; write for example 3=1.5", param_hint="--capacity"
             ) from None
     return weights
+
+
+def _say_decision(decided: Answer) -> None:
+    when = "" if decided["at"] is None else f", decided at {moment(decided['at'])}"
+    say(f"{decided['cause']}{when}: {decided['text']}")
+    for move in decided["moves"][:MOST_SHOWN]:
+        say(f"slot {move['slot']}: group {move['from']} to {move['to']}")
+    if decided["above"]:
+        rows = [(one["group"], moment(one["since"])) for one in decided["above"][:MOST_SHOWN]]
+        table(("group", "since"), rows, title=f"above {decided['leave']:g} times their share of load")
 
 
 def _say_plan(found: Answer, done: bool) -> None:

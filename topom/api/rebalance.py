@@ -32,6 +32,10 @@ async def rebalance(
         ),
     ] = "codis",
     dry_run: Annotated[bool, Query(description="Only say what would be moved.")] = False,
+    confirm: Annotated[
+        bool,
+        Query(description="By `codis`: also if that undoes what the last plan, by `bytes` or `load`, has done."),
+    ] = False,
     tolerance: Annotated[
         float,
         Query(ge=0, le=1, description="By `bytes` and `load`: by how much of its share a group may differ from it."),
@@ -60,7 +64,7 @@ async def rebalance(
         drain=frozenset(drain or ()),
         capacity=dict(_capacity(text) for text in capacity or ()),
     )
-    planned = await topom.rebalancing.rebalance(options, dry_run)
+    planned = await topom.rebalancing.rebalance(options, dry_run, confirm)
     return models.Rebalance(
         policy=policy,
         dry_run=dry_run,
@@ -74,6 +78,25 @@ async def rebalance(
         ),
         reasons=list(planned.plan.reasons),
         warnings=list(planned.warnings),
+    )
+
+
+@router.get("/rebalance/decision")
+async def decision(topom: ServedTopom) -> models.Decision:
+    """What topom decided last about moving slots by itself, and why."""
+    auto = topom.auto_rebalance
+    made = auto.decision
+    return models.Decision(
+        auto=topom.settings.rebalance == "auto",
+        at=made.at or None,
+        cause=made.why,
+        text=made.text,
+        moves=[models.Move.model_validate(move.to_wire()) for move in made.moves],
+        greatest=made.greatest,
+        expected=made.expected,
+        enter=auto.rules.enter,
+        leave=auto.rules.leave,
+        above=[models.Above(group=group_id, since=since) for group_id, since in sorted(made.above.items())],
     )
 
 

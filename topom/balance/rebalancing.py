@@ -5,7 +5,8 @@ plan still fits the table in the ledger (**epochs**). If not, it is made anew.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -16,13 +17,13 @@ from topom.balance.measured import MeasuredLoads
 from topom.balance.planners.forecast import Forecast, forecast
 from topom.balance.planners.request import DEFAULT_TOLERANCE, Plan, PlanRequest
 from topom.balance.sizebook import SizeBook
-from topom.balance.sizes import HOW_TO_MEASURE, KnownSizes, NoSizes
+from topom.balance.sizes import HOW_TO_MEASURE, KnownSizes, NoSizes, moment
 from topom.cluster import cancelling as interventions
 from topom.cluster import topology
-from topom.cluster.events import Said, What
+from topom.cluster.events import Said, What, actor
 from topom.cluster.ledger import Ledger
 from topom.cluster.speed import PairSpeed
-from topom.cluster.state import ClusterState, MigrationSettings, leaving_groups
+from topom.cluster.state import ClusterState, LastPlan, MigrationSettings, leaving_groups
 from topom.cluster.topology import Move
 from topom.errors import Conflict
 from topom.migration.actions import Actions
@@ -35,8 +36,14 @@ BY_BYTES = "bytes"
 """The policy that needs sizes."""
 BY_LOAD = "load"
 """The policy that needs measured load."""
+Allowed = Callable[[ClusterState], bool]
+"""Whether something may be begun in a state."""
 TRIES = 5
 """How many plans are made at most until one still fits when it is done."""
+
+
+class UndoesPlan(Conflict):
+    """A plan by number would undo what the last plan, by bytes or load, has done; nothing was begun."""
 
 
 class TableChanging(Conflict):
@@ -96,19 +103,25 @@ class Rebalancing:
         self._loads = loads
         self._one_plan = asyncio.Lock()
 
-    async def rebalance(self, options: PlanOptions, dry_run: bool) -> Planned:
+    async def rebalance(self, options: PlanOptions, dry_run: bool, confirmed: bool = False) -> Planned:
         """Plan, and begin every move, unless ``dry_run``.
+
+        Args:
+            confirmed: begin it also if it undoes what the last plan, by bytes or load, has done.
 
         Raises:
             NoSizes: the plan is by bytes, or by load with a limit of bytes, and the size of no slot is known.
             NotMeasured: the plan is by load, and load was not measured for long enough.
+            UndoesPlan: as it says.
             TableChanging: no plan still fitted when it was made; nothing was begun.
             UnknownPolicy, InvalidPlanRequest, NoGroup: as :func:`topom.balance.planners.plan`.
         """
         async with self._one_plan:
             for _ in range(TRIES):
                 planned = await self._plan(options)
-                if dry_run or await self._begin(planned, options.policy):
+                if not (dry_run or confirmed):
+                    _require_no_undoing(planned.plan, options, self._ledger.state.last_plan)
+                if dry_run or await self._begin(planned.plan.moves, planned.table, options.policy):
                     break
             else:
                 raise TableChanging(
@@ -137,10 +150,18 @@ class Rebalancing:
                 planned = await self._plan(options)
                 # The other moves of the plan are not wanted.
                 moves = tuple(move for move in planned.plan.moves if move.source in groups)
-                if await self._begin(replace(planned, plan=replace(planned.plan, moves=moves)), options.policy):
+                if await self._begin(moves, planned.table, options.policy, noted=False):
                     log.info("groups_are_emptied", groups=sorted(groups), moves=len(moves), policy=options.policy)
                     return
         raise TableChanging(f"slots were sent elsewhere each of the {TRIES} times while a plan was made")
+
+    async def begin(self, moves: Sequence[Move], table: SlotTable, text: str, allowed: Allowed) -> bool:
+        """Begin moves that were planned by load from a table; whether that was done.
+
+        It is not if the table is another one by then, or if ``allowed`` says no of the state as it is then.
+        """
+        async with self._one_plan:
+            return await self._begin(moves, table, BY_LOAD, text, allowed)
 
     async def _plan(self, options: PlanOptions) -> Planned:
         state = self._ledger.state
@@ -153,7 +174,7 @@ class Rebalancing:
             measured.require(self._loads)
             if options.most_bytes is not None and not known.slots:
                 raise NoSizes(f"the sizes of slots are not known, so no limit of bytes can be kept; {HOW_TO_MEASURE}")
-        count_of, keys_of = _sizes(known, table)
+        count_of, keys_of = sizes_of(known, table)
         request = PlanRequest(
             loads=measured.slot_loads(self._loads) if by_load else {},
             hot_keys=measured.hottest(self._loads) if by_load else {},
@@ -185,22 +206,46 @@ class Rebalancing:
             plan, table, cost, rate, tuple(self._sizes.freshness(self._ledger.state).warnings) if known.slots else ()
         )
 
-    async def _begin(self, planned: Planned, policy: str) -> bool:
+    async def _begin(
+        self,
+        moves: Sequence[Move],
+        planned: SlotTable,
+        policy: str,
+        text: str = "",
+        allowed: Allowed = lambda state: True,
+        noted: bool = True,
+    ) -> bool:
+        """Begin moves if they fit and are allowed; whether they did. ``noted``: whether it counts as the last plan."""
         fits = False
-        moves = len(planned.plan.moves)
-        text = f"{moves} {'slot is' if moves == 1 else 'slots are'} to move by a plan of policy {policy}"
+        count = len(moves)
+        text = text or f"{count} {'slot is' if count == 1 else 'slots are'} to move by a plan of policy {policy}"
+        made = LastPlan(policy, actor.get() or "topom", time.time())
 
         def begin(state: ClusterState, epoch: int) -> ClusterState:
             nonlocal fits
-            fits = still_fits(planned.plan.moves, planned.table, state.table) and not (
-                leaving_groups(state) & {move.target for move in planned.plan.moves}
+            fits = (
+                still_fits(moves, planned, state.table)
+                and not leaving_groups(state) & {move.target for move in moves}
+                and allowed(state)
             )
-            if not fits:
+            if not fits or not moves:
                 return state
-            return interventions.with_table(state, topology.apply_moves(state.table, epoch, planned.plan.moves))
+            if noted:
+                state = replace(state, last_plan=made)
+            return interventions.with_table(state, topology.apply_moves(state.table, epoch, moves))
 
         await self._ledger.change(begin, [Said(What.REBALANCE_PLANNED, text)])
         return fits
+
+
+def _require_no_undoing(plan: Plan, options: PlanOptions, last: LastPlan | None) -> None:
+    undone = [move for move in plan.moves if move.source != OFFLINE and move.source not in options.drain]
+    if options.policy == BY_NUMBER and last is not None and last.policy != BY_NUMBER and undone:
+        raise UndoesPlan(
+            f"the last plan was by {last.policy}, begun by {last.by} at {moment(last.at)}. A plan by number would move "
+            f"{len(undone)} slots, and undo what that has done",
+            f"plan with --policy {last.policy}, or go on with --yes (confirm=true)",
+        )
 
 
 def still_fits(moves: Iterable[Move], planned: SlotTable, now: SlotTable) -> bool:
@@ -255,7 +300,7 @@ def rate_of(
     )
 
 
-def _sizes(known: KnownSizes, table: SlotTable) -> tuple[dict[int, int], dict[int, int]]:
+def sizes_of(known: KnownSizes, table: SlotTable) -> tuple[dict[int, int], dict[int, int]]:
     """Bytes and keys by slot. A slot that was not measured counts as the mean of the measured ones.
 
     If it counted as empty, all other slots would move to the group whose server could not be measured.

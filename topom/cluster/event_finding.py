@@ -36,6 +36,7 @@ UNTOLD = frozenset(
         "sweeping",
         "term",
         "differing",
+        "last_plan",
         "offsets",
         "unwatched",
         "fenced",
@@ -52,7 +53,7 @@ is told with its proxy, and with the servers where it is up. A promotion is told
 locked, gets another master and is unlocked. A server that joins is told when it is added, or by
 :mod:`topom.copies.strays` when it joins again, and by :mod:`topom.copies.joining` when it is whole.
 :mod:`topom.servers.identities` tells that two addresses lead to one server. :mod:`topom.copies.digests` tells what
-becomes of replicas that differ.
+becomes of replicas that differ. A plan is told by :mod:`topom.balance.rebalancing`.
 """
 
 _OF_STATE = {

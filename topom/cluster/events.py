@@ -5,6 +5,7 @@ there is no change without its event, and no event of a change that did not come
 :mod:`topom.cluster.event_finding` finds the events of a change by comparing the state before with the state after.
 """
 
+import re
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,6 +53,7 @@ class What(StrEnum):
     SLOTS_ASSIGNED = "slots_assigned"
     SLOTS_OFFLINE = "slots_offline"
     REBALANCE_PLANNED = "rebalance_planned"
+    REBALANCE_WAITS = "rebalance_waits"
     SLOTS_PENDING = "slots_pending"
     SLOTS_PREPARING = "slots_preparing"
     SLOTS_LOCKED = "slots_locked"
@@ -146,6 +148,11 @@ def asker(token: str, name: str | None) -> str:
         return token
     proven = f" (by {token})"
     return shortened(shown, MOST_WHO - len(proven)) + proven
+
+
+def is_topom(who: str) -> bool:
+    """Whether somebody in events is topom itself, and not one who asked it."""
+    return re.fullmatch(f"topom( [0-9a-f]{{{NAMED_BY}}})?", who) is not None
 
 
 def shortened(text: str, most: int) -> str:

@@ -25,6 +25,7 @@
 | ``offsets/0000`` | how far masters were in their streams of writes: groups 0 to 63, and so on |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``pause`` | that an operator has paused topom: who, when, why; missing while none has |
+| ``plan`` | the plan that was begun last: its policy, who, when; missing before the first |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.cluster.event_records`) |
 """
 
@@ -45,6 +46,7 @@ from topom.cluster.state import (
     Differs,
     Fenced,
     Joining,
+    LastPlan,
     Leaving,
     Lifting,
     Marked,
@@ -132,6 +134,7 @@ class Reader:
             assigned=cluster["assigned"],
             protection_lifted=self._one("protection", lambda raw: made(Lifting, raw), None),
             pause=self._one("pause", lambda raw: made(Pause, raw), None),
+            last_plan=self._one("plan", lambda raw: made(LastPlan, raw), None),
             leaving=self._one(
                 "leaving", lambda raw: {one.key: one for one in (made(Leaving, each) for each in raw)}, {}
             ),
@@ -289,6 +292,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
     if new.pause != (None if old is None else old.pause):
         documents["pause"] = _encode(asdict(new.pause)) if new.pause else None
+    if new.last_plan != (None if old is None else old.last_plan):
+        documents["plan"] = _encode(asdict(new.last_plan)) if new.last_plan else None
     fences = new.last_fence, new.marked, new.came
     if fences != ((0, {}, {}) if old is None else (old.last_fence, old.marked, old.came)):
         marked = {server: asdict(one) for server, one in new.marked.items()}

@@ -211,6 +211,15 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class LastPlan:
+    """The plan that was begun last (:mod:`topom.balance.rebalancing`): its policy, who asked, and when (1970, UTC)."""
+
+    policy: str
+    by: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
 
@@ -251,7 +260,8 @@ class ClusterState:
     key there, and ``sweeping``, by address, the sweeps that may be deleting such keys
     (:mod:`topom.migration.sweeping`). ``unwatched`` has the servers that came to their groups since every proxy was
     last known to have the table (:mod:`topom.proxies.standdown`). ``run_ids`` has, by address, the run id under which
-    each known server was last seen (:mod:`topom.servers.identities`).
+    each known server was last seen (:mod:`topom.servers.identities`). ``last_plan`` is the plan that was begun last;
+    None before the first.
     """
 
     version: int
@@ -286,6 +296,7 @@ class ClusterState:
     run_ids: Mapping[str, str] = field(default_factory=dict)
     data_ids: Mapping[int, str] = field(default_factory=dict)
     sweeping: Mapping[str, str] = field(default_factory=dict)
+    last_plan: LastPlan | None = None
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is true if it was so before, or if its table says so."""

@@ -5,7 +5,7 @@ Servers of the pool are asked too. Proxies do not know these servers, so they ma
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -107,6 +107,10 @@ class Health(Loop):
     def has_failed(self, server: str) -> bool:
         """Whether a server does not answer by the majority of views."""
         return self.of(server).condition is Condition.FAILED
+
+    def silent(self, servers: Iterable[str]) -> list[str]:
+        """Those of these servers that do not answer everybody, or that nobody has looked at yet."""
+        return [server for server in servers if not self.is_alive(server)]
 
     def hears(self, server: str) -> bool:
         """Whether a server answers this topom itself; what others say does not matter."""

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from topom.balance.autorebalance import AutoRebalance
 from topom.balance.firstlayout import FirstLayout
 from topom.balance.measured import Unmeasured
 from topom.balance.rebalancing import Rebalancing
@@ -20,6 +21,7 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.protection import Protection
 from topom.cluster.state import ClusterState
 from topom.cluster.tablehistory import TableHistory
+from topom.cluster.topology import all_servers
 from topom.cluster.waiters import Waiters
 from topom.copies.digests.checks import Digests
 from topom.copies.filling import Filling
@@ -239,7 +241,18 @@ class Topom:
         self.first_layout = FirstLayout(
             self.ledger, self.servers, settings.min_groups, self.identities.require, self.hands_off.paused
         )
-        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.actions, Unmeasured())
+        loads = Unmeasured()
+        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.actions, loads)
+        self.auto_rebalance = AutoRebalance(
+            self.ledger,
+            self.rebalancing,
+            loads,
+            self.sizes,
+            lambda: self.actions.halt,
+            lambda: self.health.silent(all_servers(self.ledger.table)),
+            self.hands_off.reason,
+            on=settings.rebalance == "auto",
+        )
 
         self.departures = Departures(self.ledger, self.rebalancing, self.hands_off.paused)
         self.node_departures = NodeDepartures(self.ledger, self.pool)
@@ -271,6 +284,7 @@ class Topom:
             self.digests,
             self.placements,
             self.first_layout,
+            self.auto_rebalance,
             self.departures,
             self.server_departures,
             *self.sentinels.loops,

@@ -329,6 +329,10 @@ class TopomSettings(Settings):
         "by the number of when a slot was touched.",
     )
 
+    rebalance: Literal["manual", "auto"] = Field(
+        default="manual",
+        description='Whether slots move by themselves, by load, when groups are uneven for minutes. "manual": never.',
+    )
     sizes_stale_seconds: Seconds = Field(
         default=604_800.0,
         description="Seconds after which sizes of slots are stale; a plan that uses stale sizes says so. 7 days.",

@@ -10,8 +10,9 @@
    They go where most room is, the hottest first, so hot slots come apart (:mod:`topom.balance.planners.shedding`).
 4. A slot that is larger than the limit of every group is a *giant*. No plan can divide it: it is left alone in its
    group, as far as others have room, and the reasons name it and its hottest key.
-5. A slot in an action counts for the group in which it comes to rest, and is not touched. Offline slots and slots of
-   groups to drain are placed where most room is; those without load or bytes go where the fewest slots are.
+5. A slot in an action counts for the group in which it comes to rest, and is not touched. Nor is a slot that the
+   request keeps where it is. Offline slots and slots of groups to drain are placed where most room is; those without
+   load or bytes go where the fewest slots are.
 6. :mod:`topom.balance.planners.limits` says how limits on slots and bytes are kept.
 
 No group that was under its limits is above them after a plan, except by offline slots and slots of groups to drain that
@@ -89,11 +90,11 @@ def _targets(
             if not own and not size:
                 continue
             origins.append(NOWHERE)
-        elif slot.action is None and slot.group_id in number:
+        elif slot.action is None and slot.group_id in number and slot.id not in request.keep:
             origins.append(number[slot.group_id])
         else:
             place = number.get(slot.destination_id)
-            if place is not None and slot.action is not None:
+            if place is not None:
                 fixed[0][place] += own
                 fixed[1][place] += size
             continue

@@ -46,6 +46,7 @@ class PlanRequest:
         most_slots: a plan has at most so many moves; None for no limit.
         most_bytes: a plan moves at most so many bytes; None for no limit. An offline slot moves no bytes.
         drain: groups that should have nothing left.
+        keep: slots that stay where they are if they are in a group that is not drained; for plans by load only.
     """
 
     loads: Mapping[int, SlotLoad] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class PlanRequest:
     most_slots: int | None = None
     most_bytes: int | None = None
     drain: frozenset[int] = frozenset()
+    keep: frozenset[int] = frozenset()
 
     def check(self, known: Collection[int]) -> None:
         """Raise :class:`InvalidPlanRequest` for what makes no sense; ``known`` are the ids of all groups."""

@@ -168,6 +168,26 @@ async def test_without_sizes_a_cost_is_in_slots(client: httpx.AsyncClient, topom
     assert [group["after"]["slots"] for group in cost["groups"]] == [6, 5, 5]
 
 
+async def test_a_plan_by_number_that_undoes_the_last_plan_asks(client: httpx.AsyncClient, topom: Topom) -> None:
+    # Given: by bytes, three slots went to group 2, and have come to rest.
+    await post_sizes(client, UNEVEN)
+    moved = [move[0] for move in moves(await rebalance(client))]
+    rested = [Slot(slot, 2) for slot in moved]
+    await topom.edits.edit(lambda table, epoch: topology.with_slots(table, epoch, rested))
+    # When, then
+    refused = await client.post("/rebalance")
+    assert (refused.status_code, refused.json()["error"]) == (409, "UndoesPlan")
+    assert "the last plan was by bytes" in refused.json()["message"]
+    assert "--policy bytes" in refused.json()["message"]
+    assert [slot for slot in topom.ledger.table.slots if slot.action] == []
+    assert len(moves(await rebalance(client, policy="codis", dry_run=True))) == 3, "it shows what it would do"
+    assert moves(await rebalance(client)) == [], "another plan by bytes is no such thing"
+    assert len(moves(await rebalance(client, policy="codis", confirm=True))) == 3
+    assert topom.ledger.state.last_plan is not None
+    assert topom.ledger.state.last_plan.policy == "codis"
+    assert (await client.post("/rebalance")).status_code == 200, "now the last plan is by number"
+
+
 class Loads:
     """Slot 0 has half of all requests; all of them go to group 1."""
 

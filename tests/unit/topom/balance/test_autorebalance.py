@@ -1,0 +1,224 @@
+"""Slots that move by themselves, over fakes: what is begun, what an operator stops, what becomes an event."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.topom.operators import client_of
+from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from topom.balance import deciding
+from topom.balance.autorebalance import NOTE_SECONDS, AutoRebalance
+from topom.balance.deciding import RULES, Decision, Rules, Why
+from topom.cluster import topology
+from topom.cluster.events import What, actor
+from topom.reasons import Kind, Reason
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
+
+AT_ONCE = replace(RULES, sustained_seconds=0.0, budget=1.0)
+"""Rules by which a first look may begin moves."""
+
+
+class Loads:
+    """Some slots are hot: at first two of group 1."""
+
+    measured_seconds = 1000.0
+    hot = 50.0
+    which: Collection[int] = (0, 1)
+
+    def slots(self) -> list[tuple[float, float, float]]:
+        return [(self.hot if slot in self.which else 10.0, 0.0, 0.0) for slot in range(16)]
+
+    def hot_keys(self) -> list[Any]:
+        return []
+
+
+class Auto:
+    """A topom's loop, with a clock and flags that the test sets."""
+
+    def __init__(self, topom: Topom, rules: Rules = AT_ONCE) -> None:
+        self.topom = topom
+        self.now = 1e10  # long after what the test itself does as an operator
+        self.loads = Loads()
+        self.failed: list[str] = []
+        self.held: Reason | None = None
+        self.loop = AutoRebalance(
+            topom.ledger,
+            topom.rebalancing,
+            self.loads,
+            topom.sizes,
+            lambda: topom.actions.halt,
+            lambda: self.failed,
+            lambda: self.held,
+            rules=rules,
+            clock=lambda: self.now,
+        )
+        topom.auto_rebalance = self.loop
+
+    async def look(self) -> Decision:
+        await self.loop.look()
+        return self.loop.decision
+
+    @property
+    def moving(self) -> list[int]:
+        return [slot.id for slot in self.topom.ledger.table.slots if slot.action is not None]
+
+    def events(self, what: What) -> list[str]:
+        return [event.text for event in self.topom.ledger.state.events if event.what == what]
+
+
+@pytest.fixture
+async def auto(tmp_path: Path) -> AsyncIterator[Auto]:
+    """Slots 0 to 7 in group 1, 8 to 15 in group 2. All stay where they are: nobody runs the actions."""
+    settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2, rebalance="auto")
+    one = Topom(settings, MemoryStore(), FakeMover())
+    await one.start()
+    for group_id in (1, 2):
+        await one.edits.edit(
+            lambda table, epoch, group_id=group_id: topology.add_group(  # type: ignore[misc]
+                table, epoch, group_id, [f"127.0.0.1:{group_id}"]
+            )
+        )
+    await one.edits.edit(lambda table, epoch: topology.assign(table, epoch, range(8), 1))
+    await one.edits.edit(lambda table, epoch: topology.assign(table, epoch, range(8, 16), 2))
+    yield Auto(one)
+    await one.close()
+
+
+@pytest.fixture
+async def client(auto: Auto) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(auto.topom) as one:
+        yield one
+
+
+async def test_what_is_decided_is_begun_and_is_one_event(auto: Auto, client: httpx.AsyncClient) -> None:
+    made = await auto.look()
+    assert made.why is Why.MOVES
+    assert auto.moving == [move.slot for move in made.moves]
+    assert auto.moving
+    assert auto.events(What.REBALANCE_PLANNED) == [made.text]
+    assert auto.topom.ledger.state.last_plan is not None
+    assert (auto.topom.ledger.state.last_plan.policy, auto.topom.ledger.state.last_plan.by) == ("load", "topom")
+    told = (await client.get("/rebalance/decision")).json()
+    assert (told["auto"], told["cause"], told["text"]) == (True, "moves", made.text)
+    assert [move["slot"] for move in told["moves"]] == auto.moving
+    assert (await auto.look()).why is Why.MOVING
+
+
+async def test_by_hand_nothing_is_decided(auto: Auto, client: httpx.AsyncClient) -> None:
+    loop = AutoRebalance(
+        auto.topom.ledger, auto.topom.rebalancing, auto.loads, auto.topom.sizes, lambda: None, list, on=False
+    )
+    assert (await loop.look()).over
+    auto.topom.auto_rebalance = loop
+    told = (await client.get("/rebalance/decision")).json()
+    assert (told["cause"], told["at"], told["moves"]) == ("manual", None, [])
+
+
+@pytest.mark.parametrize("stop", ["pause", "cancel", "move"])
+async def test_an_operator_who_acts_while_it_is_decided_is_heeded(
+    auto: Auto, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    # Given: the operator acts after the picture was drawn, and before the moves are stored.
+    real = deciding.decide
+    loop = asyncio.get_running_loop()
+
+    async def act() -> None:
+        actor.set("ada (by operator)")
+        if stop == "pause":
+            await auto.topom.orders.set({"paused": True})
+        elif stop == "cancel":
+            await auto.topom.edits.edit(lambda table, epoch: topology.move(table, epoch, [15], 1))
+            await auto.topom.orders.cancel(None)
+        else:
+            await auto.topom.edits.edit(lambda table, epoch: topology.move(table, epoch, [15], 1))
+
+    def decide(*arguments: Any) -> Decision:
+        made = real(*arguments)
+        asyncio.run_coroutine_threadsafe(act(), loop).result(10)
+        auto.now = auto.topom.ledger.state.events[-1].at
+        return made
+
+    monkeypatch.setattr(deciding, "decide", decide)
+    auto.now = 1e10
+    # When
+    made = await auto.look()
+    # Then
+    assert made.why is Why.CHANGED
+    assert [slot for slot in auto.moving if slot != 15] == []
+    # And it stays quiet for an hour, also once nothing moves and nothing is paused.
+    monkeypatch.setattr(deciding, "decide", real)
+    actor.set("ada (by operator)")
+    await auto.topom.orders.set({"paused": False})
+    await auto.topom.orders.cancel(None)
+    acted = auto.topom.ledger.state.events[-1].at
+    actor.set("")
+    auto.now = acted + RULES.quiet_seconds - 1
+    assert (await auto.look()).why is Why.OPERATOR
+    auto.now = acted + RULES.quiet_seconds + 1
+    assert (await auto.look()).why is Why.MOVES
+
+
+async def test_what_holds_it(auto: Auto) -> None:
+    auto.held = Reason(Kind.PAUSED, "ada has paused topom")
+    assert (await auto.look()).why is Why.HELD
+    auto.held, auto.failed = None, ["127.0.0.1:2"]
+    assert (await auto.look()).why is Why.FAILED
+    assert auto.moving == []
+
+
+async def test_a_topom_that_has_just_come_to_lead_waits_and_undoes_nothing(auto: Auto) -> None:
+    # Given: the former leader has moved slots, which have come to rest just now.
+    await auto.look()
+    moved = auto.moving
+    await auto.topom.ledger.change(
+        lambda state, epoch: replace(
+            state,
+            table=topology.with_slots(
+                state.table, epoch, [replace(state.table.slots[slot], group_id=2, action=None) for slot in moved]
+            ),
+            moved=dict.fromkeys(moved, auto.now),
+        )
+    )
+    # When: another one leads, and all load is in these slots, so that group 2 has too much.
+    second = Auto(auto.topom, replace(RULES, budget=1.0))
+    second.loads.which = moved
+    second.loads.measured_seconds = 10.0
+    assert (await second.look()).why is Why.NOT_MEASURED
+    second.loads.measured_seconds = RULES.sustained_seconds
+    assert (await second.look()).why is Why.NOT_SUSTAINED
+    second.now += RULES.sustained_seconds
+    made = await second.look()
+    # Then
+    assert not {move.slot for move in made.moves} & set(moved)
+
+
+async def test_reasons_to_do_nothing_are_events_only_when_they_change(
+    auto: Auto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    monkeypatch.setattr(auto.topom.ledger, "note", lambda what, text, **more: noted.append(f"{what}: {text}"))
+    auto.failed = ["127.0.0.1:2"]
+    for _ in range(5):
+        auto.now += 60.0
+        await auto.look()
+    assert noted == ["rebalance_waits: no slot moves by itself: 1 servers do not answer everybody: 127.0.0.1:2"]
+    # They come and go: still one event an hour for each.
+    for _ in range(20):
+        auto.now += 60.0
+        auto.failed, auto.held = [], Reason(Kind.PAUSED, "ada has paused topom")
+        await auto.look()
+        auto.failed, auto.held = ["127.0.0.1:2"], None
+        await auto.look()
+    assert len(noted) == 2
+    auto.now += NOTE_SECONDS
+    await auto.look()
+    assert len(noted) == 3
+    auto.failed, auto.loads.hot = [], 10.0
+    await auto.look()
+    assert len(noted) == 3, "that groups are even is no event"
