@@ -12,6 +12,7 @@ from proxy.settings import ProxySettings
 from proxy.supervisor import control, supervisor, workforce
 from slotferry.main import app
 from topom import server
+from topom.api.roles import needed
 from topom.term.settings import TopomSettings
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +127,12 @@ def graces() -> dict[str, list[int]]:
             if service.startswith(name):
                 found[name] += map(int, re.findall(r"stop_grace_period: (\d+)s$", service, re.M))
     return found
+
+
+def test_kubernetes_asks_topom_for_what_needs_no_token() -> None:
+    asked = re.findall(r"httpGet: \{path: (\S+), port: http\}", read(ROOT / "deploy" / "kubernetes.yaml"))
+    assert asked
+    assert [path for path in asked if needed("GET", path) is not None] == []
 
 
 def test_who_is_stopped_has_the_time_to_end_in_order() -> None:
