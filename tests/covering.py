@@ -32,6 +32,10 @@ PURE: Mapping[str, tuple[str, ...]] = {
         f"topom/cluster/{name}.py"
         for name in ("cancelling", "differing", "event_finding", "hours", "records", "rules", "state", "topology")
     ),
+    "who asks topom, and what for": (
+        "topom/term/tokens.py",
+        *(f"topom/api/{name}.py" for name in ("callers", "documents", "page_headers", "roles", "sessions")),
+    ),
     "which servers have failed": ("topom/servers/detector.py",),
     "who may follow whom": ("topom/servers/lastcopy.py",),
     "which replica becomes the master": ("topom/masters/choice.py", "topom/masters/choicerules.py"),
