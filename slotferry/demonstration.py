@@ -87,6 +87,7 @@ async def demonstrate(options: DemoOptions) -> bool | None:
         topom_settings={"migration_parallel_slots": PARALLEL_SLOTS, "migration_keys_per_second": options.pace},
     )
     async with cluster:
+        say(f"page: {cluster.page_url}")
         series = Series(options.keys)
         async with (
             cluster.client() as topom,
@@ -125,6 +126,7 @@ async def _stay(cluster: LocalCluster) -> None:
     say("")
     say("It stays up until Ctrl-C:")
     say(f"  a client      redis-cli -h {host} -p {port}")
+    say(f"  page          {cluster.page_url}")
     say(f"  topom's API   {cluster.topom_url}/openapi.json")
     say(f"  its token     {cluster.token}")
     say(f"  the verbs     SLOTFERRY_TOPOM={cluster.topom_url} SLOTFERRY_TOKEN={cluster.token} slotferry status")

@@ -149,9 +149,15 @@ class LocalCluster:
         """A new client of topom's API; the caller closes it."""
         return TopomClient(self.topom_url, self.token)
 
+    @property
+    def page_url(self) -> str:
+        """topom's page, for somebody who is logged in by it: a browser tells nobody what stands behind the ``#``."""
+        return f"{self.topom_url}/#token={self.token}"
+
     def describe(self) -> dict[str, Any]:
         """The output of ``slotferry local``: all addresses."""
         return {
+            "page": self.page_url,
             "topom": self.topom_url,
             "token": self.token,
             "proxies": list(self.proxy_addresses),

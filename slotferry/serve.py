@@ -87,5 +87,6 @@ def local(
 async def _run_local(cluster: LocalCluster) -> None:
     async with cluster:
         print(json.dumps(cluster.describe()), flush=True)
+        note(f"page: {cluster.page_url}")
         note(f"redis-cli -p {cluster.proxy_addresses[0].rpartition(':')[2]} talks to it; Ctrl-C ends it")
         await asyncio.Event().wait()

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from redis import Redis
 
@@ -70,7 +71,11 @@ def test_local_prints_one_line_serves_and_leaves_nothing(temporary: Path, number
     with running(temporary, "local", *arguments) as process:
         assert process.stdout is not None
         line = json.loads(process.stdout.readline())
-        assert set(line) == {"topom", "token", "proxies", "groups"}
+        assert set(line) == {"page", "topom", "token", "proxies", "groups"}
+        address, _, token = line["page"].partition("#token=")
+        assert address == line["topom"] + "/"
+        assert httpx.get(address).status_code == 200
+        assert httpx.post(f"{address}login", json={"token": token}).json()["role"] == "operator"
         assert sorted(line["groups"]) == ["1", "2"]
         assert len(line["proxies"]) == 2
         for proxy in line["proxies"]:
@@ -184,6 +189,7 @@ def test_the_demo_stays_up_until_it_is_told_to_end(temporary: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 0, lines
+    assert sum("/#token=" in line for line in lines) == 2, "at its beginning, and when it stays up"
     assert alive(children) == []
 
 
