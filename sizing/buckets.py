@@ -55,12 +55,3 @@ def size(count: float) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     raise AssertionError("unreachable: the last unit returns")
-
-
-def name(key: bytes, most: int = 60) -> str:
-    """A key's name as text on one line, at most ``most`` characters. Bytes that are not printable text are escaped."""
-    text = "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in key.decode(errors="backslashreplace")
-    )
-    return text if len(text) <= most else f"{text[: most - 1]}…"

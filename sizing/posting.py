@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from sizing.buckets import name
 from sizing.errors import SizingError
+from slots.keynames import readable
 
 if TYPE_CHECKING:
     from sizing.outcome import Summary
@@ -36,7 +36,7 @@ def body(summary: Summary, results: Results, of_files: bool) -> dict[str, Any]:
     rows = results.table("biggest").where(f.col("rank_in_slot") <= BIGGEST).orderBy("slot", "rank_in_slot")
     for row in rows.toLocalIterator():
         entry = {
-            "key": name(bytes(row["key"]), LONGEST_KEY),
+            "key": readable(bytes(row["key"]), LONGEST_KEY),
             "database": row["database"],
             "type": row["type"],
             "bytes": row["bytes"],

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sizing import aggregation
-from sizing.buckets import SIZE, TTL, name
+from sizing.buckets import SIZE, TTL
 from sizing.outcome import BigKey, Failure, SlotBytes, Summary, Total
+from slots.keynames import readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -55,11 +56,11 @@ def summarize(
         total=_sum(groups),
         groups=tuple(sorted(groups, key=lambda group: (-group.bytes, group.name))),
         types=_totals(aggregation.types(keys, fraction).collect(), lambda row: str(row["type"])),
-        prefixes=_totals(prefixes, lambda row: name(bytes(row["prefix"])) or "(no separator)"),
+        prefixes=_totals(prefixes, lambda row: readable(bytes(row["prefix"])) or "(no separator)"),
         sizes=_totals([row for row in histograms if row["histogram"] == SIZE], lambda row: str(row["label"])),
         lives=_totals([row for row in histograms if row["histogram"] == TTL], lambda row: str(row["label"])),
         biggest=tuple(
-            BigKey(name(bytes(row["key"])), row["server"], row["database"], row["slot"], row["type"], row["bytes"])
+            BigKey(readable(bytes(row["key"])), row["server"], row["database"], row["slot"], row["type"], row["bytes"])
             for row in results.table("biggest").where("rank is not null").orderBy("rank").limit(FIRST).collect()
         ),
         slots=slots,

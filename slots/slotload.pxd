@@ -2,6 +2,26 @@
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
+# A row, as messages carry it.
+cdef extern from *:
+    """
+    #include <stdint.h>
+    typedef struct __attribute__((packed)) {
+        uint16_t slot;
+        uint32_t requests, errors;
+        uint64_t bytes_in, bytes_out;
+    } slotferry_row_t;
+    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error "rows of slots are little-endian, and so has the machine to be"
+    #endif
+    """
+    ctypedef struct row_t "slotferry_row_t":
+        uint16_t slot
+        uint32_t requests
+        uint32_t errors
+        uint64_t bytes_in
+        uint64_t bytes_out
+
 ctypedef struct slot_count_t:
     uint64_t requests
     uint64_t errors

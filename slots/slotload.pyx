@@ -1,7 +1,7 @@
 """Requests, errors and bytes of each slot, from when they are counted until they are told.
 
-The engine counts here from C. A proxy's supervisor adds up what its workers tell, and topom what proxies tell. Each
-tells on what it has in *rows*: of one slot, little-endian and without gaps, the slot (2 bytes), its requests and errors
+The engine counts here from C, a proxy's supervisor adds up what its workers tell, and topom makes rates of what proxies
+tell (:mod:`slots.slotrates`). Each tells on what it has in *rows*: of one slot, little-endian and without gaps, the slot (2 bytes), its requests and errors
 (4 each), the bytes of requests and of replies (8 each). What has no room in a message stays, and comes with a later one:
 slots are told in the order in which they had something first.
 
@@ -15,25 +15,6 @@ from libc.string cimport memcpy
 from slots.functions cimport checked
 
 from slots.messages.load import ROW_BYTES
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    typedef struct __attribute__((packed)) {
-        uint16_t slot;
-        uint32_t requests, errors;
-        uint64_t bytes_in, bytes_out;
-    } slotferry_row_t;
-    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "rows of slots are little-endian, and so has the machine to be"
-    #endif
-    """
-    ctypedef struct row_t "slotferry_row_t":
-        uint16_t slot
-        uint32_t requests
-        uint32_t errors
-        uint64_t bytes_in
-        uint64_t bytes_out
 
 if sizeof(row_t) != ROW_BYTES:
     raise ImportError(f"a row has {sizeof(row_t)} bytes, and ROW_BYTES of slots.messages.load says {ROW_BYTES}")

@@ -10,8 +10,10 @@ All is in C arrays, 168 bytes a row.
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.math cimport exp2, isfinite
-from libc.stdint cimport int32_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
+
+from slots.slotload cimport row_t
 
 from slots.messages.load import ROW_BYTES
 
@@ -23,30 +25,7 @@ cdef enum:
 
 cdef double HALF_LIFE = HALF_LIFE_SECONDS
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    typedef struct __attribute__((packed)) {
-        uint16_t slot;
-        uint32_t requests, errors;
-        uint64_t bytes_in, bytes_out;
-    } slotferry_told_row_t;
-    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "rows of slots are little-endian, and so has the machine to be"
-    #endif
-    """
-    ctypedef struct told_row_t "slotferry_told_row_t":
-        uint16_t slot
-        uint32_t requests
-        uint32_t errors
-        uint64_t bytes_in
-        uint64_t bytes_out
-
-if sizeof(told_row_t) != ROW_BYTES:
-    raise ImportError(f"a row has {sizeof(told_row_t)} bytes, and ROW_BYTES of slots.messages.load says {ROW_BYTES}")
-
-
-cdef struct row_t:
+cdef struct rates_t:
     double period[COLUMNS]
     double mean[COLUMNS]
     double minute[COLUMNS]
@@ -67,13 +46,13 @@ cdef class Rates:
         rows: how many.
     """
 
-    cdef row_t* _rows
+    cdef rates_t* _rows
     cdef Py_ssize_t _number
 
     def __cinit__(self, Py_ssize_t rows):
         if rows < 1:
             raise ValueError(f"rates have at least one row, not {rows}")
-        self._rows = <row_t*> PyMem_Calloc(<size_t> rows, sizeof(row_t))
+        self._rows = <rates_t*> PyMem_Calloc(<size_t> rows, sizeof(rates_t))
         if self._rows == NULL:
             raise MemoryError
         self._number = rows
@@ -86,20 +65,20 @@ cdef class Rates:
 
     def grow(self, Py_ssize_t rows) -> None:
         """Have so many rows, if that is more; those that come have nothing."""
-        cdef row_t* larger
+        cdef rates_t* larger
         if rows <= self._number:
             return
-        larger = <row_t*> PyMem_Calloc(<size_t> rows, sizeof(row_t))
+        larger = <rates_t*> PyMem_Calloc(<size_t> rows, sizeof(rates_t))
         if larger == NULL:
             raise MemoryError
-        memcpy(larger, self._rows, <size_t> self._number * sizeof(row_t))
+        memcpy(larger, self._rows, <size_t> self._number * sizeof(rates_t))
         PyMem_Free(self._rows)
         self._rows = larger
         self._number = rows
 
     def clear(self, Py_ssize_t row) -> None:
         """Let a row begin anew. Raises IndexError."""
-        memset(self.at(row), 0, sizeof(row_t))
+        memset(self.at(row), 0, sizeof(rates_t))
 
     def add(
         self,
@@ -117,33 +96,34 @@ cdef class Rates:
         for column in range(COLUMNS):
             period[column] += values[column]
 
-    def add_told(self, bytes told not None, double most, double share=1.0) -> None:
+    def add_told(self, bytes told not None, double most, double most_bytes, double share=1.0) -> None:
         """Add what a message tells of slots (:data:`slots.messages.load.SlotRows`); the slot is the row.
 
         Args:
             told: whole rows of :data:`~slots.messages.load.ROW_BYTES` each.
             most: requests, and errors, that one slot may have.
+            most_bytes: of requests, and of replies, that one slot may have.
             share: how much of each count is added, from 0 to 1.
 
         Raises:
             ValueError: the length is not that of whole rows, or a slot is none of the product's. Nothing was added.
-            OverflowError: a slot has more than ``most``. Nothing was added.
+            OverflowError: a slot has more. Nothing was added.
         """
-        cdef Py_ssize_t number = len(told) // <Py_ssize_t> sizeof(told_row_t)
+        cdef Py_ssize_t number = len(told) // <Py_ssize_t> sizeof(row_t)
         cdef Py_ssize_t index
         cdef const char* data = told
-        cdef told_row_t row
+        cdef row_t row
         cdef double* period
-        if len(told) % <Py_ssize_t> sizeof(told_row_t):
+        if len(told) % <Py_ssize_t> sizeof(row_t):
             raise ValueError(f"{len(told)} bytes of counts by slot are not a whole number of rows of {ROW_BYTES} bytes")
         for index in range(number):
-            memcpy(&row, data + index * <Py_ssize_t> sizeof(told_row_t), sizeof(told_row_t))
+            memcpy(&row, data + index * <Py_ssize_t> sizeof(row_t), sizeof(row_t))
             if row.slot >= self._number:
                 raise ValueError(f"counts are of slot {row.slot}; there are {self._number} slots")
-            if row.requests > most or row.errors > most:
-                raise OverflowError(f"{max(row.requests, row.errors)} requests of slot {row.slot} are too many")
+            if row.requests > most or row.errors > most or row.bytes_in > most_bytes or row.bytes_out > most_bytes:
+                raise OverflowError(f"slot {row.slot} has more than it can have had")
         for index in range(number):
-            memcpy(&row, data + index * <Py_ssize_t> sizeof(told_row_t), sizeof(told_row_t))
+            memcpy(&row, data + index * <Py_ssize_t> sizeof(row_t), sizeof(row_t))
             period = self._rows[row.slot].period
             period[0] += row.requests * share
             period[1] += row.errors * share
@@ -177,7 +157,7 @@ cdef class Rates:
         cdef double kept
         cdef Py_ssize_t index
         cdef int column
-        cdef row_t* row
+        cdef rates_t* row
         if not (seconds > 0 and isfinite(seconds)):
             raise ValueError(f"a period does not last {seconds} seconds")
         kept = exp2(-seconds / HALF_LIFE)
@@ -192,7 +172,7 @@ cdef class Rates:
     def turn(self) -> None:
         """End the minute, and begin another."""
         cdef Py_ssize_t index
-        cdef row_t* row
+        cdef rates_t* row
         for index in range(self._number):
             row = &self._rows[index]
             memcpy(row.last, row.minute, sizeof(row.last))
@@ -200,14 +180,14 @@ cdef class Rates:
 
     def rates(self, Py_ssize_t row) -> tuple[float, float, float, float, float]:
         """Of one row, a second. Raises IndexError."""
-        cdef row_t* found = self.at(row)
+        cdef rates_t* found = self.at(row)
         return five(found.mean, found.weight if found.weight > 0 else 1.0)
 
     def minute(self, Py_ssize_t row) -> tuple[float, float, float, float, float]:
         """The counts of one row in the minute that ended last. Raises IndexError."""
         return five(self.at(row).last, 1.0)
 
-    cdef row_t* at(self, Py_ssize_t row) except NULL:
+    cdef rates_t* at(self, Py_ssize_t row) except NULL:
         if not 0 <= row < self._number:
             raise IndexError(f"there is no row {row}; there are {self._number}")
         return &self._rows[row]

@@ -35,6 +35,7 @@ from topom.api import (
     events,
     groups,
     health,
+    load,
     login,
     metrics,
     migration,
@@ -64,7 +65,7 @@ from topom.term.service import Topom
 from topom.web import pages
 
 RESOURCES = (
-    *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes),
+    *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes, load),
     *(rebalance, migration, sentinels, events, live, topoms),
     *(metrics, login, control, health, documents),
 )
@@ -101,6 +102,7 @@ def build(topom: Topom | Node, callers: Callers) -> FastAPI:
     app.state.metrics = metrics.registry(topom)
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: single)
+    app.state.load_pages = load.Pages()
     app.state.event_streams = EventStreams(app.state.serving)
     app.state.viewers = Viewers(node, app.state.serving)
     sinks = node.events if node is not None else EventSinks()

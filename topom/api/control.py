@@ -248,6 +248,12 @@ def _take(text: str, topom: Topom, member: Member, link: SocketLink) -> bool:
     elif isinstance(message, Ack):
         topom.members.heard(member)
         topom.members.acknowledge(member, message.epoch)
+    elif isinstance(message, Load):
+        topom.members.heard(member)
+        try:
+            topom.asking.answered(member, link, message)
+        except Refused:
+            return False
     else:
         return False
     return True
@@ -289,7 +295,7 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
             case Register():
                 raise Refused("invalid", "the proxy is registered already")
             case Load():
-                raise Refused("invalid", "the proxy tells its load without being asked")
+                topom.asking.answered(member, link, message)
 
 
 async def _text(websocket: WebSocket) -> str:

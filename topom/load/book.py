@@ -82,7 +82,7 @@ class Book:
 
     def hot_keys(self, most: int = MOST_SHOWN) -> list[BusyKey]:
         """The keys that are asked for most, over all proxies, the hottest first."""
-        return self.keys.busiest(self.by_proxy.requests(), most)
+        return self.keys.busiest(self.by_proxy.total().requests, most)
 
     # -- for the one who writes ----------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class HotKeys:
             requests: of all clients, a second.
         """
         sums: dict[_Named, tuple[float, float]] = {}
-        for keys in self._by_proxy.values():
+        for keys in list(self._by_proxy.values()):
             for named, rate, excess in keys:
                 before = sums.get(named, (0.0, 0.0))
                 sums[named] = (before[0] + rate, before[1] + excess)

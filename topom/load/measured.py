@@ -140,6 +140,10 @@ class Measured(Generic[Name]):
         for row in self._row_of.values():
             self.table.clear(row)
 
+    def newest(self, minutes: int) -> list[Minute[Name]]:
+        """The minutes that ended last, at most so many, the oldest first."""
+        return list(self.minutes)[-minutes:]
+
     def turn(self, began_at: float, seconds: float) -> None:
         """End the minute, which began then, and of which so many seconds were measured."""
         self.table.turn()
@@ -160,7 +164,8 @@ class Measured(Generic[Name]):
         return None if row is None else self._shown(name, row)
 
     def __iter__(self) -> Iterator[Row[Name]]:
-        return (self._shown(name, row) for name, row in self._row_of.items())
+        # Pages are written on threads, while names come and go.
+        return (self._shown(name, row) for name, row in list(self._row_of.items()))
 
     def busiest(
         self, most: int, key: "Callable[[Row[Name]], float]" = lambda row: row.rates.requests
@@ -168,9 +173,10 @@ class Measured(Generic[Name]):
         """Those with the most requests a second, the busiest first; none that have had no request."""
         return nlargest(most, (row for row in self if key(row) > 0), key=key)
 
-    def requests(self) -> float:
+    def total(self) -> Counts:
         """A second, of all names together."""
-        return math.fsum(self.table.rates(row)[0] for row in self._row_of.values())
+        rates = [self.table.rates(row) for row in list(self._row_of.values())]
+        return Counts(*(math.fsum(column) for column in zip(*rates, strict=True))) if rates else NOTHING
 
     def _shown(self, name: Name, row: int) -> Row[Name]:
         return Row(name, Counts(*self.table.rates(row)), Counts(*self.table.minute(row)))

@@ -23,6 +23,8 @@ PREFIX = "slotferry_topom_"
 REST = "rest"
 """State of a slot that is in a group and does not move."""
 NO_GROUP = "offline"
+MOST_GROUPS = 1000
+"""Groups whose load is told: the busiest."""
 
 
 class TopomCollector(Collector):
@@ -65,6 +67,7 @@ class TopomCollector(Collector):
             yield from _of_members(topom)
             yield from _of_moves(topom)
             yield from _of_masters(topom)
+            yield from _of_load(topom)
 
     def _loop_failures(self, topom: Topom | None) -> Metric:
         family = CounterMetricFamily(
@@ -147,6 +150,19 @@ def _of_masters(topom: Topom) -> Iterator[Metric]:
         "server",
         {entry.server: entry.keys for entry in topom.differing.entries},
     )
+
+
+def _of_load(topom: Topom) -> Iterator[Metric]:
+    groups = topom.load.by_group.busiest(MOST_GROUPS)
+    requests = {str(row.name): row.rates.requests for row in groups}
+    yield _gauges("group_requests_per_second", "Requests for slots of a group.", "group", requests)
+    name, text = f"{PREFIX}group_bytes_per_second", "Bytes of requests and replies for slots of a group."
+    family = GaugeMetricFamily(name, text, labels=["group", "direction"])
+    for row in groups:
+        family.add_metric([str(row.name), "in"], row.rates.bytes_in)
+        family.add_metric([str(row.name), "out"], row.rates.bytes_out)
+    yield family
+    yield _gauge("proxies_telling_load", "Proxies that tell topom what they count.", topom.asking.telling)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -31,6 +31,8 @@ from topom.copies.telling import Telling
 from topom.leaving.groups import Departures
 from topom.leaving.nodes import NodeDepartures
 from topom.leaving.servers import ServerDepartures
+from topom.load.asking import Asking
+from topom.load.book import Book
 from topom.masters.failover import Masters
 from topom.masters.offsets import Offsets
 from topom.masters.promotions import Promotions
@@ -142,6 +144,9 @@ class Topom:
         )
         self.old_marks = OldMarks(self.ledger, self.servers, self.hands_off.paused)
         self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears, self.hands_off.paused)
+
+        self.load = Book(settings.number_of_slots)
+        self.asking = Asking(self.ledger, self.members, self.load)
 
         mover = mover or RedisMover(
             features.product(settings),
@@ -272,6 +277,7 @@ class Topom:
             self.gone,
             self.old_marks,
             self.own_keys,
+            self.asking,
             self.health,
             self.identities,
             self.masters,

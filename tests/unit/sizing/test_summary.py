@@ -6,7 +6,7 @@ import json
 import matplotlib.image
 import pytest
 
-from sizing.buckets import TTL_RANGES, name, size, size_label
+from sizing.buckets import TTL_RANGES, size, size_label
 from sizing.outcome import BigKey, Failure, SlotBytes, Summary, Total
 from sizing.picture import DPI, HEIGHT, WIDTH, draw
 from sizing.summary import from_json, to_json
@@ -92,16 +92,3 @@ def test_ranges_of_times_to_live_leave_no_gap() -> None:
     assert [each.high for each in ranges[:-1]] == [each.low for each in ranges[1:]]
     assert ranges[-1].high is None
     assert [each.low for each in TTL_RANGES[len(ranges) :]] == [None]
-
-
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        (b"user:1", "user:1"),
-        ("grüße".encode(), "grüße"),
-        (b"\xff\x00a\n", "\\xff\\x00a\\n"),
-        (b"x" * 61, "x" * 59 + "…"),
-    ],
-)
-def test_names_of_keys_are_one_line_of_text(key: bytes, text: str) -> None:
-    assert name(key) == text

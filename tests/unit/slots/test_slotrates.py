@@ -56,8 +56,8 @@ def test_a_minute_is_there_once_it_has_ended() -> None:
 
 def test_what_proxies_tell_is_added_by_slot_in_the_share_that_is_asked_for() -> None:
     rates = Rates(1024)
-    rates.add_told(told((7, 100, 10, 2**40, 2**41), (1023, 1, 0, 5, 6)), 1000)
-    rates.add_told(told((7, 100, 10, 0, 0)), 1000, 0.5)
+    rates.add_told(told((7, 100, 10, 2**40, 2**41), (1023, 1, 0, 5, 6)), 1000, 2**42)
+    rates.add_told(told((7, 100, 10, 0, 0)), 1000, 2**42, 0.5)
     rates.decay(1.0)
     assert rates.rates(7) == pytest.approx((150, 15, 2**40, 2**41, 0))
     assert rates.rates(1023) == pytest.approx((1, 0, 5, 6, 0))
@@ -70,19 +70,21 @@ def test_what_proxies_tell_is_added_by_slot_in_the_share_that_is_asked_for() -> 
         (told((0, 1, 0, 0, 0)) + b"x", ValueError),
         (told((0, 1, 0, 0, 0), (1, 101, 0, 0, 0)), OverflowError),
         (told((0, 1, 0, 0, 0), (1, 0, 101, 0, 0)), OverflowError),
+        (told((0, 1, 0, 0, 0), (1, 0, 0, 1001, 0)), OverflowError),
+        (told((0, 1, 0, 0, 0), (1, 0, 0, 0, 2**64 - 1)), OverflowError),
     ],
 )
 def test_of_what_is_wrong_nothing_is_added(wrong: bytes, error: type[Exception]) -> None:
     rates = Rates(4)
     with pytest.raises(error):
-        rates.add_told(wrong, 100)
+        rates.add_told(wrong, 100, 1000)
     rates.decay(1.0)
     assert all(rates.rates(row)[0] == 0 for row in range(4))
 
 
 def test_a_period_is_added_up_by_other_rows() -> None:
     slots, groups = Rates(4), Rates(2)
-    slots.add_told(told((0, 1, 0, 0, 0), (1, 2, 0, 0, 0), (2, 4, 0, 0, 0), (3, 8, 0, 0, 0)), 100)
+    slots.add_told(told((0, 1, 0, 0, 0), (1, 2, 0, 0, 0), (2, 4, 0, 0, 0), (3, 8, 0, 0, 0)), 100, 1000)
     slots.add_period_to(groups, array("i", [0, 1, 0, -1]))
     groups.decay(1.0)
     assert [groups.rates(row)[0] for row in range(2)] == pytest.approx([5, 2])

@@ -27,7 +27,7 @@ class Clock:
 
 def period(book: Book, clock: Clock, owners: dict[int, int], *rows: tuple[int, int, int, int, int]) -> None:
     if rows:
-        book.by_slot.table.add_told(told(*rows), 1e9)
+        book.by_slot.table.add_told(told(*rows), 1e9, 1e12)
         book.told()
     clock.now += PERIOD
     book.end_period(PERIOD, table(owners))

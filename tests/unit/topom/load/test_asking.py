@@ -1,0 +1,264 @@
+"""Whom topom asks for its load, how much it lets tell, and what it believes."""
+
+from base64 import b64encode
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from slots.messages.control import Load, TellLoad
+from slots.messages.load import HotKey, ServerTraffic, Traffic
+from tests.unit.slots.test_slotrates import told
+from tests.unit.topom.load.test_book import A, table
+from topom.cluster.state import ProxyRecord
+from topom.load import asking
+from topom.load.asking import ASK_SECONDS, Asking
+from topom.load.book import Book
+from topom.proxies.members import Member, Refused
+
+
+class Link:
+    def __init__(self) -> None:
+        self.said: list[TellLoad] = []
+
+    def wake(self) -> None: ...
+
+    def say(self, message: object) -> None:
+        assert isinstance(message, TellLoad)
+        self.said.append(message)
+
+    def end(self, message: object) -> None: ...
+
+
+class Fleet:
+    """Proxies without a network, and time that a test lets pass."""
+
+    def __init__(self, proxies: int) -> None:
+        self.now = 1000.0
+        self.members: list[Member] = []
+        self.book = Book(16, lambda: self.now)
+        self.ledger = SimpleNamespace(table=table(dict.fromkeys(range(16), 1)))
+        self.asking = Asking(
+            cast(Any, self.ledger),
+            cast(Any, SimpleNamespace(all=lambda: self.members)),
+            self.book,
+            lambda: self.now,
+        )
+        for _ in range(proxies):
+            self.join()
+
+    def join(self) -> Member:
+        member = Member(ProxyRecord(len(self.members) + 1, "1" * 32, "h:1", "host", 5, 2, "0"), self.now)
+        member.link = Link()
+        self.members.append(member)
+        return member
+
+    async def passes(self, seconds: float) -> None:
+        await self.asking.look()
+        for _ in range(round(seconds / 0.5)):
+            self.now += 0.5
+            await self.asking.look()
+
+    def questions(self, proxy: int = 0) -> list[TellLoad]:
+        link = self.members[proxy].link
+        assert isinstance(link, Link)
+        return link.said
+
+    def answer(self, proxy: int = 0, **fields: Any) -> None:
+        member = self.members[proxy]
+        assert member.link is not None
+        said = {"number": self.questions(proxy)[-1].number, "seconds": 5.0, **fields}
+        self.asking.answered(member, member.link, Load(**said))
+
+
+def rows(*told_rows: tuple[int, int, int, int, int]) -> str:
+    return b64encode(told(*told_rows)).decode()
+
+
+async def test_a_proxy_is_asked_again_once_it_has_answered() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(3 * ASK_SECONDS)
+    assert [question.number for question in fleet.questions()] == [1], "one question at a time"
+    fleet.answer()
+    await fleet.passes(ASK_SECONDS)
+    assert [question.number for question in fleet.questions()] == [1, 2]
+
+
+async def test_what_a_proxy_answers_is_in_the_book_when_the_period_has_ended() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(
+        slots=rows((3, 50, 5, 500, 5000)),
+        servers={A: ServerTraffic(50, 5, 500, 5000, 1000.0), "10.9.9.9:1": ServerTraffic(50, 5, 500, 5000, 1000.0)},
+        users={"default": Traffic(40, 0, 400, 4000)},
+        hot_keys=[HotKey(0, 3, b64encode(b"k").decode(), 1, 6.0, 1.0)],
+        all=Traffic(60, 5, 600, 6000),
+    )
+    await fleet.passes(ASK_SECONDS)
+    book = fleet.book
+    assert book.slots()[3] == pytest.approx((10, 100, 1000))
+    assert {row.name: row.rates for row in book.by_group}[1] == pytest.approx((10, 1, 100, 1000, 0))
+    assert {row.name: row.rates for row in book.by_server} == {A: pytest.approx((10, 1, 100, 1000, 200))}, (
+        "a server that no group has is left out"
+    )
+    assert {row.name: row.rates.requests for row in book.by_user} == {"default": pytest.approx(8)}
+    assert {row.name: row.rates.requests for row in book.by_proxy} == {1: pytest.approx(12)}
+    [key] = book.hot_keys()
+    assert (key.key, key.rate, key.excess, key.share) == (b"k", 6, 1, pytest.approx(0.5))
+    assert fleet.asking.telling == 1
+
+
+@pytest.mark.parametrize("fields", [{"number": 2}, {"number": 0}])
+async def test_an_answer_with_another_number_ends_the_stream(fields: dict[str, Any]) -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    with pytest.raises(Refused, match="without being asked"):
+        fleet.answer(**fields)
+
+
+async def test_an_answer_to_nobody_or_twice_or_over_another_stream_ends_the_stream() -> None:
+    fleet = Fleet(1)
+    member = fleet.members[0]
+    link = member.link
+    assert link is not None
+    with pytest.raises(Refused, match="without being asked"):
+        fleet.asking.answered(member, link, Load(number=1, seconds=1.0))
+    await fleet.passes(0)
+    with pytest.raises(Refused, match="without being asked"):
+        fleet.asking.answered(member, Link(), Load(number=1, seconds=1.0))
+    fleet.answer()
+    with pytest.raises(Refused, match="without being asked"):
+        fleet.answer()
+
+
+KEY = b64encode(b"k").decode()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"slots": rows((16, 1, 0, 0, 0))},
+        {"slots": b64encode(told((1, 1, 0, 0, 0)) + b"123").decode()},
+        {"slots": "not base64 at all..."},
+        {"hot_keys": [HotKey(0, 16, KEY, 1, 1.0, 0.0)]},
+        {"hot_keys": [HotKey(0, 1, KEY, 0, 1.0, 0.0)]},
+        {"hot_keys": [HotKey(0, 1, "!!!!", 4, 1.0, 0.0)]},
+        {"hot_keys": [HotKey(0, 1, b64encode(b"k" * 129).decode(), 200, 1.0, 0.0)]},
+    ],
+)
+async def test_an_answer_without_meaning_ends_the_stream_and_leaves_the_book_alone(fields: dict[str, Any]) -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    with pytest.raises(Refused) as refused:
+        fleet.answer(users={"u": Traffic(1, 1, 1, 1)}, all=Traffic(1, 1, 1, 1), **fields)
+    assert refused.value.reason == "invalid"
+    await fleet.passes(ASK_SECONDS)
+    assert (len(fleet.book.by_user), fleet.book.measured_seconds) == (0, 0)
+
+
+async def test_an_answer_with_more_than_was_asked_for_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "LEAST", 2)
+    monkeypatch.setattr(asking, "MOST_ROWS", 0)
+    monkeypatch.setattr(asking, "MOST_NAMES", 0)
+    for fields in (
+        {"slots": rows(*((slot, 1, 0, 0, 0) for slot in range(3)))},
+        {"users": dict.fromkeys("abc", Traffic(1, 0, 0, 0))},
+    ):
+        fleet = Fleet(1)
+        await fleet.passes(0)
+        assert (fleet.questions()[0].slots, fleet.questions()[0].names) == (2, 2)
+        with pytest.raises(Refused, match="more of its load"):
+            fleet.answer(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"slots": rows((1, 100_000_000, 0, 0, 0))},
+        {"slots": rows((1, 1, 0, 2**63, 0))},
+        {"servers": {A: ServerTraffic(2**62, 0, 0, 0, 0.0)}},
+        {"users": {"u": Traffic(1, 0, 0, 2**62)}},
+        {"all": Traffic(100_000_000, 0, 0, 0)},
+        {"hot_keys": [HotKey(0, 1, KEY, 1, 1e8, 0.0)]},
+        {"hot_keys": [HotKey(0, 1, KEY, 1, 1.0, 2.0)]},
+    ],
+)
+async def test_what_cannot_be_true_is_left_out_and_the_stream_stays(fields: dict[str, Any]) -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(**fields)
+    await fleet.passes(ASK_SECONDS)
+    book = fleet.book
+    assert (sum(rate.requests for rate in book.slots()), len(book.by_user), book.hot_keys()) == (0, 0, [])
+    assert (len(book.by_server), len(book.by_proxy), book.measured_seconds) == (0, 0, 0)
+    assert len(fleet.questions()) == 2
+
+
+async def test_counts_of_more_time_than_has_passed_are_left_out() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(seconds=86_400.0)
+    await fleet.passes(ASK_SECONDS)
+    fleet.answer(seconds=60.0, slots=rows((1, 60, 0, 0, 0)))
+    await fleet.passes(ASK_SECONDS)
+    assert fleet.book.slots()[1].requests == 0
+    fleet.answer(seconds=6.0, slots=rows((1, 60, 0, 0, 0)))
+    await fleet.passes(ASK_SECONDS)
+    assert fleet.book.slots()[1].requests > 0
+
+
+async def test_the_counts_of_a_long_time_are_no_burst() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(seconds=1000.0, slots=rows((1, 10_000, 0, 0, 0)), all=Traffic(10_000, 0, 0, 0))
+    await fleet.passes(ASK_SECONDS)
+    assert fleet.book.slots()[1].requests == pytest.approx(10)
+    assert fleet.book.by_proxy.total().requests == pytest.approx(10)
+
+
+async def test_a_proxy_that_is_lost_or_leaves_has_no_part_any_more() -> None:
+    for lose in (lambda member: setattr(member, "link", None), lambda member: setattr(member, "lost", True)):
+        fleet = Fleet(2)
+        await fleet.passes(0)
+        for proxy in range(2):
+            key = HotKey(0, 1, KEY, 1, 5.0, 0.0)
+            fleet.answer(proxy, all=Traffic(50, 0, 0, 0), hot_keys=[key], slots=rows((1, 50, 0, 0, 0)))
+        await fleet.passes(ASK_SECONDS)
+        assert fleet.book.by_proxy.total().requests == pytest.approx(20)
+        assert fleet.book.hot_keys()[0].rate == 10
+        lose(fleet.members[1])
+        await fleet.passes(0)
+        assert fleet.book.by_proxy.total().requests == pytest.approx(10)
+        assert fleet.book.hot_keys()[0].rate == 5
+        assert fleet.asking.telling == 1
+
+
+async def test_a_new_stream_is_asked_anew() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.members[0].link = Link()
+    await fleet.passes(ASK_SECONDS)
+    assert [question.number for question in fleet.questions()] == [1]
+    fleet.answer()
+
+
+@pytest.mark.parametrize(
+    ("proxies", "slots", "names"), [(1, 8192, 400), (300, 3333, 83), (1000, 1000, 64), (20_000, 64, 64)]
+)
+async def test_all_proxies_together_tell_a_limited_amount(proxies: int, slots: int, names: int) -> None:
+    fleet = Fleet(1)
+    fleet.members *= proxies
+    await fleet.asking.look()
+    question = fleet.questions()[0]
+    assert (question.slots, question.names) == (slots, names)
+
+
+async def test_questions_to_a_large_fleet_are_spread_over_time() -> None:
+    fleet = Fleet(1000)
+    await fleet.asking.look()
+    at_once = sum(bool(fleet.questions(proxy)) for proxy in range(1000))
+    assert at_once == 1
+    await fleet.passes(2.5)
+    assert 400 <= sum(bool(fleet.questions(proxy)) for proxy in range(1000)) <= 600
+    await fleet.passes(2.5)
+    assert all(fleet.questions(proxy) for proxy in range(1000))

@@ -1,0 +1,115 @@
+"""The objects of ``/load``, as pydantic models."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class Rates(BaseModel):
+    """How busy something is: means of late, in which what is older by 30 seconds weighs half."""
+
+    requests: float = Field(description="A second.")
+    errors: float = Field(description="Of those, a second.")
+    bytes_in: float = Field(description="Of requests, a second.")
+    bytes_out: float = Field(description="Of replies, a second.")
+
+
+class Minute(BaseModel):
+    """Counts of the minute that ended last."""
+
+    requests: int
+    errors: int
+    bytes_in: int
+    bytes_out: int
+
+
+class Busy(Rates):
+    """What all that is measured has in common."""
+
+    minute: Minute
+
+
+class SlotLoad(Busy):
+    """A slot."""
+
+    slot: int
+    group_id: int = Field(description="That owns it; 0: offline.")
+
+
+class GroupLoad(Busy):
+    """All slots of a group."""
+
+    group_id: int
+    slots: int = Field(description="That it owns.")
+
+
+class ServerLoad(Busy):
+    """What proxies sent a server."""
+
+    server: str
+    group_id: int
+    milliseconds: float | None = Field(
+        description="Mean time from when a request was queued for the server until its reply was there; null without "
+        "requests."
+    )
+
+
+class ProxyLoad(Busy):
+    """All requests of a proxy's clients, those without keys too."""
+
+    proxy_id: int
+    address: str
+
+
+class UserLoad(Busy):
+    """All requests of a user."""
+
+    user: str
+
+
+class HotKey(BaseModel):
+    """A key that is asked for much."""
+
+    key: str = Field(description="Its first bytes. Bytes that are no UTF-8 are written as `\\xNN`. Never its value.")
+    hashed: bool = Field(description="Whether `key` is a hash of the key.")
+    length: int = Field(description="Of the whole key, in bytes.")
+    database: int
+    slot: int
+    group_id: int = Field(description="That owns the slot; 0: offline.")
+    rate: float = Field(description="Requests a second by samples; too high by `excess` at most.")
+    excess: float
+    share: float = Field(description="Of all requests of all clients, from 0 to 1.")
+
+
+class Load(BaseModel):
+    """What the proxies count, as the topom that leads has added it up. It begins anew with each leader."""
+
+    measured_seconds: float = Field(description="How long the counts cover; 0: nothing is known.")
+    minute_seconds: float = Field(description="How much of the minute that ended last was measured.")
+    proxies_telling: int = Field(description="Proxies that tell their load.")
+    proxies_total: int = Field(description="All members. What the others serve is not in the figures.")
+    total: Rates = Field(description="Of all clients.")
+    slots: list[SlotLoad] = Field(description="The 100 busiest first, or all by number.")
+    groups: list[GroupLoad] = Field(description="By number.")
+    servers: list[ServerLoad] = Field(description="By group; those without requests are left out.")
+    proxies: list[ProxyLoad] = Field(description="By number.")
+    users: list[UserLoad] = Field(description="The 100 busiest, the busiest first.")
+    hot_keys: list[HotKey] = Field(description="The 100 hottest, the hottest first.")
+
+
+class Series(BaseModel):
+    """One group, server, proxy, user or slot over time: a value for each minute of the answer; null where nothing is
+    kept of it."""
+
+    name: str
+    requests: list[float | None] = Field(description="A second.")
+    bytes_in: list[float | None] = Field(description="Of requests, a second.")
+    bytes_out: list[float | None] = Field(description="Of replies, a second.")
+
+
+class History(BaseModel):
+    """The load by minute."""
+
+    of: Literal["groups", "servers", "proxies", "users", "slots"]
+    minutes: list[float] = Field(description="When each began, in seconds since 1970, UTC.")
+    series: list[Series] = Field(description="The busiest of that time first.")
