@@ -17,6 +17,9 @@ SHARED = {
     "tests/integration/sizing/test_source.py": "spark",
     "tests/integration/stores/test_elections.py": "stores",
     "tests/integration/stores/test_stores.py": "stores",
+    "tests/integration/page/test_acts.py": "page",
+    "tests/integration/page/test_page.py": "page",
+    "tests/integration/page/test_fleet.py": "page",
 }
 LONGEST = (
     "tests/integration/sizing/test_job.py",

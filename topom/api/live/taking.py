@@ -23,6 +23,8 @@ SIZES_SECONDS = 10.0
 """How often what is known of sizes is looked at."""
 COUNTERS = ("requests", "clients")
 """Of a proxy, those that the page shows."""
+FIGURES = ("keys", "used_memory", "lag")
+"""Of a server, what changes all the time: it is told apart, and in short."""
 APART = frozenset({"groups", "proxies", "migration"})
 """Members of the status that are sections of their own; the others are the section ``cluster``."""
 
@@ -62,6 +64,7 @@ class Taking:
                 "cluster": {name: value for name, value in dumped.items() if name not in APART},
                 "problems": problems(said),
                 "groups": {str(group["id"]): _group(group) for group in dumped["groups"]},
+                "figures": {str(group["id"]): _figures(group) for group in dumped["groups"]},
                 "proxies": {str(proxy["id"]): _proxy(proxy) for proxy in dumped["proxies"]},
                 "migration": dumped["migration"],
                 "sizes": self._summary,
@@ -105,8 +108,19 @@ class Taking:
 
 
 def _group(group: Mapping[str, Any]) -> dict[str, Any]:
-    """A group without what is as usual, and without changes of memory that nobody would see."""
-    return {**_unusual(group), "servers": [_server(server) for server in group["servers"]]}
+    """A group without what is as usual, and without what changes all the time."""
+    servers = [
+        _unusual({name: value for name, value in server.items() if name not in FIGURES}) for server in group["servers"]
+    ]
+    return {**_unusual(group), "servers": servers}
+
+
+def _figures(group: Mapping[str, Any]) -> list[list[float | None]]:
+    """What changes all the time, of each server: its keys, its memory in three digits, its lag."""
+    return [
+        [server["keys"], None if server["used_memory"] is None else rounded(server["used_memory"]), server["lag"]]
+        for server in group["servers"]
+    ]
 
 
 def _proxy(proxy: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,10 +130,3 @@ def _proxy(proxy: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unusual(described: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in described.items() if not (value is None or value is False or value == "")}
-
-
-def _server(server: Mapping[str, Any]) -> dict[str, Any]:
-    found = _unusual(server)
-    if "used_memory" in found:
-        found["used_memory"] = rounded(found["used_memory"])
-    return found

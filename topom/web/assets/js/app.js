@@ -25,7 +25,7 @@ const PARTS = [
   ["health", Health, ["problems", "cluster", "connection"]],
   ["migration", Migration, ["migration", "cluster"]],
   ["rebalance", Rebalance, ["cluster"]],
-  ["groups", Groups, ["groups", "load"]],
+  ["groups", Groups, ["groups", "figures", "load"]],
   ["proxies", Proxies, ["proxies"]],
   ["load", Load, ["load"]],
   ["sizes", Sizes, ["sizes"]],

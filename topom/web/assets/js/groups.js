@@ -34,16 +34,20 @@ const condition = { alive: "good", suspected: "waits", failed: "bad", unknown: "
 function rows(group) {
   const load = sections.load?.groups?.[group.id];
   const servers = group.servers.length ? group.servers : [null];
-  return servers.map((server, place) => html`<tr key=${`${group.id} ${server?.address}`}>
+  const figures = sections.figures?.[group.id] || [];
+  return servers.map((server, place) => {
+    const [keys, memory, lag] = figures[place] || [];
+    return html`<tr key=${`${group.id} ${server?.address}`}>
     <td data-label="Group">${place === 0 ? html`<strong>${group.id}</strong> <span class="quiet">${plural(group.slots || 0, "slot")}</span>${group.locked ? html` <span class="tag waits">locked</span>` : ""}` : html`<span class="quiet">${group.id}</span>`}</td>
     ${server === null ? html`<td colspan="6">no server</td>` : html`
     <td data-label="Server"><span class="address">${server.address}</span> <span class="quiet">${place === 0 ? "master" : "replica"}${server.datacenter ? `, ${server.datacenter}` : ""}</span></td>
     <td data-label="State"><span class="tag ${condition[server.condition] || ""}">${server.condition || "unknown"}</span>${server.joining ? html` <span class="tag waits">joining</span>` : ""}${server.role && (server.role === "master") !== (place === 0) ? html` <span class="tag bad">says it is a ${server.role === "master" ? "master" : "replica"}</span>` : ""}</td>
-    <td class="right" data-label="Keys">${count(server.keys)}</td>
-    <td class="right" data-label="Memory">${bytes(server.used_memory)}</td>
+    <td class="right" data-label="Keys">${count(keys)}</td>
+    <td class="right" data-label="Memory">${bytes(memory)}</td>
     <td class="right" data-label="Load">${place === 0 && load ? rate(load.requests_per_second ?? load.rate) : ""}</td>
-    <td class="right" data-label="Lag">${place === 0 ? "" : bytes(server.lag)}</td>`}
-  </tr>`);
+    <td class="right" data-label="Lag">${place === 0 ? "" : bytes(lag)}</td>`}
+  </tr>`;
+  });
 }
 
 function trouble(group) {

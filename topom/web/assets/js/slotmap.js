@@ -204,6 +204,7 @@ function drawCells(map, until) {
     number += 1;
     if (number % 64 === 0 && performance.now() >= until) return true;
   }
+  if (!map.base.dataset.drawn) performance.mark("slots-drawn");
   map.base.dataset.drawn = String(Number(map.base.dataset.drawn || 0) + 1);
   return false;
 }

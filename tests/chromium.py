@@ -1,0 +1,83 @@
+"""A real browser for tests of the page: Debian's Chromium, driven by Playwright.
+
+A test that needs it is passed over where it is missing, unless ``SLOTFERRY_REQUIRE_BROWSER=1`` says that it has to be
+there. The browser and Playwright's driver end with the block, also when the start fails or the browser hangs.
+"""
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+import pytest
+
+START_SECONDS = 60
+STEP_MILLISECONDS = 10_000
+"""How long one step in a page may take."""
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable")
+ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+def binary() -> str:
+    """The browser's path. The test is passed over if there is none, or no Playwright."""
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    missing = "" if found else f"none of {', '.join(NAMES)} is on PATH (on Debian: apt-get install chromium)"
+    with suppress(ImportError):
+        import playwright  # noqa: F401
+
+        if found:
+            return found
+    missing = missing or "the Python package playwright is not installed"
+    if os.environ.get("SLOTFERRY_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"SLOTFERRY_REQUIRE_BROWSER=1, but {missing}")
+    pytest.skip(missing)
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A browser with a fresh profile, as Playwright's ``Browser``."""
+    path = binary()
+    from playwright.sync_api import sync_playwright
+
+    before = _children()
+    watch = threading.Timer(START_SECONDS, _end, (before,))
+    watch.daemon = True
+    watch.start()
+    try:
+        playwright = sync_playwright().start()
+        try:
+            started = playwright.chromium.launch(
+                executable_path=path, args=[*ARGUMENTS], timeout=START_SECONDS * 1000, handle_sigint=False
+            )
+            watch.cancel()
+            yield started
+            # A browser that hangs is ended with its driver.
+            watch = threading.Timer(START_SECONDS, _end, (before,))
+            watch.daemon = True
+            watch.start()
+            started.close()
+        finally:
+            playwright.stop()
+    finally:
+        watch.cancel()
+        _end(before)
+
+
+def _children() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def _end(before: set[int]) -> None:
+    """End what was started since, by its number."""
+    for process in psutil.Process().children(recursive=True):
+        names = ("node", *NAMES)
+        with suppress(psutil.Error):
+            if process.pid not in before and any(name in process.name() for name in names):
+                process.send_signal(signal.SIGKILL)

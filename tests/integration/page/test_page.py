@@ -1,0 +1,206 @@
+"""The page in a real browser, of a real cluster: who gets in, and what it shows."""
+
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+
+from slots.table import DEFAULT_SLOTS
+from tests.integration.clients import javascript
+from tests.integration.page.conftest import SLOTS, VIEWER, Site, on_a_thread
+
+TRICK = "<img src=x onerror=\"document.title='tricked'\">"
+SERIOUS = ("serious", "critical")
+
+
+def test_a_wrong_token_is_refused_and_a_right_one_taken(site: Site) -> None:
+    with site.page() as page:
+        page.fill("#token", "none of topom's tokens")
+        page.click("text=Log in >> nth=-1")
+        page.wait_for_selector("#login-says:has-text('the token is wrong')")
+        assert page.is_hidden("#parts")
+        page.fill("#token", site.token)
+        page.keyboard.press("Enter")
+        site.shown(page)
+        assert page.inner_text("#role") == "operator"
+        assert page.is_hidden("#login")
+        page.reload()
+        site.shown(page)
+        page.click("text=Log out")
+        page.wait_for_selector("#token")
+        page.reload()
+        page.wait_for_selector("#token")
+
+
+def test_a_link_brings_a_token_which_leaves_the_address(site: Site) -> None:
+    with site.page(site.token) as page:
+        assert page.url == site.url + "/"
+        # No script can read the cookie.
+        assert page.evaluate("document.cookie") == ""
+    with site.page() as page:
+        page.goto(site.url + "/#token=wrong")
+        page.reload()
+        page.wait_for_selector("#token")
+
+
+def test_a_viewer_sees_all_parts_and_no_act(site: Site) -> None:
+    with site.page(VIEWER) as page:
+        assert page.inner_text("#role") == "viewer"
+        assert page.inner_text("#verdict") == "All is well"
+        names = set(page.locator("main button").all_inner_texts())
+        assert names <= {"Show more groups", "Show more proxies", "Show more nodes", "Show older events"}, names
+        refused = page.evaluate(
+            "fetch('/api/v1/migration/pause', { method: 'POST', headers: { 'X-Slotferry-Request': '1' } })"
+            ".then((answer) => answer.status)"
+        )
+        assert refused == 403
+        for part in ("slots", "migration", "rebalance", "groups", "proxies", "load", "sizes", "placement", "events"):
+            assert page.locator(f"#{part} > .root").inner_text().strip(), part
+        assert page.locator("#proxies td >> text=online").count() == 1
+        assert page.locator("#groups tbody tr").count() == 3
+        for servers in site.cluster.groups.values():
+            assert page.locator(f"#groups .address:has-text('{servers[0]}')").count() == 1
+
+
+def colours(page: Any) -> list[str]:
+    """The colour of each slot's cell, at a point in its upper half."""
+    found = page.evaluate(
+        """() => {
+            const canvas = document.querySelector("canvas.cells");
+            const { cell, columns, slots } = canvas.dataset;
+            const scale = devicePixelRatio;
+            const context = canvas.getContext("2d");
+            return Array.from({ length: Number(slots) }, (_, slot) => {
+                const x = ((slot % columns) * cell + cell / 3) * scale;
+                const y = (Math.floor(slot / columns) * cell + cell / 3) * scale;
+                return `rgb(${context.getImageData(x, y, 1, 1).data.slice(0, 3).join(", ")})`;
+            });
+        }"""
+    )
+    assert isinstance(found, list)
+    return found
+
+
+def by_map(page: Any) -> list[int]:
+    """The group of each slot, as the map and its legend say."""
+    legend = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("#map-legend li[data-group]")].map((entry) =>
+            [getComputedStyle(entry.querySelector(".swatch")).backgroundColor, Number(entry.dataset.group)]))"""
+    )
+    return [legend[colour] for colour in colours(page)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_map_is_the_table(site: Site, scheme: str) -> None:
+    with site.page(VIEWER, color_scheme=scheme) as page:
+        owners = site.owners()
+        assert len(owners) == SLOTS != DEFAULT_SLOTS
+        assert set(owners) == {1, 2}
+        assert by_map(page) == owners
+        page.focus("canvas.cells")
+        page.keyboard.press("Home")
+        page.wait_for_selector(f"#map-says:has-text('Slot 0: group {owners[0]}')")
+        page.keyboard.press("End")
+        page.wait_for_selector(f"#map-says:has-text('Slot {SLOTS - 1}: group {owners[-1]}')")
+        page.keyboard.press("ArrowUp")
+        columns = int(page.get_attribute("canvas.cells", "data-columns"))
+        page.wait_for_selector(f"#map-says:has-text('Slot {SLOTS - 1 - columns}:')")
+
+
+def test_names_are_text_whatever_they_say(site: Site) -> None:
+    now = time.time()
+    key = {"key": TRICK, "database": 0, "type": "string", "bytes": 900}
+    sizes = {
+        "taken_at": now,
+        "seconds": 1.0,
+        "complete": False,
+        "missing": [{"server": TRICK, "reason": TRICK}],
+        "slots": [{"slot": 1, "bytes": 1000, "keys": 2, "biggest": [key]}],
+    }
+    site.call("POST", "/pause", {"why": TRICK}, **{"X-Slotferry-User": TRICK})
+    try:
+        site.call("POST", "/sizes", sizes)
+        with site.page(site.token) as page:
+            page.wait_for_selector("#health .what:has-text('tricked')")
+            page.wait_for_selector("#events li:has-text('tricked')")
+            page.click("#show-prefixes")
+            page.wait_for_selector("#sizes .tree >> text=<img src=x onerror=")
+            page.fill("#group-filter", TRICK)
+            page.fill("#event-filter", "tricked")
+            assert page.locator("img").count() == 0
+            assert page.title() == "Slotferry"
+    finally:
+        site.call("POST", "/resume")
+
+
+def test_no_value_of_a_key_is_shown(site: Site) -> None:
+    with site.page(site.token) as page:
+        answers: list[str] = []
+        page.on("response", lambda answer: answers.append(answer.url))
+        page.reload()
+        site.shown(page)
+        assert "secret value" not in page.content()
+        assert {re.sub(r"^http://[^/]+", "", url).split("/")[1] for url in answers} <= {"", "assets", "api"}
+
+
+def test_what_is_wrong_comes_first_with_what_to_do(site: Site) -> None:
+    site.call("POST", "/pause", {"why": "switches are changed"})
+    try:
+        with site.page(VIEWER) as page:
+            page.wait_for_selector("#verdict.waits:has-text('Nothing is wrong; 1 thing waits')")
+            problem = page.locator("#health .problems li")
+            assert "switches are changed" in problem.inner_text()
+            assert "To do: let it act again once that is over" in problem.inner_text()
+            site.call("POST", "/resume")
+            page.wait_for_selector("#verdict.good")
+    finally:
+        site.call("POST", "/resume")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_axe_has_no_serious_finding(site: Site, scheme: str, width: int) -> None:
+    javascript.find_node()
+    axe = (javascript.FOLDER / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    with site.page(color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
+        page.wait_for_selector("#token")
+        page.evaluate(axe)
+        assert serious(page) == []
+        page.fill("#token", site.token)
+        page.keyboard.press("Enter")
+        site.shown(page)
+        page.click("#plan")
+        page.wait_for_selector("#begin")
+        assert serious(page) == []
+        # Nothing is wider than the window.
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.click("#begin")
+        page.wait_for_selector("dialog[open]")
+        assert serious(page) == []
+
+
+def serious(page: Any) -> list[str]:
+    found = page.evaluate(
+        "axe.run({ resultTypes: ['violations'] }).then((result) => JSON.stringify(result.violations))"
+    )
+    return [
+        f"{finding['id']}: {[node['html'][:200] for node in finding['nodes']]}"
+        for finding in json.loads(found)
+        if finding["impact"] in SERIOUS
+    ]
+
+
+def test_the_page_says_that_topom_is_gone_and_recovers(site: Site) -> None:
+    with site.page(site.token) as page:
+        on_a_thread(site.cluster.topom.kill())
+        page.wait_for_selector("#connection:has-text('The page tries again by itself')")
+        assert page.get_attribute("html", "data-connection") == "lost"
+        assert "as last heard" in page.inner_text("#verdict")
+        on_a_thread(site.cluster.restart_topom())
+        page.wait_for_selector("html[data-connection=open]", timeout=30_000)
+        site.call("POST", "/pause", {"why": "after the restart"})
+        page.wait_for_selector("#health .what:has-text('after the restart')")
+        assert page.inner_text("#connection") == ""
+    site.call("POST", "/resume")
