@@ -123,6 +123,10 @@ class ProxySettings(Settings):
         default=10_000.0,
         description="Microseconds after which a request is kept in the slow log. 0: none is kept.",
     )
+    hash_hot_keys: bool = Field(
+        default=False,
+        description="Whether the keys that are asked for most are told as hashes: 16 hexadecimal digits of SHA-256.",
+    )
 
     max_clients: Count = Field(
         default=10_000,

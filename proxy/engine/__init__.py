@@ -20,5 +20,5 @@ To change
   :mod:`~proxy.engine.backend` (its bytes), :mod:`~proxy.engine.allowance` (until when it may be used);
 - when bytes are sent: :mod:`~proxy.engine.sending`, :mod:`~proxy.engine.poller`;
 - what is counted: :mod:`~proxy.engine.statistics` (by command and user), :mod:`~proxy.engine.traffic` (by slot and
-  server).
+  server); which keys are asked for most: :mod:`~proxy.engine.hotkeys`.
 """

@@ -141,6 +141,7 @@ cdef verdict route(
     for index in range(1, count):
         if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
             return session.refuse_or_reply(CROSSSLOT)
+    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN:
         replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
         # This makes a replica that is down connect; the master serves the request meanwhile.

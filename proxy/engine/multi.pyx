@@ -130,6 +130,7 @@ cdef bint keep(
         return False
     if not buffer_append(&multi.requests, data, size):
         return False
+    session.loop.hot_keys.note(session.database, slot, arguments[row.first].data, arguments[row.first].size)
     multi.slot = slot
     multi.size = total
     multi.count += 1

@@ -87,6 +87,7 @@ cdef verdict pop(
     for index in range(1, found):
         if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
             return decide(session, arguments, count, data, size)
+    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     if route.state != ROUTE_OPEN and clear_keys(session, keys, found, 1) == VERDICT_WAIT:
         return VERDICT_WAIT
     if route.server < 0:

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t
 
+from proxy.engine.hotkeys cimport HotKeys
 from proxy.engine.records cimport client_t, request_t, split_kind, split_t
 from proxy.engine.statistics cimport Statistics
 from proxy.engine.traffic cimport Traffic
@@ -20,6 +21,7 @@ cdef class Loop(UnderWay):
         int64_t opened
         readonly Statistics statistics
         readonly Traffic traffic
+        readonly HotKeys hot_keys
         # The number of requests that plain Python decided on.
         int64_t decisions
         char* scratch

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Callable
 
+from proxy.engine.hotkeys import HotKeys
 from proxy.engine.statistics import Statistics
 from proxy.engine.traffic import Traffic
 
@@ -25,6 +26,8 @@ class Loop:
     def statistics(self) -> Statistics: ...
     @property
     def traffic(self) -> Traffic: ...
+    @property
+    def hot_keys(self) -> HotKeys: ...
     @property
     def errors(self) -> int: ...
     def hold_slot(self, slot: int) -> None: ...

@@ -8,6 +8,7 @@ A client may leave while its requests are under way. They stay in the backends' 
 replies are dropped.
 """
 
+import random
 from collections import deque
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
@@ -17,6 +18,7 @@ from libc.string cimport memcpy, strlen
 from cpython.ref cimport Py_DECREF
 
 from proxy.engine.buffer cimport buffer_append, buffer_length
+from proxy.engine.hotkeys cimport HotKeys
 from proxy.engine.memory cimport kept_t, new_kept, take_spare
 from proxy.engine.records cimport (
     REQUEST_CALL,
@@ -53,6 +55,7 @@ cdef class Loop(UnderWay):
         self.processes = {}
         self.statistics = Statistics(event_loop.call_exception_handler)
         self.traffic = Traffic(number_of_slots)
+        self.hot_keys = HotKeys(random.getrandbits(64))
         self.kept_limit = self.waiting_limit = INT64_MAX
         self.held = deque()
 

@@ -223,6 +223,7 @@ cdef verdict split(
     while index < count:
         slot = router.slot_of(session.database, arguments[index].data, arguments[index].size)
         same_slot = same_slot and slot == first_slot
+        loop.hot_keys.note(session.database, slot, arguments[index].data, arguments[index].size)
         if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
             if router.routes[slot].state != ROUTE_LOCKED:
                 return session.refuse_offline(slot)

@@ -6,10 +6,11 @@ To change
 
 - how the parts are put together: :mod:`~proxy.supervisor.supervisor`;
 - the control stream: :mod:`~proxy.supervisor.control`; answers about an epoch: :mod:`~proxy.supervisor.answers`,
-  :mod:`~proxy.supervisor.acknowledging`; what topom is told of servers: :mod:`~proxy.supervisor.serverviews`;
+  :mod:`~proxy.supervisor.acknowledging`; what topom is told of servers: :mod:`~proxy.supervisor.serverviews`; of
+  the traffic: :mod:`~proxy.supervisor.loads`;
 - the workers: :mod:`~proxy.supervisor.workforce`, :mod:`~proxy.supervisor.processes`; questions that concern all of
   them: :mod:`~proxy.supervisor.asking`; what dead ones leave at servers: :mod:`~proxy.supervisor.leftovers`;
 - the table on disk: :mod:`proxy.supervisor.kept_table`; how a proxy stands down: :mod:`proxy.supervisor.standdown`;
-- metrics: :mod:`~proxy.supervisor.metrics`; the list of proxies for cluster clients:
-  :mod:`~proxy.supervisor.announcing`.
+- metrics: :mod:`~proxy.supervisor.metrics`, :mod:`~proxy.supervisor.trafficmetrics`; the list of proxies for cluster
+  clients: :mod:`~proxy.supervisor.announcing`.
 """

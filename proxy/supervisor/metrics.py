@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from proxy.commandmetrics import CommandCounters
 from proxy.listening import ListenError
+from proxy.supervisor.trafficmetrics import TrafficCounters
 from proxy.supervisor.workermetrics import WORKER_METRICS
 from slots import address
 from slots.version import build_info
@@ -33,6 +34,8 @@ class Counters:
         self._of_the_dead: dict[str, Number] = {}
         self.commands = CommandCounters()
         """The same for each command."""
+        self.traffic = TrafficCounters()
+        """For each server and user."""
         self.restarts = 0
         """Workers that died and were started again."""
 
@@ -65,11 +68,18 @@ class ProxyCollector(Collector):
 
     Args:
         own: gives the supervisor's figures, all gauges: name, then help and value.
+        groups: gives the group of each server.
     """
 
-    def __init__(self, counters: Counters, own: Callable[[], Mapping[str, tuple[str, Number]]]) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        own: Callable[[], Mapping[str, tuple[str, Number]]],
+        groups: Callable[[], Mapping[str, int]],
+    ) -> None:
         self._counters = counters
         self._own = own
+        self._groups = groups
 
     def collect(self) -> Iterator[Metric]:
         """One metric family for each counter, labelled with the worker's index."""
@@ -88,6 +98,7 @@ class ProxyCollector(Collector):
                     family.add_metric([str(index)], counters[name])
             yield family
         yield from self._counters.commands.metrics()
+        yield from self._counters.traffic.metrics(self._groups())
 
 
 class MetricsServer:

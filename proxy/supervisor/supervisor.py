@@ -27,6 +27,7 @@ from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.kept_table.tablekeeping import TableKeeping
 from proxy.supervisor.leftovers import Leftovers
+from proxy.supervisor.loads import Loads
 from proxy.supervisor.metrics import MetricsServer, Number, ProxyCollector
 from proxy.supervisor.processes import WORKER_COMMAND, Inherited, Worker
 from proxy.supervisor.serverviews import ServerViews
@@ -93,13 +94,13 @@ class Supervisor:
         )
         self._views = ServerViews(settings.redis_access, lambda *seen: self._standdown.saw(*seen))
         self._leftovers = Leftovers(settings.redis_access, lambda: self._answers.consider())
-        self._workforce = Workforce(worker_command, self)
+        self._loads = Loads(lambda load: self._control.send(load), settings.hash_hot_keys)
+        self._workforce = Workforce(worker_command, self, self._loads)
         self._places = Reservations(settings)
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
         self._standdown = StandDown(settings.redis_access, self)
-        self._control = Control(
-            settings.topom, settings.token.get_secret_value(), self, self._announcements, self._standdown, self._views
-        )
+        listeners = (self._announcements, self._standdown, self._views, self._loads)
+        self._control = Control(settings.topom, settings.token.get_secret_value(), self, *listeners)
         self._answers = Answers(
             self._acks,
             self._workforce,
@@ -131,7 +132,9 @@ class Supervisor:
         Raises :class:`ListenError` and :class:`TlsError` for the places where clients connect.
         """
         certificates(self.settings)  # better found now than when a worker starts
-        metrics = MetricsServer(ProxyCollector(self._workforce.counters, self._figures), self.health)
+        metrics = MetricsServer(
+            ProxyCollector(self._workforce.counters, self._figures, self._server_groups), self.health
+        )
         try:
             self._places.reserve()
             if self.settings.metrics:
@@ -248,6 +251,7 @@ class Supervisor:
 
     def _fill_seats(self, product: Product) -> None:
         self._product = product
+        self._loads.begin(product.number_of_slots)
         inherited: list[Inherited] = [*self._places.inherited.values()]
         if self._keeping.lock is not None:
             inherited.append(self._keeping.lock)
@@ -507,6 +511,10 @@ class Supervisor:
             "servers_with_leftover_connections": self._leftovers.servers,
         }
         return not missing, shown
+
+    def _server_groups(self) -> dict[str, int]:
+        groups = self._table.groups.values() if self._table is not None else ()
+        return {server: group.id for group in groups for server in group.servers}
 
     def _figures(self) -> dict[str, tuple[str, Number]]:
         return {

@@ -12,6 +12,7 @@ import structlog
 from proxy.channel import ChannelError
 from proxy.supervisor import metrics
 from proxy.supervisor.asking import Questions
+from proxy.supervisor.loads import Loads
 from proxy.supervisor.processes import Inherited, Worker
 from slots.messages.channel import (
     Ack,
@@ -21,6 +22,7 @@ from slots.messages.channel import (
     Drain,
     Fenced,
     Limited,
+    Load,
     Met,
     Nack,
     Ready,
@@ -66,14 +68,16 @@ class Workforce:
     Args:
         command: starts a worker; ``--channel FD`` is appended.
         overseer: handles the events.
+        loads: take what workers count of their traffic.
     """
 
-    def __init__(self, command: Sequence[str], overseer: Overseer) -> None:
+    def __init__(self, command: Sequence[str], overseer: Overseer, loads: Loads) -> None:
         self.alive: dict[int, Worker] = {}
         """The present workers, by index."""
         self.counters = metrics.Counters()
         self._command = command
         self._overseer = overseer
+        self._loads = loads
         self._questions = Questions(self.alive.values)
         self._incarnations = 0
         self._draining = asyncio.Event()
@@ -163,6 +167,7 @@ class Workforce:
             del self.alive[worker.index]
             self._questions.forget_worker(worker)
             self.counters.ended(worker.index)
+            self._loads.ended(worker.index)
             self._overseer.lost(worker, clean=status == 0 and self._draining.is_set())
         return status
 
@@ -171,6 +176,9 @@ class Workforce:
             case Counters():
                 self.counters.update(worker.index, message.counters)
                 self.counters.commands.update(worker.index, message.commands)
+            case Load():
+                self._loads.take(worker.index, message)
+                self.counters.traffic.add(message.servers, message.users)
             case Ask():
                 self._questions.ask(worker, message)
             case Answer():

@@ -8,5 +8,6 @@ To change
 - what happens with a new table: :mod:`~proxy.worker.routing`, :mod:`~proxy.worker.holding` (locked slots),
   :mod:`~proxy.worker.lostconnections`;
 - how clients come and leave: :mod:`proxy.worker.clients`; what is read from replicas: :mod:`proxy.worker.replicas`;
+- what it tells of its traffic: :mod:`~proxy.worker.loads`;
 - its files and its turns on a processor: :mod:`~proxy.worker.openfiles`, :mod:`~proxy.worker.scheduling`.
 """

@@ -35,6 +35,7 @@ from proxy.worker import openfiles, scheduling
 from proxy.worker.clients.arrivals import Arrivals
 from proxy.worker.clients.draining import Draining, Partings
 from proxy.worker.holding import FENCED_OFF, STOOD_DOWN, Holding
+from proxy.worker.loads import Loads
 from proxy.worker.lostconnections import LostConnections
 from proxy.worker.replicas.replicas import Replicas
 from proxy.worker.routing import Routing
@@ -138,6 +139,7 @@ class Worker:
         self._arrivals = Arrivals(settings, self._router, self._index, start.listen_fds, self._authentication.begin)
         self._question_ids = itertools.count(1)
         self._questions: dict[int, asyncio.Future[list[Any]]] = {}
+        self._loads = Loads(self._loop, settings.hash_hot_keys)
         self._draining = False
 
     # -- the channel ---------------------------------------------------------------------------------------
@@ -411,6 +413,7 @@ class Worker:
                 read = self._loop.statistics.read()
                 commands = {name: messages.Statistic(*counts) for name, counts in read.items()}
                 self._channel.send(messages.Counters(counters=self._counters(), commands=commands))
+                self._channel.send(self._loads.message(self._servers()))
             await asyncio.sleep(TICK_SECONDS)
 
     def _ticked(self, ticking: "asyncio.Task[None]") -> None:
@@ -418,6 +421,10 @@ class Worker:
             # bounded: without it no limit of time holds any more. The supervisor starts another worker.
             log.critical("worker_failed", exc_info=ticking.exception())
             self._channel.close()
+
+    def _servers(self) -> set[str]:
+        table = self._routing.table
+        return {server for group in table.groups.values() for server in group.servers} if table else set()
 
     def _counters(self) -> dict[str, float]:
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from slots.fields import LARGEST, LARGEST_GROUP_ID
+from slots.messages.load import MOST_HOT_KEYS, MOST_USERS, HotKey, ServerTraffic, SlotRows, Traffic, UserName
 from slots.messages.message import (
     LATER,
     MOST_PROXIES,
@@ -263,6 +264,17 @@ class Counters(ChannelMessage):
     commands: dict[AnyText, Statistic] = Field(default_factory=dict, max_length=MOST_COMMANDS)
 
 
+class Load(ChannelMessage):
+    """What it has counted of its traffic since its last one, each second."""
+
+    type: Literal["load"] = "load"
+    slots: SlotRows = ""
+    servers: dict[Server, ServerTraffic] = Field(default_factory=dict, max_length=MOST_SERVERS)
+    users: dict[UserName, Traffic] = Field(default_factory=dict, max_length=MOST_USERS)
+    hot_keys: list[HotKey] = Field(default_factory=list, max_length=MOST_HOT_KEYS)
+    """The hottest first; with ``hash_hot_keys``, hashes in place of the keys."""
+
+
 class Limited(ChannelMessage):
     """It holds a :class:`Grant` that has a limit."""
 
@@ -292,7 +304,7 @@ class Answer(ChannelMessage):
     answer: Any
 
 
-WorkerMessage: TypeAlias = Ready | Ack | Nack | Resync | Counters | Limited | Met | Fenced | Ask | Answer
+WorkerMessage: TypeAlias = Ready | Ack | Nack | Resync | Counters | Load | Limited | Met | Fenced | Ask | Answer
 _of_workers: TypeAdapter[WorkerMessage] = TypeAdapter(
     Annotated[WorkerMessage, Field(discriminator="type")], config=LATER
 )

@@ -12,6 +12,7 @@ from proxy.listening import ListenError
 from proxy.supervisor import metrics
 from proxy.supervisor.metrics import Counters, MetricsServer, ProxyCollector
 from proxy.supervisor.workermetrics import WORKER_METRICS
+from slots.messages.load import ServerTraffic, Traffic
 from slots.version import program_version
 from tests import promtool
 
@@ -20,7 +21,7 @@ class Running:
     def __init__(self) -> None:
         self.counters = Counters()
         self.healthy = True
-        collector = ProxyCollector(self.counters, lambda: {"epoch": ("Epoch.", 7)})
+        collector = ProxyCollector(self.counters, lambda: {"epoch": ("Epoch.", 7)}, lambda: {"10.0.0.2:6379": 3})
         self.server = MetricsServer(collector, lambda: (self.healthy, {"healthy": self.healthy}))
         self.address = ""
 
@@ -67,6 +68,9 @@ async def test_counters_are_shown_for_each_worker(running: Running) -> None:
 async def test_every_figure_says_what_it_is_and_prometheus_finds_no_fault(running: Running) -> None:
     running.counters.update(0, dict.fromkeys(WORKER_METRICS, 1) | {"of another version": 1})
     running.counters.commands.update(0, {"get": (3, 1, 12.0, [3, *[0] * (len(bucket_limits()) - 1)], 60, 15)})
+    running.counters.traffic.add(
+        {"10.0.0.2:6379": ServerTraffic(3, 1, 60, 15, 12.0)}, {"default": Traffic(3, 1, 60, 15)}
+    )
     _, body = await running.get("/metrics")
     families = {family.name: family for family in text_string_to_metric_families(body)}
     for name, metric in WORKER_METRICS.items():

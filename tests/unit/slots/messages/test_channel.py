@@ -1,5 +1,6 @@
 """Every message of the channel comes over whole, and what breaks a limit is refused."""
 
+import base64
 import json
 from typing import Any
 
@@ -19,6 +20,7 @@ from slots.messages.channel import (
     parse_supervisor,
     parse_worker,
 )
+from slots.messages.load import MOST_HOT_KEYS, MOST_USERS, HotKey, ServerTraffic, Traffic
 from slots.messages.message import (
     MOST_PROXIES,
     MOST_SERVERS,
@@ -30,6 +32,7 @@ from slots.messages.message import (
     encode,
 )
 from slots.replies import MOST_RUN_ID
+from slots.table import MAXIMUM_SLOTS
 from tests.unit.slots.messages.samples import kinds_of, untried, with_field
 
 INSTANCE = "0123456789abcdef" * 2
@@ -63,6 +66,12 @@ OF_WORKERS: list[Message] = [
     channel.Resync(),
     channel.Counters(
         counters={"requests": 1, "cpu_seconds": 0.5}, commands={"get\udcff": Statistic(2, 1, 50.0, [0, 2], 60, 10)}
+    ),
+    channel.Load(
+        slots=base64.b64encode(bytes(26)).decode(),
+        servers={"10.0.0.2:6379": ServerTraffic(2, 1, 60, 10, 50.0)},
+        users={"default": Traffic(2, 1, 60, 10)},
+        hot_keys=[HotKey(0, 7, base64.b64encode(b"\xff").decode(), 1, 100.0, 1.0)],
     ),
     channel.Limited(),
     channel.Met(instance=INSTANCE, server="10.0.0.2:6379", process="f" * 40),
@@ -127,11 +136,21 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), None, "a\nb")),
     *(("counters", "counters", {"a": value}) for value in (float("inf"), float("nan"), "1", True, HUGE, -HUGE)),
     *(("counters", "counters", value) for value in ({"x" * 101: 1}, dict.fromkeys(map(str, range(101)), 1))),
-    *(("counters", "commands", {"get": value}) for value in ([1, 1, 1.0], [-1, 1, 1.0, []], [1, LONG, 1.0, []])),
-    *(("counters", "commands", {"get": value}) for value in ([1, 1, -1.0, []], [1, 1, 1.0, ["1"]])),
-    *(("counters", "commands", {"get": [1, 1, value, []]}) for value in (float("nan"), float("inf"), 1e19, HUGE)),
-    ("counters", "commands", {"get": [1, 1, 1.0, [0] * (MOST_BUCKETS + 1)]}),
-    ("counters", "commands", {str(name): [1, 1, 1.0, []] for name in range(MOST_COMMANDS + 1)}),
+    *(
+        ("counters", "commands", {"get": value})
+        for value in ([1, 1, 1.0, []], [-1, 1, 1.0, [], 1, 1], [1, LONG, 1.0, [], 1, 1], [1, 1, 1.0, [], -1, 1])
+    ),
+    *(("counters", "commands", {"get": value}) for value in ([1, 1, -1.0, [], 1, 1], [1, 1, 1.0, ["1"], 1, 1])),
+    *(("counters", "commands", {"get": [1, 1, value, [], 1, 1]}) for value in (float("nan"), float("inf"), 1e19, HUGE)),
+    ("counters", "commands", {"get": [1, 1, 1.0, [0] * (MOST_BUCKETS + 1), 1, 1]}),
+    ("counters", "commands", {str(name): [1, 1, 1.0, [], 1, 1] for name in range(MOST_COMMANDS + 1)}),
+    *(("load", "slots", value) for value in ("AAA", "A" * (MAXIMUM_SLOTS * 35), None, 1)),
+    *(("load", "servers", {value: [0, 0, 0, 0, 0]}) for value in ODD_SERVERS),
+    *(("load", "servers", {"s:1": [value, 0, 0, 0, 0]}) for value in (-1, LONG, 0.5, "1", HUGE)),
+    *(("load", "users", {"u": value}) for value in ([0] * 3, [0, 0, -1, 0], None)),
+    ("load", "users", {f"u{number}": [0, 0, 0, 0] for number in range(MOST_USERS + 1)}),
+    ("load", "hot_keys", [[0, 0, "", 0, 0, 0]] * (MOST_HOT_KEYS + 1)),
+    *(("load", "hot_keys", [[0, 0, "", 0, value, 0]]) for value in (-1, float("nan"), float("inf"), None)),
     *(("met", "instance", value) for value in ODD_INSTANCES),
     *(("met", "server", value) for value in ODD_SERVERS),
     *(("met", "process", value) for value in ("", "f" * (MOST_RUN_ID + 1), "a\nb")),

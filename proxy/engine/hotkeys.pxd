@@ -1,0 +1,52 @@
+"""Which keys a worker is asked for most, by a sample of its requests."""
+
+from libc.stdint cimport int16_t, int32_t, uint32_t, uint64_t
+
+cdef enum:
+    # Keys that are followed at once.
+    FOLLOWED = 256
+    # KEY_BYTES of slots.messages.load.
+    KEPT_OF_KEY = 128
+    CHAINS = 512
+    NOBODY = -1
+
+ctypedef struct followed_t:
+    uint64_t hash
+    uint64_t length
+    # How often it was sampled, counted less the longer ago; and by how much that may be too high.
+    double weight
+    double excess
+    int32_t database
+    uint32_t slot
+    # Its place in the heap, and the next key of its chain.
+    int16_t place
+    int16_t following
+    char key[KEPT_OF_KEY]
+
+
+cdef class HotKeys:
+    """The sketch of one worker."""
+
+    cdef:
+        followed_t keys[FOLLOWED]
+        # Numbers of keys: those whose hash has the same end; and all of them, as a heap with the lightest at the top.
+        int16_t chains[CHAINS]
+        int16_t heap[FOLLOWED]
+        int known
+        # Requests until the next one of the sample.
+        uint32_t gap
+        uint64_t random
+        # Seconds that the weights are of, counted as the weights are.
+        double seconds
+
+    cdef inline void note(self, int database, uint32_t slot, const char* key, size_t length) noexcept:
+        """A key was asked for."""
+        self.gap -= 1
+        if self.gap == 0:
+            self.sample(database, slot, key, length)
+
+    cdef void sample(self, int database, uint32_t slot, const char* key, size_t length) noexcept
+    cdef int find(self, int database, uint64_t hash, const char* key, size_t length) noexcept
+    cdef void sink(self, int place) noexcept
+    cdef void rise(self, int place) noexcept
+    cdef void unchain(self, int number) noexcept

@@ -1,0 +1,217 @@
+"""Which keys a worker is asked for most, by a sample of its requests.
+
+One of 16 requests is looked at, on average: the gaps between them are of 1 to 31 requests, by chance, so that they fall
+into step with no pipeline. A generator of pseudo-random numbers gives a gap with a multiplication.
+
+The sample feeds a *Space-Saving* sketch (A. Metwally, D. Agrawal, A. El Abbadi: Efficient Computation of Frequent and
+Top-k Elements in Data Streams, 2005) of 256 keys. A key that is not followed takes the place of the lightest one, and
+inherits its weight, which may then be too high by that much: its *excess*. So every key with more than 1/256 of the
+sample is followed. Weights halve every 15 seconds: what is told is of late. A key that begins to take 5% of the
+requests has 1% of all weight after 5 seconds.
+
+A key is followed with its database, its length, a hash of all its bytes, and its first 128 bytes. Of a request that
+may go to several servers, each key counts; of any other, and within MULTI, its first key. Requests that plain Python
+sends without the engine's routing are left out.
+"""
+
+import hashlib
+import math
+import os
+
+from libc.stdint cimport int16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from slots.messages.load import KEY_BYTES
+
+SAMPLED = 16
+"""One of so many requests is looked at, on average."""
+HALF_LIFE_SECONDS = 15.0
+LEAST_SURE = 0.5
+"""A key is only told if at least this share of its weight is its own for sure."""
+LEAST_SAMPLES = 4.0
+"""And if its own weight is that of so many requests of the sample: one or two come by chance."""
+HASH_CHARACTERS = 16
+"""Of a SHA-256 in hexadecimal, that stands in the place of a key."""
+
+cdef enum:
+    LONGEST_GAP = 31
+
+if KEPT_OF_KEY != KEY_BYTES:
+    raise ImportError(f"of a key {KEPT_OF_KEY} bytes are kept, and KEY_BYTES of slots.messages.load says {KEY_BYTES}")
+
+
+cdef inline uint64_t mixed(uint64_t hash, uint64_t word) noexcept nogil:
+    # The odd constant is 2^64 by the golden ratio.
+    hash = (hash ^ word) * <uint64_t> 0x9E3779B97F4A7C15
+    return hash ^ (hash >> 32)
+
+
+cdef uint64_t hash_of(uint64_t seed, int database, const char* key, size_t length) noexcept nogil:
+    cdef uint64_t hash = mixed(seed, (<uint64_t> length << 16) ^ <uint64_t> database)
+    cdef uint64_t word
+    while length >= 8:
+        memcpy(&word, key, 8)
+        hash = mixed(hash, word)
+        key += 8
+        length -= 8
+    word = 0
+    memcpy(&word, key, length)
+    return mixed(hash, word)
+
+
+cdef uint64_t SEED = int.from_bytes(os.urandom(8), "little")
+"""So that nobody can choose keys with the same hash."""
+
+
+cdef class HotKeys:
+    """The sketch of one worker.
+
+    Args:
+        seed: where the pseudo-random numbers begin.
+    """
+
+    def __cinit__(self, seed=0):
+        self.gap = SAMPLED
+        self.random = seed
+        memset(self.chains, 0xFF, sizeof(self.chains))
+
+    def __len__(self):
+        return self.known
+
+    def request(self, int database, int slot, bytes key not None):
+        """A key was asked for."""
+        self.note(database, slot, key, len(key))
+
+    cdef void sample(self, int database, uint32_t slot, const char* key, size_t length) noexcept:
+        """A request of the sample."""
+        cdef uint64_t hash = hash_of(SEED, database, key, length)
+        cdef int number = self.find(database, hash, key, length)
+        cdef followed_t* followed
+        # D. Knuth's MMIX generator. The low bits have short periods.
+        self.random = self.random * <uint64_t> 6364136223846793005 + <uint64_t> 1442695040888963407
+        self.gap = 1 + <uint32_t> (((self.random >> 32) * LONGEST_GAP) >> 32)
+        if number != NOBODY:
+            self.keys[number].weight += 1
+            self.sink(self.keys[number].place)
+            return
+        if self.known < FOLLOWED:
+            number = self.known
+            followed = &self.keys[number]
+            followed.weight = followed.excess = 0
+            followed.place = <int16_t> number
+            self.heap[number] = <int16_t> number
+            self.known += 1
+        else:
+            number = self.heap[0]
+            followed = &self.keys[number]
+            followed.excess = followed.weight
+            self.unchain(number)
+        followed.weight += 1
+        followed.hash = hash
+        followed.length = length
+        followed.database = database
+        followed.slot = slot
+        memcpy(followed.key, key, min(length, <size_t> KEPT_OF_KEY))
+        followed.following = self.chains[hash & (CHAINS - 1)]
+        self.chains[hash & (CHAINS - 1)] = <int16_t> number
+        self.rise(followed.place)
+        self.sink(followed.place)
+
+    cdef int find(self, int database, uint64_t hash, const char* key, size_t length) noexcept:
+        """The number of a key that is followed, or NOBODY."""
+        cdef int number = self.chains[hash & (CHAINS - 1)]
+        cdef followed_t* followed
+        while number != NOBODY:
+            followed = &self.keys[number]
+            if (
+                followed.hash == hash
+                and followed.length == length
+                and followed.database == database
+                and memcmp(followed.key, key, min(length, <size_t> KEPT_OF_KEY)) == 0
+            ):
+                return number
+            number = followed.following
+        return NOBODY
+
+    cdef void unchain(self, int number) noexcept:
+        cdef int16_t* link = &self.chains[self.keys[number].hash & (CHAINS - 1)]
+        while link[0] != number:
+            link = &self.keys[link[0]].following
+        link[0] = self.keys[number].following
+
+    cdef void sink(self, int place) noexcept:
+        """A key at a place of the heap has become heavier: put it below lighter ones."""
+        cdef int16_t number = self.heap[place]
+        cdef double weight = self.keys[number].weight
+        cdef int child
+        while True:
+            child = 2 * place + 1
+            if child >= self.known:
+                break
+            if child + 1 < self.known and self.keys[self.heap[child + 1]].weight < self.keys[self.heap[child]].weight:
+                child += 1
+            if self.keys[self.heap[child]].weight >= weight:
+                break
+            self.heap[place] = self.heap[child]
+            self.keys[self.heap[place]].place = <int16_t> place
+            place = child
+        self.heap[place] = number
+        self.keys[number].place = <int16_t> place
+
+    cdef void rise(self, int place) noexcept:
+        """A key at the end of the heap is new: put it above heavier ones."""
+        cdef int16_t number = self.heap[place]
+        cdef double weight = self.keys[number].weight
+        cdef int parent
+        while place:
+            parent = (place - 1) // 2
+            if self.keys[self.heap[parent]].weight <= weight:
+                break
+            self.heap[place] = self.heap[parent]
+            self.keys[self.heap[place]].place = <int16_t> place
+            place = parent
+        self.heap[place] = number
+        self.keys[number].place = <int16_t> place
+
+    def tell(self, double seconds, int most, bint hashed):
+        """The keys that are asked for most of late, the hottest first: ``(database, slot, key, length, requests a second,
+        by how much that may be too high)``.
+
+        Args:
+            seconds: so much time has passed since the last call, or since the beginning.
+            most: so many keys at most.
+            hashed: whether the key's place is taken by a hash that tells nothing of it and is the same everywhere: the
+                first 16 hexadecimal digits of its SHA-256. Of a key of more than 128 bytes, these alone are hashed.
+        """
+        cdef followed_t* followed
+        cdef int number
+        cdef double factor = math.pow(0.5, max(seconds, 0.0) / HALF_LIFE_SECONDS)
+        found = []
+        self.seconds += max(seconds, 1e-9)
+        scale = SAMPLED / self.seconds
+        for number in range(self.known):
+            followed = &self.keys[number]
+            own = followed.weight - followed.excess
+            if own < LEAST_SAMPLES or own < LEAST_SURE * followed.weight:
+                continue
+            found.append((own, number))
+        found.sort(reverse=True)
+        told = []
+        for own, place in found[:max(most, 0)]:
+            followed = &self.keys[<int> place]
+            key = followed.key[:min(followed.length, <uint64_t> KEPT_OF_KEY)]
+            told.append(
+                (
+                    followed.database,
+                    followed.slot,
+                    hashlib.sha256(key).hexdigest()[:HASH_CHARACTERS].encode() if hashed else key,
+                    followed.length,
+                    followed.weight * scale,
+                    followed.excess * scale,
+                )
+            )
+        for number in range(self.known):
+            self.keys[number].weight *= factor
+            self.keys[number].excess *= factor
+        self.seconds *= factor
+        return told

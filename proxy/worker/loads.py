@@ -1,0 +1,41 @@
+"""What a worker tells its supervisor each second of the traffic that it has counted."""
+
+import base64
+from collections.abc import Collection
+
+from proxy.engine.requests import Loop
+from slots.messages.channel import Load
+from slots.messages.load import HotKey, ServerTraffic, Traffic
+
+MOST_HOT_KEYS = 128
+"""That a worker tells."""
+
+
+class Loads:
+    """Makes the messages; each has what was counted since the one before.
+
+    Args:
+        loop: of the worker, which counts.
+        hash_keys: the setting ``hash_hot_keys``.
+    """
+
+    def __init__(self, loop: Loop, hash_keys: bool) -> None:
+        self._loop = loop
+        self._hash_keys = hash_keys
+        self._since = loop.now
+
+    def message(self, servers: Collection[str]) -> Load:
+        """The next message. ``servers``: those that may be asked for something."""
+        seconds = self._loop.now - self._since
+        self._since = self._loop.now
+        traffic = self._loop.traffic
+        hot_keys = self._loop.hot_keys.tell(seconds, MOST_HOT_KEYS, self._hash_keys)
+        return Load(
+            slots=base64.b64encode(traffic.slots.take(len(traffic.slots))).decode(),
+            servers={address: ServerTraffic(*counts) for address, counts in traffic.take_servers(servers).items()},
+            users={name: Traffic(*counts) for name, counts in self._loop.statistics.take_users().items()},
+            hot_keys=[
+                HotKey(database, slot, base64.b64encode(key).decode(), length, rate, excess)
+                for database, slot, key, length, rate, excess in hot_keys
+            ],
+        )

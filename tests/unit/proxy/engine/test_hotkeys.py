@@ -1,0 +1,138 @@
+"""Which keys are asked for most: found in time, with a rate that says how wrong it may be, named only if allowed."""
+
+import hashlib
+import random
+from collections import Counter
+from itertools import accumulate
+
+import pytest
+
+from proxy.engine.hotkeys import HotKeys
+from slots.messages.load import KEY_BYTES
+from tests.unit.proxy.engine.inprocess import Server, engine, nothing_stored
+
+Told = list[tuple[int, int, bytes, int, float, float]]
+
+
+def names(told: Told) -> list[bytes]:
+    return [key for _, _, key, *_ in told]
+
+
+def zipf(rng: random.Random, keys: int, requests: int) -> list[int]:
+    """Which key each request asks for: the nth one as often as 1/n says."""
+    return rng.choices(range(keys), cum_weights=list(accumulate(1 / (rank + 1) for rank in range(keys))), k=requests)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_heaviest_keys_of_many_are_found_and_their_rates_bounded(seed: int) -> None:
+    """given 10,000 keys by Zipf's law and 40,000 requests a second, for ten seconds."""
+    rng = random.Random(seed)
+    sketch = HotKeys(seed)
+    asked: Counter[bytes] = Counter()
+    for _ in range(10):
+        for key in zipf(rng, 10_000, 40_000):
+            name = b"key:%d" % key
+            asked[name] += 1
+            sketch.request(0, key % 1024, name)
+        told = sketch.tell(1.0, 128, False)
+
+    assert len(sketch) == 256
+    assert set(names(told)) >= {name for name, _ in asked.most_common(20)}
+    assert len(told) == len(set(names(told))) <= 128
+    for _, slot, name, length, rate, excess in told[:20]:
+        # 4.5 standard deviations of the sample.
+        true = asked[name] / 10
+        deviation = 4.5 * (16 * true / 5) ** 0.5
+        assert rate - excess - deviation <= true <= rate + deviation
+        assert (slot, length) == (int(name[4:]) % 1024, len(name))
+    sure = [rate - excess for *_, rate, excess in told]
+    assert sure == sorted(sure, reverse=True)
+
+
+@pytest.mark.parametrize("period", [2, 16, 32, 64])
+def test_the_sample_does_not_fall_into_step_with_pipelines(period: int) -> None:
+    """given a client whose every nth request is for the same key, and all others for others."""
+    sketch = HotKeys(period)
+    for number in range(200_000):
+        sketch.request(0, 1, b"hot" if number % period == 0 else b"other:%d" % (number % 5000))
+    _, _, key, _, rate, excess = sketch.tell(10.0, 1, False)[0]
+    assert key == b"hot"
+    assert (rate - excess) * 0.8 < 20_000 / period < rate * 1.2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_key_that_becomes_hot_is_found_within_five_seconds(seed: int) -> None:
+    """given a minute of requests for 100,000 keys that are all the same, before one of them gets 5% of all."""
+    rng = random.Random(seed)
+    sketch = HotKeys(seed)
+    for _ in range(60):
+        for _ in range(2000):
+            sketch.request(0, 0, b"%d" % rng.randrange(100_000))
+        assert sketch.tell(1.0, 128, False) == []
+    for _ in range(5):
+        for _ in range(2000):
+            sketch.request(0, 0, b"hot" if rng.random() < 0.05 else b"%d" % rng.randrange(100_000))
+        told = sketch.tell(1.0, 128, False)
+    assert names(told) == [b"hot"]
+
+
+def test_a_key_that_was_hot_is_forgotten() -> None:
+    sketch = HotKeys()
+    for _ in range(10_000):
+        sketch.request(0, 0, b"hot")
+    (first,) = sketch.tell(1.0, 128, False)
+    for _ in range(15):
+        (told,) = sketch.tell(1.0, 128, False)
+    assert first[4] == pytest.approx(10_000, rel=0.05)
+    assert told[4] < first[4] / 10
+    for _ in range(120):
+        sketch.tell(1.0, 128, False)
+    assert sketch.tell(1.0, 128, False) == []
+
+
+def test_keys_are_told_apart_by_database_length_and_every_byte() -> None:
+    sketch = HotKeys()
+    long = b"k" * KEY_BYTES
+    keys = [(0, b"a"), (1, b"a"), (0, b""), (0, long), (0, long + b"x"), (0, long + b"y"), (0, long + b"xy")]
+    rng = random.Random(1)
+    for _ in range(20_000):
+        database, key = rng.choice(keys)
+        sketch.request(database, 5, key)
+    told = sketch.tell(1.0, 128, False)
+    assert sorted((database, key, length) for database, _, key, length, *_ in told) == sorted(
+        (database, key[:KEY_BYTES], len(key)) for database, key in keys
+    )
+    assert [len(sketch.tell(1.0, most, False)) for most in (-1, 0, 3)] == [0, 0, 3]
+
+
+def test_a_hash_stands_in_the_place_of_a_key() -> None:
+    sketch = HotKeys()
+    for _ in range(1000):
+        sketch.request(0, 5, b"secret")
+    ((_, slot, shown, length, *_),) = sketch.tell(1.0, 128, True)
+    assert shown == hashlib.sha256(b"secret").hexdigest()[:16].encode()
+    assert (slot, length) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (("GET", "a"), {b"a"}),
+        (("MGET", "a", "b", "c"), {b"a", b"b", b"c"}),
+        (("MSET", "a", 1, "b", 2), {b"a", b"b"}),
+        (("DEL", "a"), {b"a"}),
+        (("SUNION", "{a}b", "{a}c"), {b"{a}b"}),
+        (("BLPOP", "a", 0), {b"a"}),
+        (("ECHO", "a"), set()),
+    ],
+)
+async def test_which_keys_of_a_request_count(request_: tuple[str | int, ...], expected: set[bytes]) -> None:
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.slow_path.handlers[b"ECHO"] = lambda: b"+OK\r\n"
+            client = proxy.connect()
+            for _ in range(30):
+                await client.send(*[request_] * 20)
+                for _ in range(20):
+                    await client.read_line()
+            assert set(names(proxy.loop.hot_keys.tell(1.0, 128, False))) == expected
