@@ -83,6 +83,8 @@ async def test_each_role_at_each_endpoint(topom: TopomProcess) -> None:
 async def test_a_browser(topom: TopomProcess) -> None:
     async with client_of(topom) as browser:
         assert (await browser.get("/api/v1/status")).status_code == 401
+        # Whoever asks may claim this; were it believed, the browser would send no cookie by HTTP.
+        browser.headers["X-Forwarded-Proto"] = "https"
         me = await logged_in(browser, SECRETS["operator"])
         assert (me["name"], me["role"]) == ("operators", "operator")
         assert (await browser.get("/api/v1/me")).json() == me
