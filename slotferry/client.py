@@ -211,6 +211,15 @@ class TopomClient(TopomCalls):
         """Send measured sizes to topom, in the form of ``POST /sizes``; answers as :meth:`sizes`."""
         return await self._object("POST", "/sizes", measurement)
 
+    async def load(self, all_slots: bool = False) -> Answer:
+        """How busy slots (the busiest, or all), groups, servers, proxies and users are, and which keys are hot."""
+        return await self._object("GET", "/load", slots="all" if all_slots else "top")
+
+    async def load_history(self, of: str, minutes: int, most: int) -> Answer:
+        """``{"of", "minutes", "series"}``: the load by minute of the busiest groups, servers, proxies, users or
+        slots."""
+        return await self._object("GET", "/load/history", of=of, minutes=str(minutes), most=str(most))
+
     async def assign_slots(self, slots: str, group_id: int) -> Answer:
         """Give offline slots, written as ranges, to a group, at once."""
         return await self._object("POST", "/slots/assign", {"slots": slots, "group_id": group_id})

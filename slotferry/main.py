@@ -11,6 +11,7 @@ from slotferry.operator import (
     events,
     groups,
     importing,
+    load,
     migration,
     nodes,
     pausing,
@@ -21,6 +22,7 @@ from slotferry.operator import (
     sentinels,
     slots,
     status,
+    top,
 )
 
 app = typer.Typer(
@@ -43,6 +45,8 @@ app.command("topom", rich_help_panel=RUN)(serve.topom)
 app.command("local", rich_help_panel=RUN)(serve.local)
 app.command("demo", rich_help_panel=RUN)(demo.demo)
 app.command("status", rich_help_panel=LOOK)(status.status)
+app.command("load", rich_help_panel=LOOK)(load.load)
+app.command("top", rich_help_panel=LOOK)(top.top)
 app.command("events", rich_help_panel=LOOK)(events.events)
 app.add_typer(groups.group, name="group", rich_help_panel=LOOK)
 app.add_typer(groups.server, name="server", rich_help_panel=LOOK)

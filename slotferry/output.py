@@ -55,17 +55,26 @@ def print_json(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """A table; numbers are aligned to the right."""
+    """Print a table; numbers are aligned to the right."""
+    out.print(drawn(columns, rows, title))
+
+
+def drawn(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+    """The table that :func:`table` prints."""
     listed = [[show(cell) for cell in row] for row in rows]
-    drawn = Table(
+    made = Table(
         title=title or None, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
     )
     for place, name in enumerate(columns):
-        numeric = bool(listed) and all(row[place].replace(",", "").isdigit() or row[place] == "-" for row in listed)
-        drawn.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        numeric = bool(listed) and all(_is_number(row[place]) for row in listed)
+        made.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in listed:
-        drawn.add_row(*(_plain(cell) for cell in row))
-    out.print(drawn)
+        made.add_row(*(_plain(cell) for cell in row))
+    return made
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.replace(",", "").replace(".", "", 1).isdigit()
 
 
 def show(cell: object) -> str:

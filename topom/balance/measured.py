@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from slots.keynames import readable
 from topom.balance.planners.request import SlotLoad
 from topom.errors import Conflict
 
@@ -43,20 +44,6 @@ class MeasuredLoads(Protocol):
         """The keys that are asked for most, the hottest first."""
 
 
-class Unmeasured:
-    """Nothing is measured."""
-
-    measured_seconds = 0.0
-
-    def slots(self) -> Sequence[tuple[float, float, float]]:
-        """No slot."""
-        return ()
-
-    def hot_keys(self) -> Sequence[AskedKey]:
-        """No key."""
-        return ()
-
-
 def require(loads: MeasuredLoads, least_seconds: float = LEAST_MEASURED_SECONDS) -> None:
     """Raise :class:`NotMeasured` if load was not measured for so long."""
     measured = loads.measured_seconds
@@ -81,12 +68,5 @@ def hottest(loads: MeasuredLoads) -> dict[int, tuple[str, float]]:
     """The key that is asked for most, by slot, as text, and its requests a second."""
     found: dict[int, tuple[str, float]] = {}
     for one in loads.hot_keys():
-        found.setdefault(one.slot, (_shown(one.key), one.rate))
+        found.setdefault(one.slot, (readable(one.key, MOST_KEY), one.rate))
     return found
-
-
-def _shown(key: bytes) -> str:
-    text = "".join(
-        character if character.isprintable() else "?" for character in key.decode("utf-8", errors="backslashreplace")
-    )
-    return text if len(text) <= MOST_KEY else f"{text[: MOST_KEY - 3]}..."

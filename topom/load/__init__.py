@@ -8,6 +8,8 @@ To change
 
 - how often proxies are asked, how much they may tell, and which answers are believed: :mod:`~topom.load.asking`;
 - what is kept, and what planners see of it: :mod:`~topom.load.book`;
+- how things of one kind are kept by name, and by minute: :mod:`~topom.load.measured`; series of minutes:
+  :mod:`~topom.load.history`;
 - which keys are hot: :mod:`~topom.load.hotkeys`;
 - how rates decay: :mod:`slots.slotrates`; the messages: :mod:`slots.messages.load`.
 """

@@ -11,7 +11,6 @@ from contextlib import suppress
 
 from topom.balance.autorebalance import AutoRebalance
 from topom.balance.firstlayout import FirstLayout
-from topom.balance.measured import Unmeasured
 from topom.balance.rebalancing import Rebalancing
 from topom.balance.sizebook import SizeBook
 from topom.cluster.differing import Differing
@@ -246,12 +245,11 @@ class Topom:
         self.first_layout = FirstLayout(
             self.ledger, self.servers, settings.min_groups, self.identities.require, self.hands_off.paused
         )
-        loads = Unmeasured()
-        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.actions, loads)
+        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.actions, self.load)
         self.auto_rebalance = AutoRebalance(
             self.ledger,
             self.rebalancing,
-            loads,
+            self.load,
             self.sizes,
             lambda: self.actions.halt,
             lambda: self.health.silent(all_servers(self.ledger.table)),

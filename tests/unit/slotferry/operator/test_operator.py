@@ -180,7 +180,40 @@ POOL = {
         }
     ]
 }
+BUSY = {
+    "requests": 1234.5,
+    "errors": 0.5,
+    "bytes_in": 2048.0,
+    "bytes_out": 4096.0,
+    "minute": {"requests": 70_000, "errors": 1, "bytes_in": 1, "bytes_out": 2},
+}
+LOAD = {
+    "measured_seconds": 600.0,
+    "minute_seconds": 60.0,
+    "proxies_telling": 1,
+    "proxies_total": 2,
+    "total": {name: value for name, value in BUSY.items() if name != "minute"},
+    "slots": [{"slot": 77, "group_id": 1, **BUSY}],
+    "groups": [{"group_id": 1, "slots": 3, **BUSY}],
+    "servers": [{"server": "h:[1]", "group_id": 1, **BUSY, "milliseconds": 0.25}],
+    "proxies": [{"proxy_id": 3, "address": "127.0.0.1:6380", **BUSY}],
+    "users": [{"user": "ada", **BUSY}],
+    "hot_keys": [
+        {
+            "key": "user:[7]",
+            "hashed": False,
+            "length": 8,
+            "database": 0,
+            "slot": 77,
+            "group_id": 1,
+            "rate": 400.0,
+            "excess": 4.0,
+            "share": 0.324,
+        }
+    ],
+}
 ANSWERS: dict[tuple[str, str], Any] = {
+    ("GET", "/api/v1/load"): LOAD,
     ("GET", "/api/v1/events"): {"oldest": 1, "newest": 7, "events": [EVENT]},
     ("GET", "/api/v1/status"): STATUS,
     ("GET", "/api/v1/slots"): SLOTS,
@@ -249,6 +282,9 @@ ANSWERS: dict[tuple[str, str], Any] = {
 VERBS: list[tuple[str, str, str]] = [
     ("status", "status", "topom: placement: 2 of 3 steps are done"),
     ("status", "status", "127.0.0.1:6378"),
+    ("load", "load", "1 of 2 proxies tell their load"),
+    ("load", "load", "user:[7]"),
+    ("load --all-slots --proxies", "load", "70,000"),
     ("events", "events", "slots 0-1 were assigned to group 2"),
     ("events --since 6 --limit 1", "events", "8 to 9"),
     ("group add 5 h:1", "groups", "group 5 added"),
@@ -379,7 +415,7 @@ def test_what_an_earlier_topom_found_is_shown_too(seen: list[httpx.Request]) -> 
 
 
 def test_every_verb_of_the_help_is_tested() -> None:
-    served = {"topom", "local", "demo", "slot", "plan", "sizing", "import"}
+    served = {"topom", "local", "demo", "slot", "plan", "sizing", "import", "top"}
     named = {verb[0].split()[0] for verb in VERBS}
     groups = {group.name for group in app.registered_groups}
     assert groups | {command.name for command in app.registered_commands} == named | served

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import pytest
 
-from topom.balance.measured import MOST_KEY, NotMeasured, Unmeasured, hottest, require, slot_loads
+from topom.balance.measured import MOST_KEY, NotMeasured, hottest, require, slot_loads
 from topom.balance.planners.request import SlotLoad
+from topom.load.book import Book
 
 
 class Asked(NamedTuple):
@@ -29,7 +30,7 @@ class Loads(NamedTuple):
 def test_load_has_to_be_measured_for_a_while() -> None:
     require(Loads(60.0), 60.0)
     with pytest.raises(NotMeasured, match="no proxy has told any yet"):
-        require(Unmeasured())
+        require(Book(16))
     with pytest.raises(NotMeasured, match="measured for 20 s, and a plan by load needs 60 s; try again in 40 s"):
         require(Loads(20.0), 60.0)
 
@@ -39,10 +40,10 @@ def test_slots_without_load_are_left_out() -> None:
         0: SlotLoad(1.0, 2.0, 3.0),
         2: SlotLoad(0.0, 0.0, 1.0),
     }
-    assert slot_loads(Unmeasured()) == {}
+    assert slot_loads(Book(16)) == {}
 
 
 def test_the_hottest_key_of_a_slot_is_named_as_text() -> None:
     keys = (Asked(7, b"a", 9.0), Asked(7, b"b", 8.0), Asked(3, b"\xff\n", 7.0), Asked(4, b"k" * 100, 6.0))
-    assert hottest(Loads(keys=keys)) == {7: ("a", 9.0), 3: ("\\xff?", 7.0), 4: ("k" * (MOST_KEY - 3) + "...", 6.0)}
-    assert hottest(Unmeasured()) == {}
+    assert hottest(Loads(keys=keys)) == {7: ("a", 9.0), 3: ("\\xff\\n", 7.0), 4: ("k" * (MOST_KEY - 1) + "…", 6.0)}
+    assert hottest(Book(16)) == {}

@@ -1,0 +1,117 @@
+"""``slotferry load``: how busy slots, groups, servers, proxies and users are, and which keys are hot."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from slotferry.calls import Answer
+from slotferry.operator import options
+from slotferry.output import answer, drawn, out, say, size, span
+
+RATES = ("requests/s", "errors/s", "in/s", "out/s", "last minute")
+
+
+def load(
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=1, max=100, help="Rows of slots, users and hot keys, at most.")
+    ] = 10,
+    all_slots: Annotated[bool, typer.Option("--all-slots", help="Every slot, by number.")] = False,
+    proxies: Annotated[bool, typer.Option("--proxies", help="Proxies, too.")] = False,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Show how much is asked of slots, groups, servers and users, and the keys that are asked for most. Rates are
+    means of late; the last column counts the requests of the minute that ended last."""
+    found = options.ask(topom, token, lambda client: client.load(all_slots))
+
+    def tell() -> None:
+        say(summary(found))
+        for table in (
+            groups(found),
+            servers(found),
+            *([_proxies(found)] if proxies else []),
+            _users(found, rows),
+            _slots(found, None if all_slots else rows),
+            hot_keys(found, rows),
+        ):
+            out.print(table)
+
+    answer(found, as_json, tell)
+
+
+def summary(found: Answer) -> str:
+    """All requests in one line, and how well they are known."""
+    total = found["total"]
+    telling = f"{found['proxies_telling']} of {found['proxies_total']} proxies tell their load"
+    if not found["measured_seconds"]:
+        return f"nothing is measured yet; {telling}"
+    return (
+        f"{total['requests']:,.0f} requests/s, {total['errors']:,.0f} errors/s, {size(int(total['bytes_in']))}/s in, "
+        f"{size(int(total['bytes_out']))}/s out; measured for {span(found['measured_seconds'])}; {telling}"
+    )
+
+
+def groups(found: Answer) -> Table:
+    """Groups by number."""
+    rows = ((str(row["group_id"]), row["slots"], *_rates(row)) for row in found["groups"])
+    return drawn(("group", "slots", *RATES), rows, title="groups")
+
+
+def servers(found: Answer, most: int | None = None) -> Table:
+    """Servers by group, or the busiest ones."""
+    listed: Sequence[Answer] = found["servers"]
+    if most is not None:
+        listed = sorted(listed, key=lambda row: -row["requests"])[:most]
+    rows = (
+        (
+            row["server"],
+            str(row["group_id"]),
+            *_rates(row),
+            None if row["milliseconds"] is None else f"{row['milliseconds']:.2f}",
+        )
+        for row in listed
+    )
+    return drawn(("server", "group", *RATES, "ms"), rows, title="servers")
+
+
+def hot_keys(found: Answer, most: int) -> Table:
+    """The keys that are asked for most, the hottest first."""
+    rows = (
+        (
+            f"hash {row['key']}" if row["hashed"] else row["key"],
+            str(row["database"]),
+            str(row["slot"]),
+            str(row["group_id"]),
+            f"{row['rate']:,.0f}",
+            f"{row['excess']:,.0f}",
+            f"{100 * row['share']:.1f}%",
+        )
+        for row in found["hot_keys"][:most]
+    )
+    return drawn(("key", "db", "slot", "group", "requests/s", "at most too high by", "share"), rows, title="hot keys")
+
+
+def _proxies(found: Answer) -> Table:
+    rows = ((str(row["proxy_id"]), row["address"], *_rates(row)) for row in found["proxies"])
+    return drawn(("proxy", "address", *RATES), rows, title="proxies")
+
+
+def _users(found: Answer, most: int) -> Table:
+    rows = ((row["user"], *_rates(row)) for row in found["users"][:most])
+    return drawn(("user", *RATES), rows, title="users")
+
+
+def _slots(found: Answer, most: int | None) -> Table:
+    rows = ((str(row["slot"]), str(row["group_id"]), *_rates(row)) for row in found["slots"][:most])
+    return drawn(("slot", "group", *RATES), rows, title="slots")
+
+
+def _rates(row: Answer) -> Iterator[object]:
+    yield f"{row['requests']:,.0f}"
+    yield f"{row['errors']:,.0f}"
+    yield size(int(row["bytes_in"]))
+    yield size(int(row["bytes_out"]))
+    yield row["minute"]["requests"]
