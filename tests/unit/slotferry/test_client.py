@@ -101,15 +101,15 @@ REQUESTS: list[tuple[Callable[[TopomClient], Awaitable[Any]], str, str, Any]] = 
             "bytes", tolerance=0.1, most_slots=3, most_bytes=4, drain=[1, 2], capacity={3: 1.5, 4: 2.0}
         ),
         "POST",
-        "/api/v1/rebalance?policy=bytes&dry_run=false&tolerance=0.1&most_slots=3&most_bytes=4&drain=1&drain=2"
+        "/api/v1/rebalance?policy=bytes&dry_run=false&confirm=false&tolerance=0.1&most_slots=3&most_bytes=4&drain=1&drain=2"
         "&capacity=3%3D1.5&capacity=4%3D2.0",
         None,
     ),
     (lambda topom: topom.assign_slots("0-5", 2), "POST", "/api/v1/slots/assign", {"slots": "0-5", "group_id": 2}),
     (lambda topom: topom.move_slots("0-5", 2), "POST", "/api/v1/slots/move", {"slots": "0-5", "group_id": 2}),
     (lambda topom: topom.take_slots_offline("7"), "POST", "/api/v1/slots/offline", {"slots": "7"}),
-    (lambda topom: topom.rebalance(), "POST", "/api/v1/rebalance?policy=codis&dry_run=false", None),
-    (lambda topom: topom.rebalance("x", True), "POST", "/api/v1/rebalance?policy=x&dry_run=true", None),
+    (lambda topom: topom.rebalance(), "POST", "/api/v1/rebalance?policy=codis&dry_run=false&confirm=false", None),
+    (lambda topom: topom.rebalance("x", True), "POST", "/api/v1/rebalance?policy=x&dry_run=true&confirm=false", None),
     (lambda topom: topom.migration(), "GET", "/api/v1/migration", None),
     (lambda topom: topom.pause_migration(), "POST", "/api/v1/migration/pause", None),
     (lambda topom: topom.resume_migration(), "POST", "/api/v1/migration/resume", None),
