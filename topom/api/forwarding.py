@@ -39,6 +39,8 @@ WITHOUT_LEADER = FROM_STORE | {
     f"{PREFIX}{path}" for path in ("/status", "/live", "/groups", "/pool", "/proxies", "/migration", "/sizes")
 }
 """Reads that are of use without a leader."""
+LIVE = f"{PREFIX}/live"
+"""A stream that the leader makes. It ends when another topom leads, so that the client asks again."""
 VIEW = b"slotferry-view"
 """Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""
 FORWARDED = "slotferry-forwarded"
@@ -149,8 +151,10 @@ class Forwarding:
             if not passing.done() and other.done():
                 if not started.is_set():
                     raise self._silent(leader, scope["method"] in ("GET", "HEAD"), "another leads now")
-                # A client gets one answer: the rest of this one, or the end of its connection.
-                await asyncio.wait((gone, passing), return_when=asyncio.FIRST_COMPLETED)
+                # A client gets one answer: the rest of this one, or the end of its connection. The live picture has no
+                # end of its own while the former leader cannot be reached.
+                if not _is_live(scope):
+                    await asyncio.wait((gone, passing), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (gone, passing, other):
                 if not task.done():
@@ -158,6 +162,8 @@ class Forwarding:
             await asyncio.gather(gone, other, passing, return_exceptions=True)
         if not passing.cancelled():
             passing.result()
+        elif _is_live(scope):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _relay(
         self, request: httpx.Request, leader: Leader, reads: bool, send: Send, started: asyncio.Event
@@ -217,6 +223,10 @@ class Forwarding:
                     await view.changed.wait()
             except TimeoutError:
                 continue
+
+
+def _is_live(scope: Scope) -> bool:
+    return bool(scope["path"].rstrip("/") == LIVE)
 
 
 async def _whole(receive: Receive) -> bytes | None:

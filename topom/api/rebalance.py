@@ -11,6 +11,7 @@ from topom.api.routers import resource
 from topom.balance.planners.request import DEFAULT_TOLERANCE
 from topom.balance.rebalancing import PlanOptions
 from topom.errors import Invalid
+from topom.term.service import Topom
 
 MOST_GROUPS = 10_000
 
@@ -84,6 +85,11 @@ async def rebalance(
 @router.get("/rebalance/decision")
 async def decision(topom: ServedTopom) -> models.Decision:
     """What topom decided last about moving slots by itself, and why."""
+    return describe(topom)
+
+
+def describe(topom: Topom) -> models.Decision:
+    """The decision, as :func:`decision` gives it."""
     auto = topom.auto_rebalance
     made = auto.decision
     return models.Decision(

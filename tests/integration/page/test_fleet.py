@@ -33,6 +33,31 @@ SLACK = 3
 """How much slower a machine may be that is busy with other tests. The figures are those of a quiet one."""
 
 
+LOAD = {
+    "measured_seconds": 60.0,
+    "proxies_telling": 2,
+    "proxies_total": 2,
+    "users": [],
+    "groups": {"1": 1234},
+    "total": {"requests": 99_000.0, "errors": 0.0, "bytes_in": 1e6, "bytes_out": 1e7},
+    "slots": [{"slot": 7, "group_id": 8, "requests": 5000.0, "bytes_in": 1.0, "bytes_out": 1.0}],
+    "hot_keys": [
+        {
+            "key": "<b>feed</b>",
+            "hashed": False,
+            "length": 11,
+            "database": 0,
+            "slot": 7,
+            "group_id": 8,
+            "rate": 4000.0,
+            "excess": 0.0,
+            "share": 0.04,
+        }
+    ],
+}
+HEAT = [5000.0 if slot == 7 else 0.0 for slot in range(MAXIMUM_SLOTS)]
+
+
 def groups() -> dict[str, Any]:
     def server(group: int, place: int) -> dict[str, Any]:
         return {
@@ -76,9 +101,16 @@ def picture(step: int) -> Picture:
         "slots": {"total": MAXIMUM_SLOTS, "assigned": MAXIMUM_SLOTS, "offline": 0, "moving": MOVING},
     }
     return Picture(
-        sections={"cluster": cluster, "problems": {}, "groups": groups(), "figures": figures(step), "proxies": {}},
+        sections={
+            "cluster": cluster,
+            "problems": {},
+            "groups": groups(),
+            "figures": figures(step),
+            "proxies": {},
+            "load": LOAD,
+        },
         slots=slots(step),
-        heat={},
+        heat={"load": HEAT},
     )
 
 
@@ -143,6 +175,13 @@ def test_a_large_fleet_opens_and_moves(site: Site, fleet: str) -> None:
         assert min(opened) < MOST_OPEN_MILLISECONDS * SLACK
         assert page.get_attribute("canvas.cells", "data-slots") == str(MAXIMUM_SLOTS)
         assert page.locator("#groups tbody tr").count() <= 3 * 20
+        assert page.inner_text("#hot-keys code") == "<b>feed</b>"
+        page.select_option("#map-by", "load")
+        page.focus("canvas.cells")
+        for key in ("Home", *["ArrowRight"] * 7):
+            page.keyboard.press(key)
+        page.wait_for_selector("#map-says:has-text('5,000/s requests')")
+        page.select_option("#map-by", "group")
         until(page, "document.querySelector('#map-summary').textContent.includes('512 on their way')")
         before, frames = tasks(metrics), page.evaluate("slotferry.spent.frames")
         page.evaluate("Object.assign(slotferry.spent, { long: 0 })")

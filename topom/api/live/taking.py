@@ -8,9 +8,10 @@ server that does not answer delays no news of slots.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from topom.api import groups, sizes, status
+from topom.api import groups, load, rebalance, sizes, status
 from topom.api.group_models import Group
 from topom.api.live.picture import Picture, Section, rounded
 from topom.api.live.problems import problems
@@ -21,12 +22,25 @@ from topom.term.service import Topom
 SERVERS_SECONDS = 1.0
 SIZES_SECONDS = 10.0
 """How often what is known of sizes is looked at."""
+LOAD_SECONDS = 3.0
+"""How often the load is looked at."""
+MOST_BUSY = 20
+"""Slots, users and hot keys that are told, at most."""
 COUNTERS = ("requests", "clients")
 """Of a proxy, those that the page shows."""
-FIGURES = ("keys", "used_memory", "lag")
+FIGURES = {"keys", "used_memory", "lag"}
 """Of a server, what changes all the time: it is told apart, and in short."""
-APART = frozenset({"groups", "proxies", "migration"})
+APART = frozenset({"proxies", "migration"})
 """Members of the status that are sections of their own; the others are the section ``cluster``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """What servers said: as the API describes it, and as sections of a picture."""
+
+    described: list[Group]
+    groups: Section
+    figures: Section
 
 
 class Taking:
@@ -40,16 +54,18 @@ class Taking:
     def __init__(self, node: Node | None, topom: Topom) -> None:
         self._node = node
         self._topom = topom
-        self._asking: asyncio.Task[list[Group]] | None = None
+        self._asking: asyncio.Task[_Groups] | None = None
         self._asked_at = 0.0
-        self._groups: list[Group] = []
+        self._groups = _Groups([], {}, {})
         self._sizes: tuple[float, int, KnownSizes | None] = (0.0, -1, None)
         self._summary: Section = {}
+        self._load_at = 0.0
+        self._load: Section = {}
         self._heat: dict[str, Sequence[float | None]] = {}
 
     async def first(self) -> Picture:
         """The first picture; it waits for the servers."""
-        self._asking = asyncio.create_task(groups.describe(self._topom))
+        self._asking = asyncio.create_task(_describe_groups(self._topom))
         await asyncio.wait((self._asking,))
         return self.take()
 
@@ -57,17 +73,20 @@ class Taking:
         """The picture at this instant. Raises :class:`~topom.errors.TopomError` if there is none."""
         self._ask()
         self._measure()
-        said = status.describe(self._node, self._topom, self._groups)
-        dumped = said.model_dump(mode="json")
+        self._look_at_load()
+        said = status.describe(self._node, self._topom, self._groups.described)
+        dumped = said.model_dump(mode="json", exclude={"groups"})
         return Picture(
             sections={
                 "cluster": {name: value for name, value in dumped.items() if name not in APART},
                 "problems": problems(said),
-                "groups": {str(group["id"]): _group(group) for group in dumped["groups"]},
-                "figures": {str(group["id"]): _figures(group) for group in dumped["groups"]},
+                "groups": self._groups.groups,
+                "figures": self._groups.figures,
                 "proxies": {str(proxy["id"]): _proxy(proxy) for proxy in dumped["proxies"]},
                 "migration": dumped["migration"],
                 "sizes": self._summary,
+                "load": self._load,
+                "decision": rebalance.describe(self._topom).model_dump(mode="json"),
             },
             slots=self._topom.ledger.table.slots,
             heat=dict(self._heat),
@@ -86,7 +105,7 @@ class Taking:
             asked, self._asking, self._asked_at = self._asking, None, now
             self._groups = asked.result()
         if self._asking is None and now - self._asked_at >= SERVERS_SECONDS:
-            self._asking = asyncio.create_task(groups.describe(self._topom))
+            self._asking = asyncio.create_task(_describe_groups(self._topom))
 
     def _measure(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -106,27 +125,56 @@ class Taking:
             found = [present[0].slots.get(slot.id) for slot in slots]
             self._heat["bytes"] = [None if size is None else rounded(size.bytes) for size in found]
 
+    def _look_at_load(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._load and now - self._load_at < LOAD_SECONDS:
+            return
+        self._load_at = now
+        if not self._topom.load.measured_seconds:
+            self._load = {}
+            self._heat.pop("load", None)
+            return
+        said = load.describe(self._topom, all_slots=False)
+        self._load = {
+            "measured_seconds": said["measured_seconds"],
+            "proxies_telling": said["proxies_telling"],
+            "proxies_total": said["proxies_total"],
+            "total": said["total"],
+            "groups": {str(group["group_id"]): rounded(group["requests"]) for group in said["groups"]},
+            "slots": [_busy(slot, "slot", "group_id") for slot in said["slots"][:MOST_BUSY]],
+            "users": [_busy(user, "user") for user in said["users"][:MOST_BUSY]],
+            "hot_keys": said["hot_keys"][:MOST_BUSY],
+        }
+        self._heat["load"] = [rounded(rate.requests) for rate in self._topom.load.slots()]
 
-def _group(group: Mapping[str, Any]) -> dict[str, Any]:
-    """A group without what is as usual, and without what changes all the time."""
-    servers = [
-        _unusual({name: value for name, value in server.items() if name not in FIGURES}) for server in group["servers"]
-    ]
-    return {**_unusual(group), "servers": servers}
+
+def _busy(found: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: found[name] for name in (*names, "requests", "bytes_in", "bytes_out")}
 
 
-def _figures(group: Mapping[str, Any]) -> list[list[float | None]]:
-    """What changes all the time, of each server: its keys, its memory in three digits, its lag."""
-    return [
-        [server["keys"], None if server["used_memory"] is None else rounded(server["used_memory"]), server["lag"]]
-        for server in group["servers"]
-    ]
+async def _describe_groups(topom: Topom) -> "_Groups":
+    described = await groups.describe(topom)
+    # On a thread, so that the event loop gets its turns while thousands of servers are written.
+    return await asyncio.to_thread(_groups, described)
+
+
+def _groups(described: list[Group]) -> "_Groups":
+    # What is as usual is left out.
+    apart: dict[str, Any] = {"servers": {"__all__": FIGURES}}
+    return _Groups(
+        described,
+        {str(group.id): group.model_dump(mode="json", exclude=apart, exclude_defaults=True) for group in described},
+        {
+            str(group.id): [
+                [server.keys, None if server.used_memory is None else rounded(server.used_memory), server.lag]
+                for server in group.servers
+            ]
+            for group in described
+        },
+    )
 
 
 def _proxy(proxy: Mapping[str, Any]) -> dict[str, Any]:
     """A proxy with the counters that are shown."""
-    return {**_unusual(proxy), "counters": {name: proxy["counters"].get(name) for name in COUNTERS}}
-
-
-def _unusual(described: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in described.items() if not (value is None or value is False or value == "")}
+    unusual = {name: value for name, value in proxy.items() if not (value is None or value is False or value == "")}
+    return {**unusual, "counters": {name: proxy["counters"].get(name) for name in COUNTERS}}

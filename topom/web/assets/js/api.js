@@ -4,9 +4,10 @@ const BASE = "/api/v1";
 const SECONDS = 30;
 
 export class Refused extends Error {
-  constructor(status, message) {
+  // `type` is topom's name for it, for programs.
+  constructor(status, message, type = "") {
     super(message);
-    this.status = status;
+    Object.assign(this, { status, type });
   }
 }
 
@@ -17,7 +18,7 @@ export async function refusal(answer) {
   } catch {
     // Something in between answered.
   }
-  return new Refused(answer.status, said?.message || `topom answers with status ${answer.status}`);
+  return new Refused(answer.status, said?.message || `topom answers with status ${answer.status}`, said?.error);
 }
 
 async function send(method, path, body) {

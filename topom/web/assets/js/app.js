@@ -24,7 +24,7 @@ const PARTS = [
   ["bar", Bar, ["cluster", "connection"]],
   ["health", Health, ["problems", "cluster", "connection"]],
   ["migration", Migration, ["migration", "cluster"]],
-  ["rebalance", Rebalance, ["cluster"]],
+  ["rebalance", Rebalance, ["cluster", "decision"]],
   ["groups", Groups, ["groups", "figures", "load"]],
   ["proxies", Proxies, ["proxies"]],
   ["load", Load, ["load"]],

@@ -21,6 +21,12 @@ export function ofGroup(id) {
   return found;
 }
 
+// What can be read on a group's colour.
+export function onGroup(id) {
+  const [red, green, blue] = ofGroup(id).match(/\d+/g).map((part) => (part / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000000" : "#ffffff";
+}
+
 // From nothing (0) to the most (1).
 export function ofHeat(share) {
   if (share === null) return isDark() ? "rgb(48, 55, 64)" : "rgb(230, 233, 237)";

@@ -44,7 +44,7 @@ function rows(group) {
     <td data-label="State"><span class="tag ${condition[server.condition] || ""}">${server.condition || "unknown"}</span>${server.joining ? html` <span class="tag waits">joining</span>` : ""}${server.role && (server.role === "master") !== (place === 0) ? html` <span class="tag bad">says it is a ${server.role === "master" ? "master" : "replica"}</span>` : ""}</td>
     <td class="right" data-label="Keys">${count(keys)}</td>
     <td class="right" data-label="Memory">${bytes(memory)}</td>
-    <td class="right" data-label="Load">${place === 0 && load ? rate(load.requests_per_second ?? load.rate) : ""}</td>
+    <td class="right" data-label="Load">${place === 0 && load !== undefined ? rate(load) : ""}</td>
     <td class="right" data-label="Lag">${place === 0 ? "" : bytes(lag)}</td>`}
   </tr>`;
   });

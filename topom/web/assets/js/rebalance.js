@@ -5,11 +5,12 @@ import { post } from "./api.js";
 import { ask } from "./dialog.js";
 import { sections } from "./live.js";
 import { mayAct } from "./session.js";
-import { bytes, count, duration, plural } from "./words.js";
+import { ago, bytes, count, duration, plural } from "./words.js";
 
 export const POLICIES = [
   ["codis", "numbers of slots"],
   ["bytes", "memory of keys"],
+  ["load", "load, within memory"],
 ];
 const MOST_BARS = 40;
 
@@ -24,8 +25,9 @@ export function Rebalance() {
       set({ plan: null, runs: false, says: `${error.message}.` });
     }
   };
-  if (!mayAct()) return html`<p class="quiet">Operators plan and begin rebalances here.</p>`;
+  if (!mayAct()) return html`<${Decision} /><p class="quiet">Operators plan and begin rebalances here.</p>`;
   return html`
+    <${Decision} />
     <div class="row">
       <label>Even out <select id="policy" value=${policy} onChange=${(event) => {
         setPolicy(event.target.value);
@@ -38,13 +40,21 @@ export function Rebalance() {
   `;
 }
 
+// What topom decided last about moving slots by itself.
+function Decision() {
+  const last = sections.decision;
+  if (!last?.auto) return html`<p class="quiet">topom moves no slots by itself (the setting <code>rebalance</code>).</p>`;
+  return html`<p id="decision">By itself: ${last.text || "nothing is decided yet"}${last.at ? html` <span class="quiet">(${ago(last.at)} ago)</span>` : ""}</p>`;
+}
+
 function Plan({ plan, begin }) {
   const { cost, moves } = plan;
+  const byLoad = plan.policy === "load";
   const known = cost.total.bytes !== null;
-  const figure = (held) => (known ? held.bytes : held.slots);
+  const figure = (held) => (byLoad ? Math.max(0, 100 + (held.load_percent_off ?? 0)) : known ? held.bytes : held.slots);
   const shown = cost.groups.slice(0, MOST_BARS);
   const most = Math.max(1, ...cost.groups.flatMap((group) => [figure(group.before), figure(group.after)]));
-  const show = known ? bytes : (number) => plural(number, "slot");
+  const show = byLoad ? (percent) => `${Math.round(percent)}% of its share` : known ? bytes : (number) => plural(number, "slot");
   return html`<div id="the-plan">
     <p>${moves.length ? sentence(plan) : "There is nothing to move."}</p>
     ${[...plan.reasons, ...plan.warnings].map((text) => html`<p class="quiet">${text}</p>`)}
@@ -72,9 +82,19 @@ function begin(plan, done) {
     says: [sentence(plan), `Slots move with their keys while clients work; you can pause or cancel at any time.${paused}`, "topom plans once more when it begins; if something has changed meanwhile, the moves differ."],
     button: `Move ${plural(plan.moves.length, "slot")}`,
     run: async () => {
-      const made = await post(`/rebalance?policy=${plan.policy}`);
-      done();
-      return made.moves.length === plan.moves.length ? "" : `${plural(made.moves.length, "slot")} move now, by a plan made just now.`;
+      try {
+        return await carryOut(plan, false, done);
+      } catch (error) {
+        if (error.type !== "UndoesPlan") throw error;
+        setTimeout(() => ask({ title: "Undo the last plan?", says: `${error.message}.`, button: "Undo it", run: () => carryOut(plan, true, done) }));
+        return "";
+      }
     },
   });
+}
+
+async function carryOut(plan, confirm, done) {
+  const made = await post(`/rebalance?policy=${plan.policy}${confirm ? "&confirm=true" : ""}`);
+  done();
+  return made.moves.length === plan.moves.length ? "" : `${plural(made.moves.length, "slot")} move now, by a plan made just now.`;
 }

@@ -253,7 +253,7 @@ function marks(map, context) {
     const { x, y } = markAt(map, groups, id);
     context.fillStyle = colours.ofGroup(id);
     context.fillRect(x - 14, y - 8, 28, 16);
-    context.fillStyle = colours.isDark() ? "#ffffff" : "#000000";
+    context.fillStyle = colours.onGroup(id);
     context.fillText(String(id), x, y);
   }
 }

@@ -1,0 +1,98 @@
+"""What the live picture is made of: the state, what servers say, sizes and load."""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from slots.messages.load import Traffic
+from tests.unit.slots.test_slotrates import told
+from tests.unit.topom.api.test_load import key, tell
+from tests.unit.topom.operators import client_of
+from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from topom.api.live import taking as module
+from topom.api.live.picture import changes
+from topom.api.live.taking import MOST_BUSY, Taking
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
+
+
+@pytest.fixture
+async def topom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Topom]:
+    for name in ("SERVERS_SECONDS", "SIZES_SECONDS", "LOAD_SECONDS"):
+        monkeypatch.setattr(module, name, 0.0)
+    settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2)
+    one = Topom(settings, MemoryStore(), FakeMover())
+    await one.start()
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+async def client(topom: Topom) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(topom) as one:
+        await one.post("/groups", json={"id": 1, "servers": ["127.0.0.1:1"]})
+        await one.post("/slots/assign", json={"slots": "0-15", "group_id": 1})
+        yield one
+
+
+@pytest.fixture
+async def taking(topom: Topom, client: httpx.AsyncClient) -> AsyncIterator[Taking]:
+    one = Taking(None, topom)
+    yield one
+    await one.close()
+
+
+async def test_the_first_picture_waits_for_the_servers(taking: Taking) -> None:
+    picture = await taking.first()
+    [server] = picture.sections["groups"]["1"]["servers"]
+    assert (server["address"], server["node"]) == ("127.0.0.1:1", "127.0.0.1")
+    assert not server.get("up")
+    assert picture.sections["figures"] == {"1": [[None, None, None]]}
+    assert picture.sections["cluster"]["number_of_slots"] == 16
+    assert picture.sections["migration"]["slots_moving"] == 0
+    assert [slot.group_id for slot in picture.slots] == [1] * 16
+    assert (picture.sections["sizes"]["last"], picture.sections["load"], dict(picture.heat)) == (None, {}, {})
+
+
+async def test_what_does_not_change_is_not_told_again(taking: Taking) -> None:
+    first = await taking.first()
+    assert changes(first, taking.take()) == {}
+
+
+async def test_sizes_are_told_with_the_heat_of_slots(taking: Taking, client: httpx.AsyncClient) -> None:
+    first = await taking.first()
+    measured: dict[str, Any] = {
+        "taken_at": 5.0,
+        "seconds": 1.0,
+        "complete": False,
+        "slots": [{"slot": 3, "bytes": 123_456, "keys": 2}],
+    }
+    await client.post("/sizes", json=measured)
+    said = changes(first, taking.take())
+    assert said["sizes"]["bytes"] == 123_456
+    assert said["heat"] == {"bytes": [None] * 3 + [123_000] + [None] * 12}
+    assert changes(taking.take(), taking.take()) == {}
+
+
+async def test_load_is_told_with_the_heat_of_slots(taking: Taking, topom: Topom) -> None:
+    first = await taking.first()
+    slots = b64encode(told((3, 50, 5, 500, 5000))).decode()
+    await tell(topom, slots=slots, hot_keys=[key(b"user:1")], all=Traffic(100, 5, 1000, 10_000))
+    said = changes(first, taking.take())
+    assert said["load"]["proxies_telling"] == 1
+    assert said["load"]["hot_keys"][0]["key"] == "user:1"
+    assert said["load"]["slots"][0]["slot"] == 3
+    assert list(said["load"]["groups"]) == ["1"]
+    assert said["load"]["groups"]["1"] == 10
+    assert [slot for slot, value in enumerate(said["heat"]["load"]) if value] == [3]
+    assert len(said["load"]["slots"]) <= MOST_BUSY
+
+
+async def test_what_an_operator_said_is_in_the_problems(taking: Taking, client: httpx.AsyncClient) -> None:
+    await taking.first()
+    await client.post("/pause", json={"why": "switches"})
+    assert "switches" in taking.take().sections["problems"]["topom: paused"]["what"]

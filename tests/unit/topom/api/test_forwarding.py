@@ -1,0 +1,94 @@
+"""The live picture over a follower: the leader's stream, until another topom leads."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.topom.operators import eventually
+from topom.api.forwarding import LIVE, Forwarding
+from topom.store import Leader
+
+
+class Follower:
+    """A follower of one leader, whose answers never end, and one client of it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.sent: list[Any] = []
+        self.ended = False
+        self.http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+        self.node: Any = SimpleNamespace(
+            leading=None,
+            leader=Leader("a" * 32, "http://a", 1),
+            view=SimpleNamespace(changed=asyncio.Event()),
+            http=self.http,
+            url="http://b",
+            instance="b" * 32,
+        )
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=self._parts(), headers={"content-type": "text/event-stream"})
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        yield b"event: picture\n\n"
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended = True
+
+    async def ask(self) -> None:
+        async def app(*_: Any) -> None:
+            raise AssertionError("the leader is asked")
+
+        async def send(message: Any) -> None:
+            self.sent.append(message)
+
+        bodies = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive() -> Any:
+            for body in bodies:
+                return body
+            return await asyncio.Event().wait()
+
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "query_string": b"",
+            "headers": [],
+        }
+        await Forwarding(app, self.node)(scope, receive, send)
+
+    def elect(self) -> None:
+        self.node.leader = Leader("c" * 32, "http://c", 2)
+        self.node.view.changed.set()
+
+
+@pytest.fixture(params=[LIVE, "/api/v1/groups"])
+async def follower(request: pytest.FixtureRequest) -> AsyncIterator[Follower]:
+    one = Follower(request.param)
+    yield one
+    await one.http.aclose()
+
+
+async def test_the_live_picture_ends_when_another_topom_leads_and_other_answers_go_on(follower: Follower) -> None:
+    asking = asyncio.create_task(follower.ask())
+    await eventually(lambda: len(follower.sent) == 2)
+    assert follower.sent[1]["body"] == b"event: picture\n\n"
+    follower.elect()
+    if follower.path == LIVE:
+        async with asyncio.timeout(10):
+            await asking
+        assert follower.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+        assert follower.ended
+    else:
+        # Whoever tells of the change is heard within a second.
+        await asyncio.sleep(0.2)
+        assert not asking.done()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
