@@ -182,6 +182,7 @@ cdef class HotKeys:
             most: so many keys at most.
             hashed: whether the key's place is taken by a hash that tells nothing of it and is the same everywhere: the
                 first 16 hexadecimal digits of its SHA-256. Of a key of more than 128 bytes, these alone are hashed.
+                The length is then that of the hash.
         """
         cdef followed_t* followed
         cdef int number
@@ -205,7 +206,7 @@ cdef class HotKeys:
                     followed.database,
                     followed.slot,
                     hashlib.sha256(key).hexdigest()[:HASH_CHARACTERS].encode() if hashed else key,
-                    followed.length,
+                    HASH_CHARACTERS if hashed else followed.length,
                     followed.weight * scale,
                     followed.excess * scale,
                 )

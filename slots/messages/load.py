@@ -70,7 +70,7 @@ class HotKey(NamedTuple):
     key: KeyText
     """With ``hash_hot_keys`` not the key itself, but a hash of it."""
     length: Number
-    """Of the whole key, in bytes."""
+    """Of the whole key, in bytes; of a hash, its own."""
     rate: Microseconds
     """Requests a second, by the sample; too high by ``excess`` at most."""
     excess: Microseconds

@@ -192,7 +192,7 @@ async def test_a_key_with_one_of_twenty_requests_is_found(start_worker: StartWor
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert found is not None
-    assert (found.database, found.slot, found.length) == (0, slot_of(name), len(name))
+    assert (found.database, found.slot, found.length) == (0, slot_of(name), len(shown))
     assert found.rate > found.excess
     if hashed:
         plain = base64.b64encode(name.encode()).decode().rstrip("=")
