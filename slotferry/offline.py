@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slotferry.output import answer, fail, note, print_json, table
+from slotferry.output import answer, fail, note, print_json, say, size, table
 from slots import functions
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 
@@ -53,9 +53,13 @@ Policy = Annotated[
     ),
 ]
 Source = Annotated[
-    Path,
+    Path | None,
     typer.Option(
-        "--input", metavar="FILE", help="JSON with groups and slots; - reads standard input.", allow_dash=True
+        "--input",
+        metavar="FILE",
+        help="JSON with groups and slots; - reads standard input.",
+        allow_dash=True,
+        show_default=False,
     ),
 ]
 Tolerance = Annotated[
@@ -101,8 +105,21 @@ Strict = Annotated[
 ]
 
 
+Simulate = Annotated[
+    Path | None,
+    typer.Option(
+        "--simulate",
+        metavar="FILE",
+        help="Instead of planning, let the fleet of this JSON file live through some time with slots that move by "
+        "themselves, by load, and once more by Codis's policy.",
+        show_default=False,
+    ),
+]
+
+
 def plan(
-    source: Source,
+    source: Source = None,
+    simulate: Simulate = None,
     policy: Policy = "codis",
     tolerance: Tolerance = None,
     most_slots: MostSlots = None,
@@ -129,6 +146,13 @@ def plan(
     from topom.errors import TopomError
     from topom.placement.planner.document import POLICY
 
+    if simulate is not None:
+        if source is not None:
+            raise fail("--input says nothing to a simulation, which is made up by the file of --simulate")
+        _simulate(_read(simulate))
+        return
+    if source is None:
+        raise fail("say what to plan for: --input FILE, or --simulate FILE")
     document = _read(source)
     of_groups = _given(
         tolerance=tolerance, most_slots=most_slots, most_bytes=most_bytes, drain=frozenset(drain or ()) or None
@@ -151,6 +175,35 @@ def plan(
     print_json(answered)
     for text in notes:
         note(text)
+
+
+def _simulate(document: Any) -> None:
+    """Print what comes of a simulated fleet, by decisions and by number."""
+    from topom.balance.simulation.running import GOAL, simulate
+    from topom.balance.simulation.scenario import read
+    from topom.errors import TopomError
+
+    try:
+        scenario = read(document)
+    except TopomError as error:
+        raise fail(str(error)) from None
+    outcomes = [("by load, by itself", simulate(scenario)), ("codis", simulate(scenario, by_itself=False))]
+    rows = [
+        (
+            name,
+            f"{one.greatest:.3f}",
+            f"{one.mostly:.3f}",
+            f"{one.above:.1%}",
+            size(one.bytes),
+            one.moves,
+            one.returned,
+        )
+        for name, one in outcomes
+    ]
+    columns = ("policy", "greatest/mean", "95% of time", f"above {GOAL:g}", "bytes moved", "moves", "came back")
+    table(columns, rows, title=f"{scenario.hours:g} hours, {scenario.groups} groups, {scenario.slots} slots")
+    say("")
+    say(f"nobody who keeps every group under {GOAL:g} moves fewer than {size(outcomes[0][1].bound)}")
 
 
 def _read(source: Path) -> Any:

@@ -26,7 +26,7 @@ EXAMPLES = 20
 
 PURE: Mapping[str, tuple[str, ...]] = {
     "the slot table and what servers are told": ("slots/*.py", "slots/messages/*.py"),
-    "planners": ("topom/balance/planners/**/*.py", "topom/balance/deciding.py"),
+    "planners": ("topom/balance/planners/**/*.py", "topom/balance/deciding.py", "topom/balance/simulation/*.py"),
     "placement": ("topom/placement/planner/*.py",),
     "the state and its changes": tuple(
         f"topom/cluster/{name}.py"

@@ -13,7 +13,7 @@ from typing import ClassVar
 import structlog
 
 from topom.balance import deciding, measured
-from topom.balance.deciding import RULES, Decision, Picture, Rules, Why
+from topom.balance.deciding import Decision, Picture, Rules, Why
 from topom.balance.measured import MeasuredLoads
 from topom.balance.rebalancing import Rebalancing, sizes_of
 from topom.balance.sizebook import SizeBook
@@ -59,8 +59,8 @@ class AutoRebalance(Loop):
         failed: Callable[[], Collection[str]],
         held: Callable[[], Reason | None] = never_held,
         on: bool = True,
-        rules: Rules = RULES,
-        look_seconds: float = LOOK_SECONDS,
+        rules: Rules | None = None,
+        look_seconds: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -72,8 +72,8 @@ class AutoRebalance(Loop):
         self._failed = failed
         self._hands_off = held
         self._on = on
-        self.rules = rules
-        self.look_seconds = look_seconds
+        self.rules = rules or deciding.RULES
+        self.look_seconds = look_seconds or LOOK_SECONDS
         self._clock = clock
         self._above: Mapping[int, float] = {}
         self._noted: dict[Why, float] = {}

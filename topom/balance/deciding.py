@@ -50,13 +50,13 @@ class Rules:
             moves.
     """
 
-    enter: float = 1.15
+    enter: float = 1.13
     leave: float = 1.10
     sustained_seconds: float = 300.0
     quiet_seconds: float = 3600.0
     rest_seconds: float = 86_400.0
     budget: float = 0.05
-    worth: float = 0.2
+    worth: float = 0.1
 
 
 RULES = Rules()
@@ -248,6 +248,7 @@ def _request(picture: Picture, rules: Rules) -> PlanRequest:
         hot_keys=picture.hot_keys,
         bytes=picture.bytes,
         tolerance=rules.leave - 1,
+        even_memory=False,
         keep=frozenset(resting),
     )
 

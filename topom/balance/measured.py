@@ -8,7 +8,7 @@ from topom.balance.planners.request import SlotLoad
 from topom.errors import Conflict
 
 LEAST_MEASURED_SECONDS = 60.0
-"""How long load has to be measured until a plan by load is made."""
+"""How long load has to be measured until an operator's plan by load is made."""
 MOST_KEY = 64
 """Characters of a key's name in a sentence."""
 
@@ -44,9 +44,9 @@ class MeasuredLoads(Protocol):
         """The keys that are asked for most, the hottest first."""
 
 
-def require(loads: MeasuredLoads, least_seconds: float = LEAST_MEASURED_SECONDS) -> None:
-    """Raise :class:`NotMeasured` if load was not measured for so long."""
-    measured = loads.measured_seconds
+def require(loads: MeasuredLoads) -> None:
+    """Raise :class:`NotMeasured` if load was not measured for :data:`LEAST_MEASURED_SECONDS`."""
+    measured, least_seconds = loads.measured_seconds, LEAST_MEASURED_SECONDS
     if not measured:
         raise NotMeasured(
             "the load of slots is not measured: no proxy has told any yet. A plan by load needs proxies that are "

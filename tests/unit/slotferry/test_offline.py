@@ -184,3 +184,30 @@ def test_a_placement_that_cannot_be_made(document: object, arguments: list[str],
     assert result.exit_code == 1
     assert expected in result.stderr
     assert result.stdout == ""
+
+
+def test_a_fleet_is_simulated_by_load_and_by_number(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.json"
+    fleet.write_text(json.dumps({"groups": 4, "slots": 64, "hours": 1.5, "largest": 0.2}))
+    result = runner.invoke(app, ["plan", "--simulate", str(fleet)])
+    assert result.exit_code == 0, result.output
+    assert "1.5 hours, 4 groups, 64 slots" in result.output
+    assert "by load, by itself" in result.output
+    assert "codis" in result.output
+    assert "nobody who keeps every group under 1.15 moves fewer than" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--simulate", "{file}"], "has no 'group'"),
+        (["--simulate", "{file}", "--input", "{file}"], "--input says nothing to a simulation"),
+        ([], "--input FILE, or --simulate FILE"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(tmp_path: Path, arguments: list[str], says: str) -> None:
+    fleet = tmp_path / "fleet.json"
+    fleet.write_text('{"group": 1}')
+    result = runner.invoke(app, ["plan", *(one.format(file=fleet) for one in arguments)])
+    assert result.exit_code == 1
+    assert says in result.output

@@ -4,7 +4,8 @@
    (:func:`~topom.balance.planners.request.load_of`). A group's *share* of all load is its weight's part, and so is its
    share of all memory.
 2. A group's *limit* is its share plus the tolerance. Memory has a limit of its own (:data:`MEMORY_TOLERANCE`): a slot
-   does not go where there is no memory for it, and a group above its limit of memory gives slots away.
+   does not go where there is no memory for it, and a group above its limit of memory gives slots away, if it is asked
+   for.
 3. Only groups above a limit give slots away, and only as much as brings them under it: those slots that carry the most
    load for their bytes. So a hot slot leaves by itself if another group has room for it; else its neighbours leave.
    They go where most room is, the hottest first, so hot slots come apart (:mod:`topom.balance.planners.shedding`).
@@ -109,7 +110,7 @@ def _targets(
         size=sizes,
         origin=origins,
     )
-    shed(crowd)
+    shed(crowd, request.even_memory)
     return {
         slot_id: ids[place]
         for slot_id, origin, place in zip(items, origins, crowd.at, strict=True)

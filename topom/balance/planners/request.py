@@ -46,6 +46,7 @@ class PlanRequest:
         most_slots: a plan has at most so many moves; None for no limit.
         most_bytes: a plan moves at most so many bytes; None for no limit. An offline slot moves no bytes.
         drain: groups that should have nothing left.
+        even_memory: whether a plan by load also has groups with too much memory give slots away.
         keep: slots that stay where they are if they are in a group that is not drained; for plans by load only.
     """
 
@@ -58,6 +59,7 @@ class PlanRequest:
     most_slots: int | None = None
     most_bytes: int | None = None
     drain: frozenset[int] = frozenset()
+    even_memory: bool = True
     keep: frozenset[int] = frozenset()
 
     def check(self, known: Collection[int]) -> None:

@@ -107,12 +107,12 @@ class Crowd:
         )
 
 
-def shed(crowd: Crowd) -> None:
-    """Bring places under their limits, as far as a way is found."""
+def shed(crowd: Crowd, memory: bool = True) -> None:
+    """Bring places under their limits of load, and of ``memory`` if that is wanted, as far as a way is found."""
     nowhere = [item for item, place in enumerate(crowd.at) if place == NOWHERE]
     _place(crowd, LOAD, nowhere, must=True)
     _spread_giants(crowd)
-    for dimension in (LOAD, MEMORY):
+    for dimension in (LOAD, MEMORY) if memory else (LOAD,):
         for _ in range(ROUNDS):
             given = _given(crowd, dimension)
             if not given or not _place(crowd, dimension, given):

@@ -64,7 +64,7 @@ def test_a_group_has_to_have_too_much_for_minutes() -> None:
 
 
 def test_a_load_that_swings_around_the_bound_counts_from_its_beginning() -> None:
-    between = replace(PICTURE, loads=loads(0))
+    between = replace(PICTURE, loads={**loads(), 0: SlotLoad(120.0)})
     made = decide(between, {1: AGO})
     assert RULES.leave < (made.greatest or 0) < RULES.enter
     assert (made.why, made.above) == (Why.EVEN, {1: AGO})

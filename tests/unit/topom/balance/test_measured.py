@@ -28,11 +28,11 @@ class Loads(NamedTuple):
 
 
 def test_load_has_to_be_measured_for_a_while() -> None:
-    require(Loads(60.0), 60.0)
+    require(Loads(60.0))
     with pytest.raises(NotMeasured, match="no proxy has told any yet"):
         require(Book(16))
     with pytest.raises(NotMeasured, match="measured for 20 s, and a plan by load needs 60 s; try again in 40 s"):
-        require(Loads(20.0), 60.0)
+        require(Loads(20.0))
 
 
 def test_slots_without_load_are_left_out() -> None:

@@ -132,6 +132,7 @@ def test_a_group_with_too_much_memory_gives_some_away() -> None:
     fleet = loaded([1, 1, 1, 2], [10.0, 10.0, 10.0, 30.0], 2)
     fleet = fleet.asking(bytes={0: 900, 1: 900, 2: 900, 3: 100}, loads={slot: SlotLoad(0) for slot in range(4)})
     assert len(moves(fleet)) == 1
+    assert moves(fleet.asking(even_memory=False)) == []
 
 
 def test_capacity_says_how_much_a_group_should_have() -> None:
