@@ -262,3 +262,12 @@ async def test_questions_to_a_large_fleet_are_spread_over_time() -> None:
     assert 400 <= sum(bool(fleet.questions(proxy)) for proxy in range(1000)) <= 600
     await fleet.passes(2.5)
     assert all(fleet.questions(proxy) for proxy in range(1000))
+
+
+async def test_a_server_that_no_group_has_is_left_out_at_any_time() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    for _ in range(2):
+        fleet.answer(servers={"10.9.9.9:1": ServerTraffic(50, 5, 500, 5000, 1000.0)})
+        await fleet.passes(ASK_SECONDS)
+        assert len(fleet.book.by_server) == 0

@@ -1,0 +1,156 @@
+"""What topoms say of the load while real clients use a cluster: it is right, and stays right whatever restarts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from redis.exceptions import RedisError
+
+from slotferry.client import TopomClient
+from tests.integration.cluster.commands import slotferry
+from tests.integration.cluster.harness import eventually, plain_client, running
+from tests.integration.cluster.several import SeveralTopoms
+from tests.integration.stores.servers import need_etcd
+
+SLOTS = 64
+HOT = 20
+COLD = 20
+"""Requests of one burst at each proxy: for one hot key, and for many others."""
+BURSTS = 10
+"""A second, at each proxy."""
+MOST = 1.6
+"""How much higher than the true rate a rate may be: bursts are not even, and periods of proxies overlap."""
+
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[SeveralTopoms]:
+    need_etcd()
+    yield from running(SeveralTopoms(topoms=2, groups=2, proxies=2, workers=1, number_of_slots=SLOTS))  # type: ignore[misc]
+
+
+@pytest.fixture
+async def cluster(shared_cluster: SeveralTopoms) -> AsyncIterator[SeveralTopoms]:
+    async with shared_cluster.visit():
+        await shared_cluster.all_well()
+        await shared_cluster.online(2)
+        yield shared_cluster
+
+
+async def bursts(address: str) -> None:
+    """The same number of requests at a proxy ten times a second, until cancelled; a proxy that is away gets none."""
+    loop = asyncio.get_running_loop()
+    client = plain_client(address)
+    due = loop.time()
+    try:
+        while True:
+            pipeline = client.pipeline(transaction=False)
+            for _ in range(HOT):
+                pipeline.get("hot")
+            for number in range(COLD):
+                pipeline.set(f"cold:{number}", "x" * 100)
+            with suppress(RedisError, OSError):
+                await pipeline.execute()
+            due = max(due + 1 / BURSTS, loop.time())
+            await asyncio.sleep(due - loop.time())
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def asked(cluster: SeveralTopoms) -> AsyncIterator[float]:
+    """Clients at both proxies inside the block; how many requests a second they make."""
+    tasks = [asyncio.create_task(bursts(address)) for address in cluster.proxy_addresses]
+    try:
+        yield len(tasks) * BURSTS * (HOT + COLD)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def rate(found: dict[str, Any]) -> float:
+    return float(found["total"]["requests"])
+
+
+async def shown(cluster: SeveralTopoms, client: TopomClient, requests: float) -> dict[str, Any]:
+    """Wait until both proxies tell about so many requests, and the hot key."""
+
+    def met(found: dict[str, Any]) -> bool:
+        return (
+            found["proxies_telling"] == 2
+            and requests / MOST < rate(found) < requests * MOST
+            and any(key["key"] == "hot" for key in found["hot_keys"])
+        )
+
+    return await eventually(client.load, met, "both proxies to tell their load")
+
+
+async def test_what_clients_ask_for_is_shown_by_every_topom_and_on_the_command_line(cluster: SeveralTopoms) -> None:
+    async with asked(cluster) as requests:
+        leader = await cluster.all_well()
+        async with TopomClient(cluster.urls[1 - leader], cluster.token) as follower:
+            found = await shown(cluster, follower, requests)
+        busiest, hottest = found["slots"][0], found["hot_keys"][0]
+        assert (hottest["key"], hottest["database"], hottest["slot"]) == ("hot", 0, busiest["slot"])
+        assert hottest["length"] == 3
+        assert 0.3 < hottest["share"] < 0.8
+        assert sum(group["requests"] for group in found["groups"]) == pytest.approx(
+            sum(slot["requests"] for slot in found["slots"]), rel=0.01
+        )
+        assert {server["server"] for server in found["servers"]} <= {
+            server for servers in cluster.groups.values() for server in servers
+        }
+        assert all(server["milliseconds"] > 0 for server in found["servers"])
+        assert [user["user"] for user in found["users"]] == ["default"]
+        # 100 bytes of a value go in with every other request, and "hot" has none to come out.
+        assert found["total"]["bytes_in"] > found["total"]["requests"] * 50
+        verbs = [["load"], ["top", "--once"], ["load", "--json", "--all-slots"]]
+        text, looked, as_json = await asyncio.gather(
+            *(slotferry(*verb, SLOTFERRY_TOPOM=cluster.topom_url, SLOTFERRY_TOKEN=cluster.token) for verb in verbs)
+        )
+        for outcome in (text, looked):
+            assert outcome.status == 0, outcome
+            assert "2 of 2 proxies tell their load" in outcome.out
+            assert "hot" in outcome.out
+        assert len(as_json.json["slots"]) == SLOTS
+
+
+async def test_a_proxy_that_is_killed_and_another_leader_leave_no_wrong_figures(cluster: SeveralTopoms) -> None:
+    former = await cluster.all_well()
+    async with asked(cluster) as requests:
+        await shown(cluster, cluster.api, requests)
+        highest = 0.0
+
+        async def watch() -> None:
+            nonlocal highest
+            while True:
+                with suppress(Exception):
+                    highest = max(highest, rate(await cluster.api.load()))
+                await asyncio.sleep(0.5)
+
+        watching = asyncio.create_task(watch())
+        try:
+            # When: a proxy is killed, and starts again.
+            before = {proxy["proxy_id"] for proxy in (await cluster.api.load())["proxies"]}
+            await cluster.proxies[0].kill()
+            await eventually(
+                cluster.api.load, lambda found: len(found["proxies"]) == 1, "the killed proxy to have no part"
+            )
+            cluster.proxies[0].start()
+            found = await shown(cluster, cluster.api, requests)
+            assert len({proxy["proxy_id"] for proxy in found["proxies"]} - before) == 1
+            # When: another topom leads. Then: it begins anew.
+            began = asyncio.get_running_loop().time()
+            cluster.pause_topom(former)
+            leader, _ = await cluster.taken_over(former)
+            async with TopomClient(cluster.urls[leader], cluster.token) as client:
+                found = await shown(cluster, client, requests)
+            assert found["measured_seconds"] <= asyncio.get_running_loop().time() - began
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            cluster.resume_topom(former)
+        assert highest < requests * MOST
+    await cluster.all_well()
