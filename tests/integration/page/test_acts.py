@@ -102,7 +102,11 @@ def press_until(page: Any, selector: str) -> None:
     for _ in range(MOST_TABS):
         page.keyboard.press("Tab")
         if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
-            assert float(page.evaluate("parseFloat(getComputedStyle(document.activeElement).outlineWidth)")) >= 2
+            style, width = page.evaluate(
+                "[getComputedStyle(document.activeElement)].map((found) => [found.outlineStyle, found.outlineWidth])[0]"
+            )
+            assert style == "solid", f"the focus at {selector} is not seen"
+            assert float(width.removesuffix("px")) >= 2
             return
     raise AssertionError(f"{MOST_TABS} times Tab did not reach {selector}")
 

@@ -180,7 +180,7 @@ def test_a_large_fleet_opens_and_moves(site: Site, fleet: str) -> None:
         page.focus("canvas.cells")
         for key in ("Home", *["ArrowRight"] * 7):
             page.keyboard.press(key)
-        page.wait_for_selector("#map-says:has-text('5,000/s requests')")
+        page.wait_for_selector("#map-says:has-text('5,000 requests a second')")
         page.select_option("#map-by", "group")
         until(page, "document.querySelector('#map-summary').textContent.includes('512 on their way')")
         before, frames = tasks(metrics), page.evaluate("slotferry.spent.frames")

@@ -2,7 +2,9 @@
 
 import json
 import re
+import socket
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from slots.table import DEFAULT_SLOTS
 from tests.integration.clients import javascript
 from tests.integration.page.conftest import SLOTS, VIEWER, Site, on_a_thread
+from topom.api.live.viewers import MOST_VIEWERS
 
 TRICK = "<img src=x onerror=\"document.title='tricked'\">"
 SERIOUS = ("serious", "critical")
@@ -190,6 +193,22 @@ def serious(page: Any) -> list[str]:
         for finding in json.loads(found)
         if finding["impact"] in SERIOUS
     ]
+
+
+def test_one_page_too_many_is_told_so_and_gets_in_later(site: Site) -> None:
+    host, _, port = site.url.removeprefix("http://").partition(":")
+    head = f"GET /api/v1/live HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {site.token}\r\n\r\n".encode()
+    with ExitStack() as streams:
+        for _ in range(MOST_VIEWERS):
+            stream = streams.enter_context(socket.create_connection((host, int(port)), 10))
+            stream.sendall(head)
+            assert stream.recv(12) == b"HTTP/1.1 200"
+        with site.page() as page:
+            page.fill("#token", site.token)
+            page.keyboard.press("Enter")
+            page.wait_for_selector("#connection:has-text('64 pages look at this cluster already')")
+            streams.close()
+            site.shown(page)
 
 
 def test_the_page_says_that_topom_is_gone_and_recovers(site: Site) -> None:

@@ -1,4 +1,4 @@
-// Asks once, in words, before anything is done. Escape closes, and the focus goes back to where it was.
+// Asks once, in words, before anything is done. Escape closes; the browser gives the focus back to where it was.
 
 import { html, render, useState } from "../vendor/preact-htm.js";
 
@@ -8,13 +8,11 @@ let opened = 0;
 // Ask, and do it if the answer is yes. `says` is what will happen, in sentences; `run` does it and may give a sentence
 // about what came of it.
 export function ask({ title, says, button, run }) {
-  const before = document.activeElement;
   opened += 1;
   const close = () => {
     const dialog = place.querySelector("dialog");
     if (dialog?.open) dialog.close();
     render(null, place);
-    before?.focus?.();
   };
   render(html`<${Question} key=${opened} ...${{ title, says, button, run, close }} />`, place);
   const dialog = place.querySelector("dialog");

@@ -10,7 +10,7 @@ export function Load() {
   const now = sections.load;
   if (!now?.total) return html`<p class="quiet">No proxy has told its load yet.</p>`;
   return html`
-    <p id="load-total">${rate(now.total.requests)} requests, ${bytes(now.total.bytes_in)}/s in, ${bytes(now.total.bytes_out)}/s out, as ${count(now.proxies_telling)} of ${count(now.proxies_total)} proxies tell.</p>
+    <p id="load-total">${rate(now.total.requests, "requests")}, ${bytes(now.total.bytes_in)}/s in, ${bytes(now.total.bytes_out)}/s out, as ${count(now.proxies_telling)} of ${count(now.proxies_total)} proxies tell.</p>
     <h3>Hot keys</h3>
     ${now.hot_keys.length ? html`<${HotKeys} keys=${now.hot_keys.slice(0, MOST)} />` : html`<p class="quiet">No key stands out.</p>`}
     <h3>Busiest slots</h3>

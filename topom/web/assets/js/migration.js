@@ -24,7 +24,7 @@ export function Migration() {
 function summary(now, under) {
   if (!under) return "No slot is on its way.";
   const rest = now.remaining_keys !== null && now.keys_per_second > 0 ? `; about ${duration(now.remaining_keys / now.keys_per_second)} left for those under way` : "";
-  return `${plural(now.slots_moving, "slot moves", "slots move")}, ${count(now.slots_pending)} wait; ${rate(now.keys_per_second)} keys${rest}.`;
+  return `${plural(now.slots_moving, "slot moves", "slots move")}, ${count(now.slots_pending)} wait; ${rate(now.keys_per_second, "keys")}${rest}.`;
 }
 
 function Batch({ batch }) {

@@ -108,7 +108,7 @@ function legend(counts) {
   )}${more > 0 && html`<li>and ${count(more)} more groups</li>`}`;
 }
 
-const unit = (by, value) => (by === "bytes" ? bytes(value) : `${rate(value)} requests`);
+const unit = (by, value) => (by === "bytes" ? bytes(value) : rate(value, "requests"));
 
 function most(by) {
   return unit(by, (heat[by] || []).reduce((found, value) => Math.max(found, value || 0), 0));

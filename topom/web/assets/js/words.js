@@ -17,9 +17,11 @@ export function bytes(number) {
   return `${number < 10 && unit ? number.toFixed(1) : Math.round(number)} ${UNITS[unit]}`;
 }
 
-export function rate(number) {
+// How often something happens, alone ("9/s") or with what it is ("9 keys a second").
+export function rate(number, what = "") {
   if (number === null || number === undefined) return "unknown";
-  return `${number < 10 ? number.toFixed(1) : count(number)}/s`;
+  const said = number < 10 && !Number.isInteger(number) ? number.toFixed(1) : count(number);
+  return what ? `${said} ${what} a second` : `${said}/s`;
 }
 
 export function duration(seconds) {
