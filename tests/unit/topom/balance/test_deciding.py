@@ -106,6 +106,7 @@ def test_the_budget_of_an_hour_is_kept() -> None:
     big = replace(PICTURE, bytes={0: 900, 1: 900, **dict.fromkeys(range(2, 256), 1)})
     assert not {0, 1} & {move.slot for move in decide(big, {1: AGO}).moves}
     assert decide(replace(PICTURE, bytes={}), {1: AGO}).moves == (Move(0, 1, 2),), "slots count if sizes are unknown"
+    assert decide(replace(PICTURE, bytes={}, moved=spent), {1: AGO}).why is Why.BUDGET, "more is spent than there was"
 
 
 def test_a_plan_that_moves_much_for_little_is_not_worth_it() -> None:
