@@ -207,12 +207,17 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
     return _planned(picture, request, due, nothing, rules)
 
 
-def _planned(picture: Picture, request: PlanRequest, due: Collection[int], nothing: Decision, rules: Rules) -> Decision:
+def _planned(picture: Picture, request: PlanRequest, due: set[int], nothing: Decision, rules: Rules) -> Decision:
     """The decision once groups had too much for long enough."""
     table = picture.table
     planned = by_load.plan(usable(table), table.slots, request)
     # Slots that no group owns are the operator's to place.
-    moves = tuple(move for move in planned.moves if move.source in due)
+    owned = [move for move in planned.moves if move.source in table.groups]
+    # A group that was given a slot may give another one back: those are one exchange.
+    moves = tuple(move for move in owned if due & {move.source, move.target})
+    before = max(_relative(table, request, ()).values())
+    if moves and max(_relative(table, request, moves).values()) > before:
+        moves = tuple(owned)
     if not moves:
         why = planned.reasons[0] if planned.reasons else "no plan helps"
         return replace(nothing, why=Why.NO_PLAN, text=why)
@@ -223,7 +228,7 @@ def _planned(picture: Picture, request: PlanRequest, due: Collection[int], nothi
         return replace(nothing, why=Why.BUDGET, text=text)
     gain, cost = _gain(table, request, moves), _part(picture, (move.slot for move in moves))
     after = max(_relative(table, request, moves).values())
-    if gain < rules.worth * cost:
+    if gain < rules.worth * cost or after > before:
         text = (
             f"a plan would bring {gain:.2%} of all load under the limit, and move {cost:.2%} of all bytes for it, "
             "which is not worth it"

@@ -78,6 +78,16 @@ def test_only_groups_that_had_too_much_for_long_give_slots_away() -> None:
     assert {move.source for move in decide(both, {1: AGO, 2: AGO}).moves} == {1, 2}
 
 
+def test_an_exchange_is_begun_whole() -> None:
+    # Given: group 1 has two slots, and can only exchange one for a smaller one of group 2, which has had enough.
+    table = SlotTable(5, tuple(Slot(slot, 1 + slot // 2) for slot in range(4)), {1: GROUPS[1], 2: GROUPS[2]})
+    rates = {0: 70.0, 1: 60.0, 2: 40.0, 3: 30.0}
+    loads = {slot: SlotLoad(rate) for slot, rate in rates.items()}
+    made = decide(replace(PICTURE, table=table, loads=loads, bytes={}), {1: AGO}, replace(RULES, budget=1.0))
+    assert {(move.source, move.target) for move in made.moves} == {(1, 2), (2, 1)}
+    assert made.expected == 1.0
+
+
 def test_what_waits_is_the_reason_and_time_goes_on() -> None:
     made = decide(replace(PICTURE, waits=(Why.OPERATOR, "ada has acted")), {1: AGO})
     assert (made.why, made.text, made.above) == (Why.OPERATOR, "ada has acted", {1: AGO})
