@@ -47,27 +47,41 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     before = _children()
-    watch = threading.Timer(START_SECONDS, _end, (before,))
+    try:
+        with _watched(START_SECONDS, before):
+            playwright = sync_playwright().start()
+        try:
+            with _watched(START_SECONDS, before):
+                started = playwright.chromium.launch(
+                    executable_path=path, args=[*ARGUMENTS], timeout=START_SECONDS * 1000, handle_sigint=False
+                )
+            yield started
+            with _watched(START_SECONDS, before):
+                started.close()
+        finally:
+            with _watched(START_SECONDS, before):
+                playwright.stop()
+    finally:
+        _end(before)
+
+
+@contextmanager
+def watched(seconds: float) -> Iterator[None]:
+    """End every browser of this process, with its driver, if the block takes longer: whatever waits for a browser that
+    hangs goes on with an error then. pytest's own limit would interrupt Playwright's loop, which then never ends."""
+    with _watched(seconds, set()):
+        yield
+
+
+@contextmanager
+def _watched(seconds: float, before: set[int]) -> Iterator[None]:
+    watch = threading.Timer(seconds, _end, (before,))
     watch.daemon = True
     watch.start()
     try:
-        playwright = sync_playwright().start()
-        try:
-            started = playwright.chromium.launch(
-                executable_path=path, args=[*ARGUMENTS], timeout=START_SECONDS * 1000, handle_sigint=False
-            )
-            watch.cancel()
-            yield started
-            # A browser that hangs is ended with its driver.
-            watch = threading.Timer(START_SECONDS, _end, (before,))
-            watch.daemon = True
-            watch.start()
-            started.close()
-        finally:
-            playwright.stop()
+        yield
     finally:
         watch.cancel()
-        _end(before)
 
 
 def _children() -> set[int]:

@@ -17,6 +17,8 @@ SLOTS = 256
 KEYS = 3000
 VIEWER = "vera" * 8
 LIMIT_SECONDS = 60
+PAGE_SECONDS = 120
+"""How long a test may look at one page."""
 
 
 _THREAD = ThreadPoolExecutor(1)
@@ -61,6 +63,10 @@ class Site:
     @contextmanager
     def page(self, token: str | None = None, **options: Any) -> Iterator[Any]:
         """A page of a browser without cookies; logged in, if a token is given."""
+        with chromium.watched(PAGE_SECONDS):
+            yield from self._page(token, options)
+
+    def _page(self, token: str | None, options: dict[str, Any]) -> Iterator[Any]:
         context = self.browser.new_context(**options)
         context.set_default_timeout(chromium.STEP_MILLISECONDS)
         errors: list[str] = []

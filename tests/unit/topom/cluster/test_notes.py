@@ -8,7 +8,7 @@ from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import Bench
 from topom.cluster import ledger as ledgers
 from topom.cluster import topology
-from topom.cluster.events import What, actor, operator
+from topom.cluster.events import What, actor, asker
 from topom.cluster.notes import MOST_NOTES
 from topom.store import StoreError
 
@@ -17,12 +17,12 @@ async def test_a_note_is_topoms_own_and_all_that_wait_are_one_write() -> None:
     bench = Bench()
     await bench.start()
     ledger, version = bench.ledger, bench.ledger.state.version
-    actor.set(operator("ada"))
+    actor.set(asker("operator", "ada"))
     ledger.note(What.PROXY_LOST, "proxy 1 was not heard of")
     ledger.note(What.PROXY_BACK, "proxy 1 was heard of again")
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
     whats = {event.what: event.who for event in ledger.state.events[-3:]}
-    assert whats[What.GROUP_ADDED] == "operator ada"
+    assert whats[What.GROUP_ADDED] == "ada (by operator)"
     assert whats[What.PROXY_LOST] == whats[What.PROXY_BACK] == f"topom {ledger.state.writer[:8]}"
     assert ledger.state.version == version + 2
     await bench.stop()
@@ -34,16 +34,16 @@ async def test_a_note_waits_for_a_write_to_take_it_along() -> None:
     await bench.start()
     ledger, version = bench.ledger, bench.ledger.state.version
     ledger.note(What.SERVER_FAILED, "failed: server a:1", wait=600.0)
-    actor.set(operator("ada"))
+    actor.set(asker("operator", "ada"))
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
     assert [event.what for event in ledger.state.events[-1:]] == [What.GROUP_ADDED]
     actor.set("")
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 2))
     assert [event.what for event in ledger.state.events[-2:]] == [What.SERVER_FAILED, What.GROUP_ADDED]
     assert ledger.state.version == version + 2
-    ledger.note(What.DIGEST_BEGUN, "it began", operator("ada"))
+    ledger.note(What.DIGEST_BEGUN, "it began", asker("operator", "ada"))
     await eventually(lambda: ledger.state.events[-1].what == What.DIGEST_BEGUN)
-    assert ledger.state.events[-1].who == "operator ada"
+    assert ledger.state.events[-1].who == "ada (by operator)"
     await bench.stop()
 
 
