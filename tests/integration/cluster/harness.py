@@ -60,6 +60,29 @@ async def eventually(look: Callable[[], Awaitable[Found]], met: Callable[[Found]
         raise AssertionError(f"gave up waiting for {what}; last seen: {seen}") from None
 
 
+@asynccontextmanager
+async def meanwhile(*rounds: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Do each of these again and again, side by side, while the block runs. What one of them raises fails the block.
+
+    They end between two rounds, for a client of Redis may swallow its cancellation.
+    """
+    over = asyncio.Event()
+
+    async def go_on(once: Callable[[], Awaitable[None]]) -> None:
+        while not over.is_set():
+            await once()
+
+    tasks = [asyncio.create_task(go_on(once)) for once in rounds]
+    try:
+        yield
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        over.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def plain_client(address: str, **options: Any) -> redis.asyncio.Redis:
     """A client of a proxy or a server that tries nothing twice."""
     host, _, port = address.rpartition(":")

@@ -1,16 +1,17 @@
 """What topoms say of the load while real clients use a cluster: it is right, and stays right whatever restarts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from slotferry.client import TopomClient
 from tests.integration.cluster.commands import slotferry
-from tests.integration.cluster.harness import eventually, plain_client, running
+from tests.integration.cluster.harness import eventually, meanwhile, plain_client, running
 from tests.integration.cluster.several import SeveralTopoms
 from tests.integration.stores.servers import need_etcd
 
@@ -38,36 +39,33 @@ async def cluster(shared_cluster: SeveralTopoms) -> AsyncIterator[SeveralTopoms]
         yield shared_cluster
 
 
-async def bursts(address: str) -> None:
-    """The same number of requests at a proxy ten times a second, until cancelled; a proxy that is away gets none."""
+def bursts(client: Redis) -> Callable[[], Awaitable[None]]:
+    """The same number of requests at a proxy, ten times a second; a proxy that is away gets none."""
     loop = asyncio.get_running_loop()
-    client = plain_client(address)
     due = loop.time()
-    try:
-        while True:
-            pipeline = client.pipeline(transaction=False)
-            for _ in range(HOT):
-                pipeline.get("hot")
-            for number in range(COLD):
-                pipeline.set(f"cold:{number}", "x" * 100)
-            with suppress(RedisError, OSError):
-                await pipeline.execute()
-            due = max(due + 1 / BURSTS, loop.time())
-            await asyncio.sleep(due - loop.time())
-    finally:
-        await client.aclose()
+
+    async def burst() -> None:
+        nonlocal due
+        pipeline = client.pipeline(transaction=False)
+        for _ in range(HOT):
+            pipeline.get("hot")
+        for number in range(COLD):
+            pipeline.set(f"cold:{number}", "x" * 100)
+        with suppress(RedisError, OSError):
+            await pipeline.execute()
+        due = max(due + 1 / BURSTS, loop.time())
+        await asyncio.sleep(due - loop.time())
+
+    return burst
 
 
 @asynccontextmanager
 async def asked(cluster: SeveralTopoms) -> AsyncIterator[float]:
     """Clients at both proxies inside the block; how many requests a second they make."""
-    tasks = [asyncio.create_task(bursts(address)) for address in cluster.proxy_addresses]
-    try:
-        yield len(tasks) * BURSTS * (HOT + COLD)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(plain_client(address)) for address in cluster.proxy_addresses]
+        async with meanwhile(*(bursts(client) for client in clients)):
+            yield len(clients) * BURSTS * (HOT + COLD)
 
 
 def rate(found: dict[str, Any]) -> float:
@@ -125,13 +123,11 @@ async def test_a_proxy_that_is_killed_and_another_leader_leave_no_wrong_figures(
 
         async def watch() -> None:
             nonlocal highest
-            while True:
-                with suppress(Exception):
-                    highest = max(highest, rate(await cluster.api.load()))
-                await asyncio.sleep(0.5)
+            with suppress(Exception):
+                highest = max(highest, rate(await cluster.api.load()))
+            await asyncio.sleep(0.5)
 
-        watching = asyncio.create_task(watch())
-        try:
+        async with meanwhile(watch):
             # When: a proxy is killed, and starts again.
             before = {proxy["proxy_id"] for proxy in (await cluster.api.load())["proxies"]}
             await cluster.proxies[0].kill()
@@ -144,13 +140,12 @@ async def test_a_proxy_that_is_killed_and_another_leader_leave_no_wrong_figures(
             # When: another topom leads. Then: it begins anew.
             began = asyncio.get_running_loop().time()
             cluster.pause_topom(former)
-            leader, _ = await cluster.taken_over(former)
-            async with TopomClient(cluster.urls[leader], cluster.token) as client:
-                found = await shown(cluster, client, requests)
-            assert found["measured_seconds"] <= asyncio.get_running_loop().time() - began
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
-            cluster.resume_topom(former)
+            try:
+                leader, _ = await cluster.taken_over(former)
+                async with TopomClient(cluster.urls[leader], cluster.token) as client:
+                    found = await shown(cluster, client, requests)
+                assert found["measured_seconds"] <= asyncio.get_running_loop().time() - began
+            finally:
+                cluster.resume_topom(former)
         assert highest < requests * MOST
     await cluster.all_well()

@@ -12,7 +12,7 @@ import pytest
 from slotferry.calls import TopomRefused
 from slots.functions import slot
 from tests.integration.cluster.commands import Outcome, slotferry
-from tests.integration.cluster.harness import Cluster, eventually, plain_client
+from tests.integration.cluster.harness import Cluster, eventually, meanwhile, plain_client
 
 SLOTS = 64
 KEYS = 2000
@@ -20,8 +20,6 @@ PAUSE_SECONDS = 0.02
 """Between two rounds of requests."""
 ROUND = 20
 """Requests of a round."""
-ENDS_SECONDS = 10.0
-"""How long the clients may take to end."""
 SECONDS = 2.0
 """For how long requests are counted at the servers."""
 
@@ -55,13 +53,8 @@ async def started(**settings: Any) -> AsyncIterator[QuickCluster]:
         )
         await stack.enter_async_context(cluster.visit())
         halves = await fill(cluster)
-        clients = asyncio.create_task(ask(cluster.proxy_addresses[0], halves))
-        try:
-            yield cluster
-            assert not clients.done(), "a request failed"
-        finally:
-            clients.cancel()
-            await asyncio.wait([clients], timeout=ENDS_SECONDS)
+        await stack.enter_async_context(asked(cluster.proxy_addresses[0], halves))
+        yield cluster
 
 
 async def fill(cluster: Cluster) -> list[list[str]]:
@@ -76,15 +69,20 @@ async def fill(cluster: Cluster) -> list[list[str]]:
     return halves
 
 
-async def ask(address: str, halves: list[list[str]]) -> None:
-    """Ask until cancelled: GET of keys by chance, nine of ten of the first half of the slots."""
+@asynccontextmanager
+async def asked(address: str, halves: list[list[str]]) -> AsyncIterator[None]:
+    """A client gets keys by chance, nine of ten of the first half of the slots."""
     chance = random.Random(1)
     async with plain_client(address) as client:
-        while True:
+
+        async def once() -> None:
             for _ in range(ROUND):
                 key = chance.choice(halves[chance.random() >= 0.9])
                 assert await client.get(key) == b"value"
             await asyncio.sleep(PAUSE_SECONDS)
+
+        async with meanwhile(once):
+            yield
 
 
 async def operate(cluster: Cluster, *arguments: str) -> Outcome:
