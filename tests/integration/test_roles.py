@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from websockets.exceptions import InvalidStatus
 
 from tests.certificates import UNENCRYPTED
 from tests.integration.topom_process import TOKEN, HandProxy, TopomProcess, topom_process
+from topom.api.sessions import COOKIE, SESSION_SECONDS, Sessions
+from topom.term.tokens import Role, Token, Tokens
 
 SECRETS = {
     "viewer": "secret-of-the-dashboard",
@@ -125,6 +128,18 @@ async def test_a_session_ends_with_its_token_and_not_with_another(tmp_path: Path
             assert (await operator.post("/login", json={"token": SECRETS["operator"]})).status_code == 401
         finally:
             assert topom.stop() == 0
+
+
+@pytest.mark.parametrize("path", ["/api/v1/live", "/api/v1/events/stream?since=0"])
+async def test_a_stream_ends_with_its_session(topom: TopomProcess, path: str) -> None:
+    token = Token(Role.VIEWER, "viewers", SECRETS["viewer"].encode())
+    sessions = Sessions(Tokens(TOKEN, token), "slotferry", lambda: time.time() - SESSION_SECONDS + 2)
+    value, _ = sessions.begin(token)
+    async with client_of(topom) as browser, asyncio.timeout(LIMIT_SECONDS):
+        browser.cookies.set(COOKIE, value)
+        answer = await browser.get(path)
+        assert (answer.status_code, "topom_started" in answer.text) == (200, True)
+        assert (await browser.get(path)).status_code == 401
 
 
 async def test_proxies_and_no_viewers_open_streams(topom: TopomProcess) -> None:

@@ -2,11 +2,12 @@
 
 **bounded**: :data:`MOST_STREAMS` at a time. topom keeps for each client only the id of the last event that it was sent.
 A client that takes nothing for :data:`SEND_SECONDS` is cut off. After each :data:`QUIET_SECONDS` without an event a
-comment goes out, so that either side notices if the other is gone.
+comment goes out, so that either side notices if the other is gone. A stream ends with the session that asked for it.
 """
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -57,8 +58,11 @@ class EventStreams:
         self.closed = True
         self.stored(())
 
-    def begin(self, since: int | None) -> "EventStream":
+    def begin(self, since: int | None, expires: float | None) -> "EventStream":
         """A stream of the events after ``since``; None for events from now on.
+
+        Args:
+            expires: when its session ends, and so the stream, in seconds since 1970; None for never.
 
         Raises:
             TooManyStreams: there are too many.
@@ -67,16 +71,18 @@ class EventStreams:
         if len(self.open) >= MOST_STREAMS:
             raise TooManyStreams(f"{MOST_STREAMS} clients follow the events already; ask with since now and then")
         newest = newest_event(self.serving().ledger.state)
-        return EventStream(self, newest if since is None else since)
+        return EventStream(self, newest if since is None else since, expires)
 
 
 class EventStream(StreamingResponse):
     """One stream, which is open while it is sent. It begins after the event ``last``."""
 
-    def __init__(self, streams: EventStreams, last: int) -> None:
+    def __init__(self, streams: EventStreams, last: int, expires: float | None) -> None:
         super().__init__(self._parts(last), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
         self.woken = asyncio.Event()
         self._streams = streams
+        self._expires = expires
+        self._expired = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def limited(message: Message) -> None:
@@ -84,16 +90,26 @@ class EventStream(StreamingResponse):
                 await send(message)
 
         self._streams.open.add(self)
+        over = None
+        if self._expires is not None:
+            seconds = max(0.0, self._expires - time.time())
+            over = asyncio.get_running_loop().call_later(seconds, self._expire)
         try:
             # The connection ends with the answer; the client asks again from where it was.
             with suppress(TimeoutError):
                 await super().__call__(scope, receive, limited)
         finally:
+            if over is not None:
+                over.cancel()
             self._streams.open.discard(self)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self.woken.set()
 
     async def _parts(self, last: int) -> AsyncIterator[str]:
         yield ": events of topom\n\n"
-        while True:
+        while not self._expired:
             self.woken.clear()
             try:
                 state = self._streams.serving().ledger.state

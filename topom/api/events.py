@@ -7,7 +7,7 @@ from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from topom.api import event_models
-from topom.api.access import ServedTopom
+from topom.api.access import Calling, ServedTopom
 from topom.api.event_stream import EventStream, EventStreams
 from topom.api.routers import resource
 
@@ -44,9 +44,10 @@ async def list_events(
 )
 async def stream_events(
     request: Request,
+    caller: Calling,
     since: Annotated[int | None, Query(ge=0, description="Id of the last event that is known.")] = None,
     last_event_id: Annotated[int | None, Header(ge=0, description="As `since`; browsers send it.")] = None,
 ) -> EventStream:
     """Every event after `since`, or from now on, as soon as it is stored, as server-sent events."""
     streams: EventStreams = request.app.state.event_streams
-    return streams.begin(since if last_event_id is None else last_event_id)
+    return streams.begin(since if last_event_id is None else last_event_id, caller.expires)

@@ -1,5 +1,7 @@
 """Events over the API."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from topom.api.event_stream import EventStreams
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
@@ -46,3 +49,23 @@ async def test_the_api_gives_events(client: httpx.AsyncClient) -> None:
     assert [event["id"] for event in (await ask(client, since=1, limit=2))["events"]] == [2, 3]
     assert (await ask(client, since=5))["events"] == []
     assert (await ask(client, since=99))["newest"] == 5
+
+
+@pytest.mark.parametrize("left", [0.2, -5])
+async def test_a_stream_of_events_ends_with_its_session(topom: Topom, left: float) -> None:
+    streams = EventStreams(lambda: topom)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(10):
+        stream = streams.begin(0, time.time() + left)
+        await stream({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+    assert not sent[-1]["more_body"]
+    assert not streams.open
+    if left > 0:
+        assert any(b"topom_started" in message.get("body", b"") for message in sent)
