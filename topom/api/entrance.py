@@ -3,6 +3,8 @@
 A connection is *unproven* until a request with a token, or with a session's cookie, came over it. So clients without
 either can hold at most :data:`MOST_UNPROVEN` connections, each for :data:`HEAD_SECONDS` without a whole request's head,
 and as long again until the answer is out. One more takes the place of the oldest, so that an operator always gets in.
+A proven client may read slowly. If an answer has ended, or was broken off, and the client takes nothing of what is left
+of it for :data:`HEAD_SECONDS`, its connection is closed, and what waits in it dropped.
 What follows a head without a token is dropped as it comes, except for the small body of a login;
 :mod:`topom.api.door` answers such a request.
 
@@ -121,6 +123,7 @@ class Connection(H11Protocol):
         self.conn: _Heeding = _Heeding(self._proves)
         self._entrance = entrance
         self._timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
 
     def drop(self) -> None:
         """Close it at once, whatever is still to be sent."""
@@ -157,12 +160,17 @@ class Connection(H11Protocol):
     def _wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._unsent = self.transport.get_write_buffer_size()
         self._timer = self.loop.call_later(HEAD_SECONDS, self._late)
 
     def _late(self) -> None:
         # A proven client may take its time with a body, and wait for news.
-        if self.cycle is None or self.cycle.response_complete or self._entrance.holds(self):
+        answering = self.cycle is not None and not self.cycle.response_complete and not self.transport.is_closing()
+        reads = self.transport.get_write_buffer_size() < self._unsent
+        if self._entrance.holds(self) or not (answering or reads):
             self.drop()
+        else:
+            self._wait()
 
     def _proves(self, request: h11.Request) -> bool:
         shown = self._entrance.proves(self, request)

@@ -1,0 +1,108 @@
+"""Connections to the API whose clients read their answers slowly, or not at all."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from tests.unit.topom.operators import eventually
+from topom.api import entrance
+from topom.api.callers import Callers
+from topom.api.entrance import Entrance
+from topom.term.tokens import Tokens
+
+TOKEN = "the-token-of-the-operator"
+HEAD = f"GET {{path}} HTTP/1.1\r\nHost: topom\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+LARGE = 4 * 1024 * 1024
+"""Bytes; far more than the buffers of two sockets hold."""
+BUFFER = 64 * 1024
+LIMIT_SECONDS = 0.3
+
+
+async def _answer(scope: Any, receive: Any, send: Any) -> None:
+    """A large answer; it has an end, or none."""
+    length = [(b"content-length", b"%d" % LARGE)]
+    await send({"type": "http.response.start", "status": 200, "headers": length if scope["path"] == "/whole" else []})
+    if scope["path"] == "/quiet":
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        await asyncio.sleep(4 * LIMIT_SECONDS)
+        await send({"type": "http.response.body", "body": b"y"})
+    else:
+        await send({"type": "http.response.body", "body": b"x" * LARGE, "more_body": scope["path"] == "/broken"})
+
+
+class Topom:
+    """A server with an entrance."""
+
+    def __init__(self) -> None:
+        self.entrance = Entrance(10_000, Callers(Tokens(TOKEN)))
+        config = uvicorn.Config(
+            _answer, log_config=None, access_log=False, lifespan="off", http=self.entrance.protocol()
+        )
+        self.server = uvicorn.Server(config)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        # Else the system takes most of the answer at once. Accepted connections have the same.
+        self.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+
+    @property
+    def connections(self) -> int:
+        return len(self.server.server_state.connections)
+
+    async def ask(self, path: str) -> socket.socket:
+        """A connection that has asked for a path, and has read nothing."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connection, self.listening.getsockname())
+        await loop.sock_sendall(connection, HEAD.format(path=path).encode())
+        await eventually(lambda: self.connections == 1)
+        return connection
+
+
+@pytest.fixture
+async def topom(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Topom]:
+    monkeypatch.setattr(entrance, "HEAD_SECONDS", LIMIT_SECONDS)
+    one = Topom()
+    serving = asyncio.create_task(one.server.serve(sockets=[one.listening]))
+    try:
+        yield one
+    finally:
+        one.server.should_exit = True
+        one.server.force_exit = True
+        await serving
+
+
+@pytest.mark.parametrize("path", ["/whole", "/broken"])
+async def test_a_client_that_does_not_read_is_cut_off(topom: Topom, path: str) -> None:
+    with await topom.ask(path):
+        async with asyncio.timeout(10):
+            while topom.connections:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_client_that_reads_slowly_gets_all(topom: Topom) -> None:
+    loop = asyncio.get_running_loop()
+    with await topom.ask("/whole") as connection:
+        came, began = 0, loop.time()
+        async with asyncio.timeout(30):
+            while came < LARGE:
+                part = await loop.sock_recv(connection, BUFFER)
+                assert part, f"the connection ended after {came} bytes"
+                came += len(part)
+                await asyncio.sleep(0.02)
+        assert loop.time() - began > 3 * LIMIT_SECONDS
+
+
+async def test_a_proven_client_may_wait_for_news(topom: Topom) -> None:
+    loop = asyncio.get_running_loop()
+    with await topom.ask("/quiet") as connection:
+        came = b""
+        async with asyncio.timeout(10):
+            while not came.endswith(b"y\r\n0\r\n\r\n"):
+                part = await loop.sock_recv(connection, 1000)
+                assert part, came
+                came += part
