@@ -11,11 +11,13 @@
 **bounded**: a body is at most as large as this topom would take itself. A connection to the leader may take
 :data:`topom.term.node.CONNECT_SECONDS`, and each part of its answer :data:`topom.term.node.ANSWER_SECONDS`. If the
 leader falls silent in between, or another topom leads meanwhile, a read is tried once more at the new leader; a change
-is answered 504, for its outcome is not known.
+is answered 504, for its outcome is not known. A client that takes nothing of the answer for :data:`TAKE_SECONDS` is cut
+off.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import httpx
 import structlog
@@ -45,8 +47,10 @@ VIEW = b"slotferry-view"
 """Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""
 FORWARDED = "slotferry-forwarded"
 """Header of a request that was passed on: the id of the topom that passed it on."""
+TAKE_SECONDS = 30.0
+"""How long a client may take nothing of an answer that comes from the leader."""
 _PASSED_ON = ("authorization", "content-type", "accept", "x-slotferry-user", REQUEST_HEADER.lower())
-_GIVEN_BACK = (b"content-type", b"www-authenticate", VIEW)
+_GIVEN_BACK = (b"content-type", b"www-authenticate", b"cache-control", b"x-accel-buffering", VIEW)
 
 
 class Forwarding:
@@ -142,9 +146,16 @@ class Forwarding:
             content=body,
             headers={**passed, FORWARDED: self._node.instance},
         )
+
+        async def limited(message: Message) -> None:
+            async with asyncio.timeout(TAKE_SECONDS):
+                await send(message)
+
         started = asyncio.Event()
         gone = asyncio.create_task(_gone(receive))
-        passing = asyncio.create_task(self._relay(request, leader, scope["method"] in ("GET", "HEAD"), send, started))
+        passing = asyncio.create_task(
+            self._relay(request, leader, scope["method"] in ("GET", "HEAD"), limited, started)
+        )
         other = asyncio.create_task(self._other_leader(leader))
         try:
             await asyncio.wait((gone, passing, other), return_when=asyncio.FIRST_COMPLETED)
@@ -160,10 +171,11 @@ class Forwarding:
                 if not task.done():
                     task.cancel()
             await asyncio.gather(gone, other, passing, return_exceptions=True)
-        if not passing.cancelled():
-            passing.result()
-        elif _is_live(scope):
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        with suppress(TimeoutError):  # the connection ends with it
+            if not passing.cancelled():
+                passing.result()
+            elif _is_live(scope):
+                await limited({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _relay(
         self, request: httpx.Request, leader: Leader, reads: bool, send: Send, started: asyncio.Event

@@ -9,8 +9,11 @@ import httpx
 import pytest
 
 from tests.unit.topom.operators import eventually
+from topom.api import forwarding
 from topom.api.forwarding import LIVE, Forwarding
 from topom.store import Leader
+
+HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class Follower:
@@ -20,6 +23,10 @@ class Follower:
         self.path = path
         self.sent: list[Any] = []
         self.ended = False
+        self.more = asyncio.Event()
+        self.taken = asyncio.Event()
+        """Set while the client takes what comes."""
+        self.taken.set()
         self.http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
         self.node: Any = SimpleNamespace(
             leading=None,
@@ -31,11 +38,14 @@ class Follower:
         )
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, content=self._parts(), headers={"content-type": "text/event-stream"})
+        self.answer = httpx.Response(200, content=self._parts(), headers=HEADERS)
+        return self.answer
 
     async def _parts(self) -> AsyncIterator[bytes]:
         yield b"event: picture\n\n"
         try:
+            await self.more.wait()
+            yield b"event: changes\n\n"
             await asyncio.Event().wait()
         finally:
             self.ended = True
@@ -45,6 +55,7 @@ class Follower:
             raise AssertionError("the leader is asked")
 
         async def send(message: Any) -> None:
+            await self.taken.wait()
             self.sent.append(message)
 
         bodies = iter([{"type": "http.request", "body": b"", "more_body": False}])
@@ -79,6 +90,7 @@ async def follower(request: pytest.FixtureRequest) -> AsyncIterator[Follower]:
 async def test_the_live_picture_ends_when_another_topom_leads_and_other_answers_go_on(follower: Follower) -> None:
     asking = asyncio.create_task(follower.ask())
     await eventually(lambda: len(follower.sent) == 2)
+    assert {name.decode(): value.decode() for name, value in follower.sent[0]["headers"]} == HEADERS
     assert follower.sent[1]["body"] == b"event: picture\n\n"
     follower.elect()
     if follower.path == LIVE:
@@ -92,3 +104,21 @@ async def test_the_live_picture_ends_when_another_topom_leads_and_other_answers_
         assert not asking.done()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
+
+
+@pytest.mark.parametrize("elects", [False, True])
+async def test_a_client_that_takes_nothing_is_cut_off(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch, elects: bool
+) -> None:
+    """Else it would hold a connection to the leader for as long as it likes."""
+    monkeypatch.setattr(forwarding, "TAKE_SECONDS", 0.1)
+    asking = asyncio.create_task(follower.ask())
+    await eventually(lambda: len(follower.sent) == 2)
+    follower.taken.clear()
+    follower.more.set()
+    if elects:
+        follower.elect()
+    async with asyncio.timeout(10):
+        await asking
+    assert follower.answer.is_closed
+    assert len(follower.sent) == 2
