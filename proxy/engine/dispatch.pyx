@@ -141,16 +141,18 @@ cdef verdict route(
     for index in range(1, count):
         if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
             return session.refuse_or_reply(CROSSSLOT)
-    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN:
         replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
         # This makes a replica that is down connect; the master serves the request meanwhile.
         if replica.ready_to_take() and replica.state == BACKEND_READY:
+            session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
             return forward(session, replica, slot, data, size)
     if there.state != ROUTE_OPEN and clear_keys(session, keys, count, 1) == VERDICT_WAIT:
         return VERDICT_WAIT
     if there.server < 0:
         return session.refuse_offline(slot)
+    # Keys of the proxy's own have no slot, and do not come so far.
+    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     backend = router.backend(there.server, session.database, session.protocol, session.connection_number)
     return forward(session, backend, slot, data, size)
 

@@ -87,11 +87,12 @@ cdef verdict pop(
     for index in range(1, found):
         if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
             return decide(session, arguments, count, data, size)
-    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     if route.state != ROUTE_OPEN and clear_keys(session, keys, found, 1) == VERDICT_WAIT:
         return VERDICT_WAIT
     if route.server < 0:
         return decide(session, arguments, count, data, size)
+    # Keys of the proxy's own have no slot, and do not come so far.
+    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     backend = router.backend(route.server, session.database, session.protocol, session.connection_number)
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD

@@ -223,10 +223,11 @@ cdef verdict split(
     while index < count:
         slot = router.slot_of(session.database, arguments[index].data, arguments[index].size)
         same_slot = same_slot and slot == first_slot
-        loop.hot_keys.note(session.database, slot, arguments[index].data, arguments[index].size)
         if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
             if router.routes[slot].state != ROUTE_LOCKED:
                 return session.refuse_offline(slot)
+        # Keys of the proxy's own have no slot, and do not come so far.
+        loop.hot_keys.note(session.database, slot, arguments[index].data, arguments[index].size)
         if router.routes[slot].state != ROUTE_OPEN:
             all_open = False
         index += step

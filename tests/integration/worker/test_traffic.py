@@ -18,6 +18,7 @@ from proxy.engine.backend import command
 from slots.messages.channel import Load
 from slots.messages.load import HotKey
 from slots.messages.questions import WorkerCounters
+from slots.reserved import RESERVED
 from slots.table import Slot
 from tests.certificates import Authority
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
@@ -197,3 +198,20 @@ async def test_a_key_with_one_of_twenty_requests_is_found(start_worker: StartWor
     if hashed:
         plain = base64.b64encode(name.encode()).decode().rstrip("=")
         assert not any(name in text or plain in text for text in heard)
+
+
+@pytest.mark.parametrize("request_of", [("GET",), ("MGET", "other"), ("BLPOP",)], ids=lambda words: words[0])
+async def test_keys_of_the_proxys_own_are_no_hot_keys(start_worker: StartWorker, request_of: tuple[str, ...]) -> None:
+    """however often a client names one: they have no slot, and topom ends the stream of a proxy that tells of one."""
+    worker = await start_worker(servers=1)
+    own = RESERVED.decode() + "mine"
+    asked = (*request_of, own, "0") if request_of == ("BLPOP",) else (*request_of, own)
+    async with opened(worker.settings.listen, None) as (reader, writer):
+        for _ in range(20):
+            writer.write(command(asked) * 50)
+            for _ in range(50):
+                assert (await reader.readline()).startswith(b"-ERR")
+    for _ in range(2):
+        load = await worker.next(lambda message: isinstance(message, Load))
+        assert own.encode() not in [base64.b64decode(key.key) for key in load.hot_keys]
+        assert all(key.slot < 1024 for key in load.hot_keys)
