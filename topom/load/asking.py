@@ -115,10 +115,14 @@ class Asking(Loop):
         if now - self._period_began >= ASK_SECONDS:
             self._book.end_period(now - self._period_began, self._ledger.table)
             self._period_began = now
-        present = [member for member in self._members.all() if member.link is not None and not member.lost]
+        connected = [member for member in self._members.all() if member.link is not None]
+        present = [member for member in connected if not member.lost]
         for proxy_id in self._asked.keys() - {member.record.id for member in present}:
-            del self._asked[proxy_id]
+            # A lost proxy that was only paused yet answers what it was asked.
+            self._asked[proxy_id].told_at = None
             self._book.end_proxy(proxy_id)
+        for proxy_id in self._asked.keys() - {member.record.id for member in connected}:
+            del self._asked[proxy_id]
         for place, member in enumerate(present):
             self._ask(member, now, place, len(present))
         return Look(again=LOOK_SECONDS)

@@ -131,6 +131,25 @@ async def test_an_answer_to_nobody_or_twice_or_over_another_stream_ends_the_stre
         fleet.answer()
 
 
+async def test_a_proxy_that_was_lost_meanwhile_may_answer_what_it_was_asked() -> None:
+    """and keeps its stream: it was only paused. What it told before is forgotten as soon as it is lost."""
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(all=Traffic(60, 5, 600, 6000))
+    await fleet.passes(ASK_SECONDS)
+    assert [row.name for row in fleet.book.by_proxy] == [1]
+    fleet.members[0].lost = True
+    await fleet.passes(2 * ASK_SECONDS)
+    assert [row.name for row in fleet.book.by_proxy] == []
+    assert [question.number for question in fleet.questions()] == [1, 2], "one that is lost is not asked"
+    assert fleet.asking.telling == 0
+    fleet.members[0].lost = False
+    fleet.answer(seconds=10.0, all=Traffic(60, 5, 600, 6000))
+    await fleet.passes(ASK_SECONDS)
+    assert [row.name for row in fleet.book.by_proxy] == [1]
+    assert [question.number for question in fleet.questions()] == [1, 2, 3]
+
+
 KEY = b64encode(b"k").decode()
 
 
