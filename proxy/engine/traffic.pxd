@@ -13,7 +13,7 @@ cdef class ServerTraffic:
         int64_t errors
         int64_t bytes_in
         int64_t bytes_out
-        # Sum over requests, from when they were queued to their replies.
+        # Sum over requests of shared connections, from when they were queued to their replies.
         int64_t ticks
 
 

@@ -7,7 +7,8 @@ knows at once that its server cannot be reached has an error, too.
 By server, everything counts that goes through a queue: requests of clients, those that the proxy adds (MULTI and EXEC
 around a pop), and its own. By slot, requests count that are sent for the keys of one slot. Of a request that was split
 over servers, each key counts as a request of its slot: with the bytes of its arguments, and its even share in the reply
-of its server. Requests that wait at a server over a connection of their own count by server only.
+of its server. Requests that wait at a server over a connection of their own count by server only, and for
+how long they wait says nothing about the server: time is only counted over connections that all sessions share.
 """
 
 from slots.slotload cimport SlotLoad

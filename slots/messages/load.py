@@ -59,7 +59,8 @@ class ServerTraffic(NamedTuple):
     bytes_in: Number
     bytes_out: Number
     microseconds: Microseconds
-    """Sum over requests, from when a request was queued for the server until its reply was there."""
+    """Sum over requests, from when a request was queued for the server until its reply was there. Commands that wait at
+    the server, such as BLPOP, add nothing."""
 
 
 class HotKey(NamedTuple):

@@ -215,3 +215,15 @@ async def test_keys_of_the_proxys_own_are_no_hot_keys(start_worker: StartWorker,
         load = await worker.next(lambda message: isinstance(message, Load))
         assert own.encode() not in [base64.b64decode(key.key) for key in load.hot_keys]
         assert all(key.slot < 1024 for key in load.hot_keys)
+
+
+async def test_the_time_that_a_command_waits_at_its_server_is_not_the_servers(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1)
+    await told(worker)
+    async with opened(worker.settings.listen) as (reader, writer):
+        writer.write(command(("BLPOP", "nothing", "2")))
+        assert await reader.readline() == b"*-1\r\n"
+    requests, errors, *_, microseconds = (await told(worker)).servers[worker.addresses[0]]
+    assert requests > 3, "it was sent over a connection of its own, too"
+    assert errors == 0
+    assert 0 < microseconds < 1.9e6
