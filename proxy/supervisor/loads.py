@@ -4,7 +4,8 @@ Counts wait here by slot, by server and by user. topom says how many of them an 
 longest go first, and the others wait on, with what is added meanwhile.
 
 **bounded**: there is one count for each slot. Servers and users that wait are :data:`MOST_WAITING` at most. With more,
-the one that has waited longest is forgotten: a topom that does not ask wants no statistics.
+the one that has waited longest is forgotten: a topom that does not ask wants no statistics. Nor does what was counted
+in a long time before an answer wait for a later one, which would tell it as if it were of the seconds since.
 """
 
 import base64
@@ -19,6 +20,8 @@ from slots.messages.load import HotKey, ServerTraffic, Traffic
 from slots.slotload import SlotLoad
 
 MOST_WAITING = 20_000
+LONG_SECONDS = 15.0
+"""An answer of more is the first one after a time without a topom that asks."""
 MOST_TOLD_HOT_KEYS = 128
 HOT_KEYS_SECONDS = 5.0
 """For how long a worker's hot keys are told. Workers tell theirs each second."""
@@ -91,9 +94,14 @@ class Loads:
                 servers[name] = ServerTraffic(*counts, *more)
             else:
                 users[name] = Traffic(*counts)
+        seconds = max(now - self._since, 0.0)
+        if seconds > LONG_SECONDS:
+            self._waiting.clear()
+            if self._slots is not None:
+                self._slots = SlotLoad(self._slots.number_of_slots)
         answer = Load(
             number=question.number,
-            seconds=max(now - self._since, 0.0),
+            seconds=seconds,
             slots=base64.b64encode(rows).decode(),
             servers=servers,
             users=users,

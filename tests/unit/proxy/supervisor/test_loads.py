@@ -97,6 +97,24 @@ def test_what_has_no_room_waits_and_comes_first() -> None:
     assert waiting.told(TellLoad(number=3, slots=0, names=0)).untold == 3 + 5
 
 
+def test_what_was_counted_long_ago_is_not_told_as_if_it_were_of_late() -> None:
+    """given an hour without a topom, and more than its first question has room for."""
+    clock = Clock()
+    waiting = begun(clock=clock)
+    for _ in range(3600):
+        waiting.take(0, channel.Load(slots=rows(1, 2), users={"a": Traffic(1, 0, 1, 1), "b": Traffic(1, 0, 1, 1)}))
+    clock.now += 3600
+    first = waiting.told(TellLoad(number=1, slots=1, names=1))
+    assert (slots_of(first), first.users, first.untold) == ([1], {"a": Traffic(3600, 0, 3600, 3600)}, 0)
+    for _ in range(5):
+        waiting.take(0, channel.Load(slots=rows(1, 2), users={"a": Traffic(1, 0, 1, 1), "b": Traffic(1, 0, 1, 1)}))
+    clock.now += 5
+    second = waiting.told(MANY)
+    assert second.seconds == 5
+    assert [row[1] for row in struct.iter_unpack("<HIIQQ", base64.b64decode(second.slots))] == [5, 5]
+    assert second.users == dict.fromkeys("ab", Traffic(5, 0, 5, 5))
+
+
 def test_a_topom_that_does_not_ask_costs_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loads, "MOST_WAITING", 10)
     waiting = begun()
