@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from slotferry.calls import TopomError
 from slotferry.processes import ProcessError
@@ -34,7 +35,7 @@ Result = TypeVar("Result")
 
 def fail(message: str) -> typer.Exit:
     """Print the reason, and give the exception that ends the command with a failure status."""
-    err.print(f"[bold red]error:[/] {_plain(message)}", highlight=False)
+    err.print(Text.assemble(("error:", "bold red"), f" {message}"), highlight=False)
     return typer.Exit(FAILED)
 
 
@@ -69,7 +70,8 @@ def drawn(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
         numeric = bool(listed) and all(_is_number(row[place]) for row in listed)
         made.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in listed:
-        made.add_row(*(_plain(cell) for cell in row))
+        # Names of keys are clients' choice: nothing in them is markup, or the name of an emoji.
+        made.add_row(*(Text(cell) for cell in row))
     return made
 
 
@@ -134,14 +136,9 @@ def answer(value: Any, as_json: bool, say: Callable[[], None]) -> None:
 
 def say(text: str) -> None:
     """A sentence on standard output."""
-    out.print(_plain(text), highlight=False)
+    out.print(Text(text), highlight=False)
 
 
 def note(text: str) -> None:
     """A sentence on standard error: progress, hints."""
-    err.print(_plain(text), highlight=False)
-
-
-def _plain(text: str) -> str:
-    """Text whose square brackets are not markup."""
-    return text.replace("[", r"\[")
+    err.print(Text(text), highlight=False)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from slotferry.output import in_words, show, span
+from slotferry.output import drawn, fail, in_words, note, out, say, show, span
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,15 @@ def test_why_something_waits_is_said_with_what_can_be_done(ago: float | None, to
 )
 def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
     assert span(seconds) == text
+
+
+@pytest.mark.parametrize("name", ["[/x]", "\\[/x]", "\\\\[red]a[/red]", "[link=http://a]b[/link]", "a:smile:b"])
+def test_a_name_is_shown_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Clients choose the names of keys, and nothing in one is an instruction to the terminal."""
+    with out.capture() as shown:
+        out.print(drawn(("key",), [(name,)]))
+        say(name)
+    assert shown.get().split() == ["key", name, name]
+    note(name)
+    fail(name)
+    assert capsys.readouterr().err.split() == [name, "error:", name]
