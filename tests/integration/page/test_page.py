@@ -11,7 +11,7 @@ import pytest
 
 from slots.table import DEFAULT_SLOTS
 from tests.integration.clients import javascript
-from tests.integration.page.conftest import SLOTS, VIEWER, Site, on_a_thread
+from tests.integration.page.conftest import SLOTS, VIEWER, Site, on_a_thread, until
 from topom.api.live.viewers import MOST_VIEWERS
 
 TRICK = "<img src=x onerror=\"document.title='tricked'\">"
@@ -44,8 +44,21 @@ def test_a_link_brings_a_token_which_leaves_the_address(site: Site) -> None:
         assert page.evaluate("document.cookie") == ""
     with site.page() as page:
         page.goto(site.url + "/#token=wrong")
-        page.reload()
-        page.wait_for_selector("#token")
+        page.wait_for_selector("#login-says:has-text('the token is wrong')")
+        page.goto(f"{site.url}/#token={VIEWER}")
+        site.shown(page)
+        assert page.url == site.url + "/"
+
+
+def test_a_remainder_that_is_not_known_any_more_is_not_told(site: Site) -> None:
+    take = "import('/assets/js/live.js').then((live) => live.take({ migration: %s }, false))"
+    says = "document.getElementById('migration-says').textContent"
+    with site.page(VIEWER) as page:
+        page.evaluate(take % "{ slots_moving: 2, keys_per_second: 10, remaining_keys: 100 }")
+        until(page, f"{says}.includes('about 10 s left')")
+        page.evaluate(take % "{ slots_moving: 3, remaining_keys: null }")
+        until(page, f"{says}.startsWith('3 slots move')")
+        assert "left" not in page.evaluate(says)
 
 
 def test_a_viewer_sees_all_parts_and_no_act(site: Site) -> None:

@@ -14,7 +14,7 @@ import { Migration } from "./migration.js";
 import { Placement } from "./placement.js";
 import { Proxies } from "./proxies.js";
 import { Rebalance } from "./rebalance.js";
-import { me, showLogin, tokenOfAddress, whoAmI } from "./session.js";
+import { me, showLogin, tokenBehind, tokenOfAddress, whoAmI } from "./session.js";
 import { Sizes } from "./sizes.js";
 import { slotMap } from "./slotmap.js";
 
@@ -100,6 +100,9 @@ async function start() {
   }
   return begin();
 }
+
+// A link that is opened where the page is already shown changes only what stands behind `#`.
+addEventListener("hashchange", () => tokenBehind() !== null && location.reload());
 
 // For those who look at what drawing takes.
 window.slotferry = { spent };

@@ -23,7 +23,8 @@ export function Migration() {
 
 function summary(now, under) {
   if (!under) return "No slot is on its way.";
-  const rest = now.remaining_keys !== null && now.keys_per_second > 0 ? `; about ${duration(now.remaining_keys / now.keys_per_second)} left for those under way` : "";
+  // What is not known any more is gone from the section.
+  const rest = Number.isFinite(now.remaining_keys) && now.keys_per_second > 0 ? `; about ${duration(now.remaining_keys / now.keys_per_second)} left for those under way` : "";
   return `${plural(now.slots_moving, "slot moves", "slots move")}, ${count(now.slots_pending)} wait; ${rate(now.keys_per_second, "keys")}${rest}.`;
 }
 

@@ -8,9 +8,12 @@ export const me = { name: "", role: "" };
 // Viewers see no acts.
 export const mayAct = () => me.role === "operator";
 
-// A link may bring a token behind `#`, where no server and no log sees it. It is used once and leaves the address.
+// A link may bring a token behind `#`, where no server and no log sees it.
+export const tokenBehind = () => new URLSearchParams(location.hash.slice(1)).get("token");
+
+// It is used once and leaves the address.
 export function tokenOfAddress() {
-  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  const found = tokenBehind();
   if (found !== null) history.replaceState(null, "", location.pathname + location.search);
   return found;
 }
