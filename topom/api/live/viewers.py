@@ -191,7 +191,9 @@ class Viewer(StreamingResponse):
         self._ended = False
 
     def give(self, frame: bytes) -> None:
-        """Send a message soon; cut the viewer off if too much waits."""
+        """Send a message soon; cut the viewer off if too much waits. A stream that is about to end takes none."""
+        if self._ended:
+            return
         if self._waiting and self._bytes + len(frame) > MOST_WAITING_BYTES:
             self._waiting.clear()
             self.end()

@@ -152,6 +152,20 @@ async def test_a_stream_ends_with_its_session(topom: Topom) -> None:
         await eventually(ended.done)
 
 
+async def test_a_stream_that_is_about_to_end_takes_nothing_more(topom: Topom) -> None:
+    """Else a page that reads slowly would see on and on what comes after the end of its session."""
+    viewers, page = Viewers(None, lambda: topom), Page()
+    page.reads.clear()
+    async with watching(viewers, page, time.time() + 0.1) as ended, client_of(topom) as client:
+        await asyncio.sleep(0.2)
+        await client.post("/groups", json={"id": 3})
+        async with watching(viewers, other := Page()):
+            await eventually(lambda: "group_added" in other.text)
+        page.reads.set()
+        await eventually(ended.done)
+    assert "group_added" not in page.text
+
+
 async def test_a_comment_comes_when_nothing_changes(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUIET_SECONDS", 0.02)
     viewers, page = Viewers(None, lambda: topom), Page()
