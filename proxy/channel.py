@@ -46,6 +46,11 @@ class Channel(Generic[Received]):
         endpoint.setblocking(False)
         return cls(*await asyncio.open_unix_connection(sock=endpoint, limit=LINE_LIMIT_BYTES), parse)
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for the peer to read."""
+        return self._writer.transport.get_write_buffer_size()
+
     def send(self, message: Message) -> None:
         """Send a message without waiting for the peer. Once the channel has ended, this does nothing.
 
@@ -60,7 +65,7 @@ class Channel(Generic[Received]):
         transport = self._writer.transport
         if transport.is_closing():
             return
-        if transport.get_write_buffer_size() > UNSENT_LIMIT_BYTES:
+        if self.unsent > UNSENT_LIMIT_BYTES:
             transport.abort()
             raise ChannelError(f"the peer has not read {UNSENT_LIMIT_BYTES} bytes of messages; its channel is closed")
         self._writer.write(line)

@@ -3,8 +3,9 @@
 import base64
 from collections.abc import Collection
 
+from proxy.channel import Channel
 from proxy.engine.requests import Loop
-from slots.messages.channel import Load
+from slots.messages.channel import Load, SupervisorMessage
 from slots.messages.load import HotKey, ServerTraffic, Traffic
 
 MOST_HOT_KEYS = 128
@@ -23,6 +24,12 @@ class Loads:
         self._loop = loop
         self._hash_keys = hash_keys
         self._since = loop.now
+
+    def tell(self, channel: Channel[SupervisorMessage], servers: Collection[str]) -> None:
+        """Send the next message, unless the supervisor is behind: counts that stay here take no more room, and messages
+        that wait would soon end the channel."""
+        if not channel.unsent:
+            channel.send(self.message(servers))
 
     def message(self, servers: Collection[str]) -> Load:
         """The next message. ``servers``: those that may be asked for something."""

@@ -413,7 +413,7 @@ class Worker:
                 read = self._loop.statistics.read()
                 commands = {name: messages.Statistic(*counts) for name, counts in read.items()}
                 self._channel.send(messages.Counters(counters=self._counters(), commands=commands))
-                self._channel.send(self._loads.message(self._servers()))
+                self._loads.tell(self._channel, self._servers())
             await asyncio.sleep(TICK_SECONDS)
 
     def _ticked(self, ticking: "asyncio.Task[None]") -> None:

@@ -150,11 +150,8 @@ class Asking(Loop):
             raise Refused("invalid", "the proxy tells its load without being asked")
         rows = _decoded(load.slots)
         keys = [(said, _decoded(said.key)) for said in load.hot_keys]
-        number_of_slots = len(self._book.by_slot)
         if len(rows) > asked.rows * ROW_BYTES or len(load.servers) + len(load.users) > asked.names:
             raise Refused("invalid", "the proxy tells more of its load than it was asked for")
-        if any(said.slot >= number_of_slots or len(key) > min(said.length, KEY_BYTES) for said, key in keys):
-            raise Refused("invalid", "the proxy tells of a hot key that cannot be one")
         try:
             self._require_time(load, asked.told_at)
             self._require_counts(load, keys)
@@ -193,6 +190,9 @@ class Asking(Loop):
         for traffic in _traffics(load):
             if max(traffic[:2]) > most or max(traffic[2:4]) > most_bytes:
                 raise _NotBelieved(f"it counted {max(traffic[:4])} requests or bytes in {load.seconds:g} s")
+        number_of_slots = len(self._book.by_slot)
+        if any(said.slot >= number_of_slots or len(key) > min(said.length, KEY_BYTES) for said, key in keys):
+            raise _NotBelieved("it has a hot key that no client can name")
         if any(said.rate > MOST_A_SECOND or said.excess > said.rate for said, _ in keys):
             raise _NotBelieved("it has a hot key with more requests than there can be")
 
