@@ -26,8 +26,8 @@ from topom.reasons import Reason
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 60.0
-"""Between two looks."""
+LOOKS = 5
+"""So often it looks in the time for which a group has to have too much."""
 NOTE_SECONDS = 3600.0
 """For this long at least, one reason to do nothing is no event again."""
 UNSAID = frozenset({Why.EVEN, Why.NOT_SUSTAINED, Why.NOT_MEASURED, Why.MOVING, Why.MANUAL, Why.MOVES})
@@ -59,8 +59,7 @@ class AutoRebalance(Loop):
         failed: Callable[[], Collection[str]],
         held: Callable[[], Reason | None] = never_held,
         on: bool = True,
-        rules: Rules | None = None,
-        look_seconds: float | None = None,
+        rules: Rules = deciding.RULES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -72,8 +71,7 @@ class AutoRebalance(Loop):
         self._failed = failed
         self._hands_off = held
         self._on = on
-        self.rules = rules or deciding.RULES
-        self.look_seconds = look_seconds or LOOK_SECONDS
+        self.rules = rules
         self._clock = clock
         self._above: Mapping[int, float] = {}
         self._noted: dict[Why, float] = {}
@@ -101,7 +99,7 @@ class AutoRebalance(Loop):
             )
         self.decision = decision
         self._note(decision)
-        return Look(decision.text, self.look_seconds)
+        return Look(decision.text, self.rules.sustained_seconds / LOOKS)
 
     def _picture(self) -> Picture:
         state = self._ledger.state

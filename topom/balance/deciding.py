@@ -28,11 +28,14 @@ from topom.cluster.topology import Move
 
 ACTS = frozenset(
     {
-        *(What.SLOTS_CANCELLED, What.SLOTS_SKIPPED, What.SLOTS_RETRIED, What.SLOTS_PENDING, What.SLOTS_ASSIGNED),
+        *(What.SLOTS_CANCELLED, What.SLOTS_SKIPPED, What.SLOTS_RETRIED, What.SLOTS_PENDING),
         *(What.SLOTS_OFFLINE, What.REBALANCE_PLANNED, What.MIGRATION_SET),
     }
 )
-"""What an operator does that is about where slots are or how they move."""
+"""What an operator does that is about which slots move or how they move. A slot that no group owned moves nowhere when
+it is given to one, so that is none of these."""
+QUIET_TIMES = 12
+"""For so many times as long as a group has to have too much, nothing is begun after an operator's act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Rules:
     rest_seconds: float = 86_400.0
     budget: float = 0.05
     worth: float = 0.1
+
+    @classmethod
+    def after(cls, seconds: float) -> "Rules":
+        """The rules by which slots move once a group has had too much for so long."""
+        return cls(sustained_seconds=seconds, quiet_seconds=QUIET_TIMES * seconds)
 
 
 RULES = Rules()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from topom.balance.autorebalance import AutoRebalance
+from topom.balance.deciding import Rules
 from topom.balance.firstlayout import FirstLayout
 from topom.balance.rebalancing import Rebalancing
 from topom.balance.sizebook import SizeBook
@@ -255,6 +256,7 @@ class Topom:
             lambda: self.health.silent(all_servers(self.ledger.table)),
             self.hands_off.reason,
             on=settings.rebalance == "auto",
+            rules=Rules.after(settings.rebalance_after_seconds),
         )
 
         self.departures = Departures(self.ledger, self.rebalancing, self.hands_off.paused)

@@ -333,6 +333,13 @@ class TopomSettings(Settings):
         default="manual",
         description='Whether slots move by themselves, by load, when groups are uneven for minutes. "manual": never.',
     )
+    rebalance_after_seconds: float = Field(
+        default=300.0,
+        ge=5,
+        allow_inf_nan=False,
+        description="Seconds for which a group has to have too much load before slots move by themselves. topom looks "
+        "five times in that time, and waits twelve times as long after an operator's act.",
+    )
     sizes_stale_seconds: Seconds = Field(
         default=604_800.0,
         description="Seconds after which sizes of slots are stale; a plan that uses stale sizes says so. 7 days.",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
-from topom.balance import deciding
+from topom.balance import autorebalance, deciding
 from topom.balance.autorebalance import NOTE_SECONDS, AutoRebalance
 from topom.balance.deciding import RULES, Decision, Rules, Why
 from topom.cluster import topology
@@ -108,6 +108,16 @@ async def test_what_is_decided_is_begun_and_is_one_event(auto: Auto, client: htt
     assert (told["auto"], told["cause"], told["text"]) == (True, "moves", made.text)
     assert [move["slot"] for move in told["moves"]] == auto.moving
     assert (await auto.look()).why is Why.MOVING
+
+
+async def test_the_setting_says_when_it_looks_and_how_long_it_waits(tmp_path: Path) -> None:
+    settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, rebalance="auto", rebalance_after_seconds=10)
+    one = Topom(settings, MemoryStore(), FakeMover())
+    await one.start()
+    assert one.auto_rebalance.rules == Rules.after(10.0)
+    assert (await one.auto_rebalance.look()).again == 2.0
+    await one.close()
+    assert RULES.sustained_seconds / autorebalance.LOOKS == 60.0
 
 
 async def test_by_hand_nothing_is_decided(auto: Auto, client: httpx.AsyncClient) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slots.messages.message import Product
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
-from topom.balance.deciding import RULES, Decision, Picture, Why, decide, waits
+from topom.balance.deciding import RULES, Decision, Picture, Rules, Why, decide, waits
 from topom.balance.planners.request import SlotLoad
 from topom.cluster.events import Event, What
 from topom.cluster.hours import Halt
@@ -185,11 +185,17 @@ def test_what_is_waited_for(state: ClusterState, why: Why, text: str) -> None:
         acted(What.SLOTS_CANCELLED, "operator", RULES.quiet_seconds),
         acted(What.SLOTS_PENDING, "topom 1234abcd"),
         acted(What.GROUP_ADDED, "operator"),
+        acted(What.SLOTS_ASSIGNED, "operator"),
         replace(STATE, last_plan=LastPlan("load", "topom", NOW - 5)),
     ],
 )
 def test_nothing_is_waited_for(state: ClusterState) -> None:
     assert waits(state, None, (), RULES, NOW) is None
+
+
+def test_rules_after_seconds() -> None:
+    assert Rules.after(300.0) == RULES
+    assert Rules.after(10.0) == replace(RULES, sustained_seconds=10.0, quiet_seconds=120.0)
 
 
 def test_halts_and_silent_servers_are_waited_for() -> None:

@@ -36,6 +36,7 @@ def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         ('slot_function = "sha1"', "crc32, crc16"),
         ('listen = "here"', "listen.*host:port"),
         ("barrier_seconds = 0", "barrier_seconds"),
+        ("rebalance_after_seconds = 4.9", "rebalance_after_seconds.*greater than or equal to 5"),
         ("baarrier_seconds = 1", "no setting baarrier_seconds"),
         ("x =", "not TOML"),
         ('migration_hours = "22-06"', "migration_hours.*'22' is not a time of the day"),
