@@ -11,7 +11,12 @@ from slotferry.signals import until_signal
 
 
 def demo(
-    keys: Annotated[int, typer.Option("--keys", min=100, help="Keys to load, of mixed types and sizes.")] = 200_000,
+    keys: Annotated[
+        int | None,
+        typer.Option(
+            "--keys", min=100, help="Keys to load, of mixed types and sizes: 200,000 by default, with --skew 50,000."
+        ),
+    ] = None,
     rate: Annotated[float, typer.Option("--rate", min=0, help="Requests a second; 0: as many as possible.")] = 5000,
     pace: Annotated[
         int,
@@ -36,6 +41,10 @@ def demo(
         bool,
         typer.Option("--sizing", help="Then load uneven data, size every key on Spark, and rebalance by bytes."),
     ] = False,
+    skew: Annotated[
+        bool,
+        typer.Option("--skew", help="Instead: ask one group for most, and watch topom move slots by itself."),
+    ] = False,
 ) -> None:
     """Watch a live rebalance under real traffic, on this machine. Nothing is kept.
 
@@ -43,19 +52,28 @@ def demo(
     started. Keys are loaded through the proxy; readers and writers then check every value against what was last
     written, while topom moves a third of the slots to the third group. At the end every key is compared. The exit
     status is 0 only if there was no error and no difference.
+
+    With --skew, all three groups have slots, and clients ask the first group for most. topom, with
+    rebalance = "auto", moves slots by itself until no group has more than 1.15 times its share, within three minutes.
     """
     # Imported here: the other commands start faster without the traffic and its modules.
+    from redis import RedisError
+
     from slotferry.demonstration import DemoOptions, demonstrate
+    from slotferry.skewed import demonstrate_skew
     from slotferry.traffic.driver import TrafficError
     from slotferry.uneven import why_not
 
     if sizing and (lacking := why_not()):
         raise fail(lacking)
+    if skew and (sizing or series or picture or not rate):
+        raise fail("--skew needs a --rate above 0, and goes with none of --sizing, --series and --picture")
     path = series or Path(tempfile.gettempdir()) / "slotferry-demo.json"
+    keys = keys or (50_000 if skew else 200_000)
     options = DemoOptions(keys, rate, pace, calm, leave, path, picture, port, sizing)
     try:
-        kept = run(until_signal(demonstrate(options)))
-    except TrafficError as error:
+        kept = run(until_signal(demonstrate_skew(options) if skew else demonstrate(options)))
+    except (TrafficError, RedisError) as error:
         raise fail(str(error)) from None
     except OSError as error:
         raise fail(f"{error.filename or 'the demo'}: {error.strerror or error}") from None

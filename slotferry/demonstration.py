@@ -57,14 +57,12 @@ class Verdict:
         """No error, no difference, every key where it has to be, every slot moved."""
         return self.moved and self.loaded.clean and self.traffic.clean and self.verification.clean
 
-    def sentences(self, series: Series) -> list[str]:
-        """The verdict in words; the first sentence sums it up."""
+    def sentences(self, slots: int, keys: int) -> list[str]:
+        """The verdict in words; the first sentence sums it up. So many slots and keys have moved."""
         compared = self.verification.compared
         errors = self.loaded.errors + self.traffic.errors + compared.errors
         differences = self.loaded.differences + self.traffic.differences + compared.differences
-        moved = (
-            f"{series.slots_to_move} slots with {series.samples[-1].keys_moved if series.samples else 0:,} keys moved"
-        )
+        moved = f"{slots} slots with {keys:,} keys moved"
         checked = (
             f"{self.traffic.requests:,} requests meanwhile and {self.verification.keys:,} keys compared at the end: "
             f"{errors:,} errors, {differences:,} differences, {self.verification.misplaced:,} keys in a wrong place"
@@ -101,10 +99,11 @@ async def demonstrate(options: DemoOptions) -> bool | None:
             options.picture.write_text(draw(series), encoding="utf-8")
             say(f"picture: {options.picture}")
         say(f"measurements: {options.series}")
-        for sentence in verdict.sentences(series):
+        keys_moved = series.samples[-1].keys_moved if series.samples else 0
+        for sentence in verdict.sentences(series.slots_to_move, keys_moved):
             say(sentence)
         if not options.leave:
-            await _stay(cluster)
+            await stay(cluster)
         return verdict.kept and even
 
 
@@ -121,7 +120,8 @@ async def _even_out(cluster: LocalCluster, topom: TopomClient, traffic: Traffic,
     return even and verification.clean
 
 
-async def _stay(cluster: LocalCluster) -> None:
+async def stay(cluster: LocalCluster) -> None:
+    """Say how the cluster is reached, and wait for Ctrl-C."""
     host, _, port = cluster.proxy_addresses[0].rpartition(":")
     say("")
     say("It stays up until Ctrl-C:")

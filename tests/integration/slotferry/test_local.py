@@ -178,6 +178,17 @@ def test_the_demo_on_the_embedded_server(temporary: Path) -> None:
     assert {path.name for path in temporary.iterdir()} == {"picture.svg", "slotferry-demo.json"}
 
 
+@pytest.mark.timeout(240)
+def test_the_demo_evens_out_load_by_itself(temporary: Path) -> None:
+    with running(temporary, "demo", "--skew", "--exit", "--keys", "3000", "--rate", "2000", "--pace", "0") as process:
+        out, err = process.communicate(timeout=230)
+    assert process.returncode == 0, out + err
+    assert "The groups are even by load" in out
+    assert "to move by load: the greatest load of a group is" in out
+    assert "No error and no lost key" in out
+    assert list(temporary.iterdir()) == []
+
+
 def test_the_demo_stays_up_until_it_is_told_to_end(temporary: Path) -> None:
     with running(temporary, "demo", "--keys", "1000", "--calm", "0", "--pace", "0") as process:
         assert process.stdout is not None
