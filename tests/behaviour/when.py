@@ -108,7 +108,9 @@ async def the_replica_is_promoted(cluster: WholeCluster, group: int) -> str:
 
 async def topom_is_paused(cluster: WholeCluster, why: str) -> None:
     """By the operator."""
-    assert "PAUSED: operator" in await _done(cluster, "pause", "--why", why)
+    said = await _done(cluster, "pause", "--why", why)
+    assert "PAUSED: " in said
+    assert "(by operator)" in said
 
 
 async def topom_is_resumed(cluster: WholeCluster) -> None:

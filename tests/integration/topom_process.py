@@ -186,6 +186,7 @@ class HandProxy:
         self.table: SlotTable | None = None
         self.registered: dict[str, Any] = {}
         self.frames: list[dict[str, Any]] = []
+        """All that came, but for questions about load, which come at any time and which it leaves unanswered."""
         self.refusals: list[dict[str, Any]] = []
         self.states: list[str] = []
         self._socket: ClientConnection | None = None
@@ -258,6 +259,8 @@ class HandProxy:
                 await asyncio.sleep(0.1)
 
     async def _take(self, frame: dict[str, Any]) -> bool:
+        if frame["type"] == "tell_load":
+            return True
         self.frames.append(frame)
         match frame["type"]:
             case "registered":

@@ -208,7 +208,7 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
         return nothing
     if not high & due:
         text = (
-            f"{_several(len(high), 'group')} above {rules.enter:g} times their share, {nothing.greatest:.2f} at most, "
+            f"{_several(len(high), 'group')} above {rules.enter:g} times a share, {nothing.greatest:.2f} at most, "
             f"and none for {duration(rules.sustained_seconds)} yet"
         )
         return replace(nothing, why=Why.NOT_SUSTAINED, text=text)

@@ -168,7 +168,10 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
         found = await checked(cluster)
         assert (found["stage"], found["differences"]) == ("same", 0)
         events = (await cluster.api.events(limit=1000))["events"]
-        told = [(event["what"], event["who"].split()[0], event["text"]) for event in events]
+        told = [
+            (event["what"], "operator" if "(by operator)" in event["who"] else event["who"].split()[0], event["text"])
+            for event in events
+        ]
         told = [one for one in told if one[0].startswith(("digest", "resync", "replica_resynced"))]
         wiped = [what for what, _, _ in told].index("resync_begun")
         assert [one[:2] for one in told[wiped - 2 : wiped + 2]] == [
