@@ -3,8 +3,9 @@
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from topom.errors import TopomError
 
@@ -35,6 +36,11 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     return _refusal(error.status_code, "HttpError", f"{request.method} {request.url.path}: {error.detail}")
 
 
+async def _gone(request: Request, error: Exception) -> Response:
+    # The client left before its body had come: nobody reads this, and nothing has failed.
+    return Response(status_code=400)
+
+
 async def _failed(request: Request, error: Exception) -> JSONResponse:
     log.error("request_failed", path=request.url.path, exc_info=error)
     return _refusal(500, type(error).__name__, "topom failed at this request; its log says more")
@@ -45,4 +51,5 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(TopomError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _failed)

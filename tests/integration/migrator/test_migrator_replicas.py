@@ -263,9 +263,11 @@ async def test_a_key_that_a_client_asked_for_and_replicas_do_not_have_yet_is_wai
     pair.pace = Pace(paused=True)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await source.rpush("big", *range(3000))
+        waits = await calls(target, "wait")
         call = asyncio.create_task(pair.migrate())
         async with asyncio.timeout(30):
-            while not await permit_at(source):
+            # Before it moves anything, the call waits until replicas have what earlier calls wrote.
+            while not await permit_at(source) or await calls(target, "wait") == waits:
                 await asyncio.sleep(0.01)
             os.kill(replicas[1].pid, signal.SIGSTOP)
             await source.rpush(WANTED, "0:big")
