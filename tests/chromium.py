@@ -25,16 +25,28 @@ ARGUMENTS = (
 )
 
 
+class NoBrowserError(Exception):
+    """There is no browser here, or nothing that drives it; the message says what is missing."""
+
+
+def find() -> str:
+    """The browser's path. Raises NoBrowserError."""
+    try:
+        import playwright  # noqa: F401
+    except ImportError:
+        raise NoBrowserError("the Python package playwright is not installed") from None
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        raise NoBrowserError(f"none of {', '.join(NAMES)} is on PATH (on Debian: apt-get install chromium)")
+    return found
+
+
 def binary() -> str:
     """The browser's path. The test is passed over if there is none, or no Playwright."""
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    missing = "" if found else f"none of {', '.join(NAMES)} is on PATH (on Debian: apt-get install chromium)"
-    with suppress(ImportError):
-        import playwright  # noqa: F401
-
-        if found:
-            return found
-    missing = missing or "the Python package playwright is not installed"
+    try:
+        return find()
+    except NoBrowserError as error:
+        missing = str(error)
     if os.environ.get("SLOTFERRY_REQUIRE_BROWSER") == "1":
         pytest.fail(f"SLOTFERRY_REQUIRE_BROWSER=1, but {missing}")
     pytest.skip(missing)
