@@ -43,11 +43,14 @@ from topom.term.stores import open_store
 TOKEN = "a-token-of-the-benchmark"
 MOST_FILES = 65_536
 LIMIT_SECONDS = 300.0
+VIEWERS = 10
+"""Pages that are open at a time."""
 GOALS = {
     "state, MB": 2.0,
     "largest document, KB": 512.0,
     "leads after its election, s": 5.0,
     "asking servers, cores": 0.3,
+    "ten pages, cores": 0.05,
     "streams and judging, cores": 0.3,
     "barrier p99, ms": 100.0,
 }
@@ -173,6 +176,34 @@ def playing(*arguments: str) -> Any:
         process.wait()
 
 
+async def watching(topom: Topom, seconds: float, without: float) -> dict[str, float]:
+    """What pages cost that look at the live picture: beside ``without``, in cores; and how soon it is there."""
+
+    async def look(client: httpx.AsyncClient, first: asyncio.Event) -> None:
+        async with client.stream("GET", f"{topom.url}/api/v1/live") as answer:
+            answer.raise_for_status()
+            async for line in answer.aiter_lines():
+                if line == "event: picture":
+                    first.set()
+
+    limits = httpx.Limits(max_connections=VIEWERS)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(headers=headers, timeout=LIMIT_SECONDS, limits=limits, trust_env=False) as client:
+        pictures = [asyncio.Event() for _ in range(VIEWERS)]
+        began = time.monotonic()
+        looking = [asyncio.create_task(look(client, first)) for first in pictures]
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS):
+                await asyncio.gather(*(first.wait() for first in pictures))
+            shown = time.monotonic() - began
+            await asyncio.sleep(seconds)
+            return {"ten pages, cores": await cores(topom, seconds) - without, "pages show it after, s": shown}
+        finally:
+            for each in looking:
+                each.cancel()
+            await asyncio.gather(*looking, return_exceptions=True)
+
+
 async def cores(topom: Topom, seconds: float) -> float:
     """How much of a core it uses, on average."""
     before, began = topom.cpu, time.monotonic()
@@ -214,6 +245,8 @@ async def measure(kind: str, proxies: int, groups: int, slots: int, rounds: int,
                     await asyncio.sleep(seconds)
                     say(f"{kind}: {groups * fleet.SERVERS_A_GROUP} servers are asked, without proxies")
                     found.figures["asking servers, cores"] = await cores(topom, seconds)
+                    say(f"{kind}: {VIEWERS} pages look at it")
+                    found.figures |= await watching(topom, seconds, found.figures["asking servers, cores"])
                     with playing("--play-proxies", str(proxies), "--url", topom.url) as fleet_of_proxies:
                         say(f"{kind}: {proxies} proxies register")
                         began_at = time.monotonic()

@@ -5,6 +5,7 @@ address is reserved in a way that keeps others out and lets this proxy's workers
 workers, which inherit it. A lock on a file beside it tells a live one from a stale one.
 """
 
+import asyncio
 import ctypes
 import errno
 import fcntl
@@ -13,6 +14,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -26,8 +28,16 @@ from slots.tls import Certificates, server_context
 log = structlog.get_logger()
 
 
+TRY_SECONDS = 0.1
+"""Between two tries to take places that another process has."""
+
+
 class ListenError(Exception):
     """The proxy cannot listen where it was told to. The message says why and what to do."""
+
+
+class PlaceTaken(ListenError):
+    """Another process listens there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,8 @@ def reserve(listen: str, shared: bool = SPREADS_CONNECTIONS, setting: str = "lis
                 # Ended connections of a program without SO_REUSEPORT are in the way for a minute.
                 holder = _bind(family, (host, port, *target[2:]), socket.SO_REUSEPORT, socket.SO_REUSEADDR)
     except OSError as error:
-        raise ListenError(_explain(listen, error, setting)) from error
+        taken = error.errno == errno.EADDRINUSE
+        raise (PlaceTaken if taken else ListenError)(_explain(listen, error, setting)) from error
     return Reservation(address.join(host, port), holder, shared)
 
 
@@ -169,6 +180,19 @@ class Reservations:
         if settings.unix_socket:
             permissions = int(settings.unix_socket_permissions, 8)
             self._places["unix_socket"] = reserve_unix(Path(settings.unix_socket), permissions)
+
+    async def reserve_within(self, seconds: float) -> None:
+        """As :meth:`reserve`; a place that another process has is tried again, for so long at most."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return self.reserve()
+            except PlaceTaken:
+                self.close()
+                self._places.clear()
+                if time.monotonic() >= end:
+                    raise
+            await asyncio.sleep(TRY_SECONDS)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -252,8 +276,8 @@ def _lock_path(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
-def _taken(path: Path) -> ListenError:
-    return ListenError(
+def _taken(path: Path) -> PlaceTaken:
+    return PlaceTaken(
         f"Cannot listen on {path}: another process listens there. Stop it, or choose another path with the setting "
         "unix_socket."
     )

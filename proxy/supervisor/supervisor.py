@@ -46,6 +46,9 @@ WAITING_TICKS = 5  # between two log events about what is waited for
 CONFIRM_TICKS = 2  # between two notes that the kept table is the newest
 LEFTOVERS_SECONDS = 5.0
 """How long the end of the proxy waits for servers to end the connections of dead workers."""
+PLACES_SECONDS = 5.0
+"""How long a proxy waits for places that another process has. Workers end a moment after a supervisor that was killed,
+and a proxy that is started in its place finds them there."""
 UNHEARD = "topom was not reached; it will fence the proxy when it has to"
 
 log = structlog.get_logger()
@@ -136,7 +139,7 @@ class Supervisor:
             ProxyCollector(self._workforce.counters, self._figures, self._server_groups), self.health
         )
         try:
-            self._places.reserve()
+            await self._places.reserve_within(PLACES_SECONDS)
             if self.settings.metrics:
                 self.metrics_address = await metrics.start(self.settings.metrics)
             kept = await self._keeping.open()

@@ -113,12 +113,26 @@ class JournalledDisk:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Every process that writes there hangs in the kernel."""
-        run("fsfreeze", "--freeze", str(self.folder))
+        """Every process that writes there hangs in the kernel, also one that removes what tests have left.
+
+        So the file system thaws when this process has ended, however it ends: the pipe is closed then.
+        """
+        program = 'fsfreeze --freeze "$0" && echo && read -r _; fsfreeze --unfreeze "$0"'
+        thawing = subprocess.Popen(
+            ["sh", "-c", program, str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert thawing.stdin is not None
+        assert thawing.stdout is not None
         try:
+            assert thawing.stdout.read(1), "the file system cannot be frozen"
             yield
         finally:
-            run("fsfreeze", "--unfreeze", str(self.folder))
+            thawing.stdin.close()
+            thawing.wait(COMMAND_SECONDS)
+            thawing.stdout.close()
 
     def repair(self) -> None:
         """Check the file system and mount it again; no process may have a file there open."""

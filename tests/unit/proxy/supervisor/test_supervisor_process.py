@@ -139,6 +139,18 @@ async def test_a_port_in_use_is_explained(topom: FakeTopom, director: Director) 
             assert await process.status() == 1
 
 
+async def test_a_port_that_is_given_up_in_time_is_taken(topom: FakeTopom, director: Director) -> None:
+    """as workers do that end a moment after their supervisor was killed."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        async with started(topom, director, listen=listen) as process:
+            # Its program is loaded by then, and it tries.
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(process.process.wait(), 1.5)
+            other.close()
+            assert (await process.event("proxy_starts"))["address"] == listen
+
+
 SECRETS = [
     *({"token": "geheim"}, {"password": "geheim"}, {"redis_password": "geheim"}),
     {"users": [{"name": "app", "password": "geheim"}]},
