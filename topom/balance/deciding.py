@@ -7,7 +7,8 @@ in the same change that begins the moves. So an operator who acts between the de
 Nothing goes back and forth: a slot that came to rest after a move, whoever sent it, stays where it is for a day
 (:attr:`Rules.rest_seconds`). The state says when slots came to rest, so this holds after a change of the leader, too.
 So does the quiet after an operator's act, which the events tell. How long a group has had too much is not stored: a
-topom that has just come to lead waits as if everything had begun with it.
+topom that has just come to lead waits as if everything had begun with it. So does one after a failure: while a server
+does not answer, the others have a larger part of the load than they are to have.
 """
 
 import math
@@ -18,7 +19,7 @@ from enum import StrEnum
 from slots.table import Group, SlotTable
 from topom.balance.planners import limits
 from topom.balance.planners import load as by_load
-from topom.balance.planners.request import PlanRequest, SlotLoad, loads_of
+from topom.balance.planners.request import REQUEST_BYTES, PlanRequest, SlotLoad, loads_of
 from topom.balance.planners.shares import shares
 from topom.balance.sizes import duration
 from topom.cluster.events import What, is_topom
@@ -69,6 +70,9 @@ class Rules:
 
 RULES = Rules()
 HOUR = 3600.0
+LEAST_SHARE = 20
+"""Requests a second that are a group's share at least. Of fewer, one client's turn or chance makes groups uneven, and
+no server has much to do."""
 SAID = 3
 """Servers that a sentence names."""
 
@@ -83,6 +87,7 @@ class Why(StrEnum):
     MOVING = "moving"
     OPERATOR = "operator"
     NOT_MEASURED = "not_measured"
+    IDLE = "idle"
     EVEN = "even"
     NOT_SUSTAINED = "not_sustained"
     NO_PLAN = "no_plan"
@@ -90,6 +95,10 @@ class Why(StrEnum):
     NOT_WORTH = "not_worth"
     CHANGED = "changed"
     MOVES = "moves"
+
+
+DISTURBED = frozenset({Why.HELD, Why.FAILED})
+"""While one of these holds, load says nothing: servers may be missing, and nobody may look after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +173,26 @@ def waits(
         return Why.MOVING, f"{len(leaving_groups(state))} groups are leaving"
     if state.placement.run is not None:
         return Why.MOVING, "a placement is under way"
+    return _quiet(state, rules, now)
+
+
+def _quiet(state: ClusterState, rules: Rules, now: float) -> tuple[Why, str] | None:
+    """Says that an operator has acted a short time ago, or that what an operator began has ended then."""
     acts = [(event.at, event.who, str(event.what)) for event in state.events if event.what in ACTS]
-    if state.last_plan is not None:  # its events may be dropped already, if it had many steps
-        acts.append((state.last_plan.at, state.last_plan.by, str(What.REBALANCE_PLANNED)))
+    last = state.last_plan
+    if last is not None:  # its events may be dropped already, if it had many steps
+        acts.append((last.at, last.by, str(What.REBALANCE_PLANNED)))
+    acts = [act for act in acts if not is_topom(act[1])]
+    if acts and state.moved and (last is None or not is_topom(last.by) or last.at < max(acts)[0]):
+        # What came to rest since, topom has not begun. A group that was emptied for hours is not filled at once.
+        acts.append((max(state.moved.values()), *max(acts)[1:]))
     # By a clock that was set, an act may be ahead.
-    recent = [act for act in acts if not is_topom(act[1]) and abs(now - act[0]) < rules.quiet_seconds]
-    if recent:
-        at, who, what = max(recent)
-        left = duration(rules.quiet_seconds - max(0.0, now - at))
-        return Why.OPERATOR, f"{who} has acted ({what}), so nothing is begun for another {left}"
-    return None
+    recent = [act for act in acts if abs(now - act[0]) < rules.quiet_seconds]
+    if not recent:
+        return None
+    at, who, what = max(recent)
+    left = duration(rules.quiet_seconds - max(0.0, now - at))
+    return Why.OPERATOR, f"{who} has acted ({what}), so nothing is begun for another {left}"
 
 
 def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -> Decision:
@@ -188,6 +207,7 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
         return Decision(picture.now, Why.NOT_MEASURED, text)
     request = _request(picture, rules)
     has = _relative(picture.table, request, ())
+    disturbed = picture.waits is not None and picture.waits[0] in DISTURBED
     nothing = Decision(
         picture.now,
         Why.EVEN,
@@ -197,11 +217,15 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
         above={
             group_id: min(above.get(group_id, picture.now), picture.now)
             for group_id, one in has.items()
-            if one > rules.enter or (group_id in above and one > rules.leave)
+            if not disturbed and (one > rules.enter or (group_id in above and one > rules.leave))
         },
     )
     if picture.waits is not None:
         return replace(nothing, why=picture.waits[0], text=picture.waits[1])
+    requests = sum(loads_of(request).values()) / REQUEST_BYTES
+    if requests < LEAST_SHARE * len(has):
+        text = f"{requests:.0f} requests a second, or bytes that cost as much, are too few for {len(has)} groups"
+        return replace(nothing, why=Why.IDLE, text=text, above={})
     high = {group_id for group_id in nothing.above if has[group_id] > rules.enter}
     due = {group_id for group_id, at in nothing.above.items() if picture.now - at >= rules.sustained_seconds}
     if not high:
@@ -232,14 +256,15 @@ def _planned(picture: Picture, request: PlanRequest, due: set[int], nothing: Dec
     left = _left(picture, rules)
     moves = tuple(_within(moves, picture, request, left))
     if not moves:
-        text = f"{rules.budget:.0%} of all bytes may move in an hour, and that is used up"
+        text = f"{rules.budget:.0%} of all {_counted(picture)} may move in an hour, and "
+        text += "that is used up" if left < rules.budget else "each slot that would help is more than that"
         return replace(nothing, why=Why.BUDGET, text=text)
     gain, cost = _gain(table, request, moves), _part(picture, (move.slot for move in moves))
     after = max(_relative(table, request, moves).values())
     if gain < rules.worth * cost or after > before:
         text = (
-            f"a plan would bring {gain:.2%} of all load under the limit, and move {cost:.2%} of all bytes for it, "
-            "which is not worth it"
+            f"a plan would bring {gain:.2%} of all load under the limit, and move {cost:.2%} of all "
+            f"{_counted(picture)} for it, which is not worth it"
         )
         return replace(nothing, why=Why.NOT_WORTH, text=text, expected=round(after, 4))
     text = (
@@ -293,6 +318,10 @@ def _part(picture: Picture, slots: Iterable[int]) -> float:
     if not picture.bytes:
         return sum(1 for _ in slots) / len(picture.table.slots)
     return sum(picture.bytes.get(slot, 0) for slot in slots) / max(1, sum(picture.bytes.values()))
+
+
+def _counted(picture: Picture) -> str:
+    return "bytes" if picture.bytes else "slots"
 
 
 def _left(picture: Picture, rules: Rules) -> float:

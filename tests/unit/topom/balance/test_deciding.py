@@ -10,7 +10,7 @@ from slots.messages.message import Product
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from topom.balance.deciding import RULES, Decision, Picture, Rules, Why, decide, waits
-from topom.balance.planners.request import SlotLoad
+from topom.balance.planners.request import REQUEST_BYTES, SlotLoad
 from topom.cluster.events import Event, What
 from topom.cluster.hours import Halt
 from topom.cluster.placement_run import Kept, Run
@@ -47,7 +47,17 @@ def test_nothing_is_decided_before_load_was_measured_long_enough() -> None:
 def test_even_groups_are_left_alone() -> None:
     made = decide(replace(PICTURE, loads=loads()), {})
     assert (made.why, made.greatest) == (Why.EVEN, 1.0)
-    assert decide(replace(PICTURE, loads={}), {}).why is Why.EVEN
+
+
+def test_a_fleet_with_little_to_do_is_left_alone() -> None:
+    few = replace(PICTURE, loads={slot: SlotLoad(one.requests / 40) for slot, one in PICTURE.loads.items()})
+    made = decide(few, {1: AGO})
+    assert (made.why, made.moves, made.above) == (Why.IDLE, (), {})
+    assert made.greatest == 1.2571
+    assert made.text == "70 requests a second, or bytes that cost as much, are too few for 4 groups"
+    large = {slot: SlotLoad(0.0, one.requests * REQUEST_BYTES) for slot, one in PICTURE.loads.items()}
+    assert decide(replace(PICTURE, loads=large), {1: AGO}).why is Why.MOVES, "few requests of many bytes count"
+    assert decide(replace(PICTURE, loads={}), {}).why is Why.IDLE
 
 
 def test_a_group_has_to_have_too_much_for_minutes() -> None:
@@ -93,6 +103,19 @@ def test_what_waits_is_the_reason_and_time_goes_on() -> None:
     assert (made.why, made.text, made.above) == (Why.OPERATOR, "ada has acted", {1: AGO})
 
 
+@pytest.mark.parametrize("why", [Why.FAILED, Why.HELD])
+def test_what_was_above_while_servers_failed_counts_from_anew(why: Why) -> None:
+    # Given: group 4 did not answer for minutes, so the others had all load.
+    down = replace(PICTURE, loads={slot: SlotLoad(10.0) for slot in range(192)})
+    made = decide(replace(down, waits=(why, "1 servers do not answer")), {1: AGO, 2: AGO, 3: AGO})
+    assert (made.why, made.above) == (why, {})
+    # When: it answers, and its mean is still that of the failure.
+    back = decide(down, made.above)
+    # Then
+    assert back.why is Why.NOT_SUSTAINED
+    assert decide(replace(PICTURE, now=NOW + 60, loads=loads()), back.above).above == {}
+
+
 def test_one_slot_that_is_too_hot_is_named() -> None:
     one = replace(PICTURE, loads={0: SlotLoad(900.0), **{slot: SlotLoad(1.0) for slot in range(64, 256)}})
     made = decide(one, {1: AGO})
@@ -117,6 +140,8 @@ def test_the_budget_of_an_hour_is_kept() -> None:
     assert not {0, 1} & {move.slot for move in decide(big, {1: AGO}).moves}
     assert decide(replace(PICTURE, bytes={}), {1: AGO}).moves == (Move(0, 1, 2),), "slots count if sizes are unknown"
     assert decide(replace(PICTURE, bytes={}, moved=spent), {1: AGO}).why is Why.BUDGET, "more is spent than there was"
+    slots = decide(replace(PICTURE, bytes={}), {1: AGO}, replace(RULES, budget=0.003))
+    assert slots.text == "0% of all slots may move in an hour, and each slot that would help is more than that"
 
 
 def test_a_plan_that_moves_much_for_little_is_not_worth_it() -> None:
@@ -169,6 +194,17 @@ def moving(state: ClusterState) -> ClusterState:
             Why.OPERATOR,
             "ada has acted (rebalance_planned)",
         ),
+        (
+            # A group was emptied for three hours, which has just ended.
+            replace(STATE, last_plan=LastPlan("codis", "ada", NOW - 10_800), moved={7: NOW - 10_000, 8: NOW - 60}),
+            Why.OPERATOR,
+            "ada has acted (rebalance_planned), so nothing is begun for another 59 minutes",
+        ),
+        (
+            replace(acted(What.SLOTS_CANCELLED, "ada", 7200), moved={8: NOW - 60}),
+            Why.OPERATOR,
+            "ada has acted (slots_cancelled)",
+        ),
     ],
 )
 def test_what_is_waited_for(state: ClusterState, why: Why, text: str) -> None:
@@ -187,6 +223,11 @@ def test_what_is_waited_for(state: ClusterState, why: Why, text: str) -> None:
         acted(What.GROUP_ADDED, "operator"),
         acted(What.SLOTS_ASSIGNED, "operator"),
         replace(STATE, last_plan=LastPlan("load", "topom", NOW - 5)),
+        replace(STATE, last_plan=LastPlan("load", "ada", NOW - 8000), moved={8: NOW - 4000}),
+        replace(
+            acted(What.MIGRATION_SET, "ada", 7200), last_plan=LastPlan("load", "topom", NOW - 120), moved={8: NOW - 60}
+        ),
+        replace(STATE, moved={8: NOW - 60}),
     ],
 )
 def test_nothing_is_waited_for(state: ClusterState) -> None:
