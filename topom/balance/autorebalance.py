@@ -7,16 +7,19 @@ hour. Everything else about it is what the loop says, and :attr:`AutoRebalance.d
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
+from functools import partial
 from typing import ClassVar
 
 import structlog
 
+from slots.table import SlotTable
 from topom.balance import deciding, measured
 from topom.balance.deciding import Decision, Picture, Rules, Why
 from topom.balance.measured import MeasuredLoads
 from topom.balance.rebalancing import Rebalancing, sizes_of
 from topom.balance.sizebook import SizeBook
+from topom.balance.sizes import KnownSizes
 from topom.cluster.events import What
 from topom.cluster.hours import Halt
 from topom.cluster.ledger import Ledger
@@ -30,7 +33,9 @@ LOOKS = 5
 """So often it looks in the time for which a group has to have too much."""
 NOTE_SECONDS = 3600.0
 """For this long at least, one reason to do nothing is no event again."""
-UNSAID = frozenset({Why.EVEN, Why.NOT_SUSTAINED, Why.NOT_MEASURED, Why.MOVING, Why.MANUAL, Why.MOVES})
+MOST_AGE_SECONDS = 30.0
+"""A decision is begun at most so long after it was made: a process that was paused has old figures."""
+UNSAID = frozenset({Why.EVEN, Why.IDLE, Why.NOT_SUSTAINED, Why.NOT_MEASURED, Why.MOVING, Why.MANUAL, Why.MOVES})
 """Reasons that are no event: they come and go by themselves."""
 MANUAL = Decision(0.0, Why.MANUAL, 'rebalance = "manual": slots move only when an operator asks for it')
 
@@ -83,12 +88,12 @@ class AutoRebalance(Loop):
         """Decide, and begin what was decided."""
         if not self._on:
             return Look(over=True)
-        picture = self._picture()
-        # The largest fleets take a tenth of a second, and topom has to serve others meanwhile.
-        decision = await asyncio.to_thread(deciding.decide, picture, self._above, self.rules)
+        state, now = self._ledger.state, self._clock()
+        # The largest fleets take a quarter of a second, and topom has to serve others meanwhile.
+        decision = await asyncio.to_thread(self._decide, state, now, self._loads.whole_seconds, self._why_not(state))
         self._above = decision.above
         if decision.moves and not await self._rebalancing.begin(
-            decision.moves, picture.table, decision.text, self._allowed
+            decision.moves, state.table, decision.text, partial(self._allowed, now)
         ):
             decision = Decision(
                 decision.at,
@@ -101,19 +106,22 @@ class AutoRebalance(Loop):
         self._note(decision)
         return Look(decision.text, self.rules.sustained_seconds / LOOKS)
 
-    def _picture(self) -> Picture:
-        state = self._ledger.state
-        known = self._sizes.known
-        return Picture(
+    def _decide(
+        self, state: ClusterState, now: float, measured_seconds: float, waits: tuple[Why, str] | None
+    ) -> Decision:
+        """Runs on a thread."""
+        loads = measured.slot_loads(self._loads)
+        picture = Picture(
             table=state.table,
-            now=self._clock(),
-            measured_seconds=self._loads.measured_seconds,
-            loads=measured.slot_loads(self._loads),
+            now=now,
+            measured_seconds=measured_seconds,
+            loads=loads,
             hot_keys=measured.hottest(self._loads),
-            bytes=sizes_of(known, state.table)[0] if known.slots else {},
+            bytes=_believed(self._sizes.fresh(), state.table, loads),
             moved=state.moved,
-            waits=self._why_not(state),
+            waits=waits,
         )
+        return deciding.decide(picture, self._above, self.rules)
 
     def _why_not(self, state: ClusterState) -> tuple[Why, str] | None:
         held = self._hands_off()
@@ -121,8 +129,12 @@ class AutoRebalance(Loop):
             return Why.HELD, str(held)
         return deciding.waits(state, self._halt(), self._failed(), self.rules, self._clock())
 
-    def _allowed(self, state: ClusterState) -> bool:
-        return self._why_not(state) is None
+    def _allowed(self, decided_at: float, state: ClusterState) -> bool:
+        return (
+            abs(self._clock() - decided_at) <= MOST_AGE_SECONDS
+            and self._loads.whole_seconds >= self.rules.sustained_seconds
+            and self._why_not(state) is None
+        )
 
     def _note(self, decision: Decision) -> None:
         """Have an event stored about a new reason to do nothing."""
@@ -137,3 +149,13 @@ class AutoRebalance(Loop):
         self._noted[why] = now
         self._last_noted = why
         self._ledger.note(What.REBALANCE_WAITS, f"no slot moves by itself: {decision.text}", wait=1.0)
+
+
+def _believed(sizes: KnownSizes, table: SlotTable, busy: Container[int]) -> dict[int, int]:
+    """Bytes by slot. A slot that clients ask for is not empty: a size of 0 is from before it had keys.
+
+    Otherwise it would cost nothing to move, and the budget would hold nothing back.
+    """
+    known = {slot: size for slot, size in sizes.slots.items() if size.bytes or slot not in busy}
+    found = sizes_of(KnownSizes(known), table)[0]
+    return found if any(found.values()) else {}

@@ -108,7 +108,7 @@ class Picture:
     Attributes:
         table: the slot table.
         now: seconds since 1970.
-        measured_seconds: how long load was measured.
+        measured_seconds: how long every proxy has told its load.
         loads, hot_keys, bytes: as in :class:`~topom.balance.planners.request.PlanRequest`; ``bytes`` is empty if no
             sizes are known.
         moved: when slots came to rest after a move, in seconds since 1970.
@@ -203,7 +203,7 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
     """
     if picture.measured_seconds < rules.sustained_seconds:
         needed = duration(rules.sustained_seconds)
-        text = f"load has been measured for {duration(picture.measured_seconds)}, and {needed} are needed"
+        text = f"every proxy has told its load for {duration(picture.measured_seconds)}, and {needed} are needed"
         return Decision(picture.now, Why.NOT_MEASURED, text)
     request = _request(picture, rules)
     has = _relative(picture.table, request, ())

@@ -37,6 +37,10 @@ class MeasuredLoads(Protocol):
     def measured_seconds(self) -> float:
         """How long it was measured without a gap; 0 if it is not."""
 
+    @property
+    def whole_seconds(self) -> float:
+        """For how long every proxy has told, without a gap, what it counted."""
+
     def slots(self) -> Sequence[tuple[float, float, float]]:
         """By slot: requests, bytes of requests and bytes of replies, a second of late."""
 

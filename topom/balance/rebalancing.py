@@ -174,21 +174,21 @@ class Rebalancing:
             measured.require(self._loads)
             if options.most_bytes is not None and not known.slots:
                 raise NoSizes(f"the sizes of slots are not known, so no limit of bytes can be kept; {HOW_TO_MEASURE}")
-        count_of, keys_of = sizes_of(known, table)
-        request = PlanRequest(
-            loads=measured.slot_loads(self._loads) if by_load else {},
-            hot_keys=measured.hottest(self._loads) if by_load else {},
-            bytes=count_of,
-            keys=keys_of,
-            capacity=options.capacity,
-            tolerance=options.tolerance,
-            most_slots=options.most_slots,
-            most_bytes=options.most_bytes,
-            drain=options.drain | (leaving_groups(state) & table.groups.keys()),
-        )
         speed, settings = self._actions.speed, self._actions.settings
 
         def work() -> tuple[Plan, Rate, Forecast]:
+            count_of, keys_of = sizes_of(known, table)
+            request = PlanRequest(
+                loads=measured.slot_loads(self._loads) if by_load else {},
+                hot_keys=measured.hottest(self._loads) if by_load else {},
+                bytes=count_of,
+                keys=keys_of,
+                capacity=options.capacity,
+                tolerance=options.tolerance,
+                most_slots=options.most_slots,
+                most_bytes=options.most_bytes,
+                drain=options.drain | (leaving_groups(state) & table.groups.keys()),
+            )
             plan = planners.plan(options.policy, table.groups.values(), table.slots, request)
             rate = rate_of(plan.moves, keys_of, speed, settings)
             cost = forecast(

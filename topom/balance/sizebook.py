@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from topom.balance import size_records
-from topom.balance.sizes import Freshness, KnownSizes, SlotSize, Taking, freshness, with_measurement
+from topom.balance.sizes import Freshness, KnownSizes, SlotSize, Taking, fresh, freshness, with_measurement
 from topom.cluster.state import ClusterState
 from topom.store import SIZES, Store, StoreDamaged, StoreError
 
@@ -45,6 +45,10 @@ class SizeBook:
     def known(self) -> KnownSizes:
         """The stored sizes; the object is replaced, never changed."""
         return self._known
+
+    def fresh(self) -> KnownSizes:
+        """The stored sizes that are not stale."""
+        return fresh(self._known, self.clock(), self._stale_seconds)
 
     def freshness(self, state: ClusterState) -> Freshness:
         """How far the sizes can be trusted now, for the slots of this state."""

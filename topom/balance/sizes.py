@@ -110,6 +110,12 @@ def with_measurement(
     return KnownSizes(slots, taking if newer else known.last)
 
 
+def fresh(known: KnownSizes, now: float, stale_seconds: float) -> KnownSizes:
+    """What is known without stale sizes."""
+    slots = {slot: size for slot, size in known.slots.items() if now - size.taken_at <= stale_seconds}
+    return KnownSizes(slots, known.last)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSize:
     """The size of a group's slots together; a slot that is moving counts for the group to which it goes.

@@ -96,6 +96,8 @@ class Asking(Loop):
         self._book = book
         self._clock = clock
         self._asked: dict[int, _Asked] = {}
+        self._heard: dict[int, float] = {}
+        """When each member last told what was believed, or else was first seen."""
         self._period_began: float | None = None
         self._servers: tuple[SlotTable | None, frozenset[str]] = (None, frozenset())
 
@@ -112,10 +114,13 @@ class Asking(Loop):
         now = self._clock()
         if self._period_began is None:
             self._period_began = now
+        members = self._members.all()
         if now - self._period_began >= ASK_SECONDS:
-            self._book.end_period(now - self._period_began, self._ledger.table)
+            self._heard = {member.record.id: self._heard.get(member.record.id, now) for member in members}
+            whole = all(now - at < TELLING_SECONDS for at in self._heard.values())
+            self._book.end_period(now - self._period_began, self._ledger.table, whole)
             self._period_began = now
-        connected = [member for member in self._members.all() if member.link is not None]
+        connected = [member for member in members if member.link is not None]
         present = [member for member in connected if not member.lost]
         for proxy_id in self._asked.keys() - {member.record.id for member in present}:
             # A lost proxy that was only paused yet answers what it was asked.
@@ -172,6 +177,7 @@ class Asking(Loop):
     def _write(self, proxy_id: int, load: Load, keys: list[tuple[HotKey, bytes]], share: float) -> None:
         book = self._book
         book.told()
+        self._heard[proxy_id] = self._clock()
         book.by_proxy.add(proxy_id, _shared(load.all, 0.0, share))
         known = self._known_servers()
         for server, traffic in load.servers.items():

@@ -58,6 +58,7 @@ class Book:
         self.minute_seconds = 0.0
         """How much of the minute that ended last was measured."""
         self._measured = 0.0
+        self._whole = 0.0
         self._silent = 0.0
         self._told = False
         """Whether anything was told in this period."""
@@ -73,6 +74,12 @@ class Book:
         """How long the counts cover: since the first answer of a proxy to this leader. 0 while there is none, and again
         if no proxy has told anything for :data:`SILENT_SECONDS`."""
         return self._measured
+
+    @property
+    def whole_seconds(self) -> float:
+        """For how long every proxy has told, without a gap, what it counted. What some of them tell is not the fleet's
+        load: the clients of another one may ask for other slots."""
+        return self._whole
 
     def slots(self) -> list[SlotRate]:
         """What is asked of each slot, by slot: means of late, in which what is older by
@@ -96,12 +103,13 @@ class Book:
         self.by_proxy.end(proxy_id)
         self.keys.end(proxy_id)
 
-    def end_period(self, seconds: float, table: SlotTable) -> None:
-        """A period has lasted so long, and the slots are now as in this table."""
+    def end_period(self, seconds: float, table: SlotTable, whole: bool = True) -> None:
+        """A period has lasted so long, and the slots are now as in this table. ``whole``: whether every proxy tells."""
         if table is not self._table:
             self._follow(table)
         if self._told or self._measured:
             self._measured += seconds
+        self._whole = self._whole + seconds if whole and self._measured else 0.0
         self._silent = 0.0 if self._told else self._silent + seconds
         self._told = False
         self.by_slot.table.add_period_to(self.by_group.table, self._group_rows)
@@ -116,7 +124,7 @@ class Book:
             self.by_user.keep_busy(IDLE_REQUESTS)
             self._minute, self.minute_seconds, self._minute_seconds = minute, self._minute_seconds, 0.0
         if self._measured and self._silent >= SILENT_SECONDS:
-            self._measured = 0.0
+            self._measured = self._whole = 0.0
             self.keys.clear()
             for kind in kinds:
                 kind.clear()

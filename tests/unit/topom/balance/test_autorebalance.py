@@ -1,6 +1,8 @@
 """Slots that move by themselves, over fakes: what is begun, what an operator stops, what becomes an event."""
 
 import asyncio
+import math
+import threading
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.balance import autorebalance, deciding
 from topom.balance.autorebalance import NOTE_SECONDS, AutoRebalance
 from topom.balance.deciding import RULES, Decision, Rules, Why
+from topom.balance.sizes import SlotSize, Taking
 from topom.cluster import topology
 from topom.cluster.events import What, actor
 from topom.reasons import Kind, Reason
@@ -27,14 +30,19 @@ AT_ONCE = replace(RULES, sustained_seconds=0.0, budget=1.0)
 class Loads:
     """Some slots are hot: at first two of group 1."""
 
-    measured_seconds = 1000.0
+    measured_seconds = whole_seconds = 1000.0
     hot = 50.0
     which: Collection[int] = (0, 1)
+    others = 10.0
+
+    def __init__(self) -> None:
+        self.asked_on: set[threading.Thread] = set()
 
     def slots(self) -> list[tuple[float, float, float]]:
-        return [(self.hot if slot in self.which else 10.0, 0.0, 0.0) for slot in range(16)]
+        return [(self.hot if slot in self.which else self.others, 0.0, 0.0) for slot in range(16)]
 
     def hot_keys(self) -> list[Any]:
+        self.asked_on.add(threading.current_thread())
         return []
 
 
@@ -108,6 +116,7 @@ async def test_what_is_decided_is_begun_and_is_one_event(auto: Auto, client: htt
     assert (told["auto"], told["cause"], told["text"]) == (True, "moves", made.text)
     assert [move["slot"] for move in told["moves"]] == auto.moving
     assert (await auto.look()).why is Why.MOVING
+    assert threading.main_thread() not in auto.loads.asked_on, "a large fleet's load takes long to read"
 
 
 async def test_the_setting_says_when_it_looks_and_how_long_it_waits(tmp_path: Path) -> None:
@@ -155,6 +164,7 @@ async def test_an_operator_who_acts_while_it_is_decided_is_heeded(
         return made
 
     monkeypatch.setattr(deciding, "decide", decide)
+    monkeypatch.setattr(autorebalance, "MOST_AGE_SECONDS", math.inf)  # the clock of this test leaps
     auto.now = 1e10
     # When
     made = await auto.look()
@@ -172,6 +182,61 @@ async def test_an_operator_who_acts_while_it_is_decided_is_heeded(
     assert (await auto.look()).why is Why.OPERATOR
     auto.now = acted + RULES.quiet_seconds + 1
     assert (await auto.look()).why is Why.MOVES
+
+
+@pytest.mark.parametrize("stop", ["paused", "a proxy is silent"])
+async def test_a_decision_by_figures_that_hold_no_more_begins_nothing(
+    auto: Auto, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    # Given: topom's process is paused for minutes once it has decided, or a proxy tells nothing any more.
+    real = deciding.decide
+
+    def decide(*arguments: Any) -> Decision:
+        made = real(*arguments)
+        if stop == "paused":
+            auto.now += autorebalance.MOST_AGE_SECONDS + 1
+        else:
+            auto.loads.whole_seconds = 0.0
+        return made
+
+    monkeypatch.setattr(deciding, "decide", decide)
+    auto.loop.rules = replace(AT_ONCE, sustained_seconds=0.001)
+    auto.now -= 1.0
+    assert (await auto.look()).why is Why.NOT_SUSTAINED
+    auto.loads.whole_seconds = 1000.0
+    auto.now += 1.0
+    # When
+    made = await auto.look()
+    # Then
+    assert made.why is Why.CHANGED
+    assert auto.moving == []
+
+
+@pytest.mark.parametrize(
+    ("said", "days", "others"),
+    [
+        ({}, 0.0, 10.0),  # the fleet was empty when it was measured
+        ({}, 0.0, 0.0),
+        ({8: 1 << 40}, 0.0, 10.0),  # so were the slots that clients ask for now
+        ({slot: 1 << (40 if slot > 7 else 0) for slot in range(16)}, 8.0, 10.0),  # it is more than a week ago
+    ],
+)
+async def test_sizes_that_cannot_be_true_any_more_do_not_pass_the_budget(
+    auto: Auto, said: dict[int, int], days: float, others: float
+) -> None:
+    # Given: by these sizes, the hot slots weigh nothing; a fifth of all may move in an hour: three slots.
+    auto.topom.sizes.clock = lambda: auto.now
+    taken = auto.now - days * 86_400
+    sizes = {slot: SlotSize(size, 1, (), taken) for slot, size in said.items()}
+    await auto.topom.sizes.record(Taking(taken, 1.0, True), sizes)
+    auto.loads.which = range(8)
+    auto.loads.hot, auto.loads.others = 1000.0, others
+    auto.loop.rules = replace(AT_ONCE, budget=0.2)
+    # When
+    made = await auto.look()
+    # Then
+    assert made.why is Why.MOVES
+    assert len(made.moves) <= 3
 
 
 async def test_what_holds_it(auto: Auto) -> None:
@@ -198,9 +263,9 @@ async def test_a_topom_that_has_just_come_to_lead_waits_and_undoes_nothing(auto:
     # When: another one leads, and all load is in these slots, so that group 2 has too much.
     second = Auto(auto.topom, replace(RULES, budget=1.0))
     second.loads.which = moved
-    second.loads.measured_seconds = 10.0
+    second.loads.whole_seconds = 10.0
     assert (await second.look()).why is Why.NOT_MEASURED
-    second.loads.measured_seconds = RULES.sustained_seconds
+    second.loads.whole_seconds = RULES.sustained_seconds
     assert (await second.look()).why is Why.NOT_SUSTAINED
     second.now += RULES.sustained_seconds
     made = await second.look()

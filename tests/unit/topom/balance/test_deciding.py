@@ -40,7 +40,7 @@ def above(decision: Decision) -> list[int]:
 def test_nothing_is_decided_before_load_was_measured_long_enough() -> None:
     made = decide(replace(PICTURE, measured_seconds=RULES.sustained_seconds - 1), {1: AGO})
     assert (made.why, made.moves, made.greatest) == (Why.NOT_MEASURED, (), None)
-    assert "measured for 4 minutes, and 5 minutes are needed" in made.text
+    assert "every proxy has told its load for 4 minutes, and 5 minutes are needed" in made.text
     assert made.above == {}, "a topom that has just come to lead counts anew"
 
 

@@ -17,6 +17,7 @@ class Asked(NamedTuple):
 
 class Loads(NamedTuple):
     measured_seconds: float = 0.0
+    whole_seconds: float = 0.0
     rates: tuple[tuple[float, float, float], ...] = ()
     keys: tuple[Asked, ...] = ()
 

@@ -252,6 +252,59 @@ async def test_a_proxy_that_is_lost_or_leaves_has_no_part_any_more() -> None:
         assert fleet.asking.telling == 1
 
 
+@pytest.mark.parametrize("fault", ["silent", "away", "lost", "not believed"])
+async def test_load_is_whole_only_while_every_proxy_tells(fault: str) -> None:
+    fleet = Fleet(2)
+
+    async def told_for(seconds: float, proxies: tuple[int, ...]) -> None:
+        for _ in range(round(seconds / ASK_SECONDS)):
+            await fleet.passes(0)
+            for proxy in proxies:
+                fleet.answer(proxy)
+            await fleet.passes(ASK_SECONDS)
+
+    # Given
+    await told_for(60, (0, 1))
+    assert fleet.book.whole_seconds == 60
+    # A proxy that comes has time to tell, and one that leaves is missed by nobody.
+    fleet.join()
+    await told_for(10, (0, 1, 2))
+    fleet.members.pop()
+    await told_for(10, (0, 1))
+    assert fleet.book.whole_seconds == 80
+    # When
+    member, link = fleet.members[1], fleet.members[1].link
+    member.lost, member.link = fault == "lost", None if fault == "away" else link
+    if fault == "not believed":
+        for _ in range(4):
+            await fleet.passes(0)
+            fleet.answer(0)
+            fleet.answer(1, all=Traffic(10**12, 0, 0, 0))
+            await fleet.passes(ASK_SECONDS)
+    else:
+        await told_for(20, (0,))
+    # Then
+    assert fleet.book.whole_seconds == 0
+    assert fleet.book.measured_seconds == 100
+    # When: it is back.
+    member.lost, member.link = False, Link()
+    await fleet.passes(ASK_SECONDS)
+    await told_for(10, (0, 1))
+    assert 5 <= fleet.book.whole_seconds <= 15
+
+
+async def test_time_in_which_topom_was_paused_is_not_measured() -> None:
+    fleet = Fleet(1)
+    for _ in range(4):
+        await fleet.passes(0)
+        fleet.answer()
+        await fleet.passes(ASK_SECONDS)
+    assert fleet.book.whole_seconds == 20
+    fleet.now += 3600
+    await fleet.passes(0)
+    assert fleet.book.whole_seconds == 0
+
+
 async def test_a_new_stream_is_asked_anew() -> None:
     fleet = Fleet(1)
     await fleet.passes(0)

@@ -54,6 +54,21 @@ def test_the_time_that_counts_cover_begins_with_the_first_answer() -> None:
     assert book.measured_seconds == 2 * PERIOD
 
 
+def test_the_time_in_which_every_proxy_told_begins_anew_with_one_that_does_not() -> None:
+    clock = Clock()
+    book = Book(SLOTS, clock)
+    book.end_period(PERIOD, table({}))
+    assert book.whole_seconds == 0, "nobody has told anything"
+    for _ in range(2):
+        period(book, clock, {}, (3, 50, 0, 500, 5000))
+    assert book.whole_seconds == 2 * PERIOD
+    book.told()
+    book.end_period(PERIOD, table({}), whole=False)
+    assert (book.whole_seconds, book.measured_seconds) == (0, 3 * PERIOD)
+    period(book, clock, {}, (3, 50, 0, 500, 5000))
+    assert book.whole_seconds == PERIOD
+
+
 def test_a_book_to_which_nobody_tells_anything_begins_anew() -> None:
     clock = Clock()
     book = Book(SLOTS, clock)
