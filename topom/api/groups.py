@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import structlog
@@ -33,41 +33,52 @@ Why = Annotated[str, Query(max_length=200, description="Shown with it.")]
 async def describe(topom: Topom) -> list[models.Group]:
     """Every group with its servers' status, by id."""
     table = topom.ledger.table
-    known = topom.leads()
     # Ask all servers together: otherwise each question would close the connections of the one before it.
     status = await topom.servers.status(known_servers(topom.ledger.state))
-    return [
-        models.Group(
-            id=group_id,
-            servers=[
-                models.Server(
-                    address=address,
-                    up=(said := status[address]) is not None,
-                    role=None if said is None else said.role,
-                    keys=None if said is None else said.keys,
-                    used_memory=None if said is None else said.used_memory,
-                    datacenter=table.groups[group_id].datacenter_of(address),
-                    node=table.groups[group_id].node_of(address),
-                    condition=topom.health.of(address).condition.value if known else "unknown",
-                    silent=topom.health.of(address).silent,
-                    views=topom.health.of(address).views,
-                    silent_since=_silent_since(topom, address) if known else None,
-                    lag=_lag(status[table.groups[group_id].servers[0]], said),
-                    joining=address in topom.ledger.state.joining,
-                    not_used=topom.identities.conflict(address) or topom.differing.reason(address),
-                    not_swept=topom.sweeps.reasons.get(address),
-                    not_whole=topom.joins.reasons.get(address)
-                    or topom.strays.reasons.get(address)
-                    or topom.promotions.endings.followers.reasons.get(address),
-                )
-                for address in table.groups[group_id].servers
-            ],
-            slots=len(table.by_group[group_id]),
-            locked=table.groups[group_id].locked,
-            reason=_reason(topom, table.groups[group_id]),
-        )
-        for group_id in sorted(table.groups)
-    ]
+    return [describe_one(topom, table, group_id, status) for group_id in sorted(table.groups)]
+
+
+def describe_one(topom: Topom, table: SlotTable, group_id: int, status: Mapping[str, Reading | None]) -> models.Group:
+    """A group of a table.
+
+    Args:
+        status: what its servers have said, None for one that has not answered. One that is missing was not asked: it is
+            up if it answers topom's other questions.
+    """
+    group = table.groups[group_id]
+    return models.Group(
+        id=group_id,
+        servers=[_describe_server(topom, group, address, status) for address in group.servers],
+        slots=len(table.by_group[group_id]),
+        locked=group.locked,
+        reason=_reason(topom, group),
+    )
+
+
+def _describe_server(topom: Topom, group: Group, address: str, status: Mapping[str, Reading | None]) -> models.Server:
+    known = topom.leads()
+    said = status.get(address)
+    judged = topom.health.of(address)
+    return models.Server(
+        address=address,
+        up=said is not None or (address not in status and topom.health.hears(address)),
+        role=None if said is None else said.role,
+        keys=None if said is None else said.keys,
+        used_memory=None if said is None else said.used_memory,
+        datacenter=group.datacenter_of(address),
+        node=group.node_of(address),
+        condition=judged.condition.value if known else "unknown",
+        silent=judged.silent,
+        views=judged.views,
+        silent_since=_silent_since(topom, address) if known else None,
+        lag=_lag(status.get(group.servers[0]), said),
+        joining=address in topom.ledger.state.joining,
+        not_used=topom.identities.conflict(address) or topom.differing.reason(address),
+        not_swept=topom.sweeps.reasons.get(address),
+        not_whole=topom.joins.reasons.get(address)
+        or topom.strays.reasons.get(address)
+        or topom.promotions.endings.followers.reasons.get(address),
+    )
 
 
 def _silent_since(topom: Topom, address: str) -> float | None:

@@ -64,7 +64,7 @@ class RedisServers:
                 answers = await asyncio.gather(*(self.read(address) for address in wanted))
                 self._known = dict(zip(wanted, answers, strict=True))
                 self._known_at = now
-                await self._forget_except(wanted)
+                await self.keep_only(wanted)
             return {address: self._known[address] for address in wanted}
 
     async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
@@ -132,7 +132,14 @@ class RedisServers:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._forget_except(())
+        await self.keep_only(())
+
+    async def keep_only(self, addresses: Iterable[str]) -> None:
+        """Close the connections to all other servers."""
+        keep = set(addresses)
+        for address in [address for address in self._clients if address not in keep]:
+            self._turns.pop(address, None)
+            await self._clients.pop(address).aclose()
 
     async def read(self, address: str) -> Reading | None:
         """What a server says of itself; None if it does not answer in time, or is not a server. Does not raise."""
@@ -200,9 +207,3 @@ class RedisServers:
             )
             self._clients[address] = client
         return client
-
-    async def _forget_except(self, addresses: Iterable[str]) -> None:
-        keep = set(addresses)
-        for address in [address for address in self._clients if address not in keep]:
-            self._turns.pop(address, None)
-            await self._clients.pop(address).aclose()

@@ -1,25 +1,21 @@
 """Takes the live picture from a topom.
 
-What needs no server is taken at each look: the state is in memory. What servers say is asked for beside that, so that a
-server that does not answer delays no news of slots.
-
-**bounded**: one question to the servers at a time, and the next at least :data:`SERVERS_SECONDS` after it.
+What needs no server is taken at each look: the state is in memory. What servers say is asked for beside that
+(:mod:`topom.api.live.servers`).
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from topom.api import groups, load, rebalance, sizes, status
-from topom.api.group_models import Group
+from topom.api import load, rebalance, sizes, status
 from topom.api.live.picture import Picture, Section, rounded
 from topom.api.live.problems import problems
+from topom.api.live.servers import Servers
 from topom.balance.sizes import KnownSizes
 from topom.term.node import Node
 from topom.term.service import Topom
 
-SERVERS_SECONDS = 1.0
 SIZES_SECONDS = 10.0
 """How often what is known of sizes is looked at."""
 LOAD_SECONDS = 3.0
@@ -28,19 +24,8 @@ MOST_BUSY = 20
 """Slots, users and hot keys that are told, at most."""
 COUNTERS = ("requests", "clients")
 """Of a proxy, those that the page shows."""
-FIGURES = {"keys", "used_memory", "lag"}
-"""Of a server, what changes all the time: it is told apart, and in short."""
 APART = frozenset({"proxies", "migration"})
 """Members of the status that are sections of their own; the others are the section ``cluster``."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """What servers said: as the API describes it, and as sections of a picture."""
-
-    described: list[Group]
-    groups: Section
-    figures: Section
 
 
 class Taking:
@@ -54,9 +39,7 @@ class Taking:
     def __init__(self, node: Node | None, topom: Topom) -> None:
         self._node = node
         self._topom = topom
-        self._asking: asyncio.Task[_Groups] | None = None
-        self._asked_at = 0.0
-        self._groups = _Groups([], {}, {})
+        self._servers = Servers(topom)
         self._sizes: tuple[float, int, KnownSizes | None] = (0.0, -1, None)
         self._summary: Section = {}
         self._load_at = 0.0
@@ -64,24 +47,23 @@ class Taking:
         self._heat: dict[str, Sequence[float | None]] = {}
 
     async def first(self) -> Picture:
-        """The first picture; it waits for the servers."""
-        self._asking = asyncio.create_task(_describe_groups(self._topom))
-        await asyncio.wait((self._asking,))
+        """The first picture; it waits for the servers that are asked first."""
+        await self._servers.first()
         return self.take()
 
     def take(self) -> Picture:
         """The picture at this instant. Raises :class:`~topom.errors.TopomError` if there is none."""
-        self._ask()
+        self._servers.look()
         self._measure()
         self._look_at_load()
-        said = status.describe(self._node, self._topom, self._groups.described)
+        said = status.describe(self._node, self._topom, self._servers.described)
         dumped = said.model_dump(mode="json", exclude={"groups"})
         return Picture(
             sections={
                 "cluster": {name: value for name, value in dumped.items() if name not in APART},
                 "problems": problems(said),
-                "groups": self._groups.groups,
-                "figures": self._groups.figures,
+                "groups": self._servers.groups,
+                "figures": self._servers.figures,
                 "proxies": {str(proxy["id"]): _proxy(proxy) for proxy in dumped["proxies"]},
                 "migration": dumped["migration"],
                 "sizes": self._summary,
@@ -95,17 +77,7 @@ class Taking:
 
     async def close(self) -> None:
         """End the question that is under way."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
-
-    def _ask(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._asking is not None and self._asking.done():
-            asked, self._asking, self._asked_at = self._asking, None, now
-            self._groups = asked.result()
-        if self._asking is None and now - self._asked_at >= SERVERS_SECONDS:
-            self._asking = asyncio.create_task(_describe_groups(self._topom))
+        await self._servers.close()
 
     def _measure(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -150,28 +122,6 @@ class Taking:
 
 def _busy(found: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: found[name] for name in (*names, "requests", "bytes_in", "bytes_out")}
-
-
-async def _describe_groups(topom: Topom) -> "_Groups":
-    described = await groups.describe(topom)
-    # On a thread, so that the event loop gets its turns while thousands of servers are written.
-    return await asyncio.to_thread(_groups, described)
-
-
-def _groups(described: list[Group]) -> "_Groups":
-    # What is as usual is left out.
-    apart: dict[str, Any] = {"servers": {"__all__": FIGURES}}
-    return _Groups(
-        described,
-        {str(group.id): group.model_dump(mode="json", exclude=apart, exclude_defaults=True) for group in described},
-        {
-            str(group.id): [
-                [server.keys, None if server.used_memory is None else rounded(server.used_memory), server.lag]
-                for server in group.servers
-            ]
-            for group in described
-        },
-    )
 
 
 def _proxy(proxy: Mapping[str, Any]) -> dict[str, Any]:

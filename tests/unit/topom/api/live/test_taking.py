@@ -22,7 +22,7 @@ from topom.term.settings import TopomSettings
 
 @pytest.fixture
 async def topom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Topom]:
-    for name in ("SERVERS_SECONDS", "SIZES_SECONDS", "LOAD_SECONDS"):
+    for name in ("SIZES_SECONDS", "LOAD_SECONDS"):
         monkeypatch.setattr(module, name, 0.0)
     settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2)
     one = Topom(settings, MemoryStore(), FakeMover())
