@@ -100,7 +100,10 @@ Parallel = Annotated[int, typer.Option("--parallel", min=1, help="Servers or fil
 
 Separator = Annotated[str, typer.Option("--separator", help="What ends a prefix in the names of keys.")]
 Depth = Annotated[int, typer.Option("--depth", min=1, max=8, help="Separators in the longest prefix.")]
-Prefixes = Annotated[int, typer.Option("--prefixes", min=1, help="Prefixes of each depth at most.")]
+Prefixes = Annotated[
+    int,
+    typer.Option("--prefixes", min=0, help="Prefixes of each depth at most. 0: none, so topom is told none either."),
+]
 Biggest = Annotated[int, typer.Option("--biggest", min=1, help="Biggest keys of all, so many.")]
 BiggestPerSlot = Annotated[int, typer.Option("--biggest-per-slot", min=1, help="Biggest keys of each slot, so many.")]
 KeepKeys = Annotated[

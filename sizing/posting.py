@@ -1,4 +1,4 @@
-"""Tells topom the sizes of slots, for plans by bytes."""
+"""Tells topom the sizes of slots, for plans by bytes, and the biggest prefixes, which its page shows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ BIGGEST = 10
 """Keys of each slot that topom keeps at most."""
 LONGEST_KEY = 256
 """Characters of a key's name that topom keeps."""
+PREFIXES = 100
+"""Prefixes that topom keeps at most."""
+LONGEST_PREFIX = 60
+"""Characters of a prefix that topom keeps."""
 
 
 class PostError(SizingError):
@@ -51,6 +55,16 @@ def body(summary: Summary, results: Results, of_files: bool) -> dict[str, Any]:
         "slots": [
             {"slot": slot.slot, "bytes": slot.bytes, "keys": slot.keys, "biggest": biggest.get(slot.slot, [])}
             for slot in summary.slots
+        ],
+        "prefixes": [
+            {
+                "depth": row["depth"],
+                "prefix": readable(bytes(row["prefix"]), LONGEST_PREFIX),
+                "keys": row["keys"],
+                "bytes": row["bytes"],
+            }
+            # Of equals the shorter one comes first, so that none is told without what it is in.
+            for row in results.table("prefixes").orderBy(f.desc("bytes"), "depth", "prefix").limit(PREFIXES).collect()
         ],
     }
 

@@ -14,6 +14,8 @@ from slots.ranges import RangeError, parse
 COLUMNS = ("bytes", "keys", "biggest key")
 LONGEST_NAME = 60
 """The most characters of a key's name in a table; JSON has the whole known name."""
+MOST_PREFIXES = 12
+"""How many of the biggest prefixes a table has; JSON has all that are known."""
 
 Ranges = Annotated[
     str | None,
@@ -58,7 +60,11 @@ def cells(slots: Sequence[Answer]) -> tuple[object, ...]:
 
 def name(key: Answer) -> str:
     """A key's name in a form for a terminal: without control characters, and not too long."""
-    text = str(key["key"])
+    return printable(str(key["key"]))
+
+
+def printable(text: str) -> str:
+    """A name in a form for a terminal."""
     safe = text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return safe if len(safe) <= LONGEST_NAME else safe[: LONGEST_NAME - 1] + "…"
 
@@ -66,7 +72,7 @@ def name(key: Answer) -> str:
 def show_sizes(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """Show the memory of the slots of each group, when it was measured, and which sizes are stale."""
+    """Show the memory of the slots of each group and of the biggest prefixes, and which sizes are stale."""
     found = options.ask(topom, token, lambda client: client.sizes())
     answer(found, as_json, lambda: _say_sizes(found))
 
@@ -125,5 +131,20 @@ def _say_sizes(found: Answer) -> None:
     ]
     title = f"{size(found['bytes'])} in {found['keys']:,} keys, measured {duration(last['age_seconds'])} ago"
     table(("group", "slots", "bytes", "share", "keys"), rows, title=title)
+    if found["prefixes"]:
+        _say_prefixes(found["prefixes"][:MOST_PREFIXES], max(1, last["bytes"]))
     for warning in found["warnings"]:
         note(f"note: {warning}")
+
+
+def _say_prefixes(prefixes: Sequence[Answer], measured: int) -> None:
+    rows = [
+        (
+            printable(one["prefix"]) if one["depth"] else "(no separator)",
+            size(one["bytes"]),
+            f"{one['bytes'] / measured:.1%}",
+            one["keys"],
+        )
+        for one in prefixes
+    ]
+    table(("prefix", "bytes", "share", "keys"), rows, title="the biggest prefixes of names")

@@ -15,13 +15,14 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
 from slots import ranges
+from slots.keynames import readable
 from slots.table import MAXIMUM_SLOTS
 from topom.api import large_json
 from topom.api import size_models as models
 from topom.api.access import ServedTopom
 from topom.api.routers import resource
 from topom.balance import sizes
-from topom.balance.sizes import BigKey, InvalidSizes, SlotSize, Taking
+from topom.balance.sizes import LONGEST_PREFIX, BigKey, InvalidSizes, Prefix, SlotSize, Taking
 from topom.term.service import Topom
 
 LONGEST_KEY = 256
@@ -65,6 +66,8 @@ def describe(topom: Topom) -> models.Sizes:
                 models.MissingServer(server=server, reason=reason) for server, reason in known.last.missing.items()
             ],
             sampled=known.last.sampled,
+            bytes=known.last.bytes,
+            keys=known.last.keys,
         )
     return models.Sizes(
         last=last,
@@ -76,12 +79,13 @@ def describe(topom: Topom) -> models.Sizes:
         moved=ranges.show(fresh.moved),
         unknown=ranges.show(fresh.unknown),
         warnings=fresh.warnings,
+        prefixes=known.last.prefixes if known.last else (),
     )
 
 
 @router.get("")
 async def show(topom: ServedTopom) -> models.Sizes:
-    """Totals by group, their age, and what is stale."""
+    """Totals by group and by prefix of names, their age, and what is stale."""
     return describe(topom)
 
 
@@ -91,7 +95,7 @@ async def record(topom: ServedTopom, measurement: models.Measurement) -> models.
 
     A slot that was already measured later keeps that size. Keys are text: bytes that are no UTF-8 are written as
     `\\xNN` (Python's `backslashreplace`). Of a name longer than 256 characters the first 255 are kept, with `…` at the
-    end.
+    end. Prefixes are those of the last measurement; one that names none leaves none.
     """
     taking, sizes = await asyncio.to_thread(_read, measurement)
     await topom.sizes.record(taking, sizes)
@@ -115,8 +119,15 @@ def _read(measurement: models.Measurement) -> tuple[Taking, Mapping[int, SlotSiz
         measurement.complete,
         {missing.server: missing.reason for missing in measurement.missing},
         measurement.sampled,
+        sum(size.bytes for size in sizes.values()),
+        sum(size.keys for size in sizes.values()),
+        tuple(sorted(map(_prefix, measurement.prefixes), key=lambda one: (-one.bytes, one.depth, one.prefix))),
     )
     return taking, sizes
+
+
+def _prefix(sent: models.MeasuredPrefix) -> Prefix:
+    return Prefix(sent.depth, readable(sent.prefix.encode(), LONGEST_PREFIX), sent.keys, sent.bytes)
 
 
 def _slot(place: int, raw: Any) -> tuple[int, SlotSize] | RequestValidationError:

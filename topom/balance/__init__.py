@@ -9,7 +9,7 @@ To change
 - when slots move by themselves: :mod:`~topom.balance.deciding` decides, :mod:`~topom.balance.autorebalance` does it;
   :mod:`~topom.balance.simulation` tries it over a fleet of numbers;
 - what planning needs of the measured load: :mod:`~topom.balance.measured`;
-- what is known of the sizes of slots: :mod:`~topom.balance.sizes`; where that is stored:
+- what is known of the sizes of slots and prefixes: :mod:`~topom.balance.sizes`; where that is stored:
   :mod:`~topom.balance.sizebook`, :mod:`~topom.balance.size_records`;
 - the layout of a cluster that has none: :mod:`~topom.balance.firstlayout`.
 """

@@ -2,10 +2,11 @@
 
 | document | holds |
 |---|---|
-| ``taking`` | how sizes were last taken |
+| ``taking`` | how sizes were last taken, with the biggest prefixes |
 | ``slots/0000`` | the sizes of slots 0 to 63 as far as they are known, and so on: up to 256 documents |
 
 A slot has at most ten keys here, and a key has at most 256 characters. So no document is larger than a few hundred KB.
+There are at most a hundred prefixes of at most 60 characters, which take at most 32 KiB.
 """
 
 import json

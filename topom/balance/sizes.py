@@ -16,6 +16,10 @@ from topom.errors import Conflict, Invalid
 
 MOST_BIGGEST = 10
 """How many of the biggest keys are kept for each slot."""
+MOST_PREFIXES = 100
+"""How many of the biggest prefixes are kept."""
+LONGEST_PREFIX = 60
+"""How many characters of a prefix are kept. So all prefixes take at most 32 KiB in the store."""
 CLOCK_SKEW_SECONDS = 300.0
 """How many seconds a measurement may be ahead of topom's clock."""
 HOW_TO_MEASURE = "`slotferry sizing run --topom URL --output DIR` measures them"
@@ -53,8 +57,25 @@ class SlotSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """The keys whose names begin in the same way, as far as a separator.
+
+    Attributes:
+        depth: how many separators the prefix has; 0 for all keys without a separator, under the empty prefix.
+        prefix: its readable form (:func:`slots.keynames.readable`).
+        keys: their number.
+        bytes: their memory.
+    """
+
+    depth: int
+    prefix: str
+    keys: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Taking:
-    """How sizes were taken.
+    """How sizes were taken, and what was found of all slots together.
 
     Attributes:
         taken_at: when it began, in seconds since 1970, UTC.
@@ -62,6 +83,8 @@ class Taking:
         complete: whether every server was read to its end.
         missing: for each server that could not be read, by ``host:port``, why.
         sampled: the share of the keys that was measured, greater than 0 and up to 1.
+        bytes, keys: of all slots that were measured.
+        prefixes: the biggest of them, the biggest first; a shorter prefix counts what a longer one within it has.
     """
 
     taken_at: float
@@ -69,6 +92,9 @@ class Taking:
     complete: bool
     missing: Mapping[str, str] = field(default_factory=dict)
     sampled: float = 1.0
+    bytes: int = 0
+    keys: int = 0
+    prefixes: tuple[Prefix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from slotferry.client import TopomClient
 from slotferry.local import LocalCluster
 from slotferry.redis_server import start_redis
 from slots.functions import slot
+from topom.balance.sizes import MOST_PREFIXES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +93,7 @@ def fill(proxy: str) -> None:
             for number in range(150):
                 pipe.set(f"session:{number}", "v" * number, ex=3600 + 60 * number if number % 2 else None)
                 pipe.hset(f"user:{number}:profile", mapping={f"field{n}": n for n in range(number + 1)})
-            pipe.rpush("queue", *range(20_000)).set(b"\xff\x00:binary", 1)
+            pipe.rpush("queue", *range(20_000)).set(b"\xff\x00:binary", "v" * 20_000)
             pipe.execute()
 
 
@@ -129,11 +130,13 @@ def job_request(cluster: LocalCluster, tmp_path: Path) -> JobRequest:
     return JobRequest(str(tmp_path / "out"), topom=cluster.topom_url, token=cluster.token)
 
 
-async def known_to_topom(cluster: LocalCluster) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
-    """Slots by number, and what a plan by bytes would be."""
+async def known_to_topom(
+    cluster: LocalCluster,
+) -> tuple[dict[int, dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
+    """Slots by number, what a plan by bytes would be, and the biggest prefixes."""
     async with TopomClient(cluster.topom_url, cluster.token) as topom:
         slots = {entry["id"]: entry for entry in (await topom.slots())["slots"]}
-        return slots, await topom.rebalance("bytes", dry_run=True)
+        return slots, await topom.rebalance("bytes", dry_run=True), (await topom.sizes())["prefixes"]
 
 
 def test_tables_say_what_the_servers_say_key_by_key(
@@ -183,13 +186,26 @@ def test_tables_say_what_the_servers_say_key_by_key(
     assert (summary["complete"], summary["total"]["bytes"]) == (True, sum(key.bytes for key in expected))
     kept = spark.read.parquet(str(out / "keys"))
     assert Counter(bytes(row["key"]) for row in kept.collect()) == Counter(key.key for key in expected)
-    known, plan = asyncio.run(known_to_topom(cluster))
+    known, plan, prefixes = asyncio.run(known_to_topom(cluster))
     assert {number: known[number]["bytes"] for number in slots} == {
         number: row["bytes"] for number, row in slots.items()
     }
     assert {entry["id"]: entry["before"]["bytes"] for entry in plan["cost"]["groups"]} == {
         group_id: sum(key.bytes for key in expected if key.group_id == group_id) for group_id in cluster.groups
     }
+    check_prefixes(prefixes, rows(out, "prefixes"))
+
+
+def check_prefixes(known: list[dict[str, Any]], table: list[dict[str, Any]]) -> None:
+    """topom has the biggest of all depths, each in a longer form only with the shorter one, and as text."""
+    table = sorted(table, key=lambda row: (-row["bytes"], row["depth"], row["prefix"]))
+    assert len(table) > len(known) == MOST_PREFIXES
+    assert [(one["depth"], one["keys"], one["bytes"]) for one in known] == [
+        (row["depth"], row["keys"], row["bytes"]) for row in table[:MOST_PREFIXES]
+    ]
+    names = {one["prefix"] for one in known}
+    assert {"user:", "session:", "\\xff\\x00:", ""} <= names
+    assert all(f"{one['prefix'].split(':')[0]}:" in names for one in known if one["depth"] == 2)
 
 
 def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: SparkSession, tmp_path: Path) -> None:
@@ -237,6 +253,7 @@ def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: 
 def test_results_stand_when_topom_does_not_take_them_and_are_reported_by_the_next_run(
     spark: SparkSession, cluster: LocalCluster, job_request: JobRequest
 ) -> None:
+    job_request = replace(job_request, prefixes=0)
     status, heard = run(spark, replace(job_request, token="wrong"))
 
     assert status == Status.NOT_POSTED
@@ -252,6 +269,7 @@ def test_results_stand_when_topom_does_not_take_them_and_are_reported_by_the_nex
         assert status == Status.COMPLETE
         assert heard.summary is not None
         assert heard.summary.total.keys == total
+        assert asyncio.run(known_to_topom(cluster))[2] == [], "prefixes that were not wanted are told nobody"
     finally:
         with client(cluster.groups[1][0], 0) as server:
             server.delete("written after")

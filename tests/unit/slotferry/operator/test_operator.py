@@ -15,6 +15,7 @@ from slotferry.client import TopomClient
 from slotferry.main import app
 from slotferry.operator import options, waiting
 from slotferry.operator.migration import say_migration
+from slotferry.operator.sizes import MOST_PREFIXES
 from slotferry.operator.waiting import MoveAbandoned, WaitedTooLong, wait_moved
 
 
@@ -105,7 +106,16 @@ STATUS = {
 }
 MOVES = [{"slot": 2, "from": 1, "to": 2}, {"slot": 3, "from": 0, "to": 2}]
 SIZES = {
-    "last": {"taken_at": 1.0, "age_seconds": 9000.0, "seconds": 1.0, "complete": True, "missing": [], "sampled": 1.0},
+    "last": {
+        "taken_at": 1.0,
+        "age_seconds": 9000.0,
+        "seconds": 1.0,
+        "complete": True,
+        "missing": [],
+        "sampled": 1.0,
+        "bytes": 3000,
+        "keys": 4,
+    },
     "stale_seconds": 604800.0,
     "bytes": 3000,
     "keys": 4,
@@ -114,6 +124,11 @@ SIZES = {
     "moved": "",
     "unknown": "",
     "warnings": [],
+    "prefixes": [
+        {"depth": 1, "prefix": "[b]a\x1b:", "keys": 2, "bytes": 2000},
+        {"depth": 0, "prefix": "", "keys": 1, "bytes": 500},
+        *({"depth": 1, "prefix": f"of{number}:", "keys": 1, "bytes": 5} for number in range(20)),
+    ],
 }
 EVENT = {
     "id": 7,
@@ -335,6 +350,7 @@ VERBS: list[tuple[str, str, str]] = [
     ("slots show", "slots", "a[1]\\x1b, 2.0 KB"),
     ("slots show --each", "slots", "2.9 KB"),
     ("slots sizes", "sizes", "2.9 KB in 4 keys, measured 2 h 30 min ago"),
+    ("slots sizes", "sizes", "[b]a\\x1b:       2.0 KB  66.7%     2\n(no separator)  500 B   16.7%     1\n"),
     ("slots assign 0-1 --to 2", "slots", "assigned to group 2: slots 0-1"),
     ("slots move 0-1 --to 2", "slots", "on the way to group 2: nothing to change"),
     ("slots offline 2", "slots", "offline: slots 2"),
@@ -391,6 +407,11 @@ def test_a_verb_says_what_it_did(seen: list[httpx.Request], line: str, family: s
     assert result.exit_code == 0, result.output
     assert expected in result.stdout
     assert f"/api/v1/{family}" in str(seen[0].url)
+
+
+def test_the_biggest_prefixes_are_shown_and_no_more(seen: list[httpx.Request]) -> None:
+    said = runner.invoke(app, ["slots", "sizes"]).stdout
+    assert [f"of{number}: " in said for number in range(20)] == [number < MOST_PREFIXES - 2 for number in range(20)]
 
 
 @pytest.mark.parametrize(("line", "family", "expected"), VERBS, ids=[verb[0] for verb in VERBS])

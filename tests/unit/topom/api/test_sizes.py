@@ -33,6 +33,10 @@ def measurement(*slots: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"taken_at": NOW - 60, "seconds": 4.5, "complete": True, "slots": list(slots), **more}
 
 
+def prefix(**more: Any) -> dict[str, Any]:
+    return {"depth": 1, "prefix": "user:", "keys": 2, "bytes": 90, **more}
+
+
 async def test_sizes_are_posted_and_shown(client: httpx.AsyncClient) -> None:
     empty = (await client.get("/sizes")).json()
     assert (empty["last"], empty["bytes"], empty["unknown"]) == (None, 0, "0-15")
@@ -51,6 +55,8 @@ async def test_sizes_are_posted_and_shown(client: httpx.AsyncClient) -> None:
         "complete": True,
         "missing": [],
         "sampled": 1.0,
+        "bytes": 105,
+        "keys": 3,
     }
     assert found["groups"] == [
         {"group_id": 1, "slots": 8, "bytes": 100, "keys": 2},
@@ -65,6 +71,19 @@ async def test_sizes_are_posted_and_shown(client: httpx.AsyncClient) -> None:
     assert (shown[0]["bytes"], shown[0]["keys"], shown[0]["biggest"]) == (0, 0, [])
     assert (await client.get("/slots?biggest=1")).json()["slots"][3]["biggest"] == [BIG]
     assert "biggest" not in (await client.get("/slots?biggest=0")).json()["slots"][3]
+
+
+async def test_prefixes_are_kept_in_readable_form_until_the_next_measurement(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/sizes")).json()["prefixes"] == []
+    odd = ["<script>:", "a\n\x1b[31m:", "\\xff€:", "x" * 70 + ":", ""]
+    sent = [prefix(prefix=name, bytes=number, depth=min(1, len(name))) for number, name in enumerate(odd)]
+    found = (await client.post("/sizes", json=measurement({"slot": 3, "bytes": 9, "keys": 5}, prefixes=sent))).json()
+    shown = ["", "x" * 59 + "…", "\\xff€:", "a\\n\\x1b[31m:", "<script>:"]
+    assert [one["prefix"] for one in found["prefixes"]] == shown
+    assert found["prefixes"][1] == {"depth": 1, "prefix": "x" * 59 + "…", "keys": 2, "bytes": 3}
+    earlier = measurement(complete=False, prefixes=[prefix(prefix="old:")], taken_at=NOW - 90)
+    assert (await client.post("/sizes", json=earlier)).json()["prefixes"] == found["prefixes"]
+    assert (await client.post("/sizes", json=measurement())).json()["prefixes"] == []
 
 
 async def test_a_partial_measurement_says_what_it_lacks(client: httpx.AsyncClient) -> None:
@@ -95,11 +114,21 @@ async def test_a_partial_measurement_says_what_it_lacks(client: httpx.AsyncClien
         (measurement(sampled=0), "sampled"),
         (measurement(missing=[{"server": "h:1", "reason": "x"}]), "complete=false"),
         (measurement(nonsense=1), "nonsense"),
+        (measurement(prefixes=[prefix()] * 101), "prefixes"),
+        (measurement(prefixes=[prefix(depth=9)]), "prefixes.0.depth"),
+        (measurement(prefixes=[prefix(depth=-1)]), "prefixes.0.depth"),
+        (measurement(prefixes=[prefix(bytes=-1)]), "prefixes.0.bytes"),
+        (measurement(prefixes=[prefix(keys=2**63)]), "prefixes.0.keys"),
+        (measurement(prefixes=[prefix(prefix="x" * 4097)]), "prefixes.0.prefix"),
+        (measurement(prefixes=[prefix(prefix="\ud800")]), "prefixes.0.prefix"),
+        (measurement(prefixes=[prefix(value="x")]), "prefixes.0.value"),
+        (measurement(prefixes=["user:"]), "prefixes.0"),
         ({}, "taken_at"),
     ],
 )
 async def test_measurements_that_do_not_hold_together(client: httpx.AsyncClient, body: Any, says: str) -> None:
-    answer = await client.post("/sizes", json=body)
+    as_json = {"Content-Type": "application/json"}
+    answer = await client.post("/sizes", content=json.dumps(body), headers=as_json)
     assert answer.status_code == 422
     assert says in answer.json()["message"]
     assert (await client.get("/sizes")).json()["last"] is None

@@ -8,9 +8,7 @@ import pytest
 from tests.unit.topom.balance.measurements import BIGGEST, NOW, sized, taking
 from tests.unit.topom.topom_fakes import MemoryStore
 from topom.balance.sizebook import SizeBook
-from topom.balance.sizes import (
-    KnownSizes,
-)
+from topom.balance.sizes import KnownSizes, Prefix
 from topom.store import SIZES, STATE, Stored, StoreError
 from topom.store.sqlite import SqliteStore
 
@@ -69,7 +67,8 @@ async def test_sizes_are_kept_over_a_restart(tmp_path: Path) -> None:
     book = SizeBook(store, 256, 60.0, lambda: NOW)
     await book.start()
     assert book.known == KnownSizes()
-    part = taking(complete=False, missing={"a:1": "timed out"}, sampled=0.5)
+    prefixes = (Prefix(1, "user:\\xff<b>", 3, 400), Prefix(0, "", 1, 7))
+    part = taking(complete=False, missing={"a:1": "timed out"}, sampled=0.5, bytes=507, keys=4, prefixes=prefixes)
     await book.record(part, {0: sized(500, biggest=BIGGEST), 200: sized(7)})
     await book.record(taking(NOW - 1, complete=False), {1: sized(3, NOW - 1)})
     await store.close()

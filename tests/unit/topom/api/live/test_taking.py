@@ -70,12 +70,19 @@ async def test_sizes_are_told_with_the_heat_of_slots(taking: Taking, client: htt
         "seconds": 1.0,
         "complete": False,
         "slots": [{"slot": 3, "bytes": 123_456, "keys": 2}],
+        "prefixes": [{"depth": 1, "prefix": "user:", "keys": 1, "bytes": 9}],
     }
     await client.post("/sizes", json=measured)
     said = changes(first, taking.take())
     assert said["sizes"]["bytes"] == 123_456
+    assert said["sizes"]["prefixes"] == measured["prefixes"]
     assert said["heat"] == {"bytes": [None] * 3 + [123_000] + [None] * 12}
-    assert changes(taking.take(), taking.take()) == {}
+    second = taking.take()
+    assert changes(second, taking.take()) == {}
+    await client.post("/sizes", json={**measured, "taken_at": 6.0})
+    again = changes(second, taking.take())
+    assert again["sizes"]["last"]["taken_at"] == 6.0
+    assert "prefixes" not in again["sizes"], "they are as they were"
 
 
 async def test_load_is_told_with_the_heat_of_slots(taking: Taking, topom: Topom) -> None:
