@@ -36,8 +36,8 @@ QUIET_SECONDS = 10.0
 LEAST_SECONDS = 0.5
 """Between two messages."""
 MOST_SECONDS = 5.0
-REST = 24
-"""The rest after a look, in multiples of the time that it took: looking takes at most 4% of a core."""
+REST = 32
+"""The rest after a look, in multiples of the time that it took: looking takes at most 3% of a core."""
 BEAT = b": nothing new\n\n"
 
 
