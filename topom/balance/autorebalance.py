@@ -111,6 +111,7 @@ class AutoRebalance(Loop):
     ) -> Decision:
         """Runs on a thread."""
         loads = measured.slot_loads(self._loads)
+        weights = state.last_plan.capacity if state.last_plan is not None else {}
         picture = Picture(
             table=state.table,
             now=now,
@@ -120,6 +121,8 @@ class AutoRebalance(Loop):
             bytes=_believed(self._sizes.fresh(), state.table, loads),
             moved=state.moved,
             waits=waits,
+            # An operator who has weighed groups differently wants them so.
+            capacity={group_id: weight for group_id, weight in weights.items() if group_id in state.table.groups},
         )
         return deciding.decide(picture, self._above, self.rules)
 

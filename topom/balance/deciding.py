@@ -113,6 +113,7 @@ class Picture:
             sizes are known.
         moved: when slots came to rest after a move, in seconds since 1970.
         waits: why nothing may be begun (:func:`waits`); None if it may.
+        capacity: as in :class:`~topom.balance.planners.request.PlanRequest`.
     """
 
     table: SlotTable
@@ -123,6 +124,7 @@ class Picture:
     moved: Mapping[int, float] = field(default_factory=dict)
     hot_keys: Mapping[int, tuple[str, float]] = field(default_factory=dict)
     waits: tuple[Why, str] | None = None
+    capacity: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,7 @@ def _request(picture: Picture, rules: Rules) -> PlanRequest:
         loads=picture.loads,
         hot_keys=picture.hot_keys,
         bytes=picture.bytes,
+        capacity=picture.capacity,
         tolerance=rules.leave - 1,
         even_memory=False,
         keep=frozenset(resting),

@@ -121,7 +121,8 @@ class Rebalancing:
                 planned = await self._plan(options)
                 if not (dry_run or confirmed):
                     _require_no_undoing(planned.plan, options, self._ledger.state.last_plan)
-                if dry_run or await self._begin(planned.plan.moves, planned.table, options.policy):
+                weights = None if options.policy == BY_NUMBER else options.capacity
+                if dry_run or await self._begin(planned.plan.moves, planned.table, options.policy, weights):
                     break
             else:
                 raise TableChanging(
@@ -161,7 +162,7 @@ class Rebalancing:
         It is not if the table is another one by then, or if ``allowed`` says no of the state as it is then.
         """
         async with self._one_plan:
-            return await self._begin(moves, table, BY_LOAD, text, allowed)
+            return await self._begin(moves, table, BY_LOAD, text=text, allowed=allowed)
 
     async def _plan(self, options: PlanOptions) -> Planned:
         state = self._ledger.state
@@ -211,11 +212,17 @@ class Rebalancing:
         moves: Sequence[Move],
         planned: SlotTable,
         policy: str,
+        capacity: Mapping[int, float] | None = None,
         text: str = "",
         allowed: Allowed = lambda state: True,
         noted: bool = True,
     ) -> bool:
-        """Begin moves if they fit and are allowed; whether they did. ``noted``: whether it counts as the last plan."""
+        """Begin moves if they fit and are allowed; whether they did.
+
+        Args:
+            capacity: the weights of groups from then on; None to leave them as they are.
+            noted: whether it counts as the last plan.
+        """
         fits = False
         count = len(moves)
         text = text or f"{count} {'slot is' if count == 1 else 'slots are'} to move by a plan of policy {policy}"
@@ -228,10 +235,14 @@ class Rebalancing:
                 and not leaving_groups(state) & {move.target for move in moves}
                 and allowed(state)
             )
-            if not fits or not moves:
+            before = state.last_plan.capacity if state.last_plan is not None else {}
+            weights = before if capacity is None else dict(capacity)
+            if not fits or not (moves or weights != before):
                 return state
             if noted:
-                state = replace(state, last_plan=made)
+                state = replace(state, last_plan=replace(made, capacity=weights))
+            if not moves:
+                return state
             return interventions.with_table(state, topology.apply_moves(state.table, epoch, moves))
 
         await self._ledger.change(begin, [Said(What.REBALANCE_PLANNED, text)])

@@ -212,11 +212,15 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class LastPlan:
-    """The plan that was begun last (:mod:`topom.balance.rebalancing`): its policy, who asked, and when (1970, UTC)."""
+    """The plan that was begun last (:mod:`topom.balance.rebalancing`): its policy, who asked, and when (1970, UTC).
+
+    ``capacity`` has the weights of groups that the last plan by bytes or load was asked for, by group.
+    """
 
     policy: str
     by: str
     at: float
+    capacity: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from topom.errors import Invalid
 
 MOST_HOURS = 24.0 * 60
 MOST_CROWDS = 10_000
+WHOLE = frozenset({"groups", "slots", "seed", "slow", "slot_bytes", "slot of a crowd"})
+"""What has to be a whole number."""
 
 
 class InvalidScenario(Invalid):
@@ -91,6 +93,7 @@ def _check(one: Scenario) -> None:
         ("groups", one.groups, 1, MAXIMUM_GROUP_ID - len(one.added)),
         ("slots", one.slots, 1, MAXIMUM_SLOTS),
         ("hours", one.hours, 0, MOST_HOURS),
+        ("seed", one.seed, -(2**63), 2**63),
         ("step_seconds", one.step_seconds, 1, 3600),
         ("exponent", one.exponent, 0, 4),
         ("largest", one.largest, 0.001, 1000),
@@ -110,7 +113,9 @@ def _check(one: Scenario) -> None:
         ]
     bounds += [("added", hour, 0, MOST_HOURS) for hour in one.added]
     for name, value, least, most in bounds:
-        if isinstance(value, bool) or not least <= value <= most:
-            raise InvalidScenario(f"{name} is {value!r}; it has to be from {least:g} to {most:g}")
+        whole = name in WHOLE
+        if isinstance(value, bool) or (whole and not isinstance(value, int)) or not least <= value <= most:
+            kind = " a whole number" if whole else ""
+            raise InvalidScenario(f"{name} is {value!r}; it has to be{kind} from {least:g} to {most:g}")
     if one.slots & (one.slots - 1):
         raise InvalidScenario(f"slots is {one.slots}; it has to be a power of two")

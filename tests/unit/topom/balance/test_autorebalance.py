@@ -19,6 +19,7 @@ from topom.balance.deciding import RULES, Decision, Rules, Why
 from topom.balance.sizes import SlotSize, Taking
 from topom.cluster import topology
 from topom.cluster.events import What, actor
+from topom.cluster.state import LastPlan
 from topom.reasons import Kind, Reason
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
@@ -237,6 +238,18 @@ async def test_sizes_that_cannot_be_true_any_more_do_not_pass_the_budget(
     # Then
     assert made.why is Why.MOVES
     assert len(made.moves) <= 3
+
+
+async def test_what_an_operator_has_weighed_differently_stays_so(auto: Auto) -> None:
+    # Given: group 1 has five eighths of all requests, and twice the weight of group 2 by the operator's plan.
+    auto.loads.which, auto.loads.hot = range(8), 17.0
+    assert (await auto.look()).why is Why.MOVES
+    await auto.topom.orders.cancel(None)
+    plan = LastPlan("load", "ada", 5.0, {1: 2.0, 2: 1.0, 9: 7.0})
+    await auto.topom.ledger.change(lambda state, epoch: replace(state, last_plan=plan))
+    # Then
+    made = await auto.look()
+    assert (made.why, made.greatest) == (Why.EVEN, 1.1111)
 
 
 async def test_what_holds_it(auto: Auto) -> None:

@@ -188,6 +188,31 @@ async def test_a_plan_by_number_that_undoes_the_last_plan_asks(client: httpx.Asy
     assert (await client.post("/rebalance")).status_code == 200, "now the last plan is by number"
 
 
+async def test_the_weights_of_groups_are_those_of_the_last_plan_that_knows_any(
+    client: httpx.AsyncClient, topom: Topom
+) -> None:
+    def weights() -> dict[int, float] | None:
+        last = topom.ledger.state.last_plan
+        return None if last is None else dict(last.capacity)
+
+    # Given
+    await post_sizes(client, UNEVEN)
+    await rebalance(client, capacity=["1=2", "2=2"], dry_run=True)
+    assert weights() is None
+    moved = [move[0] for move in moves(await rebalance(client, capacity=["1=2", "2=2"]))]
+    assert weights() == {1: 2.0, 2: 2.0}
+    rested = [Slot(slot, 2) for slot in moved]
+    await topom.edits.edit(lambda table, epoch: topology.with_slots(table, epoch, rested))
+    # When: a plan by number has none.
+    assert moves(await rebalance(client, policy="codis", confirm=True))
+    assert weights() == {1: 2.0, 2: 2.0}
+    # When: others hold from then on, though nothing has to move for them.
+    before = topom.ledger.table
+    assert moves(await rebalance(client, tolerance=1.0)) == []
+    assert weights() == {}
+    assert topom.ledger.table is before
+
+
 class Loads:
     """Slot 0 has half of all requests; all of them go to group 1."""
 

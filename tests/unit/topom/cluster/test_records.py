@@ -62,6 +62,7 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
             "marked",
             "came",
             "run_ids",
+            "capacity",
         )
         return {name: of_a_newer_version(one, name) for name, one in value.items()} | ({} if by_name else {"new": 1})
     return [of_a_newer_version(one, key) for one in value] if isinstance(value, list) else value
