@@ -18,6 +18,7 @@ off.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from urllib.parse import quote
 
 import httpx
 import structlog
@@ -45,11 +46,11 @@ LIVE = f"{PREFIX}/live"
 """A stream that the leader makes. It ends when another topom leads, so that the client asks again."""
 VIEW = b"slotferry-view"
 """Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""
-FORWARDED = "slotferry-forwarded"
+FORWARDED = b"slotferry-forwarded"
 """Header of a request that was passed on: the id of the topom that passed it on."""
 TAKE_SECONDS = 30.0
 """How long a client may take nothing of an answer that comes from the leader."""
-_PASSED_ON = ("authorization", "content-type", "accept", "x-slotferry-user", REQUEST_HEADER.lower())
+_PASSED_ON = (b"authorization", b"content-type", b"accept", b"x-slotferry-user", REQUEST_HEADER.lower().encode())
 _GIVEN_BACK = (b"content-type", b"www-authenticate", b"cache-control", b"x-accel-buffering", VIEW)
 
 
@@ -64,14 +65,13 @@ class Forwarding:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX) or self._node.leading is not None:
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            await self._follow(scope, receive, send, headers)
+            await self._follow(scope, receive, send, dict(scope["headers"]))
         except TopomError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
             await JSONResponse(answer, error.status)(scope, receive, send)
 
-    async def _follow(self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]) -> None:
+    async def _follow(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
         reads = scope["method"] in ("GET", "HEAD")
         path = scope["path"].rstrip("/")
         if path == ME:
@@ -94,7 +94,7 @@ class Forwarding:
             await self._read_elsewhere(leader, scope, receive, send, headers)
 
     async def _read_elsewhere(
-        self, former: Leader | None, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
+        self, former: Leader | None, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]
     ) -> None:
         """Try a failed read once more at a new leader; else answer what can be answered here."""
         if self._node.leading is not None:
@@ -128,23 +128,24 @@ class Forwarding:
         await self._app(scope, receive, marked)
 
     async def _pass_on(
-        self, leader: Leader, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
+        self, leader: Leader, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]
     ) -> None:
         """Let the leader answer. Raises NotLeading if the leader did not get the request, LeaderSilent later."""
         body = await _whole(receive)
         if body is None:
             return
         query = scope.get("query_string", b"").decode("latin-1")
-        url = f"{leader.url}{scope.get('raw_path', scope['path'].encode()).decode('latin-1')}"
+        # Of the path as it was judged here: as it came, it may begin with another host.
+        url = leader.url + quote(scope["path"])
         passed = {name: headers[name] for name in _PASSED_ON if name in headers}
         cookie = session_cookie(scope["headers"])
-        if "authorization" not in headers and cookie is not None:
-            passed["cookie"] = f"{COOKIE}={cookie.decode('latin-1')}"  # of all cookies of the host only ours
+        if b"authorization" not in headers and cookie is not None:
+            passed[b"cookie"] = COOKIE.encode() + b"=" + cookie  # of all cookies of the host only ours
         request = self._node.http.build_request(
             scope["method"],
-            url.partition("?")[0] + (f"?{query}" if query else ""),
+            url + (f"?{query}" if query else ""),
             content=body,
-            headers={**passed, FORWARDED: self._node.instance},
+            headers={**passed, FORWARDED: self._node.instance.encode()},
         )
 
         async def limited(message: Message) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -21,6 +22,9 @@ class Follower:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.target = path
+        """The path as it comes."""
+        self.headers: list[tuple[bytes, bytes]] = []
         self.sent: list[Any] = []
         self.ended = False
         self.more = asyncio.Event()
@@ -38,6 +42,7 @@ class Follower:
         )
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked = request
         self.answer = httpx.Response(200, content=self._parts(), headers=HEADERS)
         return self.answer
 
@@ -69,9 +74,9 @@ class Follower:
             "type": "http",
             "method": "GET",
             "path": self.path,
-            "raw_path": self.path.encode(),
+            "raw_path": self.target.encode(),
             "query_string": b"",
-            "headers": [],
+            "headers": self.headers,
         }
         await Forwarding(app, self.node)(scope, receive, send)
 
@@ -122,3 +127,28 @@ async def test_a_client_that_takes_nothing_is_cut_off(
         await asking
     assert follower.answer.is_closed
     assert len(follower.sent) == 2
+
+
+@pytest.mark.parametrize("target", ["%2Fapi%2Fv1@evil:80/groups", "%2Fapi%2Fv1:80/groups", "/api/v1/a%2Fb%3Fc%23d"])
+async def test_whatever_the_path_the_leader_is_asked_and_nobody_else(target: str) -> None:
+    """A path that does not begin with a slash would be taken for another host, which would get the client's token."""
+    follower = Follower(unquote(target))
+    follower.target = target
+    asking = asyncio.create_task(follower.ask())
+    await eventually(lambda: len(follower.sent) == 2)
+    assert (follower.asked.url.host, follower.asked.url.port) == ("a", None)
+    assert unquote(follower.asked.url.raw_path.decode()) == follower.path
+    asking.cancel()
+    await asyncio.gather(asking, follower.http.aclose(), return_exceptions=True)
+
+
+async def test_headers_go_on_as_they_came() -> None:
+    follower = Follower("/api/v1/groups")
+    follower.headers = [(b"x-slotferry-user", "Zoë".encode("latin-1")), (b"host", b"follower")]
+    asking = asyncio.create_task(follower.ask())
+    await eventually(lambda: len(follower.sent) == 2)
+    passed = dict(follower.asked.headers.raw)
+    assert passed[b"x-slotferry-user"] == "Zoë".encode("latin-1")
+    assert passed[b"Host"] == b"a"
+    asking.cancel()
+    await asyncio.gather(asking, follower.http.aclose(), return_exceptions=True)
