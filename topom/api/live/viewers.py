@@ -195,8 +195,7 @@ class Viewer(StreamingResponse):
         if self._ended:
             return
         if self._waiting and self._bytes + len(frame) > MOST_WAITING_BYTES:
-            self._waiting.clear()
-            self.end()
+            self._cut_off()
             return
         self._waiting.append(frame)
         self._bytes += len(frame)
@@ -207,6 +206,11 @@ class Viewer(StreamingResponse):
         self._ended = True
         self._woken.set()
 
+    def _cut_off(self) -> None:
+        """Let the stream end with the message that is under way."""
+        self._waiting.clear()
+        self.end()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def limited(sent: Message) -> None:
             async with asyncio.timeout(SEND_SECONDS):
@@ -216,7 +220,7 @@ class Viewer(StreamingResponse):
         over = None
         if self._expires is not None:
             seconds = max(0.0, self._expires - time.time())
-            over = asyncio.get_running_loop().call_later(seconds, self.end)
+            over = asyncio.get_running_loop().call_later(seconds, self._cut_off)
         try:
             with suppress(TimeoutError):
                 await super().__call__(scope, receive, limited)

@@ -152,18 +152,25 @@ async def test_a_stream_ends_with_its_session(topom: Topom) -> None:
         await eventually(ended.done)
 
 
-async def test_a_stream_that_is_about_to_end_takes_nothing_more(topom: Topom) -> None:
-    """Else a page that reads slowly would see on and on what comes after the end of its session."""
+async def test_nothing_more_is_sent_once_a_session_is_over(topom: Topom) -> None:
+    """Else a page that reads slowly would see on and on what comes after that, and keep its place as long."""
     viewers, page = Viewers(None, lambda: topom), Page()
-    page.reads.clear()
-    async with watching(viewers, page, time.time() + 0.1) as ended, client_of(topom) as client:
-        await asyncio.sleep(0.2)
-        await client.post("/groups", json={"id": 3})
+    over = time.time() + 1.0
+    async with watching(viewers, page, over) as ended, client_of(topom) as client:
+        await eventually(lambda: bool(page.messages()))
+        page.reads.clear()
         async with watching(viewers, other := Page()):
-            await eventually(lambda: "group_added" in other.text)
+            await client.post("/groups", json={"id": 1})  # sending of this is under way
+            await eventually(lambda: "group 1 was added" in other.text)
+            await client.post("/groups", json={"id": 2})
+            await eventually(lambda: "group 2 was added" in other.text)
+            await asyncio.sleep(max(0.0, over - time.time()) + 0.1)
+            await client.post("/groups", json={"id": 3})
+            await eventually(lambda: "group 3 was added" in other.text)
         page.reads.set()
         await eventually(ended.done)
-    assert "group_added" not in page.text
+    assert "group 2 was added" not in page.text
+    assert "group 3 was added" not in page.text
 
 
 async def test_a_comment_comes_when_nothing_changes(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
