@@ -4,7 +4,8 @@ A connection is *unproven* until a request with a token, or with a session's coo
 either can hold at most :data:`MOST_UNPROVEN` connections, each for :data:`HEAD_SECONDS` without a whole request's head,
 and as long again until the answer is out. One more takes the place of the oldest, so that an operator always gets in.
 A proven client may read slowly. If an answer has ended, or was broken off, and the client takes nothing of what is left
-of it for :data:`HEAD_SECONDS`, its connection is closed, and what waits in it dropped.
+of it for :data:`HEAD_SECONDS`, its connection is closed, and what waits in it dropped. On Linux, a client that vanishes
+without a word, or takes nothing, while there is something for it, holds a connection for :data:`UNHEARD_SECONDS`.
 What follows a head without a token is dropped as it comes, except for the small body of a login;
 :mod:`topom.api.door` answers such a request.
 
@@ -13,6 +14,7 @@ answer unread.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -32,6 +34,8 @@ log = structlog.get_logger(__name__)
 MOST_UNPROVEN = 2048
 HEAD_SECONDS = 10.0
 """How long a request's head may take to come whole, or the first one to begin; and how long an answer may be unread."""
+UNHEARD_SECONDS = 30.0
+"""How long what was sent may go without a word of the client's system that it came."""
 OTHER_FILES = 256
 """How many files the API's connections leave free: for servers, the store, the proxies' streams, and logs."""
 MOST_FILES = 65_536
@@ -132,6 +136,10 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # A page whose machine has vanished would keep its place for a quarter of an hour.
+            opened = transport.get_extra_info("socket")
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNHEARD_SECONDS))
         self._wait()
         self._entrance.admit(self)
 

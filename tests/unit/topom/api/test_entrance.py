@@ -30,6 +30,9 @@ async def _answer(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
         await asyncio.sleep(4 * LIMIT_SECONDS)
         await send({"type": "http.response.body", "body": b"y"})
+    elif scope["path"] == "/stream":
+        for _ in range(16 * LARGE // BUFFER):
+            await send({"type": "http.response.body", "body": b"x" * BUFFER, "more_body": True})
     else:
         await send({"type": "http.response.body", "body": b"x" * LARGE, "more_body": scope["path"] == "/broken"})
 
@@ -80,6 +83,18 @@ async def topom(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Topom]:
 async def test_a_client_that_does_not_read_is_cut_off(topom: Topom, path: str) -> None:
     with await topom.ask(path):
         async with asyncio.timeout(10):
+            while topom.connections:
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
+async def test_a_client_that_takes_nothing_more_of_a_stream_is_cut_off(
+    topom: Topom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that has vanished looks the same to topom: nothing of what is sent arrives."""
+    monkeypatch.setattr(entrance, "UNHEARD_SECONDS", LIMIT_SECONDS)
+    with await topom.ask("/stream"):
+        async with asyncio.timeout(20):
             while topom.connections:
                 await asyncio.sleep(0.02)
 
