@@ -14,7 +14,17 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from slots.fields import LARGEST, LARGEST_GROUP_ID
-from slots.messages.load import MOST_HOT_KEYS, MOST_USERS, HotKey, ServerTraffic, SlotRows, Traffic, UserName
+from slots.messages.load import (
+    MOST_HOT_KEYS,
+    MOST_NOTABLE,
+    MOST_USERS,
+    HotKey,
+    Notable,
+    ServerTraffic,
+    SlotRows,
+    Traffic,
+    UserName,
+)
 from slots.messages.message import (
     LATER,
     MOST_PROXIES,
@@ -272,7 +282,9 @@ class Load(ChannelMessage):
     servers: dict[Server, ServerTraffic] = Field(default_factory=dict, max_length=MOST_SERVERS)
     users: dict[UserName, Traffic] = Field(default_factory=dict, max_length=MOST_USERS)
     hot_keys: list[HotKey] = Field(default_factory=list, max_length=MOST_HOT_KEYS)
-    """The hottest first; with ``hash_hot_keys``, hashes in place of the keys."""
+    """The hottest first; with ``hash_hot_keys``, hashes in place of the keys, here and below."""
+    notable: list[Notable] = Field(default_factory=list, max_length=MOST_NOTABLE)
+    """The oldest first."""
 
 
 class Limited(ChannelMessage):

@@ -12,7 +12,17 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 
 from slots.fields import LARGEST
-from slots.messages.load import MOST_HOT_KEYS, MOST_USERS, HotKey, ServerTraffic, SlotRows, Traffic, UserName
+from slots.messages.load import (
+    MOST_HOT_KEYS,
+    MOST_NOTABLE,
+    MOST_USERS,
+    HotKey,
+    Notable,
+    ServerTraffic,
+    SlotRows,
+    Traffic,
+    UserName,
+)
 from slots.messages.message import (
     LATER,
     MOST_PROXIES,
@@ -135,8 +145,10 @@ class Load(Message):
     users: dict[UserName, Traffic] = Field(default_factory=dict, max_length=MOST_USERS)
     hot_keys: list[HotKey] = Field(default_factory=list, max_length=MOST_HOT_KEYS)
     """The hottest first."""
+    notable: list[Notable] = Field(default_factory=list, max_length=MOST_NOTABLE)
+    """The oldest first. Those that have no room in this message come with the next."""
     hashed: bool = False
-    """Whether ``hot_keys`` has hashes in place of the keys."""
+    """Whether ``hot_keys`` and ``notable`` have hashes in place of the keys."""
     all: Traffic = Traffic(0, 0, 0, 0)
     """All requests of the proxy's clients that were answered."""
     untold: Number = 0

@@ -1,22 +1,24 @@
-"""What a proxy counts of its traffic, as its messages carry it: by slot, by server and by user, and the keys that are
-asked for most.
+"""What a proxy counts of its traffic, as its messages carry it: by slot, by server and by user, the keys that are asked
+for most, and requests that are worth a look.
 
 Counts are of the time since the last message; what has no room in one comes with the next. They are statistics: a
 message that is lost takes its counts with it.
 """
 
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from slots.fields import LARGEST
-from slots.messages.message import VISIBLE, Number
+from slots.fields import LARGEST, MOST_TEXT
+from slots.messages.message import VISIBLE, Number, Time
 from slots.table import MAXIMUM_SLOTS
 
 ROW_BYTES = 26
 """Of one slot in :data:`SlotRows`."""
 MOST_HOT_KEYS = 256
 """Keys that one message may name."""
+MOST_NOTABLE = 64
+"""Notable requests that one message may tell."""
 MOST_USERS = 10_000
 """Users that one message may name."""
 KEY_BYTES = 128
@@ -36,6 +38,10 @@ SlotRows: TypeAlias = Annotated[
 KeyText: TypeAlias = Annotated[str, Field(max_length=4 * -(-KEY_BYTES // 3)), AfterValidator(_whole_base64)]
 """Base64 of a key's first :data:`KEY_BYTES` bytes: keys may have any bytes."""
 UserName: TypeAlias = Annotated[str, Field(min_length=1, max_length=256), VISIBLE]
+CommandName: TypeAlias = Annotated[str, Field(min_length=1, max_length=64), VISIBLE]
+ClientAddress: TypeAlias = Annotated[str, Field(max_length=64), VISIBLE]
+ServerAddress: TypeAlias = Annotated[str, Field(max_length=MOST_TEXT), VISIBLE]
+SlotOrNone: TypeAlias = Annotated[int, Field(ge=-1, lt=MAXIMUM_SLOTS)]
 Microseconds: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
 
@@ -76,3 +82,34 @@ class HotKey(NamedTuple):
     """Requests a second, by the sample; too high by ``excess`` at most."""
     excess: Microseconds
     """Requests a second by which ``rate`` may be too high."""
+
+
+class Notable(NamedTuple):
+    """A request that took long, or whose bytes, or whose reply's bytes or elements, are many. No value is told."""
+
+    why: Literal["big_request", "big_reply", "big_collection", "slow"]
+    """The first that holds, in this order."""
+    command: CommandName
+    """In lower case, as the statistics name it: ``hgetall``, ``config|get``."""
+    database: Number
+    slot: SlotOrNone
+    """-1: of no slot, or of several."""
+    key: KeyText
+    """With ``hash_hot_keys`` not the key itself, but a hash of it. Empty if the key is not known."""
+    length: Number
+    """Of the whole key, in bytes; of a hash, its own. 0 if the key is not known."""
+    user: UserName
+    client: ClientAddress
+    """``host:port``; empty if it has left."""
+    server: ServerAddress
+    """``host:port``; empty if the proxy answered, or several servers did."""
+    seconds: Time
+    """How long before the message it was answered: clocks of machines differ."""
+    microseconds: Microseconds
+    """From when the proxy had read it until its reply was there."""
+    bytes_in: Number
+    """Of the request."""
+    bytes_out: Number
+    """Of the reply."""
+    elements: Number
+    """That the reply shows: of an array, a map or a set; or the length that ``LLEN``, ``LPUSH`` and their like tell."""

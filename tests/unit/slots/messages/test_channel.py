@@ -20,7 +20,7 @@ from slots.messages.channel import (
     parse_supervisor,
     parse_worker,
 )
-from slots.messages.load import MOST_HOT_KEYS, MOST_USERS, HotKey, ServerTraffic, Traffic
+from slots.messages.load import MOST_HOT_KEYS, MOST_NOTABLE, MOST_USERS, HotKey, Notable, ServerTraffic, Traffic
 from slots.messages.message import (
     MOST_PROXIES,
     MOST_SERVERS,
@@ -39,6 +39,7 @@ INSTANCE = "0123456789abcdef" * 2
 GRANT = Grant(all=1005.5, groups={2: 1006.0}, ended=True)
 KNOWN = Known(processes={"10.0.0.2:6379": "f" * 40}, until=2000.0)
 TABLE: dict[str, Any] = {"epoch": 7, "slots": [], "groups": []}
+NOTABLE = Notable("slow", "get", 0, -1, "", 0, "default", "", "", 0.5, 900.5, 30, 70, 0)
 OF_SUPERVISORS: list[Message] = [
     channel.Start(
         settings={"listen": "10.0.0.1:6380", "password": "a\udcff"},
@@ -72,6 +73,7 @@ OF_WORKERS: list[Message] = [
         servers={"10.0.0.2:6379": ServerTraffic(2, 1, 60, 10, 50.0)},
         users={"default": Traffic(2, 1, 60, 10)},
         hot_keys=[HotKey(0, 7, base64.b64encode(b"\xff").decode(), 1, 100.0, 1.0)],
+        notable=[NOTABLE],
     ),
     channel.Limited(),
     channel.Met(instance=INSTANCE, server="10.0.0.2:6379", process="f" * 40),
@@ -151,6 +153,8 @@ WRONG: list[tuple[str, str, Any]] = [
     ("load", "users", {f"u{number}": [0, 0, 0, 0] for number in range(MOST_USERS + 1)}),
     ("load", "hot_keys", [[0, 0, "", 0, 0, 0]] * (MOST_HOT_KEYS + 1)),
     *(("load", "hot_keys", [[0, 0, "", 0, value, 0]]) for value in (-1, float("nan"), float("inf"), None)),
+    ("load", "notable", [list(NOTABLE)] * (MOST_NOTABLE + 1)),
+    *(("load", "notable", [value]) for value in ([], list(NOTABLE)[:-1], ["big", *NOTABLE[1:]], None)),
     *(("met", "instance", value) for value in ODD_INSTANCES),
     *(("met", "server", value) for value in ODD_SERVERS),
     *(("met", "process", value) for value in ("", "f" * (MOST_RUN_ID + 1), "a\nb")),

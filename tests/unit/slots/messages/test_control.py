@@ -7,7 +7,16 @@ import pytest
 
 from slots.messages import control
 from slots.messages.control import ProxyMessage, TopomMessage, parse_proxy, parse_topom
-from slots.messages.load import KEY_BYTES, MOST_HOT_KEYS, MOST_USERS, HotKey, ServerTraffic, Traffic
+from slots.messages.load import (
+    KEY_BYTES,
+    MOST_HOT_KEYS,
+    MOST_NOTABLE,
+    MOST_USERS,
+    HotKey,
+    Notable,
+    ServerTraffic,
+    Traffic,
+)
 from slots.messages.message import (
     MOST_COUNTERS,
     MOST_PROXIES,
@@ -22,6 +31,9 @@ from slots.messages.message import (
 from slots.table import MAXIMUM_SLOTS
 from tests.unit.slots.messages.samples import kinds_of, untried, with_field
 
+NOTABLE = Notable(
+    "big_collection", "hgetall", 0, 17, "bGlrZXM=", 5, "alice", "10.0.0.7:51234", "10.0.0.2:6379", 1.5, 900.5, 30, 70, 9
+)
 OF_PROXIES: list[Message] = [
     control.Register(
         instance="0123456789abcdef" * 2,
@@ -57,6 +69,7 @@ OF_PROXIES: list[Message] = [
         servers={"10.0.0.2:6379": ServerTraffic(5, 1, 200, 300, 900.5)},
         users={"alice": Traffic(5, 1, 200, 300)},
         hot_keys=[HotKey(0, 17, "bGlrZXM=", 5, 120.5, 2.5)],
+        notable=[NOTABLE],
         hashed=True,
         all=Traffic(5, 1, 200, 300),
         untold=2,
@@ -79,6 +92,13 @@ OF_TOPOM: list[Message] = [
     control.TellLoad(number=3, slots=200, names=40),
 ]
 LONG = 2**63
+
+
+def notable(**fields: Any) -> list[Any]:
+    """A notable request as it is sent, with some fields that it should not have."""
+    return [{**NOTABLE._asdict(), **fields}[name] for name in Notable._fields]
+
+
 HIDDEN = ("a\nb", "\x1b[31mred", "a\u202eb", "a\x00", "a\x85b")
 """Texts with characters that change how a terminal or a log shows the others, or that nobody sees."""
 ODD_HOSTS = ("", "x" * 256, "a\r\nb c", "a b", "[::1]", "host:1", "\u0430.com", 1, None)
@@ -130,6 +150,22 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("load", "hot_keys", [[0, 0, value, 0, 0, 0]]) for value in ("AAA", "A" * (KEY_BYTES * 2), None)),
     *(("load", "hot_keys", [[0, 0, "", 0, value, 0]]) for value in (-1, float("nan"), float("inf"), None)),
     *(("load", "hot_keys", [value]) for value in ([], [0] * 6, None)),
+    ("load", "notable", [notable()] * (MOST_NOTABLE + 1)),
+    *(("load", "notable", [value]) for value in ([], notable()[:-1], [*notable(), 0], None)),
+    *(("load", "notable", [notable(why=value)]) for value in ("", "big", None)),
+    *(("load", "notable", [notable(command=value)]) for value in ("", "x" * 65, None, *HIDDEN)),
+    *(("load", "notable", [notable(slot=value)]) for value in (-2, MAXIMUM_SLOTS, None, "1")),
+    *(("load", "notable", [notable(key=value)]) for value in ("AAA", "A" * (KEY_BYTES * 2), None)),
+    *(("load", "notable", [notable(user=value)]) for value in ("", "x" * 257, *HIDDEN)),
+    *(("load", "notable", [notable(client=value)]) for value in ("x" * 65, None, *HIDDEN)),
+    *(("load", "notable", [notable(server=value)]) for value in ("x" * 301, None, *HIDDEN)),
+    *(("load", "notable", [notable(seconds=value)]) for value in (-1, float("inf"), float("nan"), None, HUGE)),
+    *(("load", "notable", [notable(microseconds=value)]) for value in (-1, float("inf"), float("nan"), None, HUGE)),
+    *(
+        ("load", "notable", [notable(**{field: value})])
+        for field in ("database", "length", "bytes_in", "bytes_out", "elements")
+        for value in (-1, LONG, 0.5, "1", None)
+    ),
     *(("load", "hashed", value) for value in (1, None)),
     *(("load", "all", value) for value in ([0] * 3, [-1, 0, 0, 0], None)),
     *(("load", "untold", value) for value in (-1, LONG, None)),
