@@ -215,6 +215,10 @@ class TopomClient(TopomCalls):
         """How busy slots (the busiest, or all), groups, servers, proxies and users are, and which keys are hot."""
         return await self._object("GET", "/load", slots="all" if all_slots else "top")
 
+    async def notable(self, most: int) -> Answer:
+        """``{"since", "requests"}``: big keys and slow commands, the one that was seen last first."""
+        return await self._object("GET", "/load/notable", most=str(most))
+
     async def load_history(self, of: str, minutes: int, most: int) -> Answer:
         """``{"of", "minutes", "series"}``: the load by minute of the busiest groups, servers, proxies, users or
         slots."""

@@ -1,6 +1,8 @@
-"""``slotferry load``: how busy slots, groups, servers, proxies and users are, and which keys are hot."""
+"""``slotferry load``: how busy slots, groups, servers, proxies and users are, and which keys are hot; big keys and slow
+commands."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -8,23 +10,39 @@ from rich.table import Table
 
 from slotferry.calls import Answer
 from slotferry.operator import options
-from slotferry.output import answer, drawn, out, say, size, span
+from slotferry.output import answer, drawn, moment, out, say, size, span
 
 RATES = ("requests/s", "errors/s", "in/s", "out/s", "last minute")
+WORST: Mapping[str, Callable[[Answer], str]] = {
+    "big_request": lambda row: size(row["bytes_in"]),
+    "big_reply": lambda row: size(row["bytes_out"]),
+    "big_collection": lambda row: f"{row['elements']:,} elements",
+    "slow": lambda row: f"{row['milliseconds']:,.1f} ms",
+}
+"""The figure that each reason is about."""
 
 
 def load(
     rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=1, max=100, help="Rows of slots, users and hot keys, at most.")
+        int,
+        typer.Option(
+            "--rows", metavar="N", min=1, max=100, help="Rows of slots, users, hot keys and notable requests, at most."
+        ),
     ] = 10,
     all_slots: Annotated[bool, typer.Option("--all-slots", help="Every slot, by number.")] = False,
     proxies: Annotated[bool, typer.Option("--proxies", help="Proxies, too.")] = False,
+    notable: Annotated[
+        bool, typer.Option("--notable", help="Big keys and slow commands instead, the last ones first.")
+    ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Show how much is asked of slots, groups, servers and users, and the keys that are asked for most. Rates are
     means of late; the last column counts the requests of the minute that ended last."""
+    if notable:
+        _show_notable(options.ask(topom, token, lambda client: client.notable(rows)), as_json)
+        return
     found = options.ask(topom, token, lambda client: client.load(all_slots))
 
     def tell() -> None:
@@ -115,3 +133,34 @@ def _rates(row: Answer) -> Iterator[object]:
     yield size(int(row["bytes_in"]))
     yield size(int(row["bytes_out"]))
     yield row["minute"]["requests"]
+
+
+def _show_notable(found: Answer, as_json: bool) -> None:
+    def tell() -> None:
+        if found["requests"]:
+            out.print(_notable(found))
+        else:
+            say(f"no big keys and no slow commands since {moment(found['since'])}, when this topom began to lead")
+
+    answer(found, as_json, tell)
+
+
+def _notable(found: Answer) -> Table:
+    rows = (
+        (
+            row["why"].replace("_", " "),
+            f"hash {row['key']}" if row["hashed"] and row["key"] else row["key"],
+            row["command"],
+            str(row["database"]),
+            None if row["slot"] is None else str(row["slot"]),
+            str(row["group_id"]) if row["group_id"] else None,
+            WORST[row["why"]](row),
+            row["times"],
+            f"{span(max(0.0, time.time() - row['last_at']))} ago",
+            row["user"],
+            row["client"],
+        )
+        for row in found["requests"]
+    )
+    columns = ("why", "key", "command", "db", "slot", "group", "worst", "times", "last", "user", "client")
+    return drawn(columns, rows, title="big keys and slow commands")

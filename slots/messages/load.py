@@ -42,6 +42,7 @@ CommandName: TypeAlias = Annotated[str, Field(min_length=1, max_length=64), VISI
 ClientAddress: TypeAlias = Annotated[str, Field(max_length=64), VISIBLE]
 ServerAddress: TypeAlias = Annotated[str, Field(max_length=MOST_TEXT), VISIBLE]
 SlotOrNone: TypeAlias = Annotated[int, Field(ge=-1, lt=MAXIMUM_SLOTS)]
+Why: TypeAlias = Literal["big_request", "big_reply", "big_collection", "slow"]
 Microseconds: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
 
@@ -87,7 +88,7 @@ class HotKey(NamedTuple):
 class Notable(NamedTuple):
     """A request that took long, or whose bytes, or whose reply's bytes or elements, are many. No value is told."""
 
-    why: Literal["big_request", "big_reply", "big_collection", "slow"]
+    why: Why
     """The first that holds, in this order."""
     command: CommandName
     """In lower case, as the statistics name it: ``hgetall``, ``config|get``."""

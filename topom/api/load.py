@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Request, Response
 
 from slots.keynames import readable
-from slots.messages.load import KEY_BYTES
+from slots.messages.load import KEY_BYTES, Why
 from slots.table import SlotTable
 from topom.api import load_models as models
 from topom.api.access import ServedTopom
 from topom.api.routers import resource
 from topom.load.history import series
 from topom.load.measured import DAY_MINUTES, Counts, Measured, Row
+from topom.load.notable import MOST_KEPT, Seen
 from topom.term.service import Topom
 
 FRESH_SECONDS = 2.0
@@ -29,6 +30,7 @@ MOST_PAGES = 16
 MOST_SHOWN = 100
 """Slots, users and series, at most."""
 DEFAULT_SERIES = 20
+DEFAULT_NOTABLE = 100
 KEY_CHARACTERS = 4 * KEY_BYTES
 """No key is cut for its length alone: a byte takes four characters at most."""
 
@@ -85,6 +87,19 @@ async def show_history(
     return _json(await pages.page((of, minutes, most), topom, lambda: _history(topom, of, minutes, most)))
 
 
+@router.get("/notable", response_model=models.NotableRequests)
+async def show_notable(
+    request: Request,
+    topom: ServedTopom,
+    why: Annotated[Why | None, Query(description="Those of one reason only.")] = None,
+    most: Annotated[int, Query(ge=1, le=MOST_KEPT, description="Entries, at most.")] = DEFAULT_NOTABLE,
+) -> Response:
+    """Big keys and slow commands: requests that took long, or that carried or showed much. Those that are alike are one
+    entry; the one that was seen last comes first."""
+    pages: Pages = request.app.state.load_pages
+    return _json(await pages.page(("notable", why, most), topom, lambda: describe_notable(topom, most, why)))
+
+
 def describe(topom: Topom, all_slots: bool) -> Mapping[str, Any]:
     """The object of :class:`~topom.api.load_models.Load`."""
     book, table = topom.load, topom.ledger.table
@@ -129,6 +144,44 @@ def describe(topom: Topom, all_slots: bool) -> Mapping[str, Any]:
             }
             for key in book.hot_keys()
         ],
+    }
+
+
+def describe_notable(topom: Topom, most: int, why: Why | None = None) -> Mapping[str, Any]:
+    """The object of :class:`~topom.api.load_models.NotableRequests`."""
+    table = topom.ledger.table
+    addresses = {member.record.id: member.record.address for member in topom.members.all()}
+    return {
+        "since": round(topom.load.began_at, 1),
+        "requests": [
+            _notable(seen, table, addresses.get(seen.proxy_id, "")) for seen in topom.load.notable.newest(most, why)
+        ],
+    }
+
+
+def _notable(seen: Seen, table: SlotTable, proxy_address: str) -> Mapping[str, Any]:
+    alike = seen.alike
+    return {
+        "why": alike.why,
+        "command": alike.command,
+        "key": readable(alike.key, KEY_CHARACTERS),
+        "hashed": alike.hashed,
+        "length": alike.length,
+        "database": alike.database,
+        "slot": alike.slot if alike.slot >= 0 else None,
+        "group_id": _owner(table, alike.slot) if alike.slot >= 0 else 0,
+        "times": seen.times,
+        "first_at": round(seen.first_at, 1),
+        "last_at": round(seen.last_at, 1),
+        "milliseconds": round(seen.microseconds / 1000, 3),
+        "bytes_in": seen.bytes_in,
+        "bytes_out": seen.bytes_out,
+        "elements": seen.elements,
+        "user": seen.user,
+        "client": seen.client,
+        "server": seen.server,
+        "proxy_id": seen.proxy_id,
+        "proxy_address": proxy_address,
     }
 
 

@@ -4,6 +4,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from slots.messages.load import Why
+from topom.load.notable import MOST_KEPT
+
 
 class Rates(BaseModel):
     """How busy something is: means of late, in which what is older by 30 seconds weighs half."""
@@ -113,3 +116,39 @@ class History(BaseModel):
     of: Literal["groups", "servers", "proxies", "users", "slots"]
     minutes: list[float] = Field(description="When each began, in seconds since 1970, UTC.")
     series: list[Series] = Field(description="The busiest of that time first.")
+
+
+class NotableRequest(BaseModel):
+    """Requests of the same reason, command, database and key."""
+
+    why: Why = Field(
+        description="The request's bytes, its reply's bytes, or the elements that its reply shows were many, or it "
+        "took long: the first of these that holds."
+    )
+    command: str = Field(description="In lower case, a subcommand behind `|`.")
+    key: str = Field(description="As in `HotKey`; empty if it is not known.")
+    hashed: bool = Field(description="Whether `key` is a hash of the key.")
+    length: int = Field(ge=0, description="Of the whole key, in bytes; 0 if it is not known.")
+    database: int = Field(ge=0)
+    slot: int | None = Field(ge=0, description="null: of no slot, or of several.")
+    group_id: int = Field(ge=0, description="That owns the slot; 0: none.")
+    times: int = Field(ge=1, description="How many such requests there were.")
+    first_at: float = Field(description="When the first was answered, in seconds since 1970, UTC.")
+    last_at: float = Field(description="When the last was.")
+    milliseconds: float = Field(ge=0, description="The longest that one took, from when the proxy had read it.")
+    bytes_in: int = Field(ge=0, description="Of the largest request.")
+    bytes_out: int = Field(ge=0, description="Of the largest reply.")
+    elements: int = Field(ge=0, description="The most that a reply showed; 0 if none did.")
+    user: str = Field(description="Of the worst one, by what `why` says; so are the next four.")
+    client: str = Field(description="`host:port`; empty if it had left.")
+    server: str = Field(description="`host:port`; empty if the proxy answered, or several servers did.")
+    proxy_id: int
+    proxy_address: str = Field(description="Empty if the proxy is no member any more.")
+
+
+class NotableRequests(BaseModel):
+    """What proxies told of big keys and slow commands, without those that were not seen for a day. It begins anew with
+    each leader."""
+
+    since: float = Field(description="When this topom began to listen, in seconds since 1970, UTC.")
+    requests: list[NotableRequest] = Field(max_length=MOST_KEPT, description="The one that was seen last first.")

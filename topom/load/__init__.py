@@ -10,6 +10,7 @@ To change
 - what is kept, and what planners see of it: :mod:`~topom.load.book`;
 - how things of one kind are kept by name, and by minute: :mod:`~topom.load.measured`; series of minutes:
   :mod:`~topom.load.history`;
-- which keys are hot: :mod:`~topom.load.hotkeys`;
+- which keys are hot: :mod:`~topom.load.hotkeys`; which requests took long or carried much:
+  :mod:`~topom.load.notable`;
 - how rates decay: :mod:`slots.slotrates`; the messages: :mod:`slots.messages.load`.
 """

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import structlog
 
 from slots.messages.control import Load, TellLoad
-from slots.messages.load import KEY_BYTES, ROW_BYTES, HotKey, Traffic
+from slots.messages.load import KEY_BYTES, ROW_BYTES, HotKey, Notable, Traffic
 from slots.table import SlotTable
 from topom.cluster.ledger import Ledger
 from topom.cluster.topology import all_servers
@@ -47,6 +47,8 @@ MOST_A_SECOND = 10_000_000.0
 """Requests of one proxy that are believed."""
 MOST_BYTES_A_SECOND = 1e12
 """Of one proxy, that are believed."""
+MOST_OF_A_REQUEST = 1e12
+"""Of bytes, elements or microseconds of one request, that are believed."""
 LATE_SECONDS = 5.0
 """Longer than this time has passed since the last answer, an answer may be of: messages take time."""
 TELLING_SECONDS = 3 * ASK_SECONDS
@@ -155,6 +157,7 @@ class Asking(Loop):
             raise Refused("invalid", "the proxy tells its load without being asked")
         rows = _decoded(load.slots)
         keys = [(said, _decoded(said.key)) for said in load.hot_keys]
+        notable = [(said, _decoded(said.key)) for said in load.notable]
         if len(rows) > asked.rows * ROW_BYTES or len(load.servers) + len(load.users) > asked.names:
             raise Refused("invalid", "the proxy tells more of its load than it was asked for")
         try:
@@ -167,11 +170,13 @@ class Asking(Loop):
         except ValueError as error:
             raise Refused("invalid", str(error)) from error
         except (_NotBelieved, OverflowError) as error:
-            if not asked.doubted:
-                asked.doubted = True
-                log.warning("load_not_believed", proxy=member.record.id, reason=str(error))
+            self._doubt(asked, member, str(error))
         else:
             self._write(member.record.id, load, keys, share)
+            believed = [(said, key) for said, key in notable if self._can_be(said, key)]
+            if len(believed) < len(notable):
+                self._doubt(asked, member, "it tells a notable request that there cannot be")
+            self._book.notable.take(member.record.id, believed, load.hashed)
         asked.waiting, asked.told_at = False, asked.at
 
     def _write(self, proxy_id: int, load: Load, keys: list[tuple[HotKey, bytes]], share: float) -> None:
@@ -197,16 +202,36 @@ class Asking(Loop):
             if max(traffic[:2]) > most or max(traffic[2:4]) > most_bytes:
                 raise _NotBelieved(f"it counted {max(traffic[:4])} requests or bytes in {load.seconds:g} s")
         number_of_slots = len(self._book.by_slot)
-        if any(said.slot >= number_of_slots or len(key) > min(said.length, KEY_BYTES) for said, key in keys):
+        if any(said.slot >= number_of_slots or not _named(key, said.length) for said, key in keys):
             raise _NotBelieved("it has a hot key that no client can name")
         if any(said.rate > MOST_A_SECOND or said.excess > said.rate for said, _ in keys):
             raise _NotBelieved("it has a hot key with more requests than there can be")
+
+    def _can_be(self, said: Notable, key: bytes) -> bool:
+        """Whether there can be such a request. If not, it alone is left out."""
+        return (
+            said.slot < len(self._book.by_slot)
+            and said.database < self._ledger.state.product.databases
+            and _named(key, said.length)
+            and max(said.microseconds, said.bytes_in, said.bytes_out, said.elements) <= MOST_OF_A_REQUEST
+        )
+
+    @staticmethod
+    def _doubt(asked: _Asked, member: Member, reason: str) -> None:
+        if not asked.doubted:
+            asked.doubted = True
+            log.warning("load_not_believed", proxy=member.record.id, reason=reason)
 
     def _known_servers(self) -> frozenset[str]:
         table = self._ledger.table
         if self._servers[0] is not table:
             self._servers = table, frozenset(all_servers(table))
         return self._servers[1]
+
+
+def _named(key: bytes, length: int) -> bool:
+    """Whether these can be the first bytes of a key of this length."""
+    return len(key) <= min(length, KEY_BYTES)
 
 
 def _part(limit: int, proxies: int, most: int) -> int:

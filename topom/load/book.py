@@ -18,6 +18,7 @@ from slots.table import OFFLINE, SlotTable
 from topom.cluster.topology import MAXIMUM_GROUP_ID, all_servers
 from topom.load.hotkeys import MOST_SHOWN, BusyKey, HotKeys
 from topom.load.measured import Measured
+from topom.load.notable import NotableRequests
 
 MOST_KEPT = 100
 """Slots, and users, of which a minute is kept for a day: those with the most requests in that minute."""
@@ -53,6 +54,7 @@ class Book:
         """All requests of a proxy's clients, those without keys too."""
         self.by_user: Measured[str] = Measured(MOST_USERS, MOST_KEPT)
         self.keys = HotKeys()
+        self.notable = NotableRequests()
         self.began_at = clock()
         """When the counts of the first period began."""
         self.minute_seconds = 0.0
@@ -116,6 +118,7 @@ class Book:
         kinds = (self.by_slot, self.by_group, self.by_server, self.by_proxy, self.by_user)
         for kind in kinds:
             kind.table.decay(seconds)
+        self.notable.end_old()
         self._minute_seconds += seconds
         minute = self._minute_of(self._clock())
         if minute != self._minute:

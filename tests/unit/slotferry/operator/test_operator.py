@@ -227,7 +227,38 @@ LOAD = {
         }
     ],
 }
+NOTABLE = {
+    "why": "big_collection",
+    "command": "hgetall",
+    "key": "user:[red]7",
+    "hashed": False,
+    "length": 11,
+    "database": 4,
+    "slot": 77,
+    "group_id": 1,
+    "times": 12,
+    "first_at": 100.0,
+    "last_at": 200.0,
+    "milliseconds": 1234.56,
+    "bytes_in": 3 * 2**20,
+    "bytes_out": 5 * 2**20,
+    "elements": 20_000,
+    "user": "ada",
+    "client": "10.0.0.7:51234",
+    "server": "h:1",
+    "proxy_id": 3,
+    "proxy_address": "127.0.0.1:6380",
+}
 ANSWERS: dict[tuple[str, str], Any] = {
+    ("GET", "/api/v1/load/notable"): {
+        "since": 50.0,
+        "requests": [
+            NOTABLE,
+            {**NOTABLE, "why": "slow", "key": "", "length": 0, "slot": None, "group_id": 0, "client": ""},
+            {**NOTABLE, "why": "big_request", "key": "0a1b", "hashed": True},
+            {**NOTABLE, "why": "big_reply"},
+        ],
+    },
     ("GET", "/api/v1/load"): LOAD,
     ("GET", "/api/v1/events"): {"oldest": 1, "newest": 7, "events": [EVENT]},
     ("GET", "/api/v1/status"): STATUS,
@@ -300,6 +331,13 @@ VERBS: list[tuple[str, str, str]] = [
     ("load", "load", "1 of 2 proxies tell their load"),
     ("load", "load", "user:[7]"),
     ("load --all-slots --proxies", "load", "70,000"),
+    ("load --notable", "load/notable", "user:[red]7"),
+    ("load --notable --rows 3", "load/notable?most=3", "hash 0a1b"),
+    ("load --notable", "load/notable?most=10", "20,000 elements"),
+    ("load --notable", "load/notable", "1,234.6 ms"),
+    ("load --notable", "load/notable", "3.0 MB"),
+    ("load --notable", "load/notable", "5.0 MB"),
+    ("load --notable", "load/notable", "10.0.0.7:51234"),
     ("events", "events", "slots 0-1 were assigned to group 2"),
     ("events --since 6 --limit 1", "events", "8 to 9"),
     ("group add 5 h:1", "groups", "group 5 added"),
@@ -420,6 +458,13 @@ def test_a_verb_prints_one_line_of_json(seen: list[httpx.Request], line: str, fa
     assert result.exit_code == 0, result.output
     assert result.stdout.count("\n") == 1
     assert json.loads(result.stdout) == ANSWERS[seen[0].method, seen[0].url.path]
+
+
+def test_no_notable_requests_are_said_in_words(seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/load/notable"), {"since": 50.0, "requests": []})
+    result = runner.invoke(app, ["load", "--notable"])
+    assert result.exit_code == 0, result.output
+    assert "no big keys and no slow commands since 1970-01-01" in result.stdout
 
 
 def test_a_placement_with_nothing_to_do_is_no_error(seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The load over the API: what it shows, and how often it is written."""
 
 import asyncio
+import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,13 +11,13 @@ import httpx
 import pytest
 
 from slots.messages.control import Load, Register
-from slots.messages.load import HotKey, ServerTraffic, Traffic
+from slots.messages.load import HotKey, Notable, ServerTraffic, Traffic
 from tests.unit.slots.test_slotrates import told
 from tests.unit.topom.load.test_asking import Link
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.api import load as load_api
-from topom.api.load_models import History
+from topom.api.load_models import History, NotableRequests
 from topom.api.load_models import Load as LoadShown
 from topom.load.asking import ASK_SECONDS
 from topom.term.service import Topom
@@ -51,6 +52,27 @@ async def tell(topom: Topom, **fields: Any) -> None:
 
 def key(name: bytes, rate: float = 5.0) -> HotKey:
     return HotKey(0, 3, b64encode(name).decode(), len(name), rate, 0.0)
+
+
+def notable(name: bytes, **fields: Any) -> Notable:
+    """A reply of 2 MiB, and what else is said of it."""
+    told = {
+        "why": "big_reply",
+        "command": "get",
+        "database": 0,
+        "slot": 3,
+        "key": b64encode(name).decode(),
+        "length": len(name),
+        "user": "default",
+        "client": "10.0.0.7:5",
+        "server": "127.0.0.1:1",
+        "seconds": 2.0,
+        "microseconds": 1500.0,
+        "bytes_in": 30,
+        "bytes_out": 2**21,
+        "elements": 0,
+    }
+    return Notable(**{**told, **fields})
 
 
 async def test_nothing_is_known_at_first(client: httpx.AsyncClient) -> None:
@@ -110,6 +132,51 @@ async def test_minutes_are_shown_as_series(client: httpx.AsyncClient, topom: Top
     assert groups["series"] == [{"name": "1", "requests": [0], "bytes_in": [0], "bytes_out": [0]}]
     for wrong in ({"of": "keys"}, {"minutes": 0}, {"minutes": 1441}, {"most": 101}):
         assert (await client.get("/load/history", params=wrong)).status_code == 422
+
+
+async def test_notable_requests_are_shown(client: httpx.AsyncClient, topom: Topom) -> None:
+    none = (await client.get("/load/notable")).json()
+    assert NotableRequests.model_validate(none).requests == []
+    assert time.time() - 60 < none["since"] <= time.time()
+    slow = {"why": "slow", "command": "config|get", "slot": -1, "length": 0, "client": "", "server": ""}
+    await tell(
+        topom,
+        notable=[
+            notable(b"", seconds=3.0, **slow),
+            notable(b"<b>\xff\n"),
+            notable(b"<b>\xff\n", user="ada", bytes_out=2**22),
+        ],
+    )
+    found = (await client.get("/load/notable", params={"most": 5})).json()
+    NotableRequests.model_validate(found)
+    big, other = found["requests"]
+    assert time.time() - 60 < big.pop("first_at") <= big.pop("last_at") <= time.time()
+    assert big == {
+        "why": "big_reply",
+        "command": "get",
+        "key": r"<b>\xff\n",
+        "hashed": False,
+        "length": 5,
+        "database": 0,
+        "slot": 3,
+        "group_id": 1,
+        "times": 2,
+        "milliseconds": 1.5,
+        "bytes_in": 30,
+        "bytes_out": 2**22,
+        "elements": 0,
+        "user": "ada",
+        "client": "10.0.0.7:5",
+        "server": "127.0.0.1:1",
+        "proxy_id": 1,
+        "proxy_address": "p:1",
+    }
+    assert (other["key"], other["length"], other["slot"], other["group_id"]) == ("", 0, None, 0)
+    asked = {"why": "slow", "most": 1}
+    assert (await client.get("/load/notable", params=asked)).json()["requests"] == [other]
+    assert (await client.get("/load/notable", params={"most": 1})).json()["requests"][0]["why"] == "big_reply"
+    for wrong in ({"why": "ugly"}, {"most": 0}, {"most": 513}):
+        assert (await client.get("/load/notable", params=wrong)).status_code == 422
 
 
 async def test_ten_viewers_cost_as_one(

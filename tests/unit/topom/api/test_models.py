@@ -28,6 +28,7 @@ NOT_WAITING_NAMED = {
     ("Leaving", "why"),  # an operator's word, why it is to leave
     ("BatchProgress", "notes"),  # what operators should know about the servers of a batch that goes on
     ("Rebalance", "reasons"),  # why a plan that an operator asked for does not move more
+    ("NotableRequest", "why"),  # what there was much of; nothing waits
 }
 
 

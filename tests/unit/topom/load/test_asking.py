@@ -7,9 +7,10 @@ from typing import Any, cast
 import pytest
 
 from slots.messages.control import Load, TellLoad
-from slots.messages.load import HotKey, ServerTraffic, Traffic
+from slots.messages.load import HotKey, Notable, ServerTraffic, Traffic
 from tests.unit.slots.test_slotrates import told
 from tests.unit.topom.load.test_book import A, table
+from tests.unit.topom.load.test_notable import said as request
 from topom.cluster.state import ProxyRecord
 from topom.load import asking
 from topom.load.asking import ASK_SECONDS, Asking
@@ -37,7 +38,9 @@ class Fleet:
         self.now = 1000.0
         self.members: list[Member] = []
         self.book = Book(16, lambda: self.now)
-        self.ledger = SimpleNamespace(table=table(dict.fromkeys(range(16), 1)))
+        self.ledger = SimpleNamespace(
+            table=table(dict.fromkeys(range(16), 1)), state=SimpleNamespace(product=SimpleNamespace(databases=16))
+        )
         self.asking = Asking(
             cast(Any, self.ledger),
             cast(Any, SimpleNamespace(all=lambda: self.members)),
@@ -153,6 +156,10 @@ async def test_a_proxy_that_was_lost_meanwhile_may_answer_what_it_was_asked() ->
 KEY = b64encode(b"k").decode()
 
 
+def notable(**fields: Any) -> Notable:
+    return request(**{"length": 1, **fields})[0]._replace(key=fields.get("key", KEY))
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -160,6 +167,7 @@ KEY = b64encode(b"k").decode()
         {"slots": b64encode(told((1, 1, 0, 0, 0)) + b"123").decode()},
         {"slots": "not base64 at all..."},
         {"hot_keys": [HotKey(0, 1, "!!!!", 4, 1.0, 0.0)]},
+        {"notable": [notable(key="!!!!", length=4)]},
     ],
 )
 async def test_an_answer_without_meaning_ends_the_stream_and_leaves_the_book_alone(fields: dict[str, Any]) -> None:
@@ -211,6 +219,48 @@ async def test_what_cannot_be_true_is_left_out_and_the_stream_stays(fields: dict
     assert (sum(rate.requests for rate in book.slots()), len(book.by_user), book.hot_keys()) == (0, 0, [])
     assert (len(book.by_server), len(book.by_proxy), book.measured_seconds) == (0, 0, 0)
     assert len(fleet.questions()) == 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"slot": 16},
+        {"database": 16},
+        {"length": 0},
+        {"key": b64encode(b"k" * 129).decode(), "length": 200},
+        {"microseconds": 1e13},
+        {"bytes_in": 10**13},
+        {"bytes_out": 10**13},
+        {"elements": 10**13},
+    ],
+)
+async def test_a_notable_request_that_cannot_be_is_left_out_alone(fields: dict[str, Any]) -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(notable=[notable(**fields), notable(user="ada")], all=Traffic(50, 0, 0, 0))
+    await fleet.passes(ASK_SECONDS)
+    assert [seen.user for seen in fleet.book.notable.newest()] == ["ada"]
+    assert fleet.book.by_proxy.total().requests == pytest.approx(10)
+    assert len(fleet.questions()) == 2, "the stream stays"
+
+
+async def test_notable_requests_of_all_proxies_are_in_the_book_and_stay_when_one_is_lost() -> None:
+    fleet = Fleet(2)
+    await fleet.passes(0)
+    fleet.answer(0, notable=[notable(), notable(key="", length=0, slot=-1)])
+    fleet.answer(1, notable=[notable(microseconds=50_000.0)], hashed=False)
+    fleet.members[1].lost = True
+    await fleet.passes(120.0)
+    found = {seen.alike.key: seen for seen in fleet.book.notable.newest()}
+    assert {key: seen.times for key, seen in found.items()} == {b"k": 2, b"": 1}
+    assert found[b"k"].proxy_id == 2
+
+
+async def test_a_hash_of_a_key_is_told_apart() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(notable=[notable()], hashed=True)
+    assert [seen.alike.hashed for seen in fleet.book.notable.newest()] == [True]
 
 
 async def test_counts_of_more_time_than_has_passed_are_left_out() -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from slots.table import Group, Slot, SlotTable
 from tests.unit.slots.test_slotrates import told
+from tests.unit.topom.load.test_notable import said
+from topom.load import notable
 from topom.load.book import SILENT_SECONDS, Book, SlotRate
 from topom.load.measured import Counts
 
@@ -134,3 +136,17 @@ def test_a_proxy_that_is_none_any_more_has_no_part() -> None:
     book.end_period(PERIOD, table({}))
     book.end_proxy(1)
     assert list(book.by_proxy) == []
+
+
+def test_notable_requests_stay_for_their_time_also_when_nobody_tells_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    book = Book(SLOTS, clock)
+    book.notable.take(1, [said()], False)
+    period(book, clock, {3: 1}, (3, 50, 0, 500, 5000))
+    for _ in range(round(SILENT_SECONDS / PERIOD) + 1):
+        period(book, clock, {3: 1})
+    assert book.measured_seconds == 0
+    assert len(book.notable.newest()) == 1
+    monkeypatch.setattr(notable, "KEPT_SECONDS", 0.0)
+    period(book, clock, {3: 1})
+    assert book.notable.newest() == []
