@@ -19,7 +19,7 @@ async def watch(request: Request, caller: Calling) -> Viewer:
     """The cluster as it is, then what changes, as server-sent events; for the page.
 
     `picture` has all: sections of values by key (`cluster`, `problems`, `groups`, `figures`, `proxies`,
-    `migration`, `sizes`, `load`, `decision`),
+    `migration`, `sizes`, `load`, `notable`, `decision`),
     `slots` as runs `[first, count, group]` or `[first, count, group, state, target, course]`, `heat` with a number for
     each slot, and `events`. `changes` has what changed, in the same form; a key that is gone is null. `leader` says
     that another topom leads: ask again.

@@ -22,6 +22,8 @@ LOAD_SECONDS = 3.0
 """How often the load is looked at."""
 MOST_BUSY = 20
 """Slots, users and hot keys that are told, at most."""
+MOST_NOTABLE = 10
+"""Notable requests that are told: those that the page shows."""
 COUNTERS = ("requests", "clients")
 """Of a proxy, those that the page shows."""
 APART = frozenset({"proxies", "migration"})
@@ -44,6 +46,8 @@ class Taking:
         self._summary: Section = {}
         self._load_at = 0.0
         self._load: Section = {}
+        self._notable: tuple[int, Section] = (0, {})
+        """By the version of what is kept."""
         self._heat: dict[str, Sequence[float | None]] = {}
 
     async def first(self) -> Picture:
@@ -68,6 +72,7 @@ class Taking:
                 "migration": dumped["migration"],
                 "sizes": self._summary,
                 "load": self._load,
+                "notable": self._notable[1],
                 "decision": rebalance.describe(self._topom).model_dump(mode="json"),
             },
             slots=self._topom.ledger.table.slots,
@@ -102,6 +107,9 @@ class Taking:
         if self._load and now - self._load_at < LOAD_SECONDS:
             return
         self._load_at = now
+        version = self._topom.load.notable.version
+        if version != self._notable[0]:
+            self._notable = version, load.describe_notable(self._topom, MOST_NOTABLE)
         if not self._topom.load.measured_seconds:
             self._load = {}
             self._heat.pop("load", None)

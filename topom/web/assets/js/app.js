@@ -27,7 +27,7 @@ const PARTS = [
   ["rebalance", Rebalance, ["cluster", "decision"]],
   ["groups", Groups, ["groups", "figures", "load"]],
   ["proxies", Proxies, ["proxies"]],
-  ["load", Load, ["load"]],
+  ["load", Load, ["load", "notable"]],
   ["sizes", Sizes, ["sizes"]],
   ["placement", Placement, ["groups"]],
   ["events", Events, ["events"]],

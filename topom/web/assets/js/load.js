@@ -1,13 +1,26 @@
-// What is busy: the hottest keys, and the slots and users with the most requests. Names of keys, never their values.
+// What is busy: the hottest keys, and the slots and users with the most requests; and what took long or carried much.
+// Names of keys, never their values.
 
 import { html } from "../vendor/preact-htm.js";
 import { sections } from "./live.js";
-import { bytes, count, rate } from "./words.js";
+import { bytes, clock, count, plural, rate, took } from "./words.js";
 
 const MOST = 10;
+// What each reason is called, and the figure that it is about.
+const REASONS = {
+  big_request: { name: "big request", worst: (one) => bytes(one.bytes_in) },
+  big_reply: { name: "big reply", worst: (one) => bytes(one.bytes_out) },
+  big_collection: { name: "big collection", worst: (one) => plural(one.elements, "element") },
+  slow: { name: "slow", worst: (one) => took(one.milliseconds) },
+};
 
 export function Load() {
-  const now = sections.load;
+  return html`<${Busy} now=${sections.load} />
+    <h3>Big keys and slow commands</h3>
+    <${Notable} requests=${(sections.notable?.requests ?? []).slice(0, MOST)} />`;
+}
+
+function Busy({ now }) {
   if (!now?.total) return html`<p class="quiet">No proxy has told its load yet.</p>`;
   return html`
     <p id="load-total">${rate(now.total.requests, "requests")}, ${bytes(now.total.bytes_in)}/s in, ${bytes(now.total.bytes_out)}/s out, as ${count(now.proxies_telling)} of ${count(now.proxies_total)} proxies tell.</p>
@@ -32,3 +45,17 @@ function HotKeys({ keys }) {
       <td class="right" data-label="Requests">${rate(key.rate)}</td>
       <td class="right" data-label="Share">${(100 * key.share).toFixed(1)}%</td></tr>`)}</tbody></table>`;
 }
+
+function Notable({ requests }) {
+  if (!requests.length) return html`<p class="quiet">None was seen by the topom that leads.</p>`;
+  return html`<table class="cards" id="notable"><thead><tr><th>Command</th><th>Worst</th><th class="right">Times</th><th>Last</th><th>From</th></tr></thead>
+    <tbody>${requests.map((one, at) => html`<tr key=${at}>
+      <td data-label="Command">${one.command} ${one.length ? html`<code>${one.key}</code>` : ""}${one.hashed && one.length ? html` <span class="quiet">(a hash of its name)</span>` : ""} <span class="quiet">${where(one)}</span></td>
+      <td class="whole" data-label="Worst">${REASONS[one.why].name}, ${REASONS[one.why].worst(one)}</td>
+      <td class="right" data-label="Times">${count(one.times)}</td>
+      <td class="whole" data-label="Last">${clock(one.last_at)}</td>
+      <td data-label="From">${one.user} <span class="address">${one.client}</span></td></tr>`)}</tbody></table>`;
+}
+
+const where = (one) =>
+  [one.database && `database ${one.database}`, one.slot !== null && `slot ${one.slot}`, one.group_id && `group ${one.group_id}`].filter(Boolean).join(", ");

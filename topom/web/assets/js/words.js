@@ -24,6 +24,12 @@ export function rate(number, what = "") {
   return what ? `${said} ${what} a second` : `${said}/s`;
 }
 
+// How long a request took.
+export function took(milliseconds) {
+  if (milliseconds >= 1000) return `${(milliseconds / 1000).toFixed(1)} s`;
+  return `${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms`;
+}
+
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "unknown";
   if (seconds < 1) return "under 1 s";

@@ -10,12 +10,12 @@ import pytest
 
 from slots.messages.load import Traffic
 from tests.unit.slots.test_slotrates import told
-from tests.unit.topom.api.test_load import key, tell
+from tests.unit.topom.api.test_load import key, notable, tell
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.api.live import taking as module
 from topom.api.live.picture import changes
-from topom.api.live.taking import MOST_BUSY, Taking
+from topom.api.live.taking import MOST_BUSY, MOST_NOTABLE, Taking
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
@@ -97,6 +97,21 @@ async def test_load_is_told_with_the_heat_of_slots(taking: Taking, topom: Topom)
     assert said["load"]["groups"]["1"] == 10
     assert [slot for slot, value in enumerate(said["heat"]["load"]) if value] == [3]
     assert len(said["load"]["slots"]) <= MOST_BUSY
+
+
+async def test_notable_requests_are_told_when_they_have_changed(taking: Taking, topom: Topom) -> None:
+    first = await taking.first()
+    assert first.sections["notable"] == {}
+    await tell(topom, notable=[notable(b"<b>")])
+    told_once = taking.take()
+    [one] = changes(first, told_once)["notable"]["requests"]
+    assert (one["key"], one["why"], one["bytes_out"]) == ("<b>", "big_reply", 2**21)
+    topom.load.end_period(5.0, topom.ledger.table)
+    again = taking.take()
+    assert again.sections["notable"] is told_once.sections["notable"]
+    requests = [(notable(b"%d" % number), b"%d" % number) for number in range(20)]
+    topom.load.notable.take(1, requests, False)
+    assert len(changes(again, taking.take())["notable"]["requests"]) == MOST_NOTABLE
 
 
 async def test_what_an_operator_said_is_in_the_problems(taking: Taking, client: httpx.AsyncClient) -> None:
