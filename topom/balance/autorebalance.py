@@ -7,7 +7,8 @@ hour. Everything else about it is what the loop says, and :attr:`AutoRebalance.d
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sized
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -24,6 +25,8 @@ from topom.cluster.events import What
 from topom.cluster.hours import Halt
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
+from topom.cluster.topology import Move
+from topom.errors import TopomError
 from topom.periodic import Look, Loop, never_held
 from topom.reasons import Reason
 
@@ -33,6 +36,10 @@ LOOKS = 5
 """So often it looks in the time for which a group has to have too much."""
 NOTE_SECONDS = 3600.0
 """For this long at least, one reason to do nothing is no event again."""
+TRIES = 4
+"""So many plans are made at most until one moves slots only to groups that can take them."""
+AT_ONCE = 16
+"""Groups that are looked at side by side."""
 MOST_AGE_SECONDS = 30.0
 """A decision is begun at most so long after it was made: a process that was paused has old figures."""
 UNSAID = frozenset({Why.EVEN, Why.IDLE, Why.NOT_SUSTAINED, Why.NOT_MEASURED, Why.MOVING, Why.MANUAL, Why.MOVES})
@@ -46,6 +53,7 @@ class AutoRebalance(Loop):
     Args:
         halt: why no keys move; None if they may.
         failed: gives the servers, of all in the table, that do not answer.
+        check: raises a TopomError if slots of one group could not begin to move to another one.
         held: as for :class:`topom.periodic.Loop`.
         on: whether slots may move by themselves; if not, the loop ends at once.
         clock: seconds since 1970.
@@ -62,6 +70,7 @@ class AutoRebalance(Loop):
         sizes: SizeBook,
         halt: Callable[[], Halt | None],
         failed: Callable[[], Collection[str]],
+        check: Callable[[int, int, Collection[int]], Awaitable[None]],
         held: Callable[[], Reason | None] = never_held,
         on: bool = True,
         rules: Rules = deciding.RULES,
@@ -74,6 +83,7 @@ class AutoRebalance(Loop):
         self._sizes = sizes
         self._halt = halt
         self._failed = failed
+        self._check = check
         self._hands_off = held
         self._on = on
         self.rules = rules
@@ -89,8 +99,7 @@ class AutoRebalance(Loop):
         if not self._on:
             return Look(over=True)
         state, now = self._ledger.state, self._clock()
-        # The largest fleets take a quarter of a second, and topom has to serve others meanwhile.
-        decision = await asyncio.to_thread(self._decide, state, now, self._loads.whole_seconds, self._why_not(state))
+        decision = await self._decided(state, now)
         self._above = decision.above
         if decision.moves and not await self._rebalancing.begin(
             decision.moves, state.table, decision.text, partial(self._allowed, now)
@@ -106,8 +115,56 @@ class AutoRebalance(Loop):
         self._note(decision)
         return Look(decision.text, self.rules.sustained_seconds / LOOKS)
 
+    async def _decided(self, state: ClusterState, now: float) -> Decision:
+        """The decision, with moves only to groups that can take them: others would wait, and hold up all."""
+        waits, measured_seconds = self._why_not(state), self._loads.whole_seconds
+        refusals: dict[int, str] = {}
+        for _ in range(TRIES):
+            closed = frozenset(refusals)
+            # The largest fleets take a quarter of a second, and topom has to serve others meanwhile.
+            decision = await asyncio.to_thread(self._decide, state, now, measured_seconds, waits, closed)
+            found = await self._refusals(decision.moves)
+            if not found:
+                break
+            refusals |= found
+        else:
+            decision = replace(decision, why=Why.NO_PLAN, moves=(), expected=None, text="no group is left for a plan")
+        if refusals and not decision.moves:
+            group_id, reason = min(refusals.items())
+            decision = replace(decision, text=f"{decision.text}; group {group_id} can take no slots: {reason}")
+        return decision
+
+    async def _refusals(self, moves: Collection[Move]) -> dict[int, str]:
+        """Why groups cannot take what is to move to them, by group.
+
+        A large plan has hundreds of pairs, so each is asked only for the group that gives it most slots.
+        """
+        pairs: dict[tuple[int, int], list[int]] = {}
+        for move in moves:
+            pairs.setdefault((move.source, move.target), []).append(move.slot)
+        most = {target_id: (source_id, slots) for (source_id, target_id), slots in sorted(pairs.items(), key=_length)}
+        places = asyncio.Semaphore(AT_ONCE)
+        found: dict[int, str] = {}
+
+        async def check(source_id: int, target_id: int, slots: Collection[int]) -> None:
+            async with places:
+                try:
+                    await self._check(source_id, target_id, slots)
+                except TopomError as error:
+                    found[target_id] = str(error)
+
+        async with asyncio.TaskGroup() as group:
+            for target_id, (source_id, slots) in most.items():
+                group.create_task(check(source_id, target_id, slots))
+        return found
+
     def _decide(
-        self, state: ClusterState, now: float, measured_seconds: float, waits: tuple[Why, str] | None
+        self,
+        state: ClusterState,
+        now: float,
+        measured_seconds: float,
+        waits: tuple[Why, str] | None,
+        closed: frozenset[int],
     ) -> Decision:
         """Runs on a thread."""
         loads = measured.slot_loads(self._loads)
@@ -123,6 +180,7 @@ class AutoRebalance(Loop):
             waits=waits,
             # An operator who has weighed groups differently wants them so.
             capacity={group_id: weight for group_id, weight in weights.items() if group_id in state.table.groups},
+            closed=closed,
         )
         return deciding.decide(picture, self._above, self.rules)
 
@@ -152,6 +210,10 @@ class AutoRebalance(Loop):
         self._noted[why] = now
         self._last_noted = why
         self._ledger.note(What.REBALANCE_WAITS, f"no slot moves by itself: {decision.text}", wait=1.0)
+
+
+def _length(entry: tuple[object, Sized]) -> int:
+    return len(entry[1])
 
 
 def _believed(sizes: KnownSizes, table: SlotTable, busy: Container[int]) -> dict[int, int]:

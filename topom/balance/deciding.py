@@ -113,7 +113,7 @@ class Picture:
             sizes are known.
         moved: when slots came to rest after a move, in seconds since 1970.
         waits: why nothing may be begun (:func:`waits`); None if it may.
-        capacity: as in :class:`~topom.balance.planners.request.PlanRequest`.
+        capacity, closed: as in :class:`~topom.balance.planners.request.PlanRequest`.
     """
 
     table: SlotTable
@@ -125,6 +125,7 @@ class Picture:
     hot_keys: Mapping[int, tuple[str, float]] = field(default_factory=dict)
     waits: tuple[Why, str] | None = None
     capacity: Mapping[int, float] = field(default_factory=dict)
+    closed: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +292,7 @@ def _request(picture: Picture, rules: Rules) -> PlanRequest:
         tolerance=rules.leave - 1,
         even_memory=False,
         keep=frozenset(resting),
+        closed=picture.closed,
     )
 
 

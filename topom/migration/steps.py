@@ -254,6 +254,17 @@ class Steps:
                 return False
         return True
 
+    async def check(self, source_id: int, target_id: int, slots: Collection[int]) -> None:
+        """Look whether slots of one group could begin to move to another one. Raises :class:`CheckFailed`."""
+        table = self._ledger.table
+        source, target = table.master_of(source_id), table.master_of(target_id)
+        if target is None:
+            raise CheckFailed(f"group {target_id} has no server", "add one")
+        try:
+            await self._mover.check(source, target, share_of(table, source_id, slots))
+        except MigrationError as error:
+            raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
+
     async def _begin(self, batch: Batch) -> None:
         """Check the servers, and store ``preparing``."""
         table = self._ledger.table

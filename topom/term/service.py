@@ -254,6 +254,7 @@ class Topom:
             self.sizes,
             lambda: self.actions.halt,
             lambda: self.health.silent(all_servers(self.ledger.table)),
+            self.actions.steps.check,
             self.hands_off.reason,
             on=settings.rebalance == "auto",
             rules=Rules.after(settings.rebalance_after_seconds),

@@ -12,8 +12,8 @@
 4. A slot that is larger than the limit of every group is a *giant*. No plan can divide it: it is left alone in its
    group, as far as others have room, and the reasons name it and its hottest key.
 5. A slot in an action counts for the group in which it comes to rest, and is not touched. Nor is a slot that the
-   request keeps where it is. Offline slots and slots of groups to drain are placed where most room is; those without
-   load or bytes go where the fewest slots are.
+   request keeps where it is. A group that the request has closed gets none. Offline slots and slots of groups to drain
+   are placed where most room is; those without load or bytes go where the fewest slots are.
 6. :mod:`topom.balance.planners.limits` says how limits on slots and bytes are kept.
 
 No group that was under its limits is above them after a plan, except by offline slots and slots of groups to drain that
@@ -109,6 +109,7 @@ def _targets(
         load=(fixed[0], fixed[1]),
         size=sizes,
         origin=origins,
+        closed=frozenset(number[group_id] for group_id in request.closed if group_id in number),
     )
     shed(crowd, request.even_memory)
     return {

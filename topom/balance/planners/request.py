@@ -48,6 +48,7 @@ class PlanRequest:
         drain: groups that should have nothing left.
         even_memory: whether a plan by load also has groups with too much memory give slots away.
         keep: slots that stay where they are if they are in a group that is not drained; for plans by load only.
+        closed: groups that get no slot, though they may give some; for plans by load only.
     """
 
     loads: Mapping[int, SlotLoad] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class PlanRequest:
     drain: frozenset[int] = frozenset()
     even_memory: bool = True
     keep: frozenset[int] = frozenset()
+    closed: frozenset[int] = frozenset()
 
     def check(self, known: Collection[int]) -> None:
         """Raise :class:`InvalidPlanRequest` for what makes no sense; ``known`` are the ids of all groups."""

@@ -41,6 +41,7 @@ class Crowd:
         load: by dimension, what is in each place; at first only what cannot move.
         size: by dimension, the size of each item.
         origin: the place of each item at first, or :data:`NOWHERE`.
+        closed: places that get no item.
         at: the place of each item.
         giant: the largest item of each place that fits into no place; :data:`NOWHERE` for none.
     """
@@ -50,6 +51,7 @@ class Crowd:
     load: tuple[list[int], list[int]]
     size: tuple[list[int], list[int]]
     origin: list[int]
+    closed: frozenset[int] = frozenset()
     at: list[int] = field(init=False)
     members: list[list[int]] = field(init=False)
     giant: list[int] = field(init=False)
@@ -63,6 +65,10 @@ class Crowd:
                 self.members[place].append(item)
                 for dimension in (LOAD, MEMORY):
                     self.load[dimension][place] += self.size[dimension][item]
+        for place in self.closed:
+            for dimension in (LOAD, MEMORY):
+                upper = self.upper[dimension]
+                upper[place] = min(upper[place], self.load[dimension][place])
 
     def move(self, item: int, place: int) -> None:
         """Put an item into a place, out of the one in which it is."""
@@ -131,7 +137,11 @@ def _spread_giants(crowd: Crowd) -> None:
         if giants:
             crowd.giant[place] = giants[0]
             others += giants[1:]
-    free = [(load[place], place) for place, giant in enumerate(crowd.giant) if giant == NOWHERE]
+    free = [
+        (load[place], place)
+        for place, giant in enumerate(crowd.giant)
+        if giant == NOWHERE and place not in crowd.closed
+    ]
     heapify(free)
     for item in sorted(others, key=lambda item: (-size[item], item)):
         if not free or free[0][0] + size[item] >= load[crowd.at[item]]:
@@ -273,7 +283,8 @@ def _exchanges(crowd: Crowd, place: int, other: int, need: int) -> Iterator[tupl
     """``(what is left of the need, cost, item, item that comes back, other place)`` of what lessens the need."""
     size, memory = crowd.size
     room = crowd.room(LOAD, other)
-    coming = sorted((size[item], item) for item in crowd.members[other] if item != crowd.giant[other])
+    back = () if place in crowd.closed else crowd.members[other]
+    coming = sorted((size[item], item) for item in back if item != crowd.giant[other])
     coming.insert(0, (0, NOWHERE))
     for item in crowd.members[place]:
         if item == crowd.giant[place]:
@@ -284,12 +295,12 @@ def _exchanges(crowd: Crowd, place: int, other: int, need: int) -> Iterator[tupl
             position = bisect_left(coming, (size[item] - room, -1))
         if position >= len(coming) or coming[position][0] >= size[item]:
             continue
-        less, back = coming[position]
-        net = memory[item] - (memory[back] if back != NOWHERE else 0)
+        less, smaller = coming[position]
+        net = memory[item] - (memory[smaller] if smaller != NOWHERE else 0)
         if net > max(0, crowd.room(MEMORY, other)) or -net > max(0, crowd.room(MEMORY, place)):
             continue
-        cost = _dearer(crowd, item, other) + (_dearer(crowd, back, place) if back != NOWHERE else 0)
-        yield max(0, need - size[item] + less), cost, item, back, other
+        cost = _dearer(crowd, item, other) + (_dearer(crowd, smaller, place) if smaller != NOWHERE else 0)
+        yield max(0, need - size[item] + less), cost, item, smaller, other
 
 
 def _dearer(crowd: Crowd, item: int, place: int) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from migrator.errors import NotEnoughMemory
+from slots.table import Slot
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.balance import autorebalance, deciding
@@ -50,8 +52,9 @@ class Loads:
 class Auto:
     """A topom's loop, with a clock and flags that the test sets."""
 
-    def __init__(self, topom: Topom, rules: Rules = AT_ONCE) -> None:
+    def __init__(self, topom: Topom, mover: FakeMover, rules: Rules = AT_ONCE) -> None:
         self.topom = topom
+        self.mover = mover
         self.now = 1e10  # long after what the test itself does as an operator
         self.loads = Loads()
         self.failed: list[str] = []
@@ -63,6 +66,7 @@ class Auto:
             topom.sizes,
             lambda: topom.actions.halt,
             lambda: self.failed,
+            topom.actions.steps.check,
             lambda: self.held,
             rules=rules,
             clock=lambda: self.now,
@@ -85,7 +89,8 @@ class Auto:
 async def auto(tmp_path: Path) -> AsyncIterator[Auto]:
     """Slots 0 to 7 in group 1, 8 to 15 in group 2. All stay where they are: nobody runs the actions."""
     settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2, rebalance="auto")
-    one = Topom(settings, MemoryStore(), FakeMover())
+    mover = FakeMover()
+    one = Topom(settings, MemoryStore(), mover)
     await one.start()
     for group_id in (1, 2):
         await one.edits.edit(
@@ -95,7 +100,7 @@ async def auto(tmp_path: Path) -> AsyncIterator[Auto]:
         )
     await one.edits.edit(lambda table, epoch: topology.assign(table, epoch, range(8), 1))
     await one.edits.edit(lambda table, epoch: topology.assign(table, epoch, range(8, 16), 2))
-    yield Auto(one)
+    yield Auto(one, mover)
     await one.close()
 
 
@@ -132,7 +137,14 @@ async def test_the_setting_says_when_it_looks_and_how_long_it_waits(tmp_path: Pa
 
 async def test_by_hand_nothing_is_decided(auto: Auto, client: httpx.AsyncClient) -> None:
     loop = AutoRebalance(
-        auto.topom.ledger, auto.topom.rebalancing, auto.loads, auto.topom.sizes, lambda: None, list, on=False
+        auto.topom.ledger,
+        auto.topom.rebalancing,
+        auto.loads,
+        auto.topom.sizes,
+        lambda: None,
+        list,
+        auto.topom.actions.steps.check,
+        on=False,
     )
     assert (await loop.look()).over
     auto.topom.auto_rebalance = loop
@@ -252,6 +264,31 @@ async def test_what_an_operator_has_weighed_differently_stays_so(auto: Auto) -> 
     assert (made.why, made.greatest) == (Why.EVEN, 1.1111)
 
 
+async def test_slots_go_only_to_groups_that_can_take_them(auto: Auto) -> None:
+    # Given: a third group, of whose slots clients ask for least, is at its maxmemory.
+    await auto.topom.edits.edit(lambda table, epoch: topology.add_group(table, epoch, 3, ["127.0.0.1:3"]))
+    slots = [Slot(slot, 1 + min(slot // 6, 2)) for slot in range(16)]
+    await auto.topom.ledger.change(
+        lambda state, epoch: replace(state, table=topology.with_slots(state.table, epoch, slots))
+    )
+    auto.loads.which, auto.loads.hot = range(6), 30.0
+    auto.mover.refusing["127.0.0.1:3"] = NotEnoughMemory("target 127.0.0.1:3 has too little memory", "free some")
+    # When
+    made = await auto.look()
+    # Then
+    assert made.why is Why.MOVES
+    assert {move.target for move in made.moves} == {2}
+    checked = [entry for entry in auto.mover.checked if entry[1] == "127.0.0.1:3"]
+    assert len(checked) == 1, "it was the first choice"
+    # And if no group can take any, that is said, and nothing waits for ever.
+    await auto.topom.orders.cancel(None)
+    auto.mover.refusing["127.0.0.1:2"] = NotEnoughMemory("target 127.0.0.1:2 has too little memory", "free some")
+    made = await auto.look()
+    assert (made.why, made.moves, made.expected) == (Why.NO_PLAN, (), None)
+    assert made.text.endswith("; group 2 can take no slots: target 127.0.0.1:2 has too little memory; free some")
+    assert auto.moving == []
+
+
 async def test_what_holds_it(auto: Auto) -> None:
     auto.held = Reason(Kind.PAUSED, "ada has paused topom")
     assert (await auto.look()).why is Why.HELD
@@ -274,7 +311,7 @@ async def test_a_topom_that_has_just_come_to_lead_waits_and_undoes_nothing(auto:
         )
     )
     # When: another one leads, and all load is in these slots, so that group 2 has too much.
-    second = Auto(auto.topom, replace(RULES, budget=1.0))
+    second = Auto(auto.topom, auto.mover, replace(RULES, budget=1.0))
     second.loads.which = moved
     second.loads.whole_seconds = 10.0
     assert (await second.look()).why is Why.NOT_MEASURED

@@ -8,12 +8,17 @@ from topom.balance.planners.shedding import LOAD, MEMORY, NOWHERE, Crowd, shed
 ROOMY = 10**9
 
 
-def crowd(upper: list[int], size: list[int], origin: list[int], memory: list[int] | None = None) -> Crowd:
+def crowd(
+    upper: list[int],
+    size: list[int],
+    origin: list[int],
+    memory: list[int] | None = None,
+    closed: frozenset[int] = frozenset(),
+) -> Crowd:
     """Places of unlimited memory; each item costs 1, or as ``memory`` says."""
     none = [0] * len(upper)
-    return Crowd(
-        (upper, [ROOMY] * len(upper)), none, (list(none), list(none)), (size, memory or [1] * len(size)), origin
-    )
+    sizes = size, memory or [1] * len(size)
+    return Crowd((upper, [ROOMY] * len(upper)), none, (list(none), list(none)), sizes, origin, closed)
 
 
 def loads(one: Crowd) -> list[int]:
@@ -52,6 +57,18 @@ def test_giants_come_apart_and_lose_their_neighbours() -> None:
     assert len({one.at[0], one.at[1]}) == 2
 
 
+def test_a_closed_place_gets_nothing_and_may_give() -> None:
+    one = crowd([10, 10, 10], [5, 5, 5, 4, 4, 4], [0, 0, 0, 1, 2, 2], closed=frozenset({0, 1}))
+    shed(one)
+    assert loads(one) == [15, 4, 8], "place 2 has no room, though place 1 would have"
+    one = crowd([10, 10, 10], [5, 5, 5, 4, 2, 4], [0, 0, 0, 1, 2, 1], closed=frozenset({0, 1}))
+    shed(one)
+    assert loads(one) == [10, 8, 7]
+    giants = crowd([10, 10, 10], [50, 40, 60], [0, 0, 2], closed=frozenset({1}))
+    shed(giants)
+    assert giants.at[1] == 0, "the only place that could keep it apart is closed"
+
+
 def test_memory_is_a_limit_of_its_own() -> None:
     one = Crowd(([10, 10], [100, 100]), [0, 0], ([0, 0], [0, 0]), ([0, 0, 0], [60, 60, 10]), [0, 0, 1])
     shed(one)
@@ -75,6 +92,7 @@ def crowds(draw: st.DrawFn) -> Crowd:
             draw(st.lists(numbers, min_size=count, max_size=count)),
         ),
         draw(st.lists(st.integers(0, places - 1), min_size=count, max_size=count)),
+        draw(st.frozensets(st.integers(0, places - 1))),
     )
 
 
@@ -88,6 +106,7 @@ def test_sums_stay_right_and_nobody_is_pushed_above_a_limit(one: Crowd) -> None:
             assert one.load[dimension][place] == has
             giants = max(one.size[LOAD]) > max(one.upper[LOAD])
             assert has <= max(had, one.upper[dimension][place]) or giants
+    assert all(at == origin or at not in one.closed for at, origin in zip(one.at, one.origin, strict=True))
 
 
 @given(crowds())
