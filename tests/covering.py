@@ -37,6 +37,7 @@ PURE: Mapping[str, tuple[str, ...]] = {
         *(f"topom/api/{name}.py" for name in ("callers", "documents", "page_headers", "roles", "sessions")),
     ),
     "which keys and requests stand out": ("topom/load/hotkeys.py", "topom/load/notable.py"),
+    "the load of the last day": tuple(f"topom/load/{name}.py" for name in ("day", "minutes", "history")),
     "which servers have failed": ("topom/servers/detector.py",),
     "who may follow whom": ("topom/servers/lastcopy.py",),
     "which replica becomes the master": ("topom/masters/choice.py", "topom/masters/choicerules.py"),

@@ -28,6 +28,7 @@ from topom.api.entrance import MOST_FILES, Entrance
 from topom.api.wire import Wire
 from topom.errors import TopomError
 from topom.term.announcing import Announcing
+from topom.term.loadkeeping import LoadKeeping
 from topom.term.node import Node, StuckTerm
 from topom.term.settings import TopomSettings, split_listen
 from topom.term.stores import open_store
@@ -109,19 +110,19 @@ async def serve(settings: TopomSettings) -> int:
             if running.done():
                 running.result()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        announcement = Announcing(node, callers.tokens)
-        announcing = asyncio.create_task(node.tending.keep(announcement.name, announcement.run))
-        tasks += [serving, announcing]
+        loops = (Announcing(node, callers.tokens), LoadKeeping(node, callers.tokens))
+        following = [asyncio.create_task(node.tending.keep(loop.name, loop.run)) for loop in loops]
+        tasks += [serving, *following]
         garbage.spare_what_is_here()
         _write_address(settings.data / ADDRESS_FILE, address)
         log.info("topom_listening", address=address, url=node.url, data=str(settings.data), pid=os.getpid())
-        await asyncio.wait((running, serving, stopping, announcing), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((running, serving, stopping, *following), return_when=asyncio.FIRST_COMPLETED)
         orderly = stop.is_set()
         node.release()
         server.should_exit = True
-        for task in (running, stopping, announcing):
+        for task in (running, stopping, *following):
             task.cancel()
-        for outcome in await asyncio.gather(running, serving, announcing, return_exceptions=True):
+        for outcome in await asyncio.gather(running, serving, *following, return_exceptions=True):
             if isinstance(outcome, Exception):
                 _report(outcome)
                 orderly = False

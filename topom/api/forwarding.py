@@ -38,9 +38,11 @@ log = structlog.get_logger(__name__)
 
 FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events", f"{PREFIX}/events/stream"})
 """Reads for which the store's state is enough."""
-WITHOUT_LEADER = FROM_STORE | {
-    f"{PREFIX}{path}" for path in ("/status", "/live", "/groups", "/pool", "/proxies", "/migration", "/sizes")
-}
+WITHOUT_LEADER = (
+    FROM_STORE
+    | {f"{PREFIX}{path}" for path in ("/status", "/live", "/groups", "/pool", "/proxies", "/migration", "/sizes")}
+    | {f"{PREFIX}/load/history"}
+)
 """Reads that are of use without a leader."""
 LIVE = f"{PREFIX}/live"
 """A stream that the leader makes. It ends when another topom leads, so that the client asks again."""

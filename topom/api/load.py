@@ -19,8 +19,10 @@ from slots.table import SlotTable
 from topom.api import load_models as models
 from topom.api.access import ServedTopom
 from topom.api.routers import resource
+from topom.load import minutes as day_minutes
+from topom.load.day import Kind
 from topom.load.history import series
-from topom.load.measured import DAY_MINUTES, Counts, Measured, Row
+from topom.load.measured import DAY_MINUTES, Counts, Row
 from topom.load.notable import MOST_KEPT, Seen
 from topom.term.service import Topom
 
@@ -77,12 +79,11 @@ async def show(
 async def show_history(
     request: Request,
     topom: ServedTopom,
-    of: Annotated[Literal["groups", "servers", "proxies", "users", "slots"], Query(description="Of what.")] = "groups",
+    of: Annotated[Kind, Query(description="Of what.")] = "groups",
     minutes: Annotated[int, Query(ge=1, le=DAY_MINUTES, description="How many, the newest ones.")] = 60,
     most: Annotated[int, Query(ge=1, le=MOST_SHOWN, description="Series, at most.")] = DEFAULT_SERIES,
 ) -> Response:
-    """The load by minute since this topom leads, for a day at most, of the busiest groups, servers, proxies, users or
-    slots."""
+    """The load of the last day by minute, of the busiest groups, servers, proxies, users or slots."""
     pages: Pages = request.app.state.load_pages
     return _json(await pages.page((of, minutes, most), topom, lambda: _history(topom, of, minutes, most)))
 
@@ -98,6 +99,17 @@ async def show_notable(
     entry; the one that was seen last comes first."""
     pages: Pages = request.app.state.load_pages
     return _json(await pages.page(("notable", why, most), topom, lambda: describe_notable(topom, most, why)))
+
+
+@router.get("/minutes", response_model=day_minutes.Told)
+async def show_minutes(
+    request: Request,
+    topom: ServedTopom,
+    after: Annotated[float, Query(ge=0, allow_inf_nan=False, description="Seconds since 1970, UTC.")] = 0.0,
+) -> Response:
+    """What is kept of each minute that began later; a topom that follows asks this."""
+    pages: Pages = request.app.state.load_pages
+    return _json(await pages.page(("minutes", after), topom, lambda: day_minutes.told(topom.load.day.after(after))))
 
 
 def describe(topom: Topom, all_slots: bool) -> Mapping[str, Any]:
@@ -185,16 +197,8 @@ def _notable(seen: Seen, table: SlotTable, proxy_address: str) -> Mapping[str, A
     }
 
 
-def _history(topom: Topom, of: str, minutes: int, most: int) -> Mapping[str, Any]:
-    book = topom.load
-    kinds: Mapping[str, Measured[Any]] = {
-        "groups": book.by_group,
-        "servers": book.by_server,
-        "proxies": book.by_proxy,
-        "users": book.by_user,
-        "slots": book.by_slot,
-    }
-    kept = kinds[of].newest(minutes)
+def _history(topom: Topom, of: Kind, minutes: int, most: int) -> Mapping[str, Any]:
+    kept = topom.load.day.newest(of, minutes)
     return {
         "of": of,
         "minutes": [minute.began_at for minute in kept],

@@ -3,26 +3,27 @@
 Time goes by in periods of some seconds, each with what came in it, and by whole minutes of the wall clock. What a slot
 has had counts for the group that owned it when the period ended.
 
-**bounded**: every kind has its limit of names (:mod:`topom.load.measured`), and a day of minutes takes 12 bytes a name
-and minute: with 1,000 groups, 3,000 servers and 1,000 proxies 86 MB, and 6 MB for slots and users.
+**bounded**: every kind has its limit of names (:mod:`topom.load.measured`), and a day of minutes
+(:mod:`topom.load.day`) takes 12 bytes a name and minute: with 1,000 groups, 3,000 servers and 1,000 proxies 86 MB, and
+6 MB for slots and users.
 """
 
 import time
 from array import array
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from slots.messages.load import MOST_USERS
 from slots.messages.message import MOST_PROXIES, MOST_SERVERS
 from slots.table import OFFLINE, SlotTable
 from topom.cluster.topology import MAXIMUM_GROUP_ID, all_servers
+from topom.load.day import Day, DayMinute, Kind
 from topom.load.hotkeys import MOST_SHOWN, BusyKey, HotKeys
-from topom.load.measured import Measured
+from topom.load.measured import MINUTE, Measured
 from topom.load.notable import NotableRequests
 
 MOST_KEPT = 100
 """Slots, and users, of which a minute is kept for a day: those with the most requests in that minute."""
-MINUTE = 60.0
 SILENT_SECONDS = 60.0
 """After which the book begins anew, if no proxy has told anything."""
 IDLE_REQUESTS = 0.001
@@ -43,9 +44,10 @@ class Book:
     Args:
         number_of_slots: of the product.
         clock: seconds since 1970, UTC.
+        day: the minutes that are known, and gets those that end; None for none.
     """
 
-    def __init__(self, number_of_slots: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, number_of_slots: int, clock: Callable[[], float] = time.time, day: Day | None = None) -> None:
         self._clock = clock
         self.by_slot: Measured[int] = Measured(number_of_slots, MOST_KEPT, range(number_of_slots))
         self.by_group: Measured[int] = Measured(MAXIMUM_GROUP_ID)
@@ -53,8 +55,16 @@ class Book:
         self.by_proxy: Measured[int] = Measured(MOST_PROXIES)
         """All requests of a proxy's clients, those without keys too."""
         self.by_user: Measured[str] = Measured(MOST_USERS, MOST_KEPT)
+        self.kinds: Mapping[Kind, Measured[Any]] = {
+            "groups": self.by_group,
+            "servers": self.by_server,
+            "proxies": self.by_proxy,
+            "users": self.by_user,
+            "slots": self.by_slot,
+        }
         self.keys = HotKeys()
         self.notable = NotableRequests()
+        self.day = day or Day()
         self.began_at = clock()
         """When the counts of the first period began."""
         self.minute_seconds = 0.0
@@ -66,6 +76,8 @@ class Book:
         """Whether anything was told in this period."""
         self._minute = self._minute_of(self.began_at)
         self._minute_seconds = 0.0
+        self._minute_told = False
+        """Whether anything was told in this minute."""
         self._table: SlotTable | None = None
         self._group_rows = array("i", [-1]) * number_of_slots
 
@@ -113,24 +125,26 @@ class Book:
             self._measured += seconds
         self._whole = self._whole + seconds if whole and self._measured else 0.0
         self._silent = 0.0 if self._told else self._silent + seconds
+        self._minute_told |= self._told
         self._told = False
         self.by_slot.table.add_period_to(self.by_group.table, self._group_rows)
-        kinds = (self.by_slot, self.by_group, self.by_server, self.by_proxy, self.by_user)
-        for kind in kinds:
-            kind.table.decay(seconds)
+        for measured in self.kinds.values():
+            measured.table.decay(seconds)
         self.notable.end_old()
         self._minute_seconds += seconds
         minute = self._minute_of(self._clock())
         if minute != self._minute:
-            for kind in kinds:
-                kind.turn(self._minute, self._minute_seconds)
+            kept = {kind: measured.turn(self._minute_seconds) for kind, measured in self.kinds.items()}
+            if self._minute_told:
+                self.day.add(DayMinute(self._minute, kept))
             self.by_user.keep_busy(IDLE_REQUESTS)
             self._minute, self.minute_seconds, self._minute_seconds = minute, self._minute_seconds, 0.0
+            self._minute_told = False
         if self._measured and self._silent >= SILENT_SECONDS:
             self._measured = self._whole = 0.0
             self.keys.clear()
-            for kind in kinds:
-                kind.clear()
+            for measured in self.kinds.values():
+                measured.clear()
 
     def _follow(self, table: SlotTable) -> None:
         self._table = table

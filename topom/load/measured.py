@@ -1,12 +1,10 @@
 """What is measured of all things of one kind (slots, groups, servers, proxies, users), by name.
 
-**bounded**: a kind has at most so many names; what is counted of more is left out, and their number is said. A day is
-kept by minute, of the busiest only if a kind may have many names.
+**bounded**: a kind has at most so many names; what is counted of more is left out, and their number is said.
 """
 
 import math
 from array import array
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import chain
@@ -14,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from slots.slotrates import Rates
 
+MINUTE = 60.0
 DAY_MINUTES = 1440
 KEPT_COLUMNS = 3
 """Of each row and minute that is kept, 4 bytes each: requests, bytes of requests and of replies, a second."""
@@ -56,14 +55,20 @@ class Row(NamedTuple, Generic[Name]):
     minute: Counts
 
 
-class Minute(NamedTuple, Generic[Name]):
-    """A minute that has ended.
+class Kept(NamedTuple, Generic[Name]):
+    """What is kept of a minute.
 
     Attributes:
-        began_at: seconds since 1970, UTC.
         names: whose values are known.
         values: :data:`KEPT_COLUMNS` for each name, one after the other.
     """
+
+    names: Sequence[Name]
+    values: "array[float]"
+
+
+class Minute(NamedTuple, Generic[Name]):
+    """A minute that has ended, which began then, in seconds since 1970, UTC, and what is kept of it."""
 
     began_at: float
     names: Sequence[Name]
@@ -75,7 +80,7 @@ class Measured(Generic[Name]):
 
     Args:
         most: names at a time.
-        most_kept: of how many, the busiest, each minute is kept for a day; None for all.
+        most_kept: of how many, the busiest, each minute is kept; None for all.
         names: that are there from the start, whose rows are in this order.
     """
 
@@ -87,8 +92,6 @@ class Measured(Generic[Name]):
         self._kept: tuple[Name, ...] = ()
         self.table = Rates(max(16, len(self._row_of)))
         """By row."""
-        self.minutes: deque[Minute[Name]] = deque(maxlen=DAY_MINUTES)
-        """The oldest first."""
         self.left_out = 0
         """Names that had no room since the book began, each as often as it came."""
 
@@ -120,7 +123,7 @@ class Measured(Generic[Name]):
             self.table.add(row, *counts)
 
     def end(self, name: Name) -> None:
-        """Forget a name, but for the minutes that are kept."""
+        """Forget a name."""
         row = self._row_of.pop(name, None)
         if row is not None:
             self._free.append(row)
@@ -136,16 +139,12 @@ class Measured(Generic[Name]):
             self.end(name)
 
     def clear(self) -> None:
-        """Let every name begin anew. Minutes that are kept stay."""
+        """Let every name begin anew."""
         for row in self._row_of.values():
             self.table.clear(row)
 
-    def newest(self, minutes: int) -> list[Minute[Name]]:
-        """The minutes that ended last, at most so many, the oldest first."""
-        return list(self.minutes)[-minutes:]
-
-    def turn(self, began_at: float, seconds: float) -> None:
-        """End the minute, which began then, and of which so many seconds were measured."""
+    def turn(self, seconds: float) -> Kept[Name]:
+        """End the minute, of which so many seconds were measured; gives what is to be kept of it."""
         self.table.turn()
         names: Sequence[Name]
         if self._most_kept is None:
@@ -156,7 +155,7 @@ class Measured(Generic[Name]):
             names = [row.name for row in self.busiest(self._most_kept, lambda row: row.minute.requests)]
         counted = (self.table.minute(self._row_of[name]) for name in names)
         kept = chain.from_iterable((counts[0], counts[2], counts[3]) for counts in counted)
-        self.minutes.append(Minute(began_at, names, array("f", (value / seconds for value in kept))))
+        return Kept(names, array("f", (value / seconds for value in kept)))
 
     def get(self, name: Name) -> Row[Name] | None:
         """What is measured of one; None if nothing is."""

@@ -24,6 +24,7 @@ import structlog
 from slots.backoff import Backoff
 from topom.cluster.event_sinks import EventSinks
 from topom.errors import NotLeading, TopomError
+from topom.load.day import Day
 from topom.reasons import Kind, Reason, Reasons
 from topom.store import Leader, Leadership, Store, StoreConflict, StoreError
 from topom.store.leading import LedStore
@@ -76,7 +77,9 @@ class Node:
         store = TimedStore(store, self.store_times)
         self.events = EventSinks()
         """The sinks for the events that this process stores, or reads as a follower."""
-        self.view = View(settings, store, self.events, lambda: self.leading is not None)
+        self.day = Day()
+        """The load of the last day. It outlives terms (:mod:`topom.term.loadkeeping`)."""
+        self.view = View(settings, store, self.events, lambda: self.leading is not None, self.day)
         self.roster = Roster()
         self.unfit = Reasons[Unfit]()
         """Why this topom is of no use as it is (:mod:`topom.term.announcing`)."""
@@ -256,5 +259,11 @@ class Node:
         term = leadership.leader.term if self.shared else 0
         store = LedStore(self._store, leadership.valid)
         return Topom(
-            self.settings, store, leads=leadership.valid, term=term, process=self.instance, url=leadership.leader.url
+            self.settings,
+            store,
+            leads=leadership.valid,
+            term=term,
+            process=self.instance,
+            url=leadership.leader.url,
+            day=self.day,
         )

@@ -33,6 +33,7 @@ from topom.leaving.nodes import NodeDepartures
 from topom.leaving.servers import ServerDepartures
 from topom.load.asking import Asking
 from topom.load.book import Book
+from topom.load.day import Day
 from topom.masters.failover import Masters
 from topom.masters.offsets import Offsets
 from topom.masters.promotions import Promotions
@@ -87,6 +88,7 @@ class Topom:
         term: int = 0,
         process: str = "",
         url: str = "",
+        day: Day | None = None,
     ) -> None:
         """
         Args:
@@ -96,6 +98,7 @@ class Topom:
             term: the term of this leader; 0 if no other topom uses the store.
             process: the instance of the process that has this term. Events name both by the same eight digits.
             url: where other topoms reach the process's API.
+            day: what the process knows of the load of the last day; None for nothing.
         """
         self.settings = settings
         self.instance = (process or secrets.token_hex(16))[:NAMED_BY] + secrets.token_hex(16 - NAMED_BY // 2)
@@ -145,7 +148,7 @@ class Topom:
         self.old_marks = OldMarks(self.ledger, self.servers, self.hands_off.paused)
         self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears, self.hands_off.paused)
 
-        self.load = Book(settings.number_of_slots)
+        self.load = Book(settings.number_of_slots, day=day)
         self.asking = Asking(self.ledger, self.members, self.load)
 
         mover = mover or RedisMover(

@@ -15,6 +15,7 @@ from topom.cluster.event_sinks import EventSinks, newest_event
 from topom.cluster.ledger import require_same
 from topom.cluster.state import ClusterState
 from topom.errors import NotLeading
+from topom.load.day import Day
 from topom.reasons import Kind, Reason, Reasons
 from topom.store import STATE, Leader, Store, StoreError
 from topom.store.leading import LedStore
@@ -36,13 +37,20 @@ class View:
     """
 
     def __init__(
-        self, settings: TopomSettings, store: Store, events: EventSinks, leads: Callable[[], bool] = lambda: False
+        self,
+        settings: TopomSettings,
+        store: Store,
+        events: EventSinks,
+        leads: Callable[[], bool] = lambda: False,
+        day: Day | None = None,
     ) -> None:
         """
         Args:
             events: gets the events that the view reads.
             leads: whether this process leads, and so knows more than any view.
+            day: what the process knows of the load of the last day; None for nothing.
         """
+        self._day = day
         self._events = events
         self._leads = leads
         self._version = -1
@@ -122,7 +130,7 @@ class View:
     def show(self, state: ClusterState) -> None:
         """Take over a stored state, if it is newer than the known one."""
         if self._topom is None:
-            self._topom = Topom(self._settings, LedStore(self._store, _never), leads=_never)
+            self._topom = Topom(self._settings, LedStore(self._store, _never), leads=_never, day=self._day)
             self._topom.ledger.listen(self._events.changed)
             self._topom.show(state)
             self._events.show(state, newest_event(state))

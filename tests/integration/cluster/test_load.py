@@ -1,6 +1,7 @@
 """What topoms say of the load while real clients use a cluster: it is right, and stays right whatever restarts."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -14,6 +15,8 @@ from tests.integration.cluster.commands import slotferry
 from tests.integration.cluster.harness import eventually, meanwhile, plain_client, running
 from tests.integration.cluster.several import SeveralTopoms
 from tests.integration.stores.servers import need_etcd
+from topom.load.asking import ASK_SECONDS
+from topom.term import loadkeeping
 
 SLOTS = 64
 HOT = 20
@@ -85,6 +88,20 @@ async def shown(cluster: SeveralTopoms, client: TopomClient, requests: float) ->
     return await eventually(client.load, met, "both proxies to tell their load")
 
 
+async def minutes_known_to_all(cluster: SeveralTopoms) -> list[float]:
+    """When the minutes began that the topoms that follow have asked for."""
+
+    def known(found: dict[str, Any]) -> list[float]:
+        asked_before = time.time() - 2 * loadkeeping.SECONDS
+        return [began_at for began_at in found["minutes"] if began_at + 60 + ASK_SECONDS < asked_before]
+
+    async def look() -> dict[str, Any]:
+        await asyncio.sleep(1.0)
+        return await cluster.api.load_history("proxies", 60, 20)
+
+    return known(await eventually(look, lambda found: bool(known(found)), "a minute that is known to all"))
+
+
 async def test_what_clients_ask_for_is_shown_by_every_topom_and_on_the_command_line(cluster: SeveralTopoms) -> None:
     async with asked(cluster) as requests:
         leader = await cluster.all_well()
@@ -137,14 +154,18 @@ async def test_a_proxy_that_is_killed_and_another_leader_leave_no_wrong_figures(
             cluster.proxies[0].start()
             found = await shown(cluster, cluster.api, requests)
             assert len({proxy["proxy_id"] for proxy in found["proxies"]} - before) == 1
-            # When: another topom leads. Then: it begins anew.
+            # When: another topom leads. Then: it begins anew, but with the minutes of the one before.
+            known = await minutes_known_to_all(cluster)
             began = asyncio.get_running_loop().time()
             cluster.pause_topom(former)
             try:
                 leader, _ = await cluster.taken_over(former)
                 async with TopomClient(cluster.urls[leader], cluster.token) as client:
                     found = await shown(cluster, client, requests)
+                    history = await client.load_history("proxies", 60, 20)
                 assert found["measured_seconds"] <= asyncio.get_running_loop().time() - began
+                assert history["minutes"][: len(known)] == known
+                assert any(value for one in history["series"] for value in one["requests"][: len(known)])
             finally:
                 cluster.resume_topom(former)
         assert highest < requests * MOST

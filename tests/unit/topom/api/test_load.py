@@ -20,6 +20,8 @@ from topom.api import load as load_api
 from topom.api.load_models import History, NotableRequests
 from topom.api.load_models import Load as LoadShown
 from topom.load.asking import ASK_SECONDS
+from topom.load.day import DayMinute
+from topom.load.minutes import Told, heard
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
@@ -118,9 +120,9 @@ async def test_all_slots_are_shown_if_they_are_asked_for(client: httpx.AsyncClie
 
 async def test_minutes_are_shown_as_series(client: httpx.AsyncClient, topom: Topom) -> None:
     await tell(topom, slots=b64encode(told((3, 60, 0, 0, 0), (4, 120, 0, 600, 0))).decode())
-    for kind in (topom.load.by_slot, topom.load.by_group):
-        kind.turn(0.0, 60.0)
-        kind.turn(60.0, 60.0)
+    for began_at in (0.0, 60.0):
+        kept = {kind: measured.turn(60.0) for kind, measured in topom.load.kinds.items()}
+        topom.load.day.add(DayMinute(began_at, kept))
     found = (await client.get("/load/history", params={"of": "slots", "minutes": 2})).json()
     History.model_validate(found)
     assert found["minutes"] == [0, 60]
@@ -177,6 +179,27 @@ async def test_notable_requests_are_shown(client: httpx.AsyncClient, topom: Topo
     assert (await client.get("/load/notable", params={"most": 1})).json()["requests"][0]["why"] == "big_reply"
     for wrong in ({"why": "ugly"}, {"most": 0}, {"most": 513}):
         assert (await client.get("/load/notable", params=wrong)).status_code == 422
+
+
+async def test_minutes_are_told_to_other_topoms(client: httpx.AsyncClient, topom: Topom) -> None:
+    await tell(topom, slots=b64encode(told((3, 60, 0, 0, 0))).decode(), users={"ada": Traffic(60, 0, 0, 0)})
+    for began_at in (60.0, 120.0, 180.0):
+        kept = {kind: measured.turn(60.0) for kind, measured in topom.load.kinds.items()}
+        topom.load.day.add(DayMinute(began_at, kept))
+    answer = await client.get("/load/minutes")
+    Told.model_validate_json(answer.content)
+    minutes, more = heard(answer.content, 200.0)
+    assert ([minute.began_at for minute in minutes], more) == ([60, 120, 180], False)
+    assert {kind: list(kept.names) for kind, kept in minutes[0].kept.items()} == {
+        "groups": [1],
+        "servers": [],
+        "proxies": [1],
+        "users": ["ada"],
+        "slots": [3],
+    }
+    later = await client.get("/load/minutes", params={"after": 120})
+    assert [minute.began_at for minute in heard(later.content, 200.0)[0]] == [180]
+    assert (await client.get("/load/minutes", params={"after": "inf"})).status_code == 422
 
 
 async def test_ten_viewers_cost_as_one(

@@ -1,5 +1,7 @@
 """What the book of the load says to planners and viewers."""
 
+from array import array
+
 import pytest
 
 from slots.table import Group, Slot, SlotTable
@@ -7,7 +9,8 @@ from tests.unit.slots.test_slotrates import told
 from tests.unit.topom.load.test_notable import said
 from topom.load import notable
 from topom.load.book import SILENT_SECONDS, Book, SlotRate
-from topom.load.measured import Counts
+from topom.load.day import KINDS, Day, DayMinute
+from topom.load.measured import Counts, Kept
 
 SLOTS = 16
 PERIOD = 5.0
@@ -123,10 +126,30 @@ def test_a_minute_ends_with_the_minute_of_the_clock() -> None:
         period(book, clock, {1: 1}, (1, 5, 0, 10, 20))
     assert book.minute_seconds == 40
     assert book.by_slot.get(1).minute.requests == 40
-    [minute] = book.by_group.minutes
+    [minute] = book.day.newest("groups", 10)
     assert (minute.began_at, minute.names, list(minute.values)) == (600.0, (1, 2), [1, 2, 4, 0, 0, 0])
-    [minute] = book.by_slot.minutes
+    [minute] = book.day.newest("slots", 10)
     assert (minute.names, list(minute.values)) == ([1], [1, 2, 4])
+
+
+def test_a_minute_in_which_no_proxy_told_anything_is_not_kept() -> None:
+    clock = Clock()
+    book = Book(SLOTS, clock)
+    for minute in range(4):
+        for _ in range(12):
+            period(book, clock, {1: 1}, *([(1, 5, 0, 10, 20)] if minute in (0, 3) else []))
+    assert [one.began_at for one in book.day.newest("groups", 10)] == [600.0, 780.0]
+
+
+def test_a_book_goes_on_with_the_minutes_that_are_known() -> None:
+    clock = Clock()
+    known = Day()
+    known.add(DayMinute(540.0, {kind: Kept((), array("f")) for kind in KINDS}))
+    book = Book(SLOTS, clock, known)
+    for _ in range(12):
+        period(book, clock, {1: 1}, (1, 5, 0, 10, 20))
+    assert [one.began_at for one in book.day.newest("groups", 10)] == [540.0, 600.0]
+    assert book.measured_seconds == 60
 
 
 def test_a_proxy_that_is_none_any_more_has_no_part() -> None:

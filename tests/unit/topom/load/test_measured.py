@@ -1,8 +1,10 @@
 """What is measured of the things of one kind."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from topom.load.measured import DAY_MINUTES, Counts, Measured
+from topom.load.measured import Counts, Measured
 
 
 def counts(requests: float) -> Counts:
@@ -39,33 +41,32 @@ def test_users_that_are_not_seen_any_more_are_forgotten() -> None:
     users: Measured[str] = Measured(10)
     users.add("a", counts(1))
     users.table.decay(5.0)
-    users.turn(0.0, 60.0)
+    users.turn(60.0)
     users.keep_busy(0.001)
     assert len(users) == 1
     for _ in range(200):
         users.table.decay(5.0)
     users.keep_busy(0.001)
     assert len(users) == 1, "it has had requests in the minute that ended last"
-    users.turn(60.0, 60.0)
+    users.turn(60.0)
     users.keep_busy(0.001)
     assert len(users) == 0
 
 
-def test_minutes_are_kept_for_a_day_of_all_or_of_the_busiest() -> None:
+def test_of_a_minute_all_are_kept_or_the_busiest() -> None:
     groups: Measured[int] = Measured(10, names=range(4))
     slots: Measured[int] = Measured(10, 2, range(4))
-    for minute in range(DAY_MINUTES + 5):
+    names: Sequence[int] = ()
+    for minute in range(2):
         for kind in (groups, slots):
             for row in range(4):
                 kind.add(row, counts(60 * ((row + minute) % 4)))
             kind.table.decay(60.0)
-            kind.turn(60.0 * minute, 60.0)
-    assert (len(groups.minutes), len(slots.minutes)) == (DAY_MINUTES, DAY_MINUTES)
-    newest = groups.minutes[-1]
-    assert (newest.began_at, newest.names) == (60.0 * (DAY_MINUTES + 4), (0, 1, 2, 3))
-    assert list(newest.values) == [0, 0, 0, 1, 2, 3, 2, 4, 6, 3, 6, 9]
-    assert all(minute.names is groups.minutes[0].names for minute in groups.minutes), "names are kept once"
-    assert (list(slots.minutes[-1].names), list(slots.minutes[-1].values)) == ([3, 2], [3, 6, 9, 2, 4, 6])
+        kept = groups.turn(60.0), slots.turn(60.0)
+        assert minute == 0 or kept[0].names is names, "names are kept once"
+        names = kept[0].names
+    assert (names, list(kept[0].values)) == ((0, 1, 2, 3), [1, 2, 3, 2, 4, 6, 3, 6, 9, 0, 0, 0])
+    assert (list(kept[1].names), list(kept[1].values)) == ([2, 1], [3, 6, 9, 2, 4, 6])
 
 
 def test_names_that_are_there_no_more_are_forgotten() -> None:

@@ -134,7 +134,8 @@ class Topoms:
 
         def make(leadership: Leadership) -> Topom:
             store = LedStore(one._store, leadership.valid)
-            return Topom(configured, store, self.mover, leads=leadership.valid, term=leadership.leader.term)
+            term = leadership.leader.term
+            return Topom(configured, store, self.mover, leads=leadership.valid, term=term, day=one.day)
 
         one = Node(configured, self.store, f"http://{name}", None if by_itself else make)
         await one.http.aclose()
