@@ -46,6 +46,8 @@ UNSAID = frozenset({Why.EVEN, Why.IDLE, Why.NOT_SUSTAINED, Why.NOT_MEASURED, Why
 """Reasons that are no event: they come and go by themselves."""
 MANUAL = Decision(0.0, Why.MANUAL, 'rebalance = "manual": slots move only when an operator asks for it')
 
+NOTHING_YET = Decision(0.0, Why.NOT_MEASURED, "this topom has decided nothing yet")
+
 
 class AutoRebalance(Loop):
     """Rebalances one topom's slots by itself.
@@ -91,7 +93,7 @@ class AutoRebalance(Loop):
         self._above: Mapping[int, float] = {}
         self._noted: dict[Why, float] = {}
         self._last_noted: Why | None = None
-        self.decision = MANUAL
+        self.decision = NOTHING_YET if on else MANUAL
         """The last decision."""
 
     async def look(self) -> Look:

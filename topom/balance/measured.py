@@ -63,6 +63,16 @@ def require(loads: MeasuredLoads) -> None:
         )
 
 
+def doubts(loads: MeasuredLoads) -> list[str]:
+    """Sentences that say how far measured load can be trusted."""
+    if loads.whole_seconds >= LEAST_MEASURED_SECONDS:
+        return []
+    return [
+        f"not every proxy has told its load for {LEAST_MEASURED_SECONDS:g} s without a gap, so the load may be of some "
+        "clients only; `slotferry proxy list` shows whether a proxy is lost"
+    ]
+
+
 def slot_loads(loads: MeasuredLoads) -> dict[int, SlotLoad]:
     """The load of each slot that has any."""
     return {slot: SlotLoad(*parts) for slot, parts in enumerate(loads.slots()) if any(parts)}

@@ -77,7 +77,7 @@ class Planned:
     Attributes:
         cost: the cost of its moves.
         rate: the rate of all its moves together, which gives the time.
-        warnings: sentences that say which sizes are uncertain.
+        warnings: sentences that say which sizes are uncertain, and whether load is.
     """
 
     plan: Plan
@@ -203,9 +203,10 @@ class Rebalancing:
             return plan, rate, cost
 
         plan, rate, cost = await asyncio.to_thread(work)
-        return Planned(
-            plan, table, cost, rate, tuple(self._sizes.freshness(self._ledger.state).warnings) if known.slots else ()
-        )
+        warnings = list(self._sizes.freshness(self._ledger.state).warnings) if known.slots else []
+        if by_load:
+            warnings += measured.doubts(self._loads)
+        return Planned(plan, table, cost, rate, tuple(warnings))
 
     async def _begin(
         self,

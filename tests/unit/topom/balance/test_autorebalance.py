@@ -130,6 +130,7 @@ async def test_the_setting_says_when_it_looks_and_how_long_it_waits(tmp_path: Pa
     one = Topom(settings, MemoryStore(), FakeMover())
     await one.start()
     assert one.auto_rebalance.rules == Rules.after(10.0)
+    assert one.auto_rebalance.decision.text == "this topom has decided nothing yet"
     assert (await one.auto_rebalance.look()).again == 2.0
     await one.close()
     assert RULES.sustained_seconds / autorebalance.LOOKS == 60.0

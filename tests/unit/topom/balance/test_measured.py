@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from topom.balance.measured import MOST_KEY, NotMeasured, hottest, require, slot_loads
+from topom.balance.measured import MOST_KEY, NotMeasured, doubts, hottest, require, slot_loads
 from topom.balance.planners.request import SlotLoad
 from topom.load.book import Book
 
@@ -34,6 +34,12 @@ def test_load_has_to_be_measured_for_a_while() -> None:
         require(Book(16))
     with pytest.raises(NotMeasured, match="measured for 20 s, and a plan by load needs 60 s; try again in 40 s"):
         require(Loads(20.0))
+
+
+def test_load_that_not_every_proxy_has_told_is_doubted() -> None:
+    assert doubts(Loads(100.0, 60.0)) == []
+    [doubt] = doubts(Loads(100.0, 59.0))
+    assert "not every proxy has told its load for 60 s" in doubt
 
 
 def test_slots_without_load_are_left_out() -> None:

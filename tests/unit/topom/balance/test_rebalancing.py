@@ -228,8 +228,12 @@ class Loads:
 async def test_by_load(client: httpx.AsyncClient, topom: Topom) -> None:
     refused = await client.post("/rebalance?policy=load&dry_run=true")
     assert (refused.status_code, refused.json()["error"]) == (409, "NotMeasured")
-    topom.rebalancing = Rebalancing(topom.ledger, topom.sizes, topom.actions, Loads())
+    loads = Loads()
+    topom.rebalancing = Rebalancing(topom.ledger, topom.sizes, topom.actions, loads)
+    assert (await rebalance(client, policy="load", dry_run=True))["warnings"] == []
+    loads.whole_seconds = 0.0
     planned = await rebalance(client, policy="load", most_slots=9)
+    assert "of some clients only" in planned["warnings"][0]
     assert [move[1:] for move in moves(planned)] == [(1, 2)] * len(planned["moves"])
     assert topom.ledger.table.slots[moves(planned)[0][0]].action == Action(SlotState.PENDING, 2)
     [before, after] = [[group[part]["load_percent_off"] for group in planned["cost"]["groups"]] for part in PARTS]
