@@ -24,7 +24,7 @@ from topom.balance.planners.shares import shares
 from topom.balance.sizes import duration
 from topom.cluster.events import What, is_topom
 from topom.cluster.hours import Halt
-from topom.cluster.state import ClusterState, leaving_groups
+from topom.cluster.state import ClusterState
 from topom.cluster.topology import Move
 
 ACTS = frozenset(
@@ -172,8 +172,10 @@ def waits(
     moving = sum(slot.action is not None for slot in state.table.slots)
     if moving:
         return Why.MOVING, f"{moving} slots are on their way"
-    if leaving_groups(state):
-        return Why.MOVING, f"{len(leaving_groups(state))} groups are leaving"
+    if state.leaving:
+        # A node that is emptied changes masters, and has replicas filled.
+        one = min(state.leaving.values(), key=lambda one: one.since)
+        return Why.MOVING, f"{one.kind} {one.id} is leaving"
     if state.placement.run is not None:
         return Why.MOVING, "a placement is under way"
     return _quiet(state, rules, now)
