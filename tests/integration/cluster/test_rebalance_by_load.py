@@ -164,4 +164,24 @@ async def test_by_itself() -> None:
         assert plans <= 2
 
 
+async def test_a_group_at_its_maxmemory_gets_no_slots_by_itself() -> None:
+    async with started(rebalance="auto", rebalance_after_seconds=6.0) as cluster:
+        # Given
+        full = cluster.groups[2][0]
+        async with plain_client(full) as client:
+            await client.config_set("maxmemory", "1mb")
+        # When
+        decided = await eventually(
+            cluster.api.rebalance_decision, lambda found: found["cause"] == "no_plan", "topom to find no plan"
+        )
+        # Then: no slot is on its way to where it would wait.
+        assert f"group 2 can take no slots: target {full} has too little memory" in decided["text"]
+        assert not (await cluster.api.migration())["slots_pending"]
+        # When, then
+        async with plain_client(full) as client:
+            await client.config_set("maxmemory", "0")
+        await eventually(cluster.api.migration, lambda found: found["slots_moved"] > 0, "slots to move by themselves")
+        await cluster.at_rest()
+
+
 pytestmark = pytest.mark.timeout(120)
