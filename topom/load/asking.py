@@ -162,7 +162,7 @@ class Asking(Loop):
             raise Refused("invalid", "the proxy tells more of its load than it was asked for")
         try:
             self._require_time(load, asked.told_at)
-            self._require_counts(load, keys)
+            _require_counts(load)
             # After a long time without an answer, a period gets no more than its own share of what was counted.
             share = 1.0 if load.seconds <= 1.5 * ASK_SECONDS else ASK_SECONDS / load.seconds
             most, most_bytes = _most(load)
@@ -172,14 +172,16 @@ class Asking(Loop):
         except (_NotBelieved, OverflowError) as error:
             self._doubt(asked, member, str(error))
         else:
-            self._write(member.record.id, load, keys, share)
+            self._write(member.record.id, load, share)
+            hot = [(said, key) for said, key in keys if self._can_be_hot(said, key)]
             believed = [(said, key) for said, key in notable if self._can_be(said, key)]
-            if len(believed) < len(notable):
-                self._doubt(asked, member, "it tells a notable request that there cannot be")
+            if len(hot) + len(believed) < len(keys) + len(notable):
+                self._doubt(asked, member, "it tells a hot key, or a notable request, that there cannot be")
+            self._book.keys.take(member.record.id, hot, load.hashed)
             self._book.notable.take(member.record.id, believed, load.hashed)
         asked.waiting, asked.told_at = False, asked.at
 
-    def _write(self, proxy_id: int, load: Load, keys: list[tuple[HotKey, bytes]], share: float) -> None:
+    def _write(self, proxy_id: int, load: Load, share: float) -> None:
         book = self._book
         book.told()
         self._heard[proxy_id] = self._clock()
@@ -190,22 +192,19 @@ class Asking(Loop):
                 book.by_server.add(server, _shared(Traffic(*traffic[:4]), traffic.microseconds, share))
         for user, said in load.users.items():
             book.by_user.add(user, _shared(said, 0.0, share))
-        book.keys.take(proxy_id, keys, load.hashed)
 
     def _require_time(self, load: Load, before: float | None) -> None:
         if before is not None and load.seconds > self._clock() - before + LATE_SECONDS:
             raise _NotBelieved(f"its counts are of {load.seconds:g} s, and it told of an earlier time since")
 
-    def _require_counts(self, load: Load, keys: list[tuple[HotKey, bytes]]) -> None:
-        most, most_bytes = _most(load)
-        for traffic in _traffics(load):
-            if max(traffic[:2]) > most or max(traffic[2:4]) > most_bytes:
-                raise _NotBelieved(f"it counted {max(traffic[:4])} requests or bytes in {load.seconds:g} s")
-        number_of_slots = len(self._book.by_slot)
-        if any(said.slot >= number_of_slots or not _named(key, said.length) for said, key in keys):
-            raise _NotBelieved("it has a hot key that no client can name")
-        if any(said.rate > MOST_A_SECOND or said.excess > said.rate for said, _ in keys):
-            raise _NotBelieved("it has a hot key with more requests than there can be")
+    def _can_be_hot(self, said: HotKey, key: bytes) -> bool:
+        """Whether there can be such a hot key. If not, it alone is left out."""
+        return (
+            said.slot < len(self._book.by_slot)
+            and said.database < self._ledger.state.product.databases
+            and _named(key, said.length)
+            and said.excess <= said.rate <= MOST_A_SECOND
+        )
 
     def _can_be(self, said: Notable, key: bytes) -> bool:
         """Whether there can be such a request. If not, it alone is left out."""
@@ -243,6 +242,15 @@ def _most(load: Load) -> tuple[float, float]:
     """Requests and bytes that an answer may have. A first answer may be of a short time."""
     seconds = load.seconds + 1.0
     return MOST_A_SECOND * seconds, MOST_BYTES_A_SECOND * seconds
+
+
+def _require_counts(load: Load) -> None:
+    most, most_bytes = _most(load)
+    for traffic in _traffics(load):
+        if max(traffic[:2]) > most or max(traffic[2:4]) > most_bytes:
+            raise _NotBelieved(f"it counted {max(traffic[:4])} requests or bytes in {load.seconds:g} s")
+    if any(server.microseconds > MOST_OF_A_REQUEST * (server.requests + 1) for server in load.servers.values()):
+        raise _NotBelieved("a server took more time than there was")
 
 
 def _traffics(load: Load) -> Iterator[tuple[float, ...]]:

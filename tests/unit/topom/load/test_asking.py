@@ -199,15 +199,11 @@ async def test_an_answer_with_more_than_was_asked_for_ends_the_stream(monkeypatc
     "fields",
     [
         {"slots": rows((1, 100_000_000, 0, 0, 0))},
-        {"hot_keys": [HotKey(0, 16, KEY, 1, 1.0, 0.0)]},
-        {"hot_keys": [HotKey(0, 1, KEY, 0, 1.0, 0.0)]},
-        {"hot_keys": [HotKey(0, 1, b64encode(b"k" * 129).decode(), 200, 1.0, 0.0)]},
         {"slots": rows((1, 1, 0, 2**63, 0))},
         {"servers": {A: ServerTraffic(2**62, 0, 0, 0, 0.0)}},
         {"users": {"u": Traffic(1, 0, 0, 2**62)}},
+        {"servers": {A: ServerTraffic(5, 0, 0, 0, 1e18)}},
         {"all": Traffic(100_000_000, 0, 0, 0)},
-        {"hot_keys": [HotKey(0, 1, KEY, 1, 1e8, 0.0)]},
-        {"hot_keys": [HotKey(0, 1, KEY, 1, 1.0, 2.0)]},
     ],
 )
 async def test_what_cannot_be_true_is_left_out_and_the_stream_stays(fields: dict[str, Any]) -> None:
@@ -240,6 +236,27 @@ async def test_a_notable_request_that_cannot_be_is_left_out_alone(fields: dict[s
     fleet.answer(notable=[notable(**fields), notable(user="ada")], all=Traffic(50, 0, 0, 0))
     await fleet.passes(ASK_SECONDS)
     assert [seen.user for seen in fleet.book.notable.newest()] == ["ada"]
+    assert fleet.book.by_proxy.total().requests == pytest.approx(10)
+    assert len(fleet.questions()) == 2, "the stream stays"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        HotKey(0, 16, KEY, 1, 1.0, 0.0),
+        HotKey(16, 1, KEY, 1, 1.0, 0.0),
+        HotKey(0, 1, KEY, 0, 1.0, 0.0),
+        HotKey(0, 1, b64encode(b"k" * 129).decode(), 200, 1.0, 0.0),
+        HotKey(0, 1, KEY, 1, 1e8, 0.0),
+        HotKey(0, 1, KEY, 1, 1.0, 2.0),
+    ],
+)
+async def test_a_hot_key_that_cannot_be_is_left_out_alone(wrong: HotKey) -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(hot_keys=[wrong, HotKey(0, 3, b64encode(b"ada").decode(), 3, 1.0, 0.0)], all=Traffic(50, 0, 0, 0))
+    await fleet.passes(ASK_SECONDS)
+    assert [key.key for key in fleet.book.hot_keys()] == [b"ada"]
     assert fleet.book.by_proxy.total().requests == pytest.approx(10)
     assert len(fleet.questions()) == 2, "the stream stays"
 
