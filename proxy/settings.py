@@ -121,11 +121,11 @@ class ProxySettings(Settings):
 
     slow_log_microseconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=10_000.0,
-        description="Microseconds after which a request is kept in the slow log. 0: none is kept.",
+        description="Microseconds after which a request is slow: kept in the slow log, and told to topom. 0: none is.",
     )
     hash_hot_keys: bool = Field(
         default=False,
-        description="Whether the keys that are asked for most are told as hashes: 16 hexadecimal digits of SHA-256.",
+        description="Whether hot keys and those of notable requests are told as hashes: 16 hex digits of SHA-256.",
     )
 
     max_clients: Count = Field(
@@ -136,8 +136,9 @@ class ProxySettings(Settings):
     handshake_seconds: Seconds = Field(
         default=5.0, description="Seconds that TLS and the PROXY header of a new connection may take."
     )
-    session_max_request_bytes: Bytes = Field(
-        default=537_919_488, description="Bytes of one request; a longer one ends its session. 512 MiB and 1 MiB."
+    session_max_request_bytes: Annotated[Bytes, Field(lt=2**32)] = Field(
+        default=537_919_488,
+        description="Bytes of one request; a longer one ends its session. 512 MiB and 1 MiB; less than 4 GiB.",
     )
     session_max_pipeline: Count = Field(
         default=1024,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proxy.clusterview import ClusterView
-from proxy.commands.slowlog import SlowLog
+from proxy.commands.notable import NotableLog
 from proxy.engine.router import Router
 from proxy.servers.backends import BackendOptions
 from proxy.settings import ProxySettings
@@ -38,7 +38,7 @@ class Services:
     cluster: Callable[[], ClusterView | None]
     """The proxies that clients are told of; None unless in cluster mode."""
     ask_all: AskAll
-    slow_log: SlowLog
+    notable: NotableLog
     describe: Callable[[], dict[str, Any]]
     """The fields about the proxy in INFO's section Slotferry, by name."""
     now: Callable[[], float]

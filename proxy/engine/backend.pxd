@@ -6,6 +6,7 @@ from proxy.engine.buffer cimport buffer_t
 from proxy.engine.records cimport client_t, request_t
 from proxy.engine.requestqueue cimport RequestQueue
 from proxy.engine.resp cimport reply_meter_t
+from proxy.engine.statistics cimport REPLY_HEAD
 
 # Replies to one client, next to each other in the bytes that were read.
 ctypedef struct run_t:
@@ -21,12 +22,15 @@ cdef class Backend(RequestQueue):
     cdef:
         buffer_t inbox
         size_t scanned
+        # Of a long reply that is passed on in parts.
+        char beginning[REPLY_HEAD]
         reply_meter_t meter
         # The most bytes that are kept of a reply to a request of the proxy's own.
         size_t most_held
         # Called with a RESP3 push.
         public object on_push
 
+    cdef void look_at(self, const request_t* request, const char* data, size_t size, size_t passed) noexcept
     cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept
     cdef size_t take_replies(self, const char* data, size_t size)
     cdef object take_unasked(self, bytes reply)

@@ -5,7 +5,7 @@ What it does with the requests as such is in :mod:`proxy.engine.requestqueue`.
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint32_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from proxy.engine.allowance cimport is_over
 from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buffer_length, buffer_reserve
@@ -16,7 +16,7 @@ from proxy.engine.requestqueue cimport RequestQueue
 from proxy.engine.requests cimport KEPT_BUFFER, SCRATCH_SIZE, Loop
 from proxy.engine.resp cimport PARSE_COMPLETE, PARSE_ERROR, measure_reply, parse_status
 from proxy.engine.serverconnection cimport BACKEND_CONNECTING, BACKEND_GREETING, BACKEND_READY
-from proxy.engine.statistics cimport observe
+from proxy.engine.statistics cimport REPLY_HEAD, may_be_notable, observe
 from proxy.engine.stream cimport receive, transmit
 
 from proxy.engine.serverconnection import command as command
@@ -67,22 +67,18 @@ cdef inline void give_reply(
     size_t passed,
     bint failed,
 ) noexcept:
-    """Give a client its reply, which is ``data[start:end]``, behind the bytes that were ``passed`` on before. Replies to one client are collected in ``run``."""
+    """Give a client its reply, which is ``data[start:end]``, behind the bytes that were ``passed`` on before. Replies to
+    one client are collected in ``run``."""
     cdef Loop loop = backend.loop
     cdef client_t* client = request.client
     cdef bint in_turn
+    cdef uint32_t ticks = loop.ticks - request.sent
     loop.errors += failed
-    observe(
-        loop.statistics,
-        request.command,
-        request.user,
-        loop.ticks - request.sent,
-        passed + end - start,
-        failed,
-        request.slot,
-        client.sender.owner,
-        backend.address,
-    )
+    if may_be_notable(
+        loop.statistics, request.command, ticks, request.reply_size >> 32, passed + end - start, data[start]
+    ):
+        backend.look_at(request, data + start, end - start, passed)
+    observe(loop.statistics, request.command, request.user, ticks, passed + end - start, failed)
     loop.leave_slot(request.slot)
     in_turn = client.head == request
     if client != run.client or in_turn != (run.early == NULL) or (
@@ -268,6 +264,22 @@ cdef class Backend(RequestQueue):
         if slotferry_quickack >= 0 and self.fd >= 0:
             setsockopt(self.fd, IPPROTO_TCP, slotferry_quickack, &yes, sizeof(yes))
 
+    cdef void look_at(self, const request_t* request, const char* data, size_t size, size_t passed) noexcept:
+        """Note a request if it is notable. Of its reply, ``passed`` bytes were passed on before these ones."""
+        self.loop.statistics.look_at(
+            request.command,
+            request.user,
+            self.loop.ticks - request.sent,
+            request,
+            request.reply_size >> 32,
+            <const char*> &self.beginning[0] if passed else data,
+            passed + size,
+            request.slot,
+            request.client.sender.owner,
+            self.address,
+            self.database,
+        )
+
     cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept:
         """Give a client, in one piece, its consecutive replies up to ``end``."""
         if run.client == NULL:
@@ -329,7 +341,7 @@ cdef class Backend(RequestQueue):
             self.count_reply(request, passed + scan - position, failed)
             if client == NULL or request.kind != REQUEST_PLAIN or request.muted:
                 self.end_run(&run, data, position)
-                self.loop.deliver(request, data + position, scan - position)
+                self.loop.deliver(request, data + position, scan - position, self.address, self.database)
                 if self.fd < 0 or self.connects != connection:
                     return 0
             else:
@@ -343,6 +355,8 @@ cdef class Backend(RequestQueue):
             # A push is not a reply to a request.
             and (self.streaming or data[position] != c'>')
         ):
+            if not self.streaming:
+                memcpy(self.beginning, data + position, REPLY_HEAD)
             if self.passes_on(data + position, scan - position):
                 self.passed += scan - position
                 position = scan

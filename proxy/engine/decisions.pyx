@@ -10,9 +10,9 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
-from proxy.engine.dispatch cimport forward, route
+from proxy.engine.dispatch cimport NO_KEY, forward, route
 from proxy.engine.handlers cimport WAITS, begin
-from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, request_t
+from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, keep_size, request_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport (
@@ -41,11 +41,12 @@ cdef class Place:
 
     cdef request_t* place
     cdef Loop loop
+    cdef int database
 
     def fill(self, bytes reply):
         """Give the reply; a client that has gone gets none."""
         if self.place != NULL:
-            self.loop.finish_place(self.place, reply, len(reply))
+            self.loop.finish_place(self.place, reply, len(reply), None, self.database)
             self.place = NULL
 
 
@@ -105,7 +106,7 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
         address = session.router.any_address()
         if address is None:
             return session.refuse_or_reply(NO_SERVER)
-        return forward(session, session.shared(address), NO_SLOT, data, size)
+        return forward(session, session.shared(address), &NO_KEY, NO_SLOT, data, size)
     if outcome is NO_REPLY:
         return VERDICT_TAKEN
     if outcome is AFTER_OWED:
@@ -117,11 +118,14 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
     if isinstance(outcome, Later):
         place = Place()
         place.loop = session.loop
+        place.database = session.database
         session.client.muted = False
         place.place = session.loop.new_request(REQUEST_PLACE, &session.client, NO_SLOT)
         if place.place == NULL:
             session.client.broken = b"out of memory"
             session.loop.list_client(&session.client.sender)
+        else:
+            keep_size(place.place, session.front_size)
         task = session.loop.event_loop.create_task(_later(session, outcome.coroutine, place))
         session.router.slow_path.keep(task)
         return VERDICT_TAKEN
@@ -149,6 +153,8 @@ cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
         if index != before:
             request.command = UNCOUNTED
         backend.queue(request, 0 if index else len(payload))
+        if index == before:
+            keep_size(request, len(payload))
     if backend.congested(False):
         session.hold_back(backend)
     return VERDICT_TAKEN

@@ -7,6 +7,8 @@ from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
 
 
+cdef argument_t NO_KEY
+
 cdef verdict dispatch(
     Session session, const argument_t* arguments, int count, const char* data, size_t size
 ) except VERDICT_FAILED
@@ -14,5 +16,5 @@ cdef verdict route(
     Session session, const argument_t* keys, int count, const char* data, size_t size, bint reads
 ) except VERDICT_FAILED
 cdef verdict forward(
-    Session session, Backend backend, int32_t slot, const char* data, size_t size
+    Session session, Backend backend, const argument_t* key, int32_t slot, const char* data, size_t size
 ) except VERDICT_FAILED

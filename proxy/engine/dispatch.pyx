@@ -27,7 +27,7 @@ from proxy.engine.decisions cimport decide
 from proxy.engine.keyplaces cimport find_keys
 from proxy.engine.multi cimport begin_multi, within_multi
 from proxy.engine.pops cimport pop
-from proxy.engine.records cimport REQUEST_PLAIN, request_t
+from proxy.engine.records cimport REQUEST_PLAIN, keep_key, request_t
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.scans cimport scan
@@ -37,6 +37,10 @@ from proxy.engine.splitting cimport split
 from proxy.engine.watches cimport begin_watch
 
 from proxy.engine.refusals import CROSSSLOT, OUT_OF_MEMORY
+
+
+NO_KEY.data = b""
+NO_KEY.size = 0
 
 
 cdef verdict dispatch(
@@ -146,7 +150,7 @@ cdef verdict route(
         # This makes a replica that is down connect; the master serves the request meanwhile.
         if replica.ready_to_take() and replica.state == BACKEND_READY:
             session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
-            return forward(session, replica, slot, data, size)
+            return forward(session, replica, keys, slot, data, size)
     if there.state != ROUTE_OPEN and clear_keys(session, keys, count, 1) == VERDICT_WAIT:
         return VERDICT_WAIT
     if there.server < 0:
@@ -154,13 +158,13 @@ cdef verdict route(
     # Keys of the proxy's own have no slot, and do not come so far.
     session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     backend = router.backend(there.server, session.database, session.protocol, session.connection_number)
-    return forward(session, backend, slot, data, size)
+    return forward(session, backend, keys, slot, data, size)
 
 
 cdef verdict forward(
-    Session session, Backend backend, int32_t slot, const char* data, size_t size
+    Session session, Backend backend, const argument_t* key, int32_t slot, const char* data, size_t size
 ) except VERDICT_FAILED:
-    """Send a request unchanged to a server."""
+    """Send a request unchanged to a server. ``key``: its first one, or :data:`NO_KEY`."""
     cdef request_t* request
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD
@@ -169,6 +173,7 @@ cdef verdict forward(
         session.client.broken = b"out of memory"
         session.loop.list_client(&session.client.sender)
         return VERDICT_TAKEN
+    keep_key(request, key.data, key.size)
     backend.push(request, data, size)
     if backend.congested(session.client.owed == 1):
         session.hold_back(backend)

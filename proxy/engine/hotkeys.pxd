@@ -2,11 +2,11 @@
 
 from libc.stdint cimport int16_t, int32_t, uint32_t, uint64_t
 
+from proxy.engine.records cimport KEPT_OF_KEY
+
 cdef enum:
     # Keys that are followed at once.
     FOLLOWED = 256
-    # KEY_BYTES of slots.messages.load.
-    KEPT_OF_KEY = 128
     CHAINS = 512
     NOBODY = -1
 

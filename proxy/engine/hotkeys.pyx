@@ -21,6 +21,8 @@ import os
 from libc.stdint cimport int16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
+from proxy.engine.records cimport KEPT_OF_KEY
+
 from slots.messages.load import KEY_BYTES
 
 SAMPLED = 16
@@ -57,6 +59,11 @@ cdef uint64_t hash_of(uint64_t seed, int database, const char* key, size_t lengt
     word = 0
     memcpy(&word, key, length)
     return mixed(hash, word)
+
+
+def hash_of_key(bytes key not None):
+    """What is told in the place of a key, of which these are the first 128 bytes. It is the same everywhere."""
+    return hashlib.sha256(key).hexdigest()[:HASH_CHARACTERS].encode()
 
 
 cdef uint64_t SEED = int.from_bytes(os.urandom(8), "little")
@@ -205,7 +212,7 @@ cdef class HotKeys:
                 (
                     followed.database,
                     followed.slot,
-                    hashlib.sha256(key).hexdigest()[:HASH_CHARACTERS].encode() if hashed else key,
+                    hash_of_key(key) if hashed else key,
                     HASH_CHARACTERS if hashed else followed.length,
                     followed.weight * scale,
                     followed.excess * scale,

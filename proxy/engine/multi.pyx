@@ -18,7 +18,7 @@ from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
 from proxy.engine.commandlookup cimport PATH_EXEC, PATH_SPLIT, command_t
 from proxy.engine.decisions cimport decide
-from proxy.engine.records cimport REQUEST_PLAIN, multi_t, request_t
+from proxy.engine.records cimport REQUEST_PLAIN, keep_size, multi_t, request_t
 from proxy.engine.resp cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
@@ -177,6 +177,8 @@ cdef verdict run(Session session) except VERDICT_FAILED:
         if index != before:
             request.command = UNCOUNTED
         backend.queue(request, 0 if index else size)
+        if index == before:
+            keep_size(request, size)
     end_multi(session)
     if backend.congested(False):
         session.hold_back(backend)

@@ -1,8 +1,13 @@
 """The C records of requests, clients, and senders of bytes."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from proxy.engine.buffer cimport buffer_t
+
+cdef enum:
+    # KEY_BYTES of slots.messages.load.
+    KEPT_OF_KEY = 128
 
 ctypedef enum request_kind:
     # One client's request to one server.
@@ -61,10 +66,12 @@ ctypedef struct request_t:
     # owned. If a reply waits for its turn: the kept_t that has it.
     void* extra
     char* reply
-    # While the reply is not there, the ticks of the loop's clock when the request was queued for its server.
-    size_t reply_size
+    # While the reply is not there, the ticks of the loop's clock when the request was queued for its server, and in the
+    # upper 32 bits the request's bytes.
+    uint64_t reply_size
     # The ticks when the proxy read it.
     uint32_t sent
+    # Of a REQUEST_PART: its number. Of others: the length of the key that is kept behind the record; 0 if none is.
     int32_t part
     int16_t slot
     # Number of its command, for the statistics.
@@ -75,6 +82,33 @@ ctypedef struct request_t:
     uint8_t muted
     # Number of its user, for the statistics: a client may log in as another one meanwhile.
     uint8_t user
+
+# How each request is kept: behind its record the first bytes of its key, for requests that turn out to be notable. Its
+# bytes have gone to the server by then. Key and record come and go together, so the key is never another request's.
+ctypedef struct keyed_request_t:
+    request_t request
+    char key[KEPT_OF_KEY]
+
+
+cdef inline void keep_key(request_t* request, const char* key, size_t length) noexcept nogil:
+    """Keep the first bytes of a request's key. Not for a REQUEST_PART."""
+    cdef char* kept = (<keyed_request_t*> request).key
+    request.part = <int32_t> length
+    # Most keys are short: two copies that overlap cost less than a call.
+    if 8 <= length <= 16:
+        memcpy(kept, key, 8)
+        memcpy(kept + length - 8, key + length - 8, 8)
+    elif 16 < length <= 32:
+        memcpy(kept, key, 16)
+        memcpy(kept + length - 16, key + length - 16, 16)
+    else:
+        memcpy(kept, key, length if length < KEPT_OF_KEY else KEPT_OF_KEY)
+
+
+cdef inline void keep_size(request_t* request, size_t size) noexcept nogil:
+    """Keep the bytes of a request whose reply is not there. The limit of session_max_request_bytes is below 2^32."""
+    request.reply_size = <uint32_t> request.reply_size | <uint64_t> size << 32
+
 
 ctypedef enum split_kind:
     # Each key has one element in the reply (MGET).
@@ -97,6 +131,7 @@ ctypedef struct split_t:
     size_t* reply_sizes
     # Bytes of all of them.
     size_t held
+    int database
 
 cdef extern from *:
     void prefetch "__builtin_prefetch" (const void* address) noexcept nogil

@@ -23,7 +23,7 @@ from cpython.ref cimport Py_INCREF
 
 from proxy.engine.allowance cimport is_over
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length, buffer_reserve
-from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, request_t, split_t
+from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, keep_size, request_t, split_t
 from proxy.engine.requests cimport KEPT_BUFFER, Loop
 from proxy.engine.serverconnection cimport (
     BACKEND_CLOSED,
@@ -116,6 +116,7 @@ cdef class RequestQueue(ServerConnection):
         """Put a request whose bytes are in ``out`` at the end of the queue. ``size``: so many of them count for this
         one, of several in one piece."""
         request.reply_size = self.loop.ticks
+        keep_size(request, size)
         self.traffic.bytes_in += size
         if request.slot >= 0:
             self.slots.count_in(request.slot, size)
@@ -164,16 +165,18 @@ cdef class RequestQueue(ServerConnection):
     cdef void push(self, request_t* request, const char* data, size_t size) noexcept:
         """Queue a request and its bytes. If that is not possible, the request is answered with an error at once."""
         if self.state != BACKEND_READY and not self.ready_to_take():
+            keep_size(request, size)
             self.refuse(request)
         elif not buffer_append(&self.out, data, size):
-            self.loop.deliver(request, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
+            keep_size(request, size)
+            self.loop.deliver(request, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY), None, self.database)
         else:
             self.queue(request, size)
 
     cdef void refuse(self, request_t* request) noexcept:
         """Answer a request that cannot be queued now."""
         cdef bytes reply = self.refusal(request.slot)
-        self.loop.deliver(request, reply, len(reply))
+        self.loop.deliver(request, reply, len(reply), None, self.database)
 
     cdef bint congested(self, bint sparse) noexcept:
         """Whether a session that sends to this server should stop being read (**bounded**).
@@ -303,7 +306,7 @@ cdef class RequestQueue(ServerConnection):
             self.queued -= 1
             self.count_reply(request, self.passed, True)
             self.passed = 0
-            self.loop.deliver(request, reply, len(reply))
+            self.loop.deliver(request, reply, len(reply), None, self.database)
         self.tail = NULL
         if self.on_down is not None:
             event_loop.call_soon(self.on_down, reason)

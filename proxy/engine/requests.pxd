@@ -46,14 +46,18 @@ cdef class Loop(UnderWay):
     cdef void hold(self, object session, size_t size)
     cdef void count_waiting(self, int64_t difference) noexcept
     cdef void keep_early(self, client_t* client, request_t* first, const char* data, size_t size) noexcept
-    cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept
+    cdef void deliver(
+        self, request_t* request, const char* data, size_t size, object address, int database
+    ) noexcept
     cdef void answer(self, client_t* client, const char* data, size_t size) noexcept
     cdef void push(self, client_t* client, const char* data, size_t size) noexcept
     cdef request_t* place(self, client_t* client) noexcept
     cdef bint too_much(self, client_t* client, size_t size) noexcept
     cdef void put_reply(self, client_t* client, const char* data, size_t size) noexcept
     cdef void pop_done(self, client_t* client) noexcept
-    cdef void finish_place(self, request_t* place, const char* data, size_t size) noexcept
+    cdef void finish_place(
+        self, request_t* place, const char* data, size_t size, object address, int database
+    ) noexcept
     cdef void tell_caller(self, request_t* request, bytes reply) noexcept
     cdef void finish_part(self, request_t* request, const char* data, size_t size) noexcept
     cdef void forget_client(self, client_t* client) noexcept

@@ -11,7 +11,7 @@ replies are dropped.
 import random
 from collections import deque
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, strtoll
 from libc.string cimport memcpy, strlen
@@ -33,7 +33,7 @@ from proxy.engine.records cimport (
     split_t,
 )
 from proxy.engine.resp cimport PARSE_COMPLETE, measure_reply, reply_meter_t
-from proxy.engine.statistics cimport UNCOUNTED, Statistics, observe
+from proxy.engine.statistics cimport UNCOUNTED, Statistics, may_be_notable, observe
 from proxy.engine.traffic cimport Traffic
 from proxy.engine.underway cimport UnderWay
 
@@ -157,20 +157,29 @@ cdef class Loop(UnderWay):
         if request == NULL:
             client.tail = NULL
 
-    cdef void finish_place(self, request_t* place, const char* data, size_t size) noexcept:
-        """Give the reply to a request that is only in its client's queue, now or when its turn comes."""
+    cdef void finish_place(
+        self, request_t* place, const char* data, size_t size, object address, int database
+    ) noexcept:
+        """Give the reply to a request that is only in its client's queue, now or when its turn comes. ``address``: of
+        the server that answered, or None."""
         cdef client_t* client = place.client
-        observe(
-            self.statistics,
-            place.command,
-            place.user,
-            self.ticks - place.sent,
-            0 if client == NULL or place.muted else size,
-            size > 0 and data[0] == c'-',
-            place.slot,
-            client.sender.owner if client != NULL else NULL,
-            None,
-        )
+        cdef size_t gets = 0 if client == NULL or place.muted else size
+        cdef uint32_t ticks = self.ticks - place.sent
+        observe(self.statistics, place.command, place.user, ticks, gets, size > 0 and data[0] == c'-')
+        if may_be_notable(self.statistics, place.command, ticks, place.reply_size >> 32, gets, data[0]):
+            self.statistics.look_at(
+                place.command,
+                place.user,
+                ticks,
+                place,
+                place.reply_size >> 32,
+                data,
+                gets,
+                place.slot,
+                client.sender.owner if client != NULL else NULL,
+                address,
+                database,
+            )
         if client == NULL:
             self.free_request(place)
             return
@@ -226,8 +235,11 @@ cdef class Loop(UnderWay):
                 return
             request = request.next_at_backend
 
-    cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept:
-        """Give the reply to a request that has left its backend's queue; it may be an error made by the proxy."""
+    cdef void deliver(
+        self, request_t* request, const char* data, size_t size, object address, int database
+    ) noexcept:
+        """Give the reply to a request that has left its backend's queue; it may be an error made by the proxy.
+        ``address``: of the server that answered, or None."""
         self.leave_slot(request.slot)
         if request.kind == REQUEST_CALL:
             if request.extra != NULL:
@@ -237,7 +249,7 @@ cdef class Loop(UnderWay):
         if size and data[0] == c'-' and request.command != UNCOUNTED:
             self.errors += 1
         if request.kind == REQUEST_PLAIN:
-            self.finish_place(request, data, size)
+            self.finish_place(request, data, size, address, database)
         else:
             self.finish_part(request, data, size)
 
@@ -265,7 +277,7 @@ cdef class Loop(UnderWay):
             place.command = UNCOUNTED
             # The caller has made sure of that.
             place.muted = 0
-            self.finish_place(place, data, size)
+            self.finish_place(place, data, size, None, 0)
 
     cdef void push(self, client_t* client, const char* data, size_t size) noexcept:
         """Send something between two replies: now, or right behind the reply of which a part has been sent
@@ -297,7 +309,9 @@ cdef class Loop(UnderWay):
     cdef request_t* place(self, client_t* client) noexcept:
         """Keep a place in the client's queue for a reply that comes later."""
         cdef request_t* place = self.new_request(REQUEST_PLACE, client, -1)
-        if place == NULL and client != NULL:
+        if place != NULL:
+            place.reply_size = 0
+        elif client != NULL:
             client.broken = b"out of memory"
             self.list_client(&client.sender)
         return place
@@ -395,7 +409,7 @@ cdef class Loop(UnderWay):
         elif split.place != NULL:
             split.place.client.early -= split.held
             if split.place.muted:
-                self.finish_place(split.place, b"", 0)
+                self.finish_place(split.place, b"", 0, None, split.database)
             else:
                 self.join(split)
         self.free_split(split)
@@ -413,28 +427,28 @@ cdef class Loop(UnderWay):
         cdef reply_meter_t meter
         for part in range(split.parts):
             if split.replies[part] == NULL:
-                self.finish_place(split.place, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
+                self.finish_place(split.place, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY), None, split.database)
                 return
             # The first part that failed speaks for the whole, as a single server's error would.
             if split.reply_sizes[part] and split.replies[part][0] == c'-':
-                self.finish_place(split.place, split.replies[part], split.reply_sizes[part])
+                self.finish_place(split.place, split.replies[part], split.reply_sizes[part], None, split.database)
                 return
             size += split.reply_sizes[part]
         if split.kind == SPLIT_STATUS:
-            self.finish_place(split.place, split.replies[0], split.reply_sizes[0])
+            self.finish_place(split.place, split.replies[0], split.reply_sizes[0], None, split.database)
             return
         if split.kind == SPLIT_SUM:
             for part in range(split.parts):
                 total += strtoll(split.replies[part] + 1, NULL, 10)
             size = snprintf(header, sizeof(header), b":%lld\r\n", <long long> total)
-            self.finish_place(split.place, header, size)
+            self.finish_place(split.place, header, size, None, split.database)
             return
         joined = <char*> malloc(size + sizeof(header))
         offsets = <size_t*> calloc(split.parts, sizeof(size_t))
         if joined == NULL or offsets == NULL:
             free(joined)
             free(offsets)
-            self.finish_place(split.place, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
+            self.finish_place(split.place, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY), None, split.database)
             return
         for part in range(split.parts):
             # Skip "*n\r\n".
@@ -448,14 +462,14 @@ cdef class Loop(UnderWay):
             if offsets[part] >= split.reply_sizes[part] or measure_reply(
                 &meter, split.replies[part] + offsets[part], split.reply_sizes[part] - offsets[part], &used
             ) != PARSE_COMPLETE:
-                self.finish_place(split.place, TOO_FEW, strlen(TOO_FEW))
+                self.finish_place(split.place, TOO_FEW, strlen(TOO_FEW), None, split.database)
                 free(joined)
                 free(offsets)
                 return
             memcpy(joined + size, split.replies[part] + offsets[part], used)
             size += used
             offsets[part] += used
-        self.finish_place(split.place, joined, size)
+        self.finish_place(split.place, joined, size, None, split.database)
         free(joined)
         free(offsets)
 

@@ -11,7 +11,7 @@ to wait are run and answered.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
@@ -34,7 +34,7 @@ from proxy.engine.resp cimport (
     parse_status,
 )
 from proxy.engine.router cimport Router
-from proxy.engine.statistics cimport count_request, observe
+from proxy.engine.statistics cimport Statistics, count_request, may_be_notable, observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
@@ -147,6 +147,7 @@ cdef class Session(ClientConnection):
                 break
             self.woken = False
             self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
+            self.front_size = request_size
             if status == PARSE_INLINE:
                 outcome = self.inline_request(data + position, request_size)
             elif router.parse.count == 0:
@@ -414,17 +415,24 @@ cdef class Session(ClientConnection):
 
     cdef void reply(self, const char* data, size_t size) noexcept:
         """A reply by the proxy itself, in its turn."""
-        observe(
-            self.loop.statistics,
-            self.loop.command,
-            self.client.user,
-            self.loop.ticks - self.loop.since,
-            0 if self.muted else size,
-            size > 0 and data[0] == c'-',
-            -1,
-            self.client.sender.owner,
-            None,
-        )
+        cdef Statistics statistics = self.loop.statistics
+        cdef uint32_t ticks = self.loop.ticks - self.loop.since
+        cdef size_t gets = 0 if self.muted else size
+        observe(statistics, self.loop.command, self.client.user, ticks, gets, size > 0 and data[0] == c'-')
+        if may_be_notable(statistics, self.loop.command, ticks, self.front_size, gets, data[0]):
+            statistics.look_at(
+                self.loop.command,
+                self.client.user,
+                ticks,
+                NULL,
+                self.front_size,
+                data,
+                gets,
+                -1,
+                self.client.sender.owner,
+                None,
+                self.database,
+            )
         if not self.muted:
             self.loop.answer(&self.client, data, size)
 

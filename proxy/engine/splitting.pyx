@@ -15,7 +15,7 @@ from proxy.engine.clearing cimport clear_keys
 from proxy.engine.commandlookup cimport command_t
 from proxy.engine.decisions cimport decide
 from proxy.engine.dispatch cimport forward
-from proxy.engine.records cimport REQUEST_PART, client_t, request_t, split_kind, split_t
+from proxy.engine.records cimport REQUEST_PART, client_t, keep_size, request_t, split_kind, split_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OFFLINE, ROUTE_OPEN, Router
@@ -154,6 +154,9 @@ cdef Backend send_in_parts(
             loop.answer(client, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
         return None
     split.place.extra = split
+    # It has many keys, and is told without any.
+    keep_size(split.place, size)
+    split.database = session.database
     for key in range(keys):
         loop.in_flight[split.key_slot[key]] += 1
     # The last part's answer frees the split, and an error made here is an answer. So the split is not used after this.
@@ -184,7 +187,7 @@ cdef Backend send_in_parts(
         if not backend.ready_to_take():
             backend.refuse(request)
         elif not backend.reserve(needed):
-            loop.deliver(request, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
+            loop.deliver(request, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY), None, session.database)
         else:
             if part_keys == keys:
                 buffer_append(&backend.out, data, size)
@@ -237,7 +240,7 @@ cdef verdict split(
         backend = router.backend(
             router.routes[first_slot].server, session.database, session.protocol, session.connection_number
         )
-        return forward(session, backend, first_slot, data, size)
+        return forward(session, backend, arguments + 1, first_slot, data, size)
     index = 1
     while index < count:
         slot = router.slot_of(session.database, arguments[index].data, arguments[index].size)

@@ -2,10 +2,21 @@
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
 
+from proxy.engine.records cimport request_t
+
 cdef enum:
-    # The most slow requests that are reported between two ticks of the worker. Where everything is slow, reporting all
-    # of them would make it slower.
-    SLOW_TOLD = 128
+    # The most notable requests that are reported between two ticks of the worker. Where everything is slow, reporting
+    # all of them would make it slower.
+    MOST_REPORTED = 128
+    # Bytes from which a request or a reply is notable, and elements that a reply shows.
+    LARGE_BYTES = 1048576
+    MANY_ELEMENTS = 10000
+    # A power of two. A reply of so many elements has more bytes than this.
+    LOOKED_AT_BYTES = 16384
+    # The shortest number in a reply from MANY_ELEMENTS on.
+    LEAST_NUMBER_REPLY = 8
+    # Bytes at the beginning of a reply that hold the number of its elements.
+    REPLY_HEAD = 24
     # Buckets of a histogram: four to a power of two of clock ticks.
     BUCKETS = 124
     # Not a client's request, so it is not counted.
@@ -37,20 +48,38 @@ cdef class Statistics:
         user_count_t users[MOST_USERS + 1]
         dict user_numbers
         statistic_t* rows
+        # By command: whether its reply, if it is a number, is the length of a collection.
+        uint8_t* tells_length
         int capacity
         int known
         dict numbers
         list names
-        # The latency in ticks from which a request is reported to ``on_slow``.
+        # By number.
+        list user_names
+        # The latency in ticks from which a request is slow.
         uint32_t slow
-        public object on_slow
+        # Called for each notable request, with a :class:`proxy.engine.statistics.Noted`.
+        public object on_notable
         object on_mistake
         # How many more may be reported before the next tick.
-        int slow_room
+        int room
         # All slow requests, reported or not.
         readonly int64_t slow_requests
 
-    cdef void tell_slow(self, int16_t command, uint32_t ticks, int slot, void* client, object address) noexcept
+    cdef void look_at(
+        self,
+        int16_t command,
+        uint8_t user,
+        uint32_t ticks,
+        const request_t* request,
+        size_t received,
+        const char* head,
+        size_t size,
+        int slot,
+        void* client,
+        object address,
+        int database,
+    ) noexcept
 
 
 cdef inline int bucket_of(uint32_t ticks) noexcept nogil:
@@ -69,15 +98,7 @@ cdef inline void count_request(Statistics statistics, int16_t command, uint8_t u
 
 
 cdef inline void observe(
-    Statistics statistics,
-    int16_t command,
-    uint8_t user,
-    uint32_t ticks,
-    size_t size,
-    bint failed,
-    int slot,
-    void* client,
-    object address,
+    Statistics statistics, int16_t command, uint8_t user, uint32_t ticks, size_t size, bint failed
 ) noexcept:
     """Count one reply, of which the client gets ``size`` bytes."""
     cdef statistic_t* row
@@ -91,8 +112,18 @@ cdef inline void observe(
     row.buckets[bucket_of(ticks)] += 1
     statistics.users[user].errors += failed
     statistics.users[user].bytes_out += size
-    if ticks >= statistics.slow:
-        statistics.tell_slow(command, ticks, slot, client, address)
+
+
+cdef inline bint may_be_notable(
+    Statistics statistics, int16_t command, uint32_t ticks, size_t received, size_t size, char first
+) noexcept:
+    """Whether :meth:`Statistics.look_at` should look at a request of ``received`` bytes, whose reply has ``size`` bytes
+    and begins with ``first``."""
+    return (
+        ticks >= statistics.slow
+        or (size | received) >= LOOKED_AT_BYTES
+        or (first == c':' and size >= LEAST_NUMBER_REPLY and command >= 0 and statistics.tells_length[command])
+    )
 
 
 cdef extern from *:

@@ -1,10 +1,30 @@
 from collections.abc import Callable
+from typing import NamedTuple
 
 from proxy.engine.session import Session
 
 TICK_MICROSECONDS: float
 OTHER: str
 NOBODY: str
+LARGE: int
+MANY: int
+TELL_LENGTHS: frozenset[str]
+
+class Noted(NamedTuple):
+    why: str
+    command: str
+    database: int
+    slot: int
+    key: bytes
+    length: int
+    user: str
+    session: Session | None
+    server: str | None
+    microseconds: float
+    slow: bool
+    bytes_in: int
+    bytes_out: int
+    elements: int
 
 def bucket_limits() -> list[int]: ...
 
@@ -13,9 +33,7 @@ class Statistics:
     @property
     def slow_requests(self) -> int: ...
     def tick(self) -> None: ...
-    def watch_slow(
-        self, microseconds: float, on_slow: Callable[[str, float, int, Session | None, str | None], None]
-    ) -> None: ...
+    def watch(self, microseconds: float, on_notable: Callable[[Noted], None]) -> None: ...
     def user_number(self, name: str) -> int: ...
     def take_users(self) -> dict[str, tuple[int, int, int, int]]: ...
     def read(self) -> dict[str, tuple[int, int, float, list[int], int, int]]: ...

@@ -7,17 +7,73 @@ when the proxy reads its reply. The histogram has four buckets to a power of two
 
 A request and its bytes are counted once, when it leaves the front of its session's input. Its reply is counted when it
 is there, with the bytes that the client gets. Messages of pub/sub, and whatever else is no reply, are not counted.
+
+A request is *notable* if it took long, if it or its reply has 1 MiB or more, or if its reply shows 10,000 elements or
+more. Most requests are not: a few comparisons at their replies tell that.
 """
 
-from libc.stdint cimport UINT32_MAX, int16_t, uint32_t
+from typing import NamedTuple
+
+from libc.stdint cimport UINT32_MAX, int16_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
+
+from proxy.engine.records cimport KEPT_OF_KEY, keyed_request_t, request_t
+
+cdef enum:
+    MOST_DIGITS = 18
 
 TICK_MICROSECONDS = 4.096
 OTHER = "other"
 """The name for all commands that the table does not have. Its number is 0. Also for users that have no number."""
 NOBODY = "not logged in"
 """Stands for a user before a client has logged in; no user has a name with blanks. Its number is 0."""
+LARGE = LARGE_BYTES
+"""Bytes from which a request or a reply is notable."""
+MANY = MANY_ELEMENTS
+"""Elements from which a reply is notable."""
+TELL_LENGTHS = frozenset(
+    ("hlen", "linsert", "llen", "lpush", "lpushx", "rpush", "rpushx", "scard", "xlen", "zcard")
+)
+"""Commands whose reply, if it is a number, is how many elements their key has."""
+
+
+class Noted(NamedTuple):
+    """A notable request. What is not said here, :class:`slots.messages.load.Notable` says."""
+
+    why: str
+    command: str
+    database: int
+    slot: int
+    key: bytes
+    """Its first 128 bytes; of several keys, the first. Empty if it is not known."""
+    length: int
+    user: str
+    session: object
+    """None if the client has left."""
+    server: object
+    """Its address, or None."""
+    microseconds: float
+    slow: bool
+    """Whether it took long, whatever else it is."""
+    bytes_in: int
+    bytes_out: int
+    """That the client got."""
+    elements: int
+
+
+cdef int64_t elements_of(const char* head, size_t size, bint tells_length) noexcept nogil:
+    """How many elements a reply of ``size`` bytes shows that begins with ``head``."""
+    cdef int64_t number = 0
+    cdef size_t place = 1
+    if size == 0 or not (
+        head[0] == c'*' or head[0] == c'%' or head[0] == c'~' or (head[0] == c':' and tells_length)
+    ):
+        return 0
+    while place < size and place <= MOST_DIGITS and c'0' <= head[place] <= c'9':
+        number = number * 10 + (head[place] - c'0')
+        place += 1
+    return number
 
 
 def bucket_limits():
@@ -38,7 +94,8 @@ cdef class Statistics:
     def __cinit__(self):
         self.capacity = 512
         self.rows = <statistic_t*> calloc(self.capacity, sizeof(statistic_t))
-        if self.rows == NULL:
+        self.tells_length = <uint8_t*> calloc(self.capacity, 1)
+        if self.rows == NULL or self.tells_length == NULL:
             raise MemoryError
         self.slow = UINT32_MAX
 
@@ -46,16 +103,19 @@ cdef class Statistics:
         self.on_mistake = on_mistake
         self.numbers = {}
         self.user_numbers = {NOBODY: 0}
+        self.user_names = [NOBODY]
         self.names = []
-        self.slow_room = SLOW_TOLD
+        self.room = MOST_REPORTED
         self.number(OTHER)
 
     def __dealloc__(self):
         free(self.rows)
+        free(self.tells_length)
 
     def number(self, str name):
         """Number of a command, the same while the worker lives."""
         cdef statistic_t* rows
+        cdef uint8_t* tell
         found = self.numbers.get(name)
         if found is not None:
             return found
@@ -65,9 +125,14 @@ cdef class Statistics:
                 raise MemoryError
             memset(rows + self.capacity, 0, sizeof(statistic_t) * self.capacity)
             self.rows = rows
+            tell = <uint8_t*> realloc(self.tells_length, self.capacity * 2)
+            if tell == NULL:
+                raise MemoryError
+            self.tells_length = tell
             self.capacity *= 2
         self.numbers[name] = self.known
         self.names.append(name)
+        self.tells_length[self.known] = name in TELL_LENGTHS
         self.known += 1
         return self.known - 1
 
@@ -76,8 +141,11 @@ cdef class Statistics:
         share one."""
         cdef int number = len(self.user_numbers)
         if name not in self.user_numbers and number >= MOST_USERS:
-            return self.user_numbers.setdefault(OTHER, MOST_USERS)
-        return self.user_numbers.setdefault(name, number)
+            name, number = OTHER, MOST_USERS
+        if name not in self.user_numbers:
+            self.user_numbers[name] = number
+            self.user_names.append(name)
+        return self.user_numbers[name]
 
     def take_users(self):
         """What was counted of each user since the last time: ``{name: (requests, errors, bytes in, bytes out)}``."""
@@ -90,17 +158,20 @@ cdef class Statistics:
         memset(self.users, 0, sizeof(self.users))
         return found
 
-    def watch_slow(self, double microseconds, on_slow):
-        """Call ``on_slow(name, microseconds, slot, session, address)`` for requests that take at least so long.
+    def watch(self, double microseconds, on_notable):
+        """Call ``on_notable`` with a :class:`Noted` for each notable request. Those are slow that take at least so
+        long; with 0, none is.
 
         **bounded**: of many at once, only the first ones are reported; :meth:`tick` makes room for more.
         """
-        self.slow = <uint32_t> max(1, min(microseconds / TICK_MICROSECONDS, UINT32_MAX))
-        self.on_slow = on_slow
+        self.slow = UINT32_MAX
+        if microseconds > 0:
+            self.slow = <uint32_t> max(1, min(microseconds / TICK_MICROSECONDS, UINT32_MAX))
+        self.on_notable = on_notable
 
     def tick(self):
-        """Allow the next slow requests to be reported."""
-        self.slow_room = SLOW_TOLD
+        """Allow the next notable requests to be reported."""
+        self.room = MOST_REPORTED
 
     def read(self):
         """The figures of all commands that were called: ``{name: (calls, errors, microseconds, buckets, bytes in,
@@ -125,16 +196,75 @@ cdef class Statistics:
         """Start counting again from zero."""
         memset(self.rows, 0, sizeof(statistic_t) * self.capacity)
 
-    cdef void tell_slow(self, int16_t command, uint32_t ticks, int slot, void* client, object address) noexcept:
-        self.slow_requests += 1
-        if self.on_slow is None or self.slow_room <= 0:
+    cdef void look_at(
+        self,
+        int16_t command,
+        uint8_t user,
+        uint32_t ticks,
+        const request_t* request,
+        size_t received,
+        const char* head,
+        size_t size,
+        int slot,
+        void* client,
+        object address,
+        int database,
+    ) noexcept:
+        """Report a request if it is notable.
+
+        Args:
+            request: its record, or NULL if it has none.
+            received: its bytes.
+            head: the beginning of its reply.
+            size: bytes of the reply that its client gets.
+            client: the session, or NULL if the client has left.
+            address: of the server that answered, or None.
+        """
+        cdef int64_t elements
+        cdef bint slow = ticks >= self.slow
+        cdef size_t length = 0
+        cdef bytes key = b""
+        if command < 0:
             return
-        self.slow_room -= 1
-        session = <object> client if client != NULL else None
+        elements = elements_of(head, size, self.tells_length[command])
+        self.slow_requests += slow
+        if received >= LARGE_BYTES:
+            why = "big_request"
+        elif size >= LARGE_BYTES:
+            why = "big_reply"
+        elif elements >= MANY_ELEMENTS:
+            why = "big_collection"
+        elif slow:
+            why = "slow"
+        else:
+            return
+        if self.on_notable is None or self.room <= 0:
+            return
+        self.room -= 1
         try:
-            self.on_slow(self.names[command], ticks * TICK_MICROSECONDS, slot, session, address)
+            if request != NULL:
+                length = request.part
+                key = (<const keyed_request_t*> request).key[:min(length, <size_t> KEPT_OF_KEY)]
+            self.on_notable(
+                Noted(
+                    why,
+                    self.names[command],
+                    database,
+                    slot,
+                    key,
+                    length,
+                    self.user_names[user],
+                    <object> client if client != NULL else None,
+                    address,
+                    ticks * TICK_MICROSECONDS,
+                    slow,
+                    received,
+                    size,
+                    elements,
+                )
+            )
         except Exception as error:
-            # A failure of the slow log is no reason to fail a request.
-            self.on_slow = None
+            # A failure of this log is no reason to fail a request.
+            self.on_notable = None
             if self.on_mistake is not None:
-                self.on_mistake({"message": "noting a slow request, which ends here", "exception": error})
+                self.on_mistake({"message": "noting a notable request, which ends here", "exception": error})

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free, realloc
 from cpython.ref cimport Py_DECREF
 
 from proxy.engine.memory cimport free_memory, kept_t, leave_kept
-from proxy.engine.records cimport REQUEST_CALL, client_t, prefetch, request_kind, request_t
+from proxy.engine.records cimport REQUEST_CALL, client_t, keyed_request_t, prefetch, request_kind, request_t
 from proxy.engine.sending cimport Sending
 from proxy.engine.statistics cimport UNCOUNTED
 
@@ -45,19 +45,19 @@ cdef class UnderWay(Sending):
     cdef bint more_requests(self) noexcept:
         """Cut another memory block into free requests; false when there is no memory for it."""
         cdef void** blocks = <void**> realloc(self.blocks, sizeof(void*) * (self.block_count + 1))
-        cdef request_t* cut
+        cdef keyed_request_t* cut
         cdef int index
         if blocks == NULL:
             return False
         self.blocks = blocks
-        cut = <request_t*> aligned_alloc(CACHE_LINE, sizeof(request_t) * BLOCK_REQUESTS)
+        cut = <keyed_request_t*> aligned_alloc(CACHE_LINE, sizeof(keyed_request_t) * BLOCK_REQUESTS)
         if cut == NULL:
             return False
         blocks[self.block_count] = cut
         self.block_count += 1
         for index in range(BLOCK_REQUESTS):
-            cut[index].next_at_backend = self.free_requests
-            self.free_requests = &cut[index]
+            cut[index].request.next_at_backend = self.free_requests
+            self.free_requests = &cut[index].request
         return True
 
     cdef bint have_requests(self, int count) noexcept:
@@ -87,6 +87,7 @@ cdef class UnderWay(Sending):
         request.extra = NULL
         request.reply = NULL
         request.sent = self.since
+        request.part = 0
         request.command = self.command
         request.slot = slot
         request.kind = kind

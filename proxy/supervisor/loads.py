@@ -5,23 +5,26 @@ longest go first, and the others wait on, with what is added meanwhile.
 
 **bounded**: there is one count for each slot. Servers and users that wait are :data:`MOST_WAITING` at most. With more,
 the one that has waited longest is forgotten: a topom that does not ask wants no statistics. Nor does what was counted
-in a long time before an answer wait for a later one, which would tell it as if it were of the seconds since.
+in a long time before an answer wait for a later one, which would tell it as if it were of the seconds since. Notable
+requests wait, too, :data:`MOST_NOTABLE_WAITING` at most; with more, the oldest go.
 """
 
 import base64
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from proxy.channel import ChannelError
 from slots.messages import channel
 from slots.messages.control import Heard, Load, Proxies, Registered, TellLoad
-from slots.messages.load import HotKey, ServerTraffic, Traffic
+from slots.messages.load import MOST_NOTABLE, HotKey, Notable, ServerTraffic, Traffic
 from slots.slotload import SlotLoad
 
 MOST_WAITING = 20_000
 LONG_SECONDS = 15.0
 """An answer of more is the first one after a time without a topom that asks."""
+MOST_NOTABLE_WAITING = 256
 MOST_TOLD_HOT_KEYS = 128
 HOT_KEYS_SECONDS = 5.0
 """For how long a worker's hot keys are told. Workers tell theirs each second."""
@@ -47,6 +50,7 @@ class Loads:
         self._waiting: dict[tuple[str, str], tuple[float, ...]] = {}  # by kind and name, the longest waiting first
         self._all = NONE
         self._hot_keys: dict[int, tuple[float, list[HotKey]]] = {}  # by worker, with the time when they came
+        self._notable: deque[tuple[float, Notable]] = deque(maxlen=MOST_NOTABLE_WAITING)  # with the time of its answer
         self._since = clock()
 
     def begin(self, number_of_slots: int) -> None:
@@ -69,7 +73,9 @@ class Loads:
         for name, user in load.users.items():
             self._add(USER, name, user)
             self._all = Traffic(*map(sum, zip(self._all, user, strict=True)))
-        self._hot_keys[worker] = self._clock(), load.hot_keys
+        now = self._clock()
+        self._hot_keys[worker] = now, load.hot_keys
+        self._notable.extend((now - notable.seconds, notable) for notable in load.notable)
 
     def ended(self, worker: int) -> None:
         """A worker has ended; what it counted stays."""
@@ -106,6 +112,7 @@ class Loads:
             servers=servers,
             users=users,
             hot_keys=merged(keys for came, keys in self._hot_keys.values() if now - came < HOT_KEYS_SECONDS),
+            notable=self._take_notable(now),
             hashed=self._hashed,
             all=self._all,
             untold=len(self._waiting) + (0 if self._slots is None else len(self._slots)),
@@ -113,6 +120,11 @@ class Loads:
         self._since = now
         self._all = NONE
         return answer
+
+    def _take_notable(self, now: float) -> list[Notable]:
+        """The oldest ones, as many as an answer may have."""
+        taken = [self._notable.popleft() for _ in range(min(len(self._notable), MOST_NOTABLE))]
+        return [notable._replace(seconds=round(max(now - at, 0.0), 3)) for at, notable in taken]
 
     # -- what topom says (proxy.supervisor.control.Listener) ----------------------------------------------------------
 

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Collection
 
 from proxy.channel import Channel
+from proxy.commands.notable import NotableLog
 from proxy.engine.requests import Loop
 from slots.messages.channel import Load, SupervisorMessage
 from slots.messages.load import HotKey, ServerTraffic, Traffic
@@ -17,11 +18,13 @@ class Loads:
 
     Args:
         loop: of the worker, which counts.
+        notable: its log of notable requests.
         hash_keys: the setting ``hash_hot_keys``.
     """
 
-    def __init__(self, loop: Loop, hash_keys: bool) -> None:
+    def __init__(self, loop: Loop, notable: NotableLog, hash_keys: bool) -> None:
         self._loop = loop
+        self._notable = notable
         self._hash_keys = hash_keys
         self._since = loop.now
 
@@ -45,4 +48,5 @@ class Loads:
                 HotKey(database, slot, base64.b64encode(key).decode(), length, rate, excess)
                 for database, slot, key, length, rate, excess in hot_keys
             ],
+            notable=self._notable.take(),
         )

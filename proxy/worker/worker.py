@@ -22,9 +22,9 @@ from proxy.channel import Channel, ChannelError, MessageTooLong
 from proxy.clusterview import ClusterView, Node
 from proxy.commands import families
 from proxy.commands.dispatch import SlowPath
+from proxy.commands.notable import NotableLog
 from proxy.commands.pubsub.pubsub import subscription_of
 from proxy.commands.services import Services
-from proxy.commands.slowlog import SlowLog
 from proxy.engine.requests import Loop
 from proxy.engine.router import Router
 from proxy.moving.migrating import KeyMover
@@ -112,9 +112,8 @@ class Worker:
         self._loop.on_alarm = self._stand_down
         self._options.allowances.take(start.allowance)
         self._cluster: ClusterView | None = None
-        slow_log = SlowLog(self._index, settings.worker_count)
-        if settings.slow_log_microseconds:
-            self._loop.statistics.watch_slow(settings.slow_log_microseconds, slow_log.note)
+        notable = NotableLog(self._index, settings.worker_count, settings.hash_hot_keys)
+        self._loop.statistics.watch(settings.slow_log_microseconds, notable.note)
         services = Services(
             settings=settings,
             router=self._router,
@@ -125,7 +124,7 @@ class Worker:
             table=lambda: self._routing.table,
             cluster=lambda: self._cluster,
             ask_all=self._ask_all,
-            slow_log=slow_log,
+            notable=notable,
             describe=self._describe,
             now=lambda: self._loop.now,
             started=time.time(),
@@ -139,7 +138,7 @@ class Worker:
         self._arrivals = Arrivals(settings, self._router, self._index, start.listen_fds, self._authentication.begin)
         self._question_ids = itertools.count(1)
         self._questions: dict[int, asyncio.Future[list[Any]]] = {}
-        self._loads = Loads(self._loop, settings.hash_hot_keys)
+        self._loads = Loads(self._loop, notable, settings.hash_hot_keys)
         self._draining = False
 
     # -- the channel ---------------------------------------------------------------------------------------

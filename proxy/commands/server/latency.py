@@ -8,8 +8,8 @@ from proxy.commandmetrics import NOTHING, Statistic, added
 from proxy.commands import replies
 from proxy.commands.arguments import integer
 from proxy.commands.family import Answer, Family, Handler
+from proxy.commands.notable import SlowRequest
 from proxy.commands.services import AskAll, Services
-from proxy.commands.slowlog import SlowRequest
 from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from proxy.engine.statistics import TICK_MICROSECONDS, bucket_limits
@@ -61,7 +61,7 @@ class LatencyCommands(Family):
 
     def __init__(self, services: Services) -> None:
         self._ask_all = services.ask_all
-        self._slow_log = services.slow_log
+        self._notable = services.notable
         self._statistics = services.router.loop.statistics
 
     def handlers(self) -> dict[str, Handler]:
@@ -82,13 +82,13 @@ class LatencyCommands(Family):
         """Those about slow requests, and about each command."""
         return {
             questions.SlowLog: self._newest,
-            questions.SlowLogReset: lambda question: self._slow_log.reset(),
-            questions.SlowLogLength: lambda question: len(self._slow_log),
+            questions.SlowLogReset: lambda question: self._notable.reset(),
+            questions.SlowLogLength: lambda question: len(self._notable),
             questions.CommandStatistics: lambda question: self._statistics.read(),
         }
 
     def _newest(self, question: questions.SlowLog) -> list[dict[str, Any]]:
-        return [entry.to_wire() for entry in self._slow_log.newest(question.count)]
+        return [entry.to_wire() for entry in self._notable.newest(question.count)]
 
     # -- SLOWLOG -------------------------------------------------------------------------------------------
 
@@ -149,8 +149,12 @@ class LatencyCommands(Family):
 
 
 def _entry(entry: SlowRequest) -> bytes:
-    """One entry of SLOWLOG GET. Instead of the arguments, it has the command, its slot and its server."""
-    words = [entry.command]
+    """One entry of SLOWLOG GET. Instead of the arguments, it has the command, its key, its slot and its server."""
+    words: list[bytes | str] = [entry.command]
+    if entry.key_bytes:
+        key = entry.key.encode(errors="surrogateescape")
+        left_out = entry.key_bytes - len(key)
+        words.append(b"key " + key + (b"... (%d more bytes)" % left_out if left_out else b""))
     if entry.slot >= 0:
         words.append(f"slot {entry.slot}")
     if entry.server:

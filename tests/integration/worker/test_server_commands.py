@@ -404,7 +404,7 @@ async def test_slow_requests_are_told_of(start_worker: StartWorker, protocol: in
         entries = await client.slowlog_get()
         assert len(entries) == 10
         assert all(entry["duration"] > 0 and entry["client_name"] == b"me" for entry in entries)
-        assert entries[0]["command"].startswith(b"set slot ")
+        assert entries[0]["command"].startswith(b"set key k29 slot ")
         assert worker.servers[0].address.encode() in entries[0]["command"]
         assert [entry["id"] for entry in entries] == sorted((entry["id"] for entry in entries), reverse=True)
         assert len(await client.slowlog_get(20)) == 20

@@ -44,7 +44,7 @@ async def test_a_stream_that_is_read_without_waiting_may_be_slow(start_worker: S
         assert b"$5\r\nxread\r\n" in await wire.say("SLOWLOG", "GET", -1)
 
 
-async def test_no_argument_is_kept(start_worker: StartWorker) -> None:
+async def test_no_argument_but_the_key_is_kept(start_worker: StartWorker) -> None:
     worker = await start_worker(
         servers=1, slow_log_microseconds=1.0, password="secret", users=[{"name": "app", "password": "hidden"}]
     )
@@ -56,13 +56,13 @@ async def test_no_argument_is_kept(start_worker: StartWorker) -> None:
             ["AUTH", "app", "hidden"],
             ["HELLO", 2, "AUTH", "app", "hidden", "SETNAME", "me"],
             ["AUHT", "app", "hidden"],
-            ["SET", "hidden", "secret"],
+            ["SET", "a-key", "secret"],
             ["AUTH", "secret"],
         ):
             wire.send(*words)
         await wire.heard()
         said = await wire.say("SLOWLOG", "GET", -1)
-        assert b"$3\r\nset\r\n" in said
+        assert b"$3\r\nset\r\n$9\r\nkey a-key\r\n" in said
         assert b"hidden" not in said
         assert b"secret" not in said
     log = (worker.directory / "worker.log").read_bytes()

@@ -12,7 +12,7 @@ from proxy.supervisor import loads
 from proxy.supervisor.loads import Loads
 from slots.messages import channel
 from slots.messages.control import Heard, Load, TellLoad
-from slots.messages.load import HotKey, ServerTraffic, Traffic
+from slots.messages.load import MOST_NOTABLE, HotKey, Notable, ServerTraffic, Traffic
 from slots.messages.message import encode
 from tests.unit.proxy.proxy_fakes import Director, FakeTopom
 from tests.unit.proxy.supervisor.test_supervisor import running
@@ -33,6 +33,10 @@ def rows(*slots: int) -> str:
 
 def hot(key: bytes, rate: float, excess: float = 0.0) -> HotKey:
     return HotKey(0, 1, base64.b64encode(key).decode(), len(key), rate, excess)
+
+
+def notable(number: int, seconds: float = 0.0) -> Notable:
+    return Notable("slow", "get", 0, 1, "", 0, "u", "", "", seconds, 0.0, number, 0, 0)
 
 
 def begun(sent: list[Load] | None = None, clock: Clock | None = None) -> Loads:
@@ -67,6 +71,29 @@ def test_counts_of_all_workers_are_added_and_told_once() -> None:
     assert told.all == Traffic(6, 2, 62, 82)
     clock.now += 1
     assert waiting.told(MANY) == Load(number=1, seconds=1.0)
+
+
+def test_notable_requests_are_told_once_the_oldest_first_and_how_long_ago() -> None:
+    clock = Clock()
+    waiting = begun(clock=clock)
+    waiting.take(0, channel.Load(notable=[notable(1, 0.75), notable(2, 0.5)]))
+    clock.now += 2.0
+    waiting.take(1, channel.Load(notable=[notable(3, 0.25)]))
+    waiting.ended(0)
+    told = waiting.told(MANY).notable
+    assert [(each.bytes_in, each.seconds) for each in told] == [(1, 2.75), (2, 2.5), (3, 0.25)]
+    assert waiting.told(MANY).notable == []
+
+
+def test_bounded_of_many_notable_requests_the_oldest_go() -> None:
+    waiting = begun()
+    for start in range(0, 2 * loads.MOST_NOTABLE_WAITING, MOST_NOTABLE):
+        waiting.take(0, channel.Load(notable=[notable(start + number) for number in range(MOST_NOTABLE)]))
+    told = []
+    while more := waiting.told(MANY).notable:
+        assert len(more) <= MOST_NOTABLE
+        told += [each.bytes_in for each in more]
+    assert told == list(range(loads.MOST_NOTABLE_WAITING, 2 * loads.MOST_NOTABLE_WAITING))
 
 
 def test_what_has_no_room_waits_and_comes_first() -> None:

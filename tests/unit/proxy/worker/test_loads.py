@@ -4,7 +4,9 @@ import asyncio
 import socket
 
 from proxy.channel import Channel
+from proxy.commands.notable import NotableLog
 from proxy.engine.requests import Loop
+from proxy.engine.statistics import Noted
 from proxy.worker.loads import Loads
 from slots.messages.channel import Answer, Load, SupervisorMessage, WorkerMessage, parse_supervisor, parse_worker
 
@@ -15,7 +17,9 @@ async def test_counts_stay_while_the_supervisor_is_behind_and_come_once_it_has_r
     channel: Channel[SupervisorMessage] = await Channel.open(ours, parse_supervisor)
     supervisor: Channel[WorkerMessage] = await Channel.open(theirs, parse_worker)
     loop = Loop(asyncio.get_running_loop(), 16)
-    loads = Loads(loop, hash_keys=False)
+    notable = NotableLog()
+    notable.note(Noted("slow", "get", 0, 5, b"key", 3, "alice", None, "a:1", 20_000.5, True, 30, 70, 0))
+    loads = Loads(loop, notable, hash_keys=False)
     channel.send(Answer(id=1, answer="x" * 3_000_000))
     behind = channel.unsent
     assert behind > 0
@@ -28,6 +32,8 @@ async def test_counts_stay_while_the_supervisor_is_behind_and_come_once_it_has_r
     await channel.flush()
     loads.tell(channel, ())
     # Then
-    assert isinstance(await supervisor.receive(), Load)
+    load = await supervisor.receive()
+    assert isinstance(load, Load)
+    assert [(each.command, each.length) for each in load.notable] == [("get", 3)]
     channel.close()
     supervisor.close()

@@ -1,0 +1,153 @@
+"""A worker's log of notable requests: those that took long, for SLOWLOG, and all of them, for topom.
+
+What is notable the engine decides (:mod:`proxy.engine.statistics`). A request's arguments are gone when its reply
+comes; the engine has kept the beginning of its key, if it found the key itself. So an entry names the command, the key,
+its slot, the server that answered, the user and the client. No value is kept.
+
+As in Redis, the time for which a command waits does not make it slow. How long such a command was at work besides is
+not known. **bounded**: the oldest entry goes when a new one has no room.
+"""
+
+import base64
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast
+
+from proxy.engine.hotkeys import HASH_CHARACTERS, hash_of_key
+from proxy.engine.statistics import Noted
+from slots import commands
+from slots.messages.load import MOST_NOTABLE, Notable
+
+WAITING = frozenset(
+    name.lower() for name, row in commands.table().items() if "blocking" in row.flags or row.timeout is not None
+)
+"""Commands that may wait on a connection of their own. The engine does not know which server answered them."""
+MOST_ENTRIES = 128
+"""How many slow requests a worker keeps: as many as Redis does by default."""
+MOST_COMMAND = 64
+"""Characters of a command's name that are told: a module may give it any name."""
+MOST_CLIENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRequest:
+    """One request that took long.
+
+    ``at`` is the time of the answer, in seconds since 1970. ``slot`` is -1 if there is none. ``key`` has the first
+    bytes of the key; those that are no UTF-8 are there, too (``surrogateescape``). ``key_bytes`` is the whole key's
+    length, and 0 if the key is not known or not to be shown. ``server`` is empty if the proxy answered, or several
+    servers did.
+    """
+
+    id: int
+    at: float
+    microseconds: int
+    command: str
+    slot: int
+    key: str
+    key_bytes: int
+    server: str
+    client: str
+    client_name: str
+
+    def to_wire(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+
+class NotableLog:
+    """The newest notable requests of one worker.
+
+    Args:
+        first_id, step: ids of slow requests are ``first_id``, ``first_id + step`` and so on, the same in no two
+            workers.
+        hash_keys: the setting ``hash_hot_keys``.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        first_id: int = 0,
+        step: int = 1,
+        hash_keys: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._slow: deque[SlowRequest] = deque(maxlen=MOST_ENTRIES)
+        self._untold: deque[tuple[float, Notable]] = deque(maxlen=MOST_NOTABLE)
+        self._next_id = first_id
+        self._step = step
+        self._hash_keys = hash_keys
+        self._clock = clock
+
+    def note(self, noted: Noted) -> None:
+        """Add one; called by the engine."""
+        if noted.server is None and noted.command in WAITING:
+            if noted.why == "slow":
+                return
+            noted = noted._replace(microseconds=0.0, slow=False)
+        if noted.slow:
+            self._slow.append(self._slow_request(noted))
+        self._untold.append((self._clock(), self._notable(noted)))
+
+    def _slow_request(self, noted: Noted) -> SlowRequest:
+        state = noted.session.state if noted.session is not None else None
+        shown = not self._hash_keys
+        self._next_id += self._step
+        return SlowRequest(
+            id=self._next_id - self._step,
+            at=time.time(),
+            microseconds=int(noted.microseconds),
+            command=noted.command,
+            slot=noted.slot,
+            key=noted.key.decode(errors="surrogateescape") if shown else "",
+            key_bytes=noted.length if shown else 0,
+            server=noted.server or "",
+            client=noted.session.peer if noted.session is not None else "",
+            client_name=state.name.decode(errors="replace") if state is not None else "",
+        )
+
+    def _notable(self, noted: Noted) -> Notable:
+        key, length = noted.key, noted.length
+        if self._hash_keys and length:
+            key, length = hash_of_key(key), HASH_CHARACTERS
+        return Notable(
+            why=cast(Literal["big_request", "big_reply", "big_collection", "slow"], noted.why),
+            command=_visible(noted.command, MOST_COMMAND),
+            database=noted.database,
+            slot=noted.slot,
+            key=base64.b64encode(key).decode(),
+            length=length,
+            user=noted.user,
+            client=_visible(noted.session.peer, MOST_CLIENT) if noted.session is not None else "",
+            server=noted.server or "",
+            seconds=0.0,
+            microseconds=round(noted.microseconds, 1),
+            bytes_in=noted.bytes_in,
+            bytes_out=noted.bytes_out,
+            elements=noted.elements,
+        )
+
+    def take(self) -> list[Notable]:
+        """Those that were not taken yet, the oldest first."""
+        now = self._clock()
+        taken = [notable._replace(seconds=round(max(now - at, 0.0), 3)) for at, notable in self._untold]
+        self._untold.clear()
+        return taken
+
+    def newest(self, count: int | None = None) -> list[SlowRequest]:
+        """The newest slow requests, the newest first; all of them without ``count``."""
+        return list(reversed(self._slow))[:count]
+
+    def reset(self) -> None:
+        """Forget the slow requests. topom hears of them all the same."""
+        self._slow.clear()
+
+    def __len__(self) -> int:
+        return len(self._slow)
+
+
+def _visible(text: str, most: int) -> str:
+    """A text that fits a message."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most]) or "?"
