@@ -69,6 +69,7 @@ def test_no_workers_means_one_for_each_core() -> None:
         ("drain_seconds = inf", "Input should be a finite number"),
         ("lock_hold_seconds = 0", "Input should be greater than 0"),
         ('log_level = "loud"', "'debug', 'info', 'warning' or 'error'"),
+        ("session_max_request_bytes = 4_294_967_296", "Input should be less than 4294967296"),
         ("session_output_limit_bytes = 1", "Setting session_output_pause_bytes: may not be larger than"),
         ("backend_retry_seconds_min = 3", "Setting backend_retry_seconds_min: may not be larger than"),
         ('cluster_announce_host = "a b"', "Setting cluster_announce_host: has to be a host name or an address"),
