@@ -158,6 +158,45 @@ async def test_what_clients_ask_for_is_shown_by_every_topom_and_on_the_command_l
         assert len(as_json.json["slots"]) == SLOTS
 
 
+async def test_a_big_key_that_is_read_over_two_proxies_is_one_entry(cluster: SeveralTopoms) -> None:
+    leader = await cluster.all_well()
+    key, value = b"big:[<b>]\xff", b"hidden" * 400_000
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(plain_client(address)) for address in cluster.proxy_addresses]
+        await clients[0].set(key, value)
+        for client in clients:
+            assert await client.get(key) == value
+            assert await client.get("small") is None
+        await clients[0].delete(key)
+
+        async def of_key(api: TopomClient) -> list[dict[str, Any]]:
+            found = (await api.notable(512))["requests"]
+            return [one for one in found if one["length"] == len(key) and one["why"] != "slow"]
+
+        found = await eventually(
+            lambda: of_key(cluster.api),
+            lambda found: [(one["why"], one["times"]) for one in found] == [("big_reply", 2), ("big_request", 1)],
+            "both proxies to tell of the big key",
+        )
+    read, written = found
+    assert (read["command"], read["key"], read["database"]) == ("get", r"big:[<b>]\xff", 0)
+    assert (written["command"], written["slot"]) == ("set", read["slot"])
+    assert written["bytes_in"] > len(value) < read["bytes_out"]
+    assert read["first_at"] <= read["last_at"]
+    for one in (read, written):
+        assert one["server"] in cluster.groups[one["group_id"]]
+        assert one["proxy_address"] in cluster.proxy_addresses
+        assert (one["user"], one["client"].rpartition(":")[0]) == ("default", "127.0.0.1")
+    async with TopomClient(cluster.urls[1 - leader], cluster.token) as follower:
+        assert await of_key(follower) == found
+    environment = {"SLOTFERRY_TOPOM": cluster.topom_url, "SLOTFERRY_TOKEN": cluster.token}
+    text = await slotferry("load", "--notable", **environment)
+    assert text.status == 0, text
+    assert r"big:[<b>]\xff" in text.out
+    assert "2.3 MB" in text.out
+    assert "hidden" not in text.out + str(found)
+
+
 async def test_a_proxy_that_is_killed_and_another_leader_leave_no_wrong_figures(cluster: SeveralTopoms) -> None:
     former = await cluster.all_well()
     async with asked(cluster) as requests:

@@ -11,6 +11,7 @@ import pytest
 
 from slots.table import DEFAULT_SLOTS
 from tests.integration.clients import javascript
+from tests.integration.cluster.harness import plain_client
 from tests.integration.page.conftest import SLOTS, VIEWER, Site, on_a_thread, until
 from topom.api.live.viewers import MOST_VIEWERS
 
@@ -148,6 +149,24 @@ def test_names_are_text_whatever_they_say(site: Site) -> None:
             assert page.title() == "Slotferry"
     finally:
         site.call("POST", "/resume")
+
+
+def test_a_big_key_is_shown_as_text_with_who_asked_for_it(site: Site) -> None:
+    async def ask() -> None:
+        async with plain_client(site.cluster.proxy_addresses[0]) as client:
+            await client.set(TRICK, "secret value" * 200_000)
+            await client.delete(TRICK)
+
+    on_a_thread(ask())
+    with site.page(VIEWER) as page:
+        page.wait_for_selector("#notable tr:has-text('<img src=x')", timeout=30_000)
+        shown = page.inner_text("#notable tbody tr:has-text('tricked')")
+        assert "set" in shown
+        assert "big request, 2.4 MB" in shown
+        assert "default" in shown
+        assert page.locator("img").count() == 0
+        assert page.title() == "Slotferry"
+        assert "secret value" not in page.content()
 
 
 def test_no_value_of_a_key_is_shown(site: Site) -> None:
