@@ -19,6 +19,8 @@ from tests.integration.topom_process import TopomProcess
 
 SIZE = "4m"
 COMMAND_SECONDS = 20
+FROZEN_SECONDS = 60
+"""How long a file system is frozen at most."""
 
 
 class Disk(Protocol):
@@ -115,9 +117,10 @@ class JournalledDisk:
     def frozen(self) -> Iterator[None]:
         """Every process that writes there hangs in the kernel, also one that removes what tests have left.
 
-        So the file system thaws when this process has ended, however it ends: the pipe is closed then.
+        So the file system thaws when this process has ended, however it ends: the pipe is closed then. It also thaws
+        after :data:`FROZEN_SECONDS`, for this process may be one that hangs.
         """
-        program = 'fsfreeze --freeze "$0" && echo && read -r _; fsfreeze --unfreeze "$0"'
+        program = f'fsfreeze --freeze "$0" && echo && timeout {FROZEN_SECONDS} cat >/dev/null; fsfreeze --unfreeze "$0"'
         thawing = subprocess.Popen(
             ["sh", "-c", program, str(self.folder)],
             stdin=subprocess.PIPE,

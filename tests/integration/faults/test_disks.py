@@ -40,6 +40,8 @@ class Auditor(HandProxy):
         self.hold = hold
         self.untrue: list[str] = []
         """What it was told, and the store did not have."""
+        self.looked_at = 0
+        """The epoch of the latest table that it compared with the store."""
 
     def _withhold(self, table: SlotTable) -> bool:
         action = table.slots[0].action
@@ -53,7 +55,15 @@ class Auditor(HandProxy):
             # epochs: what a proxy was told, the store has; it may have more by now.
             if stored.epoch < self.table.epoch or (stored.epoch == self.table.epoch and stored != self.table):
                 self.untrue.append(f"told epoch {self.table.epoch}, and the store has {stored.epoch}")
+            self.looked_at = self.table.epoch
         return going_on
+
+    async def has_heard(self) -> None:
+        """Wait until it has looked at the newest table."""
+        epoch = (await self._process.call("GET", "/status"))["epoch"]
+        async with asyncio.timeout(30):
+            while self.looked_at < epoch:
+                await asyncio.sleep(0.02)
 
     async def let_go(self) -> None:
         """Acknowledge what was withheld."""
@@ -208,6 +218,8 @@ async def test_a_disk_that_hangs_keeps_nobody_waiting_and_all_goes_on_when_it_is
     folder.mkdir()
     with journalled_disk(tmp_path / "image", folder) as disk:
         async with topom_on(folder, tmp_path, pair) as topom, Auditor(topom) as auditor:
+            # The auditor looks at the disk when it is told a table, and would hang itself.
+            await auditor.has_heard()
             with disk.frozen():
                 # The first request that hangs gets its error after a while, later ones get it at once, and reads are
                 # answered.
