@@ -59,6 +59,17 @@ async def blocked(server: Redis) -> int:
     return int((await server.info("clients"))["blocked_clients"])
 
 
+async def begun(source: Redis, target: Redis, waits: int) -> None:
+    """Wait until a call that is paused has its permit. Before it moves anything, it waits until replicas have what
+    earlier calls wrote.
+
+    Args:
+        waits: how many WAITs the target had before the call.
+    """
+    while not await permit_at(source) or await calls(target, "wait") == waits or await blocked(target):
+        await asyncio.sleep(0.01)
+
+
 MEGABYTE = 1024 * 1024
 LINK_BYTES_PER_SECOND = 4 * MEGABYTE
 
@@ -182,10 +193,10 @@ async def test_a_key_that_goes_whole_and_is_confirmed_slowly_goes_once(
     pair.pace = Pace(paused=True)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await source.rpush("big", *range(3000))
+        waits = await calls(target, "wait")
         call = asyncio.create_task(pair.migrate())
         async with asyncio.timeout(30):
-            while not await permit_at(source):
-                await asyncio.sleep(0.01)
+            await begun(source, target, waits)
             permit = await permit_at(source)
             os.kill(replicas[1].pid, signal.SIGSTOP)
             await source.rpush(WANTED, "0:big")
@@ -271,9 +282,7 @@ async def test_a_key_that_a_client_asked_for_and_replicas_do_not_have_yet_is_wai
         waits = await calls(target, "wait")
         call = asyncio.create_task(pair.migrate())
         async with asyncio.timeout(30):
-            # Before it moves anything, the call waits until replicas have what earlier calls wrote.
-            while not await permit_at(source) or await calls(target, "wait") == waits or await blocked(target):
-                await asyncio.sleep(0.01)
+            await begun(source, target, waits)
             os.kill(replicas[1].pid, signal.SIGSTOP)
             await source.rpush(WANTED, "0:big")
             while not await target.exists("big"):
