@@ -4,6 +4,7 @@ Every call has a short time limit: a server that hangs costs its caller that lon
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,8 @@ class RedisServers:
         self._clients: dict[str, Redis] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turns: dict[str, asyncio.Semaphore] = {}
+        self._in_use: Counter[str] = Counter()
+        """How many calls each server has, those that wait for their turn included."""
         self._known: dict[str, Reading | None] = {}
         self._known_at: float | None = None
         self._asking: asyncio.Lock = asyncio.Lock()
@@ -132,14 +135,18 @@ class RedisServers:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._in_use.clear()
         await self.keep_only(())
 
     async def keep_only(self, addresses: Iterable[str]) -> None:
-        """Close the connections to all other servers."""
-        keep = set(addresses)
-        for address in [address for address in self._clients if address not in keep]:
-            self._turns.pop(address, None)
-            await self._clients.pop(address).aclose()
+        """Close the connections to all other servers, but for those in use: a server that is looked at before it is
+        added is none of a cluster's yet."""
+        keep = {*addresses, *self._in_use}
+        # All of them in one step: two calls may run side by side.
+        others = [self._clients.pop(address) for address in list(self._clients) if address not in keep]
+        self._turns = {address: turn for address, turn in self._turns.items() if address in keep}
+        for client in others:
+            await client.aclose()
 
     async def read(self, address: str) -> Reading | None:
         """What a server says of itself; None if it does not answer in time, or is not a server. Does not raise."""
@@ -174,7 +181,15 @@ class RedisServers:
         Args:
             seconds: how long the work may take; 0 for the time of one question.
         """
-        limit = seconds or self._timeout
+        self._in_use[address] += 1
+        try:
+            return await self._guarded(address, work, seconds or self._timeout)
+        finally:
+            self._in_use[address] -= 1
+            if self._in_use[address] <= 0:
+                del self._in_use[address]
+
+    async def _guarded(self, address: str, work: Any, limit: float) -> str | None:
         # bounded: a call waits while all connections to a server are in use; the pool would refuse it.
         async with self._turns.setdefault(address, asyncio.Semaphore(MOST_CONNECTIONS)), self._places:
             try:

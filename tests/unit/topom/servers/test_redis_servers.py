@@ -235,3 +235,41 @@ async def test_each_batch_of_fences_has_the_time_of_one_question(
     outcome = (await servers.fence({address: [f"{number:032x}" for number in range(fences)]}))[address]
     assert outcome == (Fencing("process") if comes_up else Fencing("", "no answer within 0.1 s"))
     await servers.close()
+
+
+async def test_a_server_that_is_being_looked_at_keeps_its_connection(address: str) -> None:
+    """given that it is none of the cluster's yet, and a page whose look closes all others."""
+    servers = RedisServers(ServerAccess(), 10.0)
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def look(client: Redis) -> None:
+        answer = asyncio.create_task(client.execute_command("BLPOP", "nothing", "0.3"))
+        await asyncio.sleep(0.05)
+        began.set()
+        await go_on.wait()
+        await answer
+
+    looking = asyncio.create_task(servers.guarded(address, look))
+    await began.wait()
+    await servers.keep_only(())
+    go_on.set()
+    assert await looking is None
+    # Nobody uses it any more.
+    await servers.keep_only(())
+    assert await servers.read(address) is not None
+    await servers.close()
+
+
+async def test_connections_are_closed_by_two_calls_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = RedisServers(ServerAccess(), 1.0)
+    addresses = [f"127.0.0.1:{port}" for port in range(1, 5)]
+    await servers.status(addresses)
+    close = Redis.aclose
+
+    async def slowly(client: Redis) -> None:
+        await asyncio.sleep(0.01)
+        await close(client)
+
+    monkeypatch.setattr(Redis, "aclose", slowly)
+    await asyncio.gather(servers.keep_only(()), servers.keep_only(()))
+    await servers.close()
