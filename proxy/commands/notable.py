@@ -13,12 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from proxy.engine.hotkeys import HASH_CHARACTERS, hash_of_key
 from proxy.engine.statistics import Noted
 from slots import commands
-from slots.messages.load import MOST_NOTABLE, Notable
+from slots.messages.load import MOST_NOTABLE, Notable, Why
 
 WAITING = frozenset(
     name.lower() for name, row in commands.table().items() if "blocking" in row.flags or row.timeout is not None
@@ -113,7 +113,7 @@ class NotableLog:
         if self._hash_keys and length:
             key, length = hash_of_key(key), HASH_CHARACTERS
         return Notable(
-            why=cast(Literal["big_request", "big_reply", "big_collection", "slow"], noted.why),
+            why=cast(Why, noted.why),
             command=_visible(noted.command, MOST_COMMAND),
             database=noted.database,
             slot=noted.slot,
