@@ -106,8 +106,8 @@ class Crowd:
         )
 
     def fits(self, item: int, place: int) -> bool:
-        """Whether an item has room in a place."""
-        return all(
+        """Whether an item has room in a place. A closed one only takes back what it gave."""
+        return (place not in self.closed or self.origin[item] == place) and all(
             self.size[dimension][item] <= self.room(dimension, place) or not self.size[dimension][item]
             for dimension in (LOAD, MEMORY)
         )
@@ -263,7 +263,10 @@ def _exchange(crowd: Crowd) -> None:
                 break
             near = {other for listed in roomy for _, other in listed[:PARTNERS]} - {place}
             found = [
-                one for other in near if crowd.room(LOAD, other) > 0 for one in _exchanges(crowd, place, other, need)
+                one
+                for other in near - crowd.closed
+                if crowd.room(LOAD, other) > 0
+                for one in _exchanges(crowd, place, other, need)
             ]
             if not found:
                 break

@@ -64,6 +64,9 @@ def test_a_closed_place_gets_nothing_and_may_give() -> None:
     one = crowd([10, 10, 10], [5, 5, 5, 4, 2, 4], [0, 0, 0, 1, 2, 1], closed=frozenset({0, 1}))
     shed(one)
     assert loads(one) == [10, 8, 7]
+    one = crowd([0, 1, 2], [1, 2], [0, 1], closed=frozenset({1}))
+    shed(one)
+    assert one.at[0] != 1, "there is room once it has given what it had, and it stays closed"
     giants = crowd([10, 10, 10], [50, 40, 60], [0, 0, 2], closed=frozenset({1}))
     shed(giants)
     assert giants.at[1] == 0, "the only place that could keep it apart is closed"
