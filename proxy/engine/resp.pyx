@@ -33,6 +33,16 @@ cdef inline number_status read_number(const char** cursor, const char* end, int6
     cdef const char* first
     cdef int digits = 0
     cdef int digit
+    # Most numbers have one digit or two.
+    if end - p >= 4:
+        if c'0' <= p[0] <= c'9' and p[1] == c'\r' and p[2] == c'\n':
+            cursor[0] = p + 3
+            value[0] = p[0] - c'0'
+            return NUMBER_READ
+        if c'1' <= p[0] <= c'9' and c'0' <= p[1] <= c'9' and p[2] == c'\r' and p[3] == c'\n':
+            cursor[0] = p + 4
+            value[0] = (p[0] - c'0') * 10 + (p[1] - c'0')
+            return NUMBER_READ
     if p < end and p[0] == c'-':
         negative = True
         p += 1
