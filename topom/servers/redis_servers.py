@@ -24,8 +24,10 @@ from topom.servers.readings import Reading, read
 
 log = structlog.get_logger(__name__)
 
-AT_ONCE = 64
+AT_ONCE = 128
 """The most servers that are asked at a time."""
+SHOWN_AT_ONCE = 64
+"""Of these, the most that are asked for people. However many are dead and looked at, what topom does need not wait."""
 MOST_CONNECTIONS = 8
 """The most connections to one server."""
 FRESH_SECONDS = 1.0
@@ -50,12 +52,14 @@ class RedisServers:
         self._timeout = timeout_seconds
         self._clients: dict[str, Redis] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
+        self._shown = asyncio.Semaphore(SHOWN_AT_ONCE)
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._in_use: Counter[str] = Counter()
         """How many calls each server has, those that wait for their turn included."""
         self._known: dict[str, Reading | None] = {}
         self._known_at: float | None = None
         self._asking: asyncio.Lock = asyncio.Lock()
+        self._closed = False
 
     async def status(self, addresses: Iterable[str]) -> Mapping[str, Reading | None]:
         """What :meth:`read` gives for each server, at most :data:`FRESH_SECONDS` old. Does not raise."""
@@ -64,11 +68,21 @@ class RedisServers:
             now = asyncio.get_running_loop().time()
             fresh = self._known_at is not None and now - self._known_at < FRESH_SECONDS
             if not fresh or any(address not in self._known for address in wanted):
-                answers = await asyncio.gather(*(self.read(address) for address in wanted))
-                self._known = dict(zip(wanted, answers, strict=True))
+                self._known = await self.read_all(wanted)
                 self._known_at = now
                 await self.keep_only(wanted)
             return {address: self._known[address] for address in wanted}
+
+    async def read_all(self, addresses: Iterable[str]) -> dict[str, Reading | None]:
+        """What :meth:`read` gives for each server, for people. Does not raise."""
+
+        async def shown(address: str) -> Reading | None:
+            async with self._shown:
+                return await self.read(address)
+
+        wanted = list(addresses)
+        answers = await asyncio.gather(*(shown(address) for address in wanted))
+        return dict(zip(wanted, answers, strict=True))
 
     async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
         """Cut proxies off servers, with one connection for all the fences of a server. Does not raise."""
@@ -134,7 +148,8 @@ class RedisServers:
         return found
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, for good: no call that goes on opens another one."""
+        self._closed = True
         self._in_use.clear()
         await self.keep_only(())
 
@@ -192,6 +207,8 @@ class RedisServers:
     async def _guarded(self, address: str, work: Any, limit: float) -> str | None:
         # bounded: a call waits while all connections to a server are in use; the pool would refuse it.
         async with self._turns.setdefault(address, asyncio.Semaphore(MOST_CONNECTIONS)), self._places:
+            if self._closed:
+                return "this topom does not lead any more"
             try:
                 async with asyncio.timeout(limit):
                     await work(self._client(address))

@@ -17,6 +17,7 @@ from topom.cluster.rules import MOST_PROXIES
 from topom.cluster.state import PoolServer
 from topom.errors import ServersUnreachable
 from topom.placement.pool import Pool
+from topom.servers import redis_servers
 from topom.servers.detector import Condition
 from topom.servers.identities import Identities
 from topom.servers.lastcopy import As, HoldsKeys, NotToFollow, ServerFailed
@@ -273,3 +274,44 @@ async def test_connections_are_closed_by_two_calls_side_by_side(monkeypatch: pyt
     monkeypatch.setattr(Redis, "aclose", slowly)
     await asyncio.gather(servers.keep_only(()), servers.keep_only(()))
     await servers.close()
+
+
+@pytest.fixture
+async def hanging(monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
+    """Lets every reading of a server hang; has a place for each one that began."""
+    began = asyncio.Semaphore(0)
+
+    async def hang(client: Redis) -> Any:
+        began.release()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(redis_servers, "read", hang)
+    return began
+
+
+async def test_what_topom_does_waits_for_no_page_that_looks_at_dead_servers(
+    address: str, hanging: asyncio.Semaphore
+) -> None:
+    servers = RedisServers(ServerAccess(), 60.0)
+    dead = [f"127.0.0.1:{port}" for port in range(1, 2 * redis_servers.AT_ONCE)]
+    looking = asyncio.create_task(servers.status(dead))
+    try:
+        async with asyncio.timeout(30):
+            for _ in range(redis_servers.SHOWN_AT_ONCE):
+                await hanging.acquire()
+            assert (await servers.fence({address: ["1" * 32]}))[address].refusal is None
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        await servers.close()
+
+
+async def test_once_closed_a_call_that_goes_on_opens_no_connection(hanging: asyncio.Semaphore) -> None:
+    servers = RedisServers(ServerAccess(), 0.1)
+    wanted = [f"127.0.0.1:{port}" for port in range(1, redis_servers.SHOWN_AT_ONCE + 10)]
+    looking = asyncio.create_task(servers.status(wanted))
+    await hanging.acquire()
+    await servers.close()
+    assert await looking == dict.fromkeys(wanted)
+    assert servers._clients == {}
+    assert await servers.guarded(ADDRESS, connections.fence) == "this topom does not lead any more"
