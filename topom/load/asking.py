@@ -49,6 +49,8 @@ MOST_BYTES_A_SECOND = 1e12
 """Of one proxy, that are believed."""
 MOST_OF_A_REQUEST = 1e12
 """Of bytes, elements or microseconds of one request, that are believed."""
+LONG_SECONDS = 1.5 * ASK_SECONDS
+"""More time in which this topom, or the stream of a proxy, stood still: one answer is all that came of it."""
 LATE_SECONDS = 5.0
 """Longer than this time has passed since the last answer, an answer may be of: messages take time."""
 TELLING_SECONDS = 3 * ASK_SECONDS
@@ -120,7 +122,7 @@ class Asking(Loop):
         if now - self._period_began >= ASK_SECONDS:
             self._heard = {member.record.id: self._heard.get(member.record.id, now) for member in members}
             whole = all(now - at < TELLING_SECONDS for at in self._heard.values())
-            self._book.end_period(now - self._period_began, self._ledger.table, whole)
+            self._book.end_period(min(now - self._period_began, LONG_SECONDS), self._ledger.table, whole)
             self._period_began = now
         connected = [member for member in members if member.link is not None]
         present = [member for member in connected if not member.lost]
@@ -164,7 +166,7 @@ class Asking(Loop):
             self._require_time(load, asked.told_at)
             _require_counts(load)
             # After a long time without an answer, a period gets no more than its own share of what was counted.
-            share = 1.0 if load.seconds <= 1.5 * ASK_SECONDS else ASK_SECONDS / load.seconds
+            share = 1.0 if load.seconds <= LONG_SECONDS else ASK_SECONDS / load.seconds
             most, most_bytes = _most(load)
             self._book.by_slot.table.add_told(rows, most, most_bytes, share)
         except ValueError as error:

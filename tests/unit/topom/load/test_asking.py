@@ -364,12 +364,15 @@ async def test_time_in_which_topom_was_paused_is_not_measured() -> None:
     fleet = Fleet(1)
     for _ in range(4):
         await fleet.passes(0)
-        fleet.answer()
+        fleet.answer(slots=rows((3, 500, 0, 0, 0)))
         await fleet.passes(ASK_SECONDS)
-    assert fleet.book.whole_seconds == 20
+    assert fleet.book.whole_seconds == fleet.book.measured_seconds == 20
+    fleet.answer(slots=rows((3, 500, 0, 0, 0)))
     fleet.now += 3600
     await fleet.passes(0)
     assert fleet.book.whole_seconds == 0
+    assert fleet.book.measured_seconds < 30
+    assert fleet.book.slots()[3].requests > 80
 
 
 async def test_a_new_stream_is_asked_anew() -> None:
