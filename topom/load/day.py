@@ -4,7 +4,8 @@ Each topom of several has one, for as long as its process lives: the one that le
 others ask it for that (:mod:`topom.load.minutes`). So the next one that leads does not begin with an empty day. A
 minute that nobody measured is not there.
 
-**bounded**: :data:`~topom.load.measured.DAY_MINUTES` minutes, none older than a day before the newest one.
+**bounded**: :data:`~topom.load.measured.DAY_MINUTES` minutes. None is shown that is older than a day before the newest
+one; they stay here, for the newest may be of a clock that is soon set back.
 """
 
 from collections import deque
@@ -47,12 +48,14 @@ class Day:
 
     def newest(self, kind: Kind, most: int) -> list[Minute[Any]]:
         """Of a kind, the minutes that ended last, at most so many, the oldest first."""
-        return [Minute(minute.began_at, *minute.kept[kind]) for minute in list(self._minutes)[-most:]]
+        return [Minute(minute.began_at, *minute.kept[kind]) for minute in self.after(-1.0)[-most:]]
 
     def after(self, began_at: float) -> list[DayMinute]:
-        """The minutes that began later."""
+        """The minutes of the day that began later."""
         # An answer is written on a thread, while minutes come.
-        return [minute for minute in list(self._minutes) if minute.began_at > began_at]
+        minutes = list(self._minutes)
+        least = max(began_at, minutes[-1].began_at - DAY_MINUTES * MINUTE) if minutes else 0.0
+        return [minute for minute in minutes if minute.began_at > least]
 
     def add(self, minute: DayMinute) -> None:
         """Add a minute that was measured here. If the clock was set back, later ones go: their times were wrong. Of one
@@ -66,5 +69,3 @@ class Day:
         for minute in minutes:
             if not self._minutes or minute.began_at > self.newest_at:
                 self._minutes.append(minute)
-        while self._minutes and self._minutes[0].began_at <= self.newest_at - DAY_MINUTES * MINUTE:
-            self._minutes.popleft()

@@ -25,7 +25,7 @@ from topom.load.measured import DAY_MINUTES, KEPT_COLUMNS, Kept
 ANSWER_BYTES = 512 * 1024
 """Without the last minute of the answer, which has less than three times as many in the largest cluster."""
 CLOCKS_SECONDS = 300.0
-"""How far the leader's clock may be ahead of this one's."""
+"""How far the leader's clock may be ahead of this one's. Minutes that are further ahead are not taken."""
 LARGEST = 1e18
 """Requests or bytes a second that are believed."""
 MOST_NAMES = 2 * MOST_SERVERS
@@ -114,7 +114,12 @@ def heard(answer: bytes, now: float, latest: DayMinute | None = None) -> tuple[l
     if latest is not None:
         names = {kind: tuple(kept.names) for kind, kept in latest.kept.items()}
     for place, minute in enumerate(said.minutes):
-        if minute.began_at > now + CLOCKS_SECONDS or (found and minute.began_at <= found[-1].began_at):
+        if minute.began_at > now + CLOCKS_SECONDS:
+            if found:
+                return found, False
+            ahead = minute.began_at - now
+            raise NoMinutes(f"its clock, or that of a topom that led before, is {ahead:.0f} s ahead of the one here")
+        if found and minute.began_at <= found[-1].began_at:
             raise NoMinutes(f"a minute that began at {minute.began_at:.0f} cannot be at its place")
         kept: dict[Kind, Kept[Any]] = {}
         for kind in KINDS:

@@ -48,6 +48,15 @@ def test_a_clock_that_is_set_back_takes_wrong_minutes_away() -> None:
     assert numbers(day) == [1, 2, 3]
 
 
+def test_a_clock_that_leaps_ahead_and_is_set_back_takes_no_right_minute_away() -> None:
+    day = Day()
+    for number in (1, 2, 3, 9 * DAY_MINUTES):
+        day.add(minute(number))
+    assert numbers(day) == [9 * DAY_MINUTES], "by the clock, the others are older than a day"
+    day.add(minute(4))
+    assert numbers(day) == [1, 2, 3, 4]
+
+
 def test_a_minute_whose_beginning_is_known_stays_as_it_is() -> None:
     """Another topom led until some second of it."""
     day = Day()

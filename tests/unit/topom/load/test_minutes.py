@@ -105,6 +105,14 @@ def test_what_cannot_be_is_refused(spoil: Callable[[Any], None]) -> None:
         heard(json.dumps(document).encode(), NOW)
 
 
+def test_minutes_before_those_of_a_clock_that_is_ahead_are_taken() -> None:
+    ahead = NOW + CLOCKS_SECONDS + 60
+    answer = json.dumps(told([minute(60.0), minute(ahead), minute(ahead + 60)])).encode()
+    assert heard(answer, NOW) == ([minute(60.0)], False)
+    with pytest.raises(NoMinutes, match="360 s ahead"):
+        heard(json.dumps(told([minute(ahead)])).encode(), NOW)
+
+
 def test_what_is_no_json_is_refused() -> None:
     for answer in (b"", b"\xff", b"[", b"null", b"[" * 100_000):
         with pytest.raises(NoMinutes):
