@@ -93,6 +93,8 @@ class NotableRequests:
         """Add what a proxy says. Each request comes with the bytes of its key."""
         now = self._clock()
         for one, key in said:
+            if one.seconds >= KEPT_SECONDS:
+                continue
             alike = Alike(one.why, one.command, one.database, one.slot, key, one.length, hashed)
             at = now - one.seconds
             figures = one.microseconds, one.bytes_in, one.bytes_out, one.elements

@@ -54,6 +54,13 @@ def only(kept: NotableRequests) -> Seen:
     return seen
 
 
+def test_a_request_that_is_said_to_be_older_than_a_day_is_left_out() -> None:
+    times = Times()
+    times.take(said(seconds=1e12))
+    times.take(said(seconds=5.0))
+    assert only(times.kept).first_at == times.now + times.ahead - 5.0
+
+
 def test_requests_that_are_alike_are_one_entry_over_proxies() -> None:
     times = Times()
     times.take(said(seconds=4.0, microseconds=30_000.0, bytes_in=10, bytes_out=900, elements=1, user="ada"), proxy=1)
