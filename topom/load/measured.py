@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import chain
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from slots.slotrates import Rates
@@ -135,7 +136,8 @@ class Measured(Generic[Name]):
 
     def keep_busy(self, least: float) -> None:
         """Forget names with fewer requests a second, and none in the minute that ended last."""
-        for name in [row.name for row in self if row.rates.requests < least and not row.minute.requests]:
+        rates, minute = self.table.rates, self.table.minute
+        for name in [name for name, row in self._row_of.items() if rates(row)[0] < least and not minute(row)[0]]:
             self.end(name)
 
     def clear(self) -> None:
@@ -152,7 +154,7 @@ class Measured(Generic[Name]):
                 self._kept = names
             names = self._kept
         else:
-            names = [row.name for row in self.busiest(self._most_kept, lambda row: row.minute.requests)]
+            names = [name for name, _ in self._ranked(self._most_kept, self.table.minute)]
         counted = (self.table.minute(self._row_of[name]) for name in names)
         kept = chain.from_iterable((counts[0], counts[2], counts[3]) for counts in counted)
         return Kept(names, array("f", (value / seconds for value in kept)))
@@ -166,16 +168,20 @@ class Measured(Generic[Name]):
         # Pages are written on threads, while names come and go.
         return (self._shown(name, row) for name, row in list(self._row_of.items()))
 
-    def busiest(
-        self, most: int, key: "Callable[[Row[Name]], float]" = lambda row: row.rates.requests
-    ) -> list[Row[Name]]:
+    def busiest(self, most: int) -> list[Row[Name]]:
         """Those with the most requests a second, the busiest first; none that have had no request."""
-        return nlargest(most, (row for row in self if key(row) > 0), key=key)
+        return [self._shown(name, row) for name, row in self._ranked(most, self.table.rates)]
 
     def total(self) -> Counts:
         """A second, of all names together."""
         rates = [self.table.rates(row) for row in list(self._row_of.values())]
         return Counts(*(math.fsum(column) for column in zip(*rates, strict=True))) if rates else NOTHING
+
+    def _ranked(self, most: int, counts: Callable[[int], tuple[float, ...]]) -> list[tuple[Name, int]]:
+        """Names and rows with the most requests, by the counts of a row."""
+        requests = ((counts(row)[0], name, row) for name, row in list(self._row_of.items()))
+        found = nlargest(most, (one for one in requests if one[0] > 0), key=itemgetter(0))
+        return [(name, row) for _, name, row in found]
 
     def _shown(self, name: Name, row: int) -> Row[Name]:
         return Row(name, Counts(*self.table.rates(row)), Counts(*self.table.minute(row)))

@@ -131,7 +131,8 @@ class Members:
 
     def all(self) -> list[Member]:
         """Every member, by id."""
-        return [self._members[proxy_id] for proxy_id in sorted(self._members)]
+        # Pages are written on threads, while members come and go.
+        return [member for _, member in sorted(self._members.items())]
 
     def get(self, proxy_id: int) -> Member:
         """The member of that id. Raises :class:`~topom.errors.ProxyNotFound`."""

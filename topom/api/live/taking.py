@@ -1,12 +1,13 @@
 """Takes the live picture from a topom.
 
 What needs no server is taken at each look: the state is in memory. What servers say is asked for beside that
-(:mod:`topom.api.live.servers`).
+(:mod:`topom.api.live.servers`), and the load is written on a thread: of the largest cluster that takes a tenth of a
+second, in which no proxy would be answered.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from topom.api import load, rebalance, sizes, status
 from topom.api.live.picture import Picture, Section, rounded
@@ -30,6 +31,18 @@ APART = frozenset({"proxies", "migration"})
 """Members of the status that are sections of their own; the others are the section ``cluster``."""
 
 
+class _Load(NamedTuple):
+    """What is shown of the load.
+
+    Attributes:
+        notable: by the version of what is kept.
+    """
+
+    summary: Section
+    heat: Sequence[float] | None
+    notable: tuple[int, Section]
+
+
 class Taking:
     """Takes pictures of one topom, again and again.
 
@@ -45,14 +58,16 @@ class Taking:
         self._sizes: tuple[float, int, KnownSizes | None] = (0.0, -1, None)
         self._summary: Section = {}
         self._load_at = 0.0
-        self._load: Section = {}
-        self._notable: tuple[int, Section] = (0, {})
-        """By the version of what is kept."""
+        self._load = _Load({}, None, (0, {}))
+        self._writing: asyncio.Task[_Load] | None = None
         self._heat: dict[str, Sequence[float | None]] = {}
 
     async def first(self) -> Picture:
-        """The first picture; it waits for the servers that are asked first."""
+        """The first picture; it waits for the servers that are asked first, and for the load."""
         await self._servers.first()
+        self._look_at_load()
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
         return self.take()
 
     def take(self) -> Picture:
@@ -71,8 +86,8 @@ class Taking:
                 "proxies": {str(proxy["id"]): _proxy(proxy) for proxy in dumped["proxies"]},
                 "migration": dumped["migration"],
                 "sizes": self._summary,
-                "load": self._load,
-                "notable": self._notable[1],
+                "load": self._load.summary,
+                "notable": self._load.notable[1],
                 "decision": rebalance.describe(self._topom).model_dump(mode="json"),
             },
             slots=self._topom.ledger.table.slots,
@@ -82,6 +97,9 @@ class Taking:
 
     async def close(self) -> None:
         """End the question that is under way."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
         await self._servers.close()
 
     def _measure(self) -> None:
@@ -103,19 +121,26 @@ class Taking:
             self._heat["bytes"] = [None if size is None else rounded(size.bytes) for size in found]
 
     def _look_at_load(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._load and now - self._load_at < LOAD_SECONDS:
-            return
-        self._load_at = now
-        version = self._topom.load.notable.version
-        if version != self._notable[0]:
-            self._notable = version, load.describe_notable(self._topom, MOST_NOTABLE)
-        if not self._topom.load.measured_seconds:
-            self._load = {}
+        """Take what has been written, and have the load written anew if it is time."""
+        if self._writing is not None and self._writing.done():
+            self._load, self._writing = self._writing.result(), None
             self._heat.pop("load", None)
-            return
+            if self._load.heat is not None:
+                self._heat["load"] = self._load.heat
+        now = asyncio.get_running_loop().time()
+        if self._writing is None and (not self._load_at or now - self._load_at >= LOAD_SECONDS):
+            self._load_at = now
+            self._writing = asyncio.create_task(asyncio.to_thread(self._write_load, self._load.notable))
+
+    def _write_load(self, notable: tuple[int, Section]) -> _Load:
+        book = self._topom.load
+        version = book.notable.version
+        if version != notable[0]:
+            notable = version, load.describe_notable(self._topom, MOST_NOTABLE)
+        if not book.measured_seconds:
+            return _Load({}, None, notable)
         said = load.describe(self._topom, all_slots=False)
-        self._load = {
+        summary = {
             "measured_seconds": said["measured_seconds"],
             "proxies_telling": said["proxies_telling"],
             "proxies_total": said["proxies_total"],
@@ -125,7 +150,7 @@ class Taking:
             "users": [_busy(user, "user") for user in said["users"][:MOST_BUSY]],
             "hot_keys": said["hot_keys"][:MOST_BUSY],
         }
-        self._heat["load"] = [rounded(rate.requests) for rate in self._topom.load.slots()]
+        return _Load(summary, [rounded(rate.requests) for rate in book.slots()], notable)
 
 
 def _busy(found: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ to lead, all get the message ``leader`` and the end of their stream: they ask ag
 
 **bounded**: :data:`MOST_VIEWERS` at a time. Messages for a viewer wait up to :data:`MOST_WAITING_BYTES`, beside one
 whole picture; a viewer that takes nothing for :data:`SEND_SECONDS`, or falls behind by more, is cut off. The writer
-rests :data:`REST` times as long as a picture takes, and looks only while somebody watches.
+rests :data:`REST` times as long as a picture takes, and looks only while somebody watches. The load is written beside
+that, on a thread.
 """
 
 import asyncio

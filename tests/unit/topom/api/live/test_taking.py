@@ -1,5 +1,7 @@
 """What the live picture is made of: the state, what servers say, sizes and load."""
 
+import asyncio
+import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,8 +15,9 @@ from tests.unit.slots.test_slotrates import told
 from tests.unit.topom.api.test_load import key, notable, tell
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from topom.api import load
 from topom.api.live import taking as module
-from topom.api.live.picture import changes
+from topom.api.live.picture import Picture, changes
 from topom.api.live.taking import MOST_BUSY, MOST_NOTABLE, Taking
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
@@ -44,6 +47,12 @@ async def taking(topom: Topom, client: httpx.AsyncClient) -> AsyncIterator[Takin
     one = Taking(None, topom)
     yield one
     await one.close()
+
+
+async def later(taking: Taking) -> Picture:
+    """A picture with the load as it is: the one that was being written may be of before."""
+    await taking.first()
+    return await taking.first()
 
 
 async def test_the_first_picture_waits_for_the_servers(taking: Taking) -> None:
@@ -89,7 +98,7 @@ async def test_load_is_told_with_the_heat_of_slots(taking: Taking, topom: Topom)
     first = await taking.first()
     slots = b64encode(told((3, 50, 5, 500, 5000))).decode()
     await tell(topom, slots=slots, hot_keys=[key(b"user:1")], all=Traffic(100, 5, 1000, 10_000))
-    said = changes(first, taking.take())
+    said = changes(first, await later(taking))
     assert said["load"]["proxies_telling"] == 1
     assert said["load"]["hot_keys"][0]["key"] == "user:1"
     assert said["load"]["slots"][0]["slot"] == 3
@@ -103,15 +112,35 @@ async def test_notable_requests_are_told_when_they_have_changed(taking: Taking, 
     first = await taking.first()
     assert first.sections["notable"] == {}
     await tell(topom, notable=[notable(b"<b>")])
-    told_once = taking.take()
+    told_once = await later(taking)
     [one] = changes(first, told_once)["notable"]["requests"]
     assert (one["key"], one["why"], one["bytes_out"]) == ("<b>", "big_reply", 2**21)
     topom.load.end_period(5.0, topom.ledger.table)
-    again = taking.take()
+    again = await later(taking)
     assert again.sections["notable"] is told_once.sections["notable"]
     requests = [(notable(b"%d" % number), b"%d" % number) for number in range(20)]
     topom.load.notable.take(1, requests, False)
-    assert len(changes(again, taking.take())["notable"]["requests"]) == MOST_NOTABLE
+    assert len(changes(again, await later(taking))["notable"]["requests"]) == MOST_NOTABLE
+
+
+async def test_the_event_loop_goes_on_while_the_load_is_written(
+    taking: Taking, topom: Topom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = threading.Event()
+    write = load.describe
+
+    def describe(*arguments: Any, **options: Any) -> Any:
+        assert written.wait(30)
+        return write(*arguments, **options)
+
+    first = await taking.first()
+    await tell(topom, all=Traffic(100, 5, 1000, 10_000))
+    monkeypatch.setattr(load, "describe", describe)
+    for _ in range(5):
+        assert taking.take().sections["load"] == first.sections["load"] == {}
+        await asyncio.sleep(0.01)
+    written.set()
+    assert (await later(taking)).sections["load"]["proxies_telling"] == 1
 
 
 async def test_what_an_operator_said_is_in_the_problems(taking: Taking, client: httpx.AsyncClient) -> None:
