@@ -1,17 +1,19 @@
-"""Reads a large JSON object a piece at a time, on a thread, so that the event loop goes on meanwhile.
+"""Reads or writes a large JSON object a piece at a time, on a thread, so that the event loop goes on meanwhile.
 
 ``json.loads`` is one call into C, which no other thread interrupts, however long it takes: 16384 slots with ten keys
 each would stop topom for a third of a second. Here each element of the one long array is a call of its own, and is
-converted at once. So the garbage collector, which also runs without interruption, finds little to look at.
+converted at once. So the garbage collector, which also runs without interruption, finds little to look at. The same
+holds of ``json.dumps``: a day by minute of 100 groups takes it an eighth of a second.
 """
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class NotJson(json.JSONDecodeError):
@@ -41,6 +43,16 @@ def read(
     except ValueError as error:
         raise NotJson(str(error)) from None
     return _Reader(text, array, most, each).read()
+
+
+def write(document: Mapping[str, Any]) -> bytes:
+    """The document as ``json.dumps`` would write it, without spaces."""
+    members = (f"{_encoded(name)}:{_written(value)}" for name, value in document.items())
+    return f"{{{','.join(members)}}}".encode()
+
+
+def _written(value: Any) -> str:
+    return f"[{','.join(map(_encoded, value))}]" if isinstance(value, list) else _encoded(value)
 
 
 class _Reader:

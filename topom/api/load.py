@@ -5,7 +5,6 @@ on a thread, one at a time, so that the event loop goes on meanwhile.
 """
 
 import asyncio
-import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from fastapi import Query, Request, Response
 from slots.keynames import readable
 from slots.messages.load import KEY_BYTES, Why
 from slots.table import SlotTable
+from topom.api import large_json
 from topom.api import load_models as models
 from topom.api.access import ServedTopom
 from topom.api.routers import resource
@@ -54,7 +54,7 @@ class Pages:
             now = self._clock()
             if kept is not None and kept[1] is topom and now - kept[0] < FRESH_SECONDS:
                 return kept[2]
-            written = await asyncio.to_thread(lambda: json.dumps(write(), separators=(",", ":")).encode())
+            written = await asyncio.to_thread(lambda: large_json.write(write()))
             self._pages[asked] = now, topom, written
             self._pages.move_to_end(asked)
             while len(self._pages) > MOST_PAGES:

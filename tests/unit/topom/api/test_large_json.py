@@ -1,4 +1,4 @@
-"""A large JSON object that is read in pieces: as ``json.loads`` would, and with limits."""
+"""A large JSON object that is read and written in pieces: as ``json`` would, and with limits."""
 
 import json
 import random
@@ -29,6 +29,21 @@ def test_it_reads_what_json_does(seed: int) -> None:
     value = {name: drawn(3) for name in random.sample(NAMES, random.randrange(5))}
     text = json.dumps(value, indent=random.choice([None, 1]), ensure_ascii=random.random() < 0.5)
     assert large_json.read(text.encode("utf-8", "surrogatepass"), "slots", 100) == value
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_it_writes_what_json_does(seed: int) -> None:
+    random.seed(seed)
+    value = {name: drawn(3) for name in random.sample(NAMES, random.randrange(5))}
+    assert large_json.write(value) == json.dumps(value, separators=(",", ":")).encode()
+
+
+def test_no_call_writes_more_than_one_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Any] = []
+    encoded = large_json._encoded
+    monkeypatch.setattr(large_json, "_encoded", lambda value: (written.append(value), encoded(value))[1])
+    assert large_json.write({"of": "x", "slots": [[1], [2]]}) == b'{"of":"x","slots":[[1],[2]]}'
+    assert written == ["of", "x", "slots", [1], [2]]
 
 
 def test_elements_are_handed_over_as_they_are_read() -> None:
