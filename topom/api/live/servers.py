@@ -89,7 +89,8 @@ class Servers:
         if self._turn is None or not self._turn.done():
             return set()
         said, self._turn = self._turn.result(), None
-        self._said.update(said)
+        present = {address for group in table.groups.values() for address in group.servers}
+        self._said = {address: found for address, found in (self._said | said).items() if address in present}
         return {group.id for group in table.groups.values() if not said.keys().isdisjoint(group.servers)}
 
     def _forget(self, table: SlotTable) -> None:
@@ -100,8 +101,6 @@ class Servers:
         if gone:
             self.groups = {name: said for name, said in self.groups.items() if int(name) not in gone}
             self.figures = {name: said for name, said in self.figures.items() if int(name) not in gone}
-            present = {address for group in table.groups.values() for address in group.servers}
-            self._said = {address: said for address, said in self._said.items() if address in present}
 
     def _without_asking(self, table: SlotTable, group: int) -> Known:
         found = table.groups[group]

@@ -136,6 +136,19 @@ async def test_a_group_that_is_gone_is_shown_no_more(servers: Servers, asked: As
     assert [group.id for group in servers.described] == [1, 2, 3, 5]
 
 
+async def test_what_a_server_said_goes_with_it(servers: Servers, client: httpx.AsyncClient, asked: Asked) -> None:
+    """given that its group stays."""
+    replica = "127.0.0.1:9"
+    await client.post("/groups/1/servers", json={"address": replica})
+    asked.answers[replica] = SAYS
+    while servers._said.get(replica) is None:
+        await turn(servers, asked)
+    await client.delete(f"/groups/1/servers/{replica}")
+    await turn(servers, asked)
+    servers.look()
+    assert replica not in servers._said
+
+
 async def test_connections_to_servers_that_are_gone_are_closed(
     servers: Servers, topom: Topom, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
