@@ -96,4 +96,5 @@ def _protection(topom: Topom) -> models.Protection:
     lifted = None if found.lifted is None else models.Lifted(by=found.lifted.by, at=found.lifted.at)
     if not topom.leads():
         return models.Protection(active=None, lost=None, members=None, lifted=lifted)
-    return models.Protection(active=found.active, lost=found.lost, members=found.members, lifted=lifted)
+    since = found.since if found.active else None
+    return models.Protection(active=found.active, lost=found.lost, members=found.members, since=since, lifted=lifted)

@@ -33,6 +33,9 @@ class Protection(BaseModel):
     active: bool | None = Field(description="Null, like the others, where no topom leads: only a leader knows.")
     lost: int | None = Field(description="Servers that have failed, and proxies that are lost.")
     members: int | None = Field(description="All servers and proxies.")
+    since: float | None = Field(
+        default=None, description="Since when it is active, in seconds since 1970, UTC; null if it is not."
+    )
     lifted: Lifted | None = Field(description="Null unless it was lifted for the present loss.")
 
 

@@ -245,11 +245,17 @@ def _cut_off(old: ClusterState, new: ClusterState) -> Iterator[Said]:
 def _migration(old: ClusterState, new: ClusterState) -> Iterator[Said]:
     before, after = old.migration_changes, new.migration_changes
     changed = [name for name in after if name not in before or before[name] != after[name]]
-    changes = [f"{name} = {after[name]!r}" for name in changed] + [
+    changes = [_setting(name, after[name]) for name in changed] + [
         f"{name} is as configured" for name in before if name not in after
     ]
     if changes:
         yield Said(What.MIGRATION_SET, ", ".join(changes))
+
+
+def _setting(name: str, value: object) -> str:
+    if name == "paused":
+        return "moving is paused" if value else "moving is resumed"
+    return f"{name} = {value!r}"
 
 
 def _skipped(old: ClusterState, new: ClusterState) -> Iterator[Said]:

@@ -45,6 +45,8 @@ class Protection:
         """How many members are lost."""
         self.members = 0
         """How many members there are."""
+        self.since = 0.0
+        """When it became active the last time, in seconds since 1970."""
         self.due = False
         """Whether more members are lost than may be, or were until a short while ago."""
         self._unsure = 0
@@ -68,7 +70,7 @@ class Protection:
         if not self.active:
             return None
         what = f"{self.lost} of {self.members} members are lost at a time, so nothing is done by itself"
-        return Reason(Kind.PROTECTED, what, to_do="bring them back, or say 'slotferry protection off'")
+        return Reason(Kind.PROTECTED, what, self.since, "bring them back, or say 'slotferry protection off'")
 
     def look(self, lost: int, members: int, unsure: int = 0, now: float = 0.0) -> None:
         """Note how many of how many members are lost ``now``, which is in seconds of any clock.
@@ -89,6 +91,7 @@ class Protection:
             self._was_active = self.active
             log.warning("protection_on" if self.active else "protection_over", lost=lost, members=members)
             if self.active:
+                self.since = time.time()
                 text = f"{lost} of {members} members are lost at a time, so topom does nothing about it by itself"
                 self._ledger.note(What.PROTECTION_ON, text, wait=NOTE_SECONDS)
             elif not self.due:

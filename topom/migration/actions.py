@@ -178,7 +178,8 @@ class Actions(Loop):
         """Start the batches that are possible now."""
         self._start_batches()
         slots = sum(len(batch.slots) for batch in self._running.values())
-        return Look(f"{slots} slots move in {len(self._running)} batches" if self._running else "")
+        move, batches = "slot moves" if slots == 1 else "slots move", "batch" if len(self._running) == 1 else "batches"
+        return Look(f"{slots} {move} in {len(self._running)} {batches}" if self._running else "")
 
     def _start_batches(self) -> None:
         settings = self.settings

@@ -40,7 +40,8 @@ class ProxyList(Loop):
         """Look which proxies there are now; if that is news, wake the links of those in cluster mode."""
         self._renew()
         number = len(self._entries) if self._entries is not None else 0
-        return Look(f"cluster clients are shown {number} proxies" if self.version else "", LOOK_SECONDS)
+        proxies = "proxy" if number == 1 else "proxies"
+        return Look(f"cluster clients are shown {number} {proxies}" if self.version else "", LOOK_SECONDS)
 
     def _renew(self) -> None:
         members = self._members.all()

@@ -55,9 +55,12 @@ def _all(status: Status) -> Iterator[tuple[str, Reason]]:
             what = f"proxy {proxy.id} ({proxy.address} on {proxy.hostname}) is lost: nothing was heard of it"
             to_do = "look at its process; if it does not come back, remove it, or moves of slots wait for it"
             yield f"proxy {proxy.id}", Reason(Kind.PROXY, what, proxy.lost_since or 0.0, to_do)
-    if status.groups and status.slots.offline:
+    if not status.groups:
+        what = "there is no group yet, so proxies refuse all commands"
+        yield "groups", Reason(Kind.OPERATOR, what, to_do="add one: `slotferry group add`")
+    elif status.slots.offline:
         what = f"{status.slots.offline} slots are offline: proxies refuse commands for them"
-        yield "slots", Reason(Kind.OPERATOR, what, to_do="assign them to a group, or rebalance")
+        yield "slots", Reason(Kind.OPERATOR, what, to_do="rebalance, or assign them: `slotferry slots assign`")
     yield from _migration(status)
     if status.sentinels is not None:
         yield "sentinels", status.sentinels
@@ -79,7 +82,7 @@ def _protection(status: Status) -> Iterator[tuple[str, Reason]]:
             "by itself"
         )
         to_do = "look whether the network is at fault; if they are lost indeed, lift the protection"
-        yield "topom", Reason(Kind.PROTECTED, what, to_do=to_do)
+        yield "topom", Reason(Kind.PROTECTED, what, protection.since or 0.0, to_do)
 
 
 def _group(group: Group) -> Iterator[tuple[str, Reason]]:

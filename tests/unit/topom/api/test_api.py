@@ -561,9 +561,13 @@ async def test_lifting_protection_is_an_event_of_the_operator_who_did(topom: Top
     assert (await post(client, "/protection/lift"))["active"] is False
     assert len(topom.ledger.state.events) == before, "there was nothing to lift"
     topom.protection.look(3, 4)
+    shown = (await client.get("/protection")).json()
+    assert shown["since"] == topom.protection.since == pytest.approx(time.time(), abs=60)
+    assert topom.protection.reason is not None
+    assert topom.protection.reason.since == topom.protection.since
     answer = await client.post("/protection/lift", headers={"X-Slotferry-User": "ada"})
     lifted = answer.json().pop("lifted")
-    assert answer.json() == {"active": False, "lost": 3, "members": 4, "lifted": lifted}
+    assert answer.json() == {"active": False, "lost": 3, "members": 4, "since": None, "lifted": lifted}
     assert lifted["by"] == "ada (by operator)"
     assert 0 <= time.time() - lifted["at"] < 60
     await post(client, "/protection/lift")

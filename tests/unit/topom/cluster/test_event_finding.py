@@ -129,7 +129,7 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
             What.PROXY_CUT_OFF,
             "proxy 3 is cut off a:1, c:1",
         ),
-        (STATE, replace(STATE, migration_changes={"paused": True}), What.MIGRATION_SET, "paused = True"),
+        (STATE, replace(STATE, migration_changes={"paused": True}), What.MIGRATION_SET, "moving is paused"),
         (replace(STATE, migration_changes={"paused": True}), STATE, What.MIGRATION_SET, "paused is as configured"),
         (
             acting(SlotState.PENDING),

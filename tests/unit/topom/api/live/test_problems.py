@@ -125,12 +125,15 @@ def test_reasons_come_as_they_are() -> None:
 def test_lost_proxies_protection_silent_topoms_and_offline_slots() -> None:
     [lost] = told(proxies=[{**PROXY, "state": "lost", "lost_since": 9.0}])
     assert (lost["about"], lost["since"], lost["grave"]) == ("proxy 1", 9.0, True)
-    [protected] = told(protection={"active": True, "lost": 2, "members": 3, "lifted": None})
+    [protected] = told(protection={"active": True, "lost": 2, "members": 3, "since": 8.0, "lifted": None})
     assert protected["what"].startswith("2 of 3 servers and proxies are lost")
+    assert protected["since"] == 8.0
     [silent] = told(topoms=[{"instance": "i", "url": "http://two", "state": "silent"}])
     assert "http://two" in silent["what"]
     [offline] = told(slots={"total": 4, "assigned": 1, "offline": 3, "moving": 0})
     assert offline["what"] == "3 slots are offline: proxies refuse commands for them"
+    [none] = told(groups=[], slots={"total": 4, "assigned": 0, "offline": 4, "moving": 0})
+    assert none["what"] == "there is no group yet, so proxies refuse all commands"
     [empty] = told(groups=[{"id": 2, "servers": [], "slots": 4}])
     assert empty["what"] == "group 2 owns slots and has no server"
 
