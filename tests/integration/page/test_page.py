@@ -51,12 +51,69 @@ def test_a_link_brings_a_token_which_leaves_the_address(site: Site) -> None:
         assert page.url == site.url + "/"
 
 
+def test_numbers_are_told_in_words(site: Site) -> None:
+    said = {
+        "bytes(0)": "0 bytes",
+        "bytes(1)": "1 byte",
+        "bytes(1500)": "1.5 KB",
+        "bytes(null)": "unknown",
+        "rate(0)": "0/s",
+        "rate(0.02)": "under 0.1/s",
+        "rate(2.5)": "2.5/s",
+        "rate(1, 'keys')": "1 key a second",
+        "rate(2000, 'keys')": "2,000 keys a second",
+        "rate(undefined)": "unknown",
+        "took(18.498)": "18 ms",
+    }
+    with site.page() as page:
+        calls = ", ".join(f"words.{one}" for one in said)
+        found = page.evaluate(f"import('/assets/js/words.js').then((words) => [{calls}])")
+    assert found == list(said.values())
+
+
+def told(page: Any, sections: str, expression: str) -> None:
+    """Wait until an expression holds after the page was told these sections; topom may tell others in between."""
+    until(
+        page,
+        f"""import("/assets/js/live.js").then((live) => {{
+            live.take({sections}, false);
+            return new Promise((done) => setTimeout(() => done({expression}), 100));
+        }})""",
+    )
+
+
+def test_a_proxys_requests_are_of_now(site: Site) -> None:
+    with site.page(VIEWER) as page:
+        cell = "document.querySelector('#proxies td[data-label=Requests]').textContent"
+        told(page, "{ load: { proxies: { 1: 1500 } } }", f"{cell} === '1,500/s'")
+        # A proxy that rests says nothing else.
+        told(page, "{ load: { proxies: { 1: 0 } } }", f"{cell} === '0/s'")
+
+
+def test_empty_parts_say_so(site: Site) -> None:
+    load = """{
+        total: { requests: 0.03, bytes_in: 1, bytes_out: 0 }, proxies_telling: 1, proxies_total: 1,
+        slots: [{ slot: 7, group_id: 1, requests: 0.02, bytes_in: 1, bytes_out: 0 }], users: [], hot_keys: [],
+    }"""
+    with site.page(VIEWER) as page:
+        for sections, says in (
+            ("{ groups: { 1: null, 2: null, 3: null } }", "There are no groups."),
+            ("{ proxies: { 1: null } }", "No proxy is registered."),
+            (f"{{ load: {load} }}", "No key stands out."),
+            (f"{{ load: {load} }}", "No slot has a request each ten seconds."),
+            (f"{{ load: {load} }}", "under 0.1 requests a second, 1 byte/s in"),
+        ):
+            told(page, sections, f"document.querySelector('#parts').textContent.includes('{says}')")
+
+
 def test_a_remainder_that_is_not_known_any_more_is_not_told(site: Site) -> None:
     take = "import('/assets/js/live.js').then((live) => live.take({ migration: %s }, false))"
     says = "document.getElementById('migration-says').textContent"
     with site.page(VIEWER) as page:
         page.evaluate(take % "{ slots_moving: 2, keys_per_second: 10, remaining_keys: 100 }")
         until(page, f"{says}.includes('about 10 s left')")
+        page.evaluate(take % "{ remaining_keys: 5 }")
+        until(page, f"{says}.includes('; under 1 s left')")
         page.evaluate(take % "{ slots_moving: 3, remaining_keys: null }")
         until(page, f"{says}.startsWith('3 slots move')")
         assert "left" not in page.evaluate(says)
@@ -145,6 +202,17 @@ def test_names_are_text_whatever_they_say(site: Site) -> None:
             page.wait_for_selector("#sizes .tree >> text=<img src=x onerror=")
             page.fill("#group-filter", TRICK)
             page.fill("#event-filter", "tricked")
+            page.fill("#group-filter", "")
+            page.evaluate(
+                """(name) => import("/assets/js/live.js").then((live) => live.take({
+                    groups: { 9: { id: 9, slots: 1, servers: [
+                        { address: name, node: name, datacenter: name, condition: name, role: name }] } },
+                    proxies: { 9: { id: 9, address: name, hostname: name, version: name, state: name, counters: {} } },
+                }, false))""",
+                TRICK,
+            )
+            for part in ("#groups .address", "#proxies .address", "#placement .node"):
+                page.wait_for_selector(f"{part}:has-text('<img src=x onerror=')")
             assert page.locator("img").count() == 0
             assert page.title() == "Slotferry"
     finally:

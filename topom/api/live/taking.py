@@ -25,7 +25,7 @@ MOST_BUSY = 20
 """Slots, users and hot keys that are told, at most."""
 MOST_NOTABLE = 10
 """Notable requests that are told: those that the page shows."""
-COUNTERS = ("requests", "clients")
+COUNTERS = ("clients",)
 """Of a proxy, those that the page shows."""
 APART = frozenset({"proxies", "migration"})
 """Members of the status that are sections of their own; the others are the section ``cluster``."""
@@ -146,6 +146,7 @@ class Taking:
             "proxies_total": said["proxies_total"],
             "total": said["total"],
             "groups": {str(group["group_id"]): rounded(group["requests"]) for group in said["groups"]},
+            "proxies": {str(proxy["proxy_id"]): rounded(proxy["requests"]) for proxy in said["proxies"]},
             "slots": [_busy(slot, "slot", "group_id") for slot in said["slots"][:MOST_BUSY]],
             "users": [_busy(user, "user") for user in said["users"][:MOST_BUSY]],
             "hot_keys": said["hot_keys"][:MOST_BUSY],

@@ -26,10 +26,10 @@ const PARTS = [
   ["migration", Migration, ["migration", "cluster"]],
   ["rebalance", Rebalance, ["cluster", "decision"]],
   ["groups", Groups, ["groups", "figures", "load"]],
-  ["proxies", Proxies, ["proxies"]],
+  ["proxies", Proxies, ["proxies", "load"]],
+  ["placement", Placement, ["groups"]],
   ["load", Load, ["load", "notable"]],
   ["sizes", Sizes, ["sizes"]],
-  ["placement", Placement, ["groups"]],
   ["events", Events, ["events"]],
 ];
 

@@ -12,6 +12,7 @@ export function Bar({ leave }) {
     ${cluster && html`<span><strong>${cluster.product}</strong></span>
       <span class="quiet">${plural(slots.total, "slot")}, table of epoch <span id="epoch">${count(cluster.epoch)}</span></span>`}
     ${cluster?.topoms.length > 1 && html`<span class="quiet">${plural(cluster.topoms.length, "topom")}, leader ${cluster.topoms[0].url}</span>`}
+    <a href="/docs">API</a>
     <span class="who">${me.name} <span class="tag" id="role">${me.role || "unknown role"}</span> <button type="button" onClick=${leave}>Log out</button></span>
   `;
 }

@@ -13,6 +13,7 @@ export function Groups() {
   const wanted = filter.trim().toLowerCase();
   const found = (wanted ? all.filter((group) => matches(group, wanted)) : all).sort(worstFirst);
   const shown = found.slice(0, most);
+  if (!all.length) return html`<p class="quiet">There are no groups. <code>slotferry group add</code> adds one.</p>`;
   return html`
     <div class="row">
       <label>Filter <input type="search" id="group-filter" placeholder="group, server, node" value=${filter} onInput=${(event) => {

@@ -6,6 +6,7 @@ import { sections } from "./live.js";
 import { bytes, clock, count, plural, rate, took } from "./words.js";
 
 const MOST = 10;
+const LEAST_RATE = 0.1; // requests a second; a slot with fewer is not busy
 // What each reason is called, and the figure that it is about.
 const REASONS = {
   big_request: { name: "big request", worst: (one) => bytes(one.bytes_in) },
@@ -22,18 +23,19 @@ export function Load() {
 
 function Busy({ now }) {
   if (!now?.total) return html`<p class="quiet">No proxy has told its load yet.</p>`;
+  const busy = now.slots.filter((slot) => slot.requests >= LEAST_RATE).slice(0, MOST);
   return html`
     <p id="load-total">${rate(now.total.requests, "requests")}, ${bytes(now.total.bytes_in)}/s in, ${bytes(now.total.bytes_out)}/s out, as ${count(now.proxies_telling)} of ${count(now.proxies_total)} proxies tell.</p>
-    <h3>Hot keys</h3>
+    <div class="halves"><div><h3>Hot keys</h3>
     ${now.hot_keys.length ? html`<${HotKeys} keys=${now.hot_keys.slice(0, MOST)} />` : html`<p class="quiet">No key stands out.</p>`}
-    <h3>Busiest slots</h3>
-    <table class="cards"><thead><tr><th>Slot</th><th>Group</th><th class="right">Requests</th><th class="right">In</th><th class="right">Out</th></tr></thead>
-      <tbody>${now.slots.filter((slot) => slot.requests > 0).slice(0, MOST).map((slot) => html`<tr key=${slot.slot}>
+    ${now.users.length > 1 && html`<h3>Users</h3><ul>${now.users.slice(0, MOST).map((user) => html`<li key=${user.user}>${user.user}: ${rate(user.requests)}</li>`)}</ul>`}</div>
+    <div><h3>Busiest slots</h3>
+    ${busy.length ? html`<table class="cards" id="busiest"><thead><tr><th>Slot</th><th>Group</th><th class="right">Requests</th><th class="right">In</th><th class="right">Out</th></tr></thead>
+      <tbody>${busy.map((slot) => html`<tr key=${slot.slot}>
         <td data-label="Slot">${slot.slot}</td><td data-label="Group">${slot.group_id}</td>
         <td class="right" data-label="Requests">${rate(slot.requests)}</td>
         <td class="right" data-label="In">${bytes(slot.bytes_in)}/s</td>
-        <td class="right" data-label="Out">${bytes(slot.bytes_out)}/s</td></tr>`)}</tbody></table>
-    ${now.users.length > 1 && html`<h3>Users</h3><ul>${now.users.slice(0, MOST).map((user) => html`<li key=${user.user}>${user.user}: ${rate(user.requests)}</li>`)}</ul>`}
+        <td class="right" data-label="Out">${bytes(slot.bytes_out)}/s</td></tr>`)}</tbody></table>` : html`<p class="quiet">No slot has a request each ten seconds.</p>`}</div></div>
   `;
 }
 

@@ -5,7 +5,7 @@ import { patch, post } from "./api.js";
 import { ask } from "./dialog.js";
 import { sections } from "./live.js";
 import { mayAct } from "./session.js";
-import { ago, bytes, count, duration, plural, rate, ranges } from "./words.js";
+import { ago, bytes, count, duration, plural, rate, ranges, took } from "./words.js";
 
 export function Migration() {
   const now = sections.migration;
@@ -24,7 +24,8 @@ export function Migration() {
 function summary(now, under) {
   if (!under) return "No slot is on its way.";
   // What is not known any more is gone from the section.
-  const rest = Number.isFinite(now.remaining_keys) && now.keys_per_second > 0 ? `; about ${duration(now.remaining_keys / now.keys_per_second)} left for those under way` : "";
+  const left = Number.isFinite(now.remaining_keys) && now.keys_per_second > 0 ? now.remaining_keys / now.keys_per_second : null;
+  const rest = left === null ? "" : `; ${left < 1 ? "" : "about "}${duration(left)} left for those under way`;
   return `${plural(now.slots_moving, "slot moves", "slots move")}, ${count(now.slots_pending)} wait; ${rate(now.keys_per_second, "keys")}${rest}.`;
 }
 
@@ -37,14 +38,14 @@ function Batch({ batch }) {
     <div>${label} <span class="tag">${batch.state}</span>${batch.course !== "forward" && html` <span class="tag waits">goes back</span>`}</div>
     <progress max="1" value=${share === null ? undefined : share} aria-label=${label}></progress>
     <div class="quiet">${plural(batch.keys_moved, "key")}, ${bytes(batch.bytes_moved)} moved${batch.remaining_keys !== null ? `, about ${count(batch.remaining_keys)} left` : ""}</div>
-    ${pacing && html`<div class="quiet">moves ${Math.round(pacing.speed * 100)}% of the time; p99 ${milliseconds(pacing.source)} at the source, ${milliseconds(pacing.target)} at the target (allowed ${pacing.source.allowed_milliseconds} ms)</div>`}
+    ${pacing && html`<div class="quiet">moves ${Math.round(pacing.speed * 100)}% of the time; p99 ${milliseconds(pacing.source)} at the source, ${milliseconds(pacing.target)} at the target (allowed ${took(pacing.source.allowed_milliseconds)})</div>`}
     ${(batch.reason || pacing?.reason) && html`<p>Why it waits: ${(batch.reason || pacing.reason).what}${batch.reason?.to_do ? `. To do: ${batch.reason.to_do}` : ""}</p>`}
     ${(batch.notes || []).map((note) => html`<p class="quiet">${note}</p>`)}
     ${mayAct() && html`<div class="row"><button type="button" onClick=${() => cancelSlots(batch.slots, label)}>Cancel these…</button></div>`}
   </li>`;
 }
 
-const milliseconds = (latency) => (latency.p99_milliseconds === null ? "unknown" : `${latency.p99_milliseconds} ms`);
+const milliseconds = (latency) => (latency.p99_milliseconds === null ? "unknown" : took(latency.p99_milliseconds));
 
 function Acts({ now, under }) {
   const pause = () => ask({
@@ -93,7 +94,7 @@ function Pace({ settings }) {
 
 function cancelSlots(slots, label) {
   ask({
-    title: "Cancel?",
+    title: "Cancel these moves?",
     says: [`${label}: they stop, and keys that have moved go back to where they came from.`, "A slot whose keys have all moved stays where it is. Clients are served as before."],
     button: "Cancel and go back",
     run: async () => {

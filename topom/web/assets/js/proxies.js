@@ -5,7 +5,6 @@ import { sections } from "./live.js";
 import { ago, count, plural, rate } from "./words.js";
 
 const PAGE = 20;
-const before = new Map(); // by proxy: its requests at the latest two changes of their number
 
 export function Proxies() {
   const [most, setMost] = useState(PAGE);
@@ -20,20 +19,10 @@ export function Proxies() {
         <td data-label="Proxy">${proxy.id} <span class="address">${proxy.address}</span> <span class="quiet">${proxy.hostname}, ${plural(proxy.workers, "worker")}, ${proxy.version}</span></td>
         <td data-label="State"><span class="tag ${proxy.state === "online" ? "good" : proxy.state === "lost" ? "bad" : ""}">${proxy.state}</span>${proxy.lost_since ? ` for ${ago(proxy.lost_since)}` : ""}${proxy.draining ? html` <span class="tag waits">draining</span>` : ""}</td>
         <td class="right" data-label="Clients">${count(proxy.counters.clients)}</td>
-        <td class="right" data-label="Requests">${proxy.state === "online" ? rate(requestRate(proxy)) : ""}</td>
+        <td class="right" data-label="Requests">${proxy.state === "online" ? rate(sections.load?.proxies?.[proxy.id]) : ""}</td>
         <td class="right" data-label="Epoch">${count(proxy.epoch)}</td>
       </tr>`)}</tbody>
     </table>
     ${all.length > shown.length && html`<div class="row"><button type="button" onClick=${() => setMost(most + PAGE)}>Show more proxies</button></div>`}
   `;
-}
-
-// Requests a second between the latest two pictures that differ.
-function requestRate(proxy) {
-  const now = performance.now();
-  const requests = proxy.counters.requests ?? 0;
-  const known = before.get(proxy.id);
-  if (!known || requests < known.requests) before.set(proxy.id, { requests, at: now, rate: null });
-  else if (now - known.at >= 900) before.set(proxy.id, { requests, at: now, rate: (1000 * (requests - known.requests)) / (now - known.at) });
-  return before.get(proxy.id).rate;
 }

@@ -9,10 +9,12 @@ import { bytes, count, plural, rate } from "./words.js";
 
 const HEIGHT = 300; // of the cells, at most, in CSS pixels
 const MARKS = 26; // the height of the groups' marks below them
+const MARK_HEIGHT = 16;
 const MOST_MARKS = 64;
 const MOST_TRAVELLERS = 48;
 const TRAVEL_MILLISECONDS = 1400;
 const MOST_LEGEND = 64;
+const HEAT_STEPS = [0, 0.05, 0.2, 0.5, 1]; // shares of the most that the legend shows
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -84,7 +86,7 @@ function Frame({ map }) {
     <p id="map-says" aria-live="polite">${says(map)}</p>
     ${by === "group"
       ? html`<ul class="legend" id="map-legend" tabindex="0" aria-label="Groups">${legend(counts)}</ul>`
-      : html`<p class="quiet">From nothing to the most that a slot has: ${most(by)}</p>`}
+      : html`<p class="quiet" id="heat-legend">nothing ${HEAT_STEPS.map((share) => html`<span class="swatch" style=${{ backgroundColor: colours.ofHeat(Math.sqrt(share)) }}></span>`)} ${most(by)}, the most that a slot has</p>`}
   `;
 }
 
@@ -252,7 +254,7 @@ function marks(map, context) {
   for (const id of groups) {
     const { x, y } = markAt(map, groups, id);
     context.fillStyle = colours.ofGroup(id);
-    context.fillRect(x - 14, y - 8, 28, 16);
+    context.fillRect(x - 14, y - MARK_HEIGHT / 2, 28, MARK_HEIGHT);
     context.fillStyle = colours.onGroup(id);
     context.fillText(String(id), x, y);
   }
@@ -296,6 +298,8 @@ function overlay(map, now) {
     const share = ((now + slot * 97) % TRAVEL_MILLISECONDS) / TRAVEL_MILLISECONDS;
     const from = markAt(map, groups, slots.group[slot]);
     const to = markAt(map, groups, slots.target[slot]);
+    from.y -= MARK_HEIGHT / 2; // no dot hides a mark's number
+    to.y -= MARK_HEIGHT / 2;
     const over = { x: (slot % map.columns) * map.cell + map.cell / 2, y: Math.floor(slot / map.columns) * map.cell };
     const left = (1 - share) ** 2;
     const middle = 2 * share * (1 - share);

@@ -1,7 +1,7 @@
 // Numbers, times and roles in words.
 
 const COUNT = new Intl.NumberFormat("en");
-const UNITS = ["bytes", "KB", "MB", "GB", "TB", "PB"];
+const UNITS = ["byte", "KB", "MB", "GB", "TB", "PB"];
 
 export function count(number) {
   return number === null || number === undefined ? "unknown" : COUNT.format(Math.round(number));
@@ -14,14 +14,16 @@ export function bytes(number) {
     number /= 1000;
     unit += 1;
   }
-  return `${number < 10 && unit ? number.toFixed(1) : Math.round(number)} ${UNITS[unit]}`;
+  const said = number < 10 && unit ? number.toFixed(1) : Math.round(number);
+  return `${said} ${UNITS[unit]}${unit || said === 1 ? "" : "s"}`;
 }
 
 // How often something happens, alone ("9/s") or with what it is ("9 keys a second").
 export function rate(number, what = "") {
   if (number === null || number === undefined) return "unknown";
-  const said = number < 10 && !Number.isInteger(number) ? number.toFixed(1) : count(number);
-  return what ? `${said} ${what} a second` : `${said}/s`;
+  const few = number > 0 && number < 0.1;
+  const said = few ? "under 0.1" : number < 10 && !Number.isInteger(number) ? number.toFixed(1) : count(number);
+  return what ? `${said} ${said === "1" ? what.replace(/s$/, "") : what} a second` : `${said}/s`;
 }
 
 // How long a request took.

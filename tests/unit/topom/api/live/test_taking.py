@@ -104,6 +104,10 @@ async def test_load_is_told_with_the_heat_of_slots(taking: Taking, topom: Topom)
     assert said["load"]["slots"][0]["slot"] == 3
     assert list(said["load"]["groups"]) == ["1"]
     assert said["load"]["groups"]["1"] == 10
+    assert list(said["load"]["proxies"].values()) == [20]
+    # What a proxy counts from its start on changes with each request, and is no news.
+    [proxy] = said["proxies"].values()
+    assert set(proxy["counters"]) == {"clients"}
     assert [slot for slot, value in enumerate(said["heat"]["load"]) if value] == [3]
     assert len(said["load"]["slots"]) <= MOST_BUSY
 
