@@ -36,7 +36,7 @@ def _page(document: Document) -> Iterator[str]:
     title = _text(info["title"])
     yield f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
-    yield f'<title>{title}</title></head>\n<body>'
+    yield f"<title>{title}</title></head>\n<body>"
     yield f"<h1>{title} {_text(info['version'])}</h1>\n<p>{_text(info.get('summary', ''))}</p>"
     yield '<p>The same for programs: <a href="/openapi.json">openapi.json</a>.</p>'
     endpoints: dict[str, list[tuple[str, str, Document]]] = {}

@@ -183,6 +183,21 @@ def test_the_map_is_the_table(site: Site, scheme: str) -> None:
         page.wait_for_selector(f"#map-says:has-text('Slot {SLOTS - 1 - columns}:')")
 
 
+@pytest.mark.parametrize("zoom", [0.7, 1.5])
+def test_a_move_leaves_no_trace_on_the_map_at_any_zoom(site: Site, zoom: float) -> None:
+    with site.page(VIEWER, device_scale_factor=zoom) as page:
+        cells = "document.querySelector('canvas.cells').toDataURL()"
+        dots = """(() => { const over = document.querySelector("canvas.over");
+            return over.getContext("2d").getImageData(0, 0, over.width, over.height).data.some(Boolean); })()"""
+        take = "import('/assets/js/live.js').then((live) => live.take({ slots: [[0, 64, 1%s]] }, false))"
+        before = page.evaluate(cells)
+        page.evaluate(take % ", 'migrating', 2")
+        until(page, f"{dots} && {cells} !== '{before}'")
+        page.wait_for_timeout(1000)  # for dots to travel
+        page.evaluate(take % "")
+        until(page, f"!{dots} && {cells} === '{before}'")
+
+
 def test_names_are_text_whatever_they_say(site: Site) -> None:
     now = time.time()
     sizes = {
@@ -255,6 +270,9 @@ def test_what_is_wrong_comes_first_with_what_to_do(site: Site) -> None:
             problem = page.locator("#health .problems li")
             assert "switches are changed" in problem.inner_text()
             assert "To do: let it act again once that is over" in problem.inner_text()
+            command = "{ problems: { one: { grave: true, what: 'it waits', since: 0, to_do: 'say `<b>x` twice' } } }"
+            told(page, command, "document.querySelector('#health .problems code').innerText === '<b>x'")
+            told(page, "{ problems: { one: null } }", "!document.querySelector('#health .problems code')")
             site.call("POST", "/resume")
             page.wait_for_selector("#verdict.good")
     finally:

@@ -85,6 +85,6 @@ def test_whatever_stands_there_is_text() -> None:
     text = page(document)
     read = Reader(text)
     assert "script" not in read.tags
-    assert {name for name, _ in read.attributes} == {"lang", "charset", "href", "id"}
+    assert {name for name, _ in read.attributes} == {"lang", "charset", "name", "content", "href", "id"}
     assert len(re.findall("<script", text, re.IGNORECASE)) == 0
     assert read.text.count(ODD) + read.text.count(ODD.replace("<script>", "<SCRIPT>")) >= 20

@@ -31,10 +31,13 @@ export function Health() {
 function Problem({ one }) {
   const since = ago(one.since);
   return html`<li class=${one.grave ? "grave" : ""}>
-    <span class="what">${one.what}</span>${since && html` <span class="quiet">for ${since}</span>`}
-    ${one.to_do && html`<p>To do: ${one.to_do}</p>`}
+    <span class="what">${coded(one.what)}</span>${since && html` <span class="quiet">for ${since}</span>`}
+    ${one.to_do && html`<p>To do: ${coded(one.to_do)}</p>`}
   </li>`;
 }
+
+// What stands between back quotes is a command.
+const coded = (text) => text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
 
 function acts(cluster) {
   const found = [];

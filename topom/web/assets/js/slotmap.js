@@ -164,7 +164,7 @@ function redraw(map) {
   map.cell = cell;
   map.columns = Math.max(1, Math.floor(width / cell));
   map.rows = Math.ceil(slots.count / map.columns);
-  map.scale = window.devicePixelRatio || 1;
+  map.scale = Math.ceil(window.devicePixelRatio || 1); // whole, so that cells end where pixels do
   const height = map.rows * cell + MARKS;
   for (const canvas of [map.base, map.over]) {
     if (canvas.width !== Math.round(width * map.scale) || canvas.height !== Math.round(height * map.scale)) {
@@ -298,8 +298,9 @@ function overlay(map, now) {
     const share = ((now + slot * 97) % TRAVEL_MILLISECONDS) / TRAVEL_MILLISECONDS;
     const from = markAt(map, groups, slots.group[slot]);
     const to = markAt(map, groups, slots.target[slot]);
-    from.y -= MARK_HEIGHT / 2; // no dot hides a mark's number
-    to.y -= MARK_HEIGHT / 2;
+    const radius = Math.max(2, map.cell / 3);
+    from.y -= MARK_HEIGHT / 2 + radius; // no dot hides a mark's number
+    to.y -= MARK_HEIGHT / 2 + radius;
     const over = { x: (slot % map.columns) * map.cell + map.cell / 2, y: Math.floor(slot / map.columns) * map.cell };
     const left = (1 - share) ** 2;
     const middle = 2 * share * (1 - share);
@@ -308,7 +309,7 @@ function overlay(map, now) {
     context.arc(
       left * from.x + middle * over.x + share ** 2 * to.x,
       left * from.y + middle * over.y + share ** 2 * to.y,
-      Math.max(2, map.cell / 3),
+      radius,
       0,
       7,
     );
