@@ -34,7 +34,7 @@ def page(document: Document) -> str:
 def _page(document: Document) -> Iterator[str]:
     info = document["info"]
     title = _text(info["title"])
-    yield f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
+    yield '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
     yield f"<title>{title}</title></head>\n<body>"
     yield f"<h1>{title} {_text(info['version'])}</h1>\n<p>{_text(info.get('summary', ''))}</p>"
