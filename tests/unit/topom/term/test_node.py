@@ -559,7 +559,7 @@ async def test_conditions_and_protection_are_known_to_the_leader_only(two: Topom
     for answer in (groups, status):
         assert [server["condition"] for server in answer.json()["groups"][0]["servers"]] == ["unknown"]
         assert "slotferry-view" in answer.headers
-    assert status.json()["protection"] == {"active": None, "lost": None, "members": None, "lifted": None}
+    assert status.json()["protection"] == {"active": None, "lost": None, "members": None, "since": None, "lifted": None}
     assert (await two.ask("b", "GET", "/protection")).status_code == 503
 
 
