@@ -31,7 +31,7 @@ SHOWN_AT_ONCE = 64
 MOST_CONNECTIONS = 8
 """The most connections to one server."""
 FRESH_SECONDS = 1.0
-"""How long an answer to :meth:`RedisServers.status` is given again."""
+"""How long an answer to :meth:`RedisServers.status` is given again, once it is whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,15 @@ class RedisServers:
         self._closed = False
 
     async def status(self, addresses: Iterable[str]) -> Mapping[str, Reading | None]:
-        """What :meth:`read` gives for each server, at most :data:`FRESH_SECONDS` old. Does not raise."""
+        """What :meth:`read` gave for each server, which was there within :data:`FRESH_SECONDS`. Does not raise."""
         wanted = list(addresses)
         async with self._asking:
-            now = asyncio.get_running_loop().time()
-            fresh = self._known_at is not None and now - self._known_at < FRESH_SECONDS
+            clock = asyncio.get_running_loop().time
+            fresh = self._known_at is not None and clock() - self._known_at < FRESH_SECONDS
             if not fresh or any(address not in self._known for address in wanted):
                 self._known = await self.read_all(wanted)
-                self._known_at = now
+                # bounded: those that came while servers did not answer are all given this.
+                self._known_at = clock()
                 await self.keep_only(wanted)
             return {address: self._known[address] for address in wanted}
 

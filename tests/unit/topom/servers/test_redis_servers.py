@@ -315,3 +315,20 @@ async def test_once_closed_a_call_that_goes_on_opens_no_connection(hanging: asyn
     assert await looking == dict.fromkeys(wanted)
     assert servers._clients == {}
     assert await servers.guarded(ADDRESS, connections.fence) == "this topom does not lead any more"
+
+
+async def test_all_that_ask_while_servers_do_not_answer_are_given_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """given that the answer takes longer than it is fresh."""
+    monkeypatch.setattr(redis_servers, "FRESH_SECONDS", 0.2)
+    servers = RedisServers(ServerAccess(), 1.0)
+    asked: list[str] = []
+
+    async def read(address: str) -> None:
+        asked.append(address)
+        await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(servers, "read", read)
+    answers = await asyncio.gather(*(servers.status([ADDRESS]) for _ in range(5)))
+    assert answers == [{ADDRESS: None}] * 5
+    assert asked == [ADDRESS]
+    await servers.close()
