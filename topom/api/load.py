@@ -80,7 +80,7 @@ async def show_history(
     request: Request,
     topom: ServedTopom,
     of: Annotated[Kind, Query(description="Of what.")] = "groups",
-    minutes: Annotated[int, Query(ge=1, le=DAY_MINUTES, description="How many, the newest ones.")] = 60,
+    minutes: Annotated[int, Query(ge=1, le=DAY_MINUTES, description="The last so many.")] = 60,
     most: Annotated[int, Query(ge=1, le=MOST_SHOWN, description="Series, at most.")] = DEFAULT_SERIES,
 ) -> Response:
     """The load of the last day by minute, of the busiest groups, servers, proxies, users or slots."""

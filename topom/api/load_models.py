@@ -114,7 +114,9 @@ class History(BaseModel):
     """The load by minute."""
 
     of: Literal["groups", "servers", "proxies", "users", "slots"]
-    minutes: list[float] = Field(description="When each began, in seconds since 1970, UTC.")
+    minutes: list[float] = Field(
+        description="When each began, in seconds since 1970, UTC. One that nobody measured is not there."
+    )
     series: list[Series] = Field(description="The busiest of that time first.")
 
 

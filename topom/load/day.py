@@ -47,8 +47,9 @@ class Day:
         return self._minutes[-1].began_at if self._minutes else 0.0
 
     def newest(self, kind: Kind, most: int) -> list[Minute[Any]]:
-        """Of a kind, the minutes that ended last, at most so many, the oldest first."""
-        return [Minute(minute.began_at, *minute.kept[kind]) for minute in self.after(-1.0)[-most:]]
+        """Of a kind, those of the last so many minutes, the oldest first. One that nobody measured is not there."""
+        least = self.newest_at - most * MINUTE
+        return [Minute(minute.began_at, *minute.kept[kind]) for minute in self.after(least)]
 
     def after(self, began_at: float) -> list[DayMinute]:
         """The minutes of the day that began later."""

@@ -33,6 +33,15 @@ def test_what_is_older_than_a_day_goes_also_after_a_gap() -> None:
     assert numbers(day) == [3, DAY_MINUTES + 2]
 
 
+def test_the_last_minutes_are_those_of_so_much_time() -> None:
+    """given that nobody measured for an hour."""
+    day = Day()
+    for number in (1, 2, 3, 63, 64):
+        day.add(minute(number))
+    assert [one.began_at / 60 for one in day.newest("groups", 60)] == [63, 64]
+    assert [one.began_at / 60 for one in day.newest("groups", 63)] == [2, 3, 63, 64]
+
+
 def test_those_after_a_moment() -> None:
     day = Day()
     day.take(minute(number) for number in (0, 1, 2, 5))
