@@ -1,10 +1,13 @@
+import asyncio
 import socket
 
 import pytest
 
-from proxy.listening import SPREADS_CONNECTIONS, ListenError, Reservation, reserve
+from proxy.listening import SPREADS_CONNECTIONS, ListenError, PlaceTaken, Reservation, Reservations, reserve
+from proxy.settings import ProxySettings
 from slots.address import join, split
 
+TLS = {"tls_certificate": "certificate.pem", "tls_key": "key.pem"}
 needs_spreading = pytest.mark.skipif(not SPREADS_CONNECTIONS, reason="SO_REUSEPORT does not spread connections here")
 
 
@@ -78,3 +81,34 @@ def test_where_connections_are_not_spread_the_socket_is_inherited() -> None:
 def test_an_address_that_is_not_ours_is_explained(address: str) -> None:
     with pytest.raises(ListenError, match=f"Cannot listen on {address}"):
         reserve(address)
+
+
+async def test_a_place_that_is_given_back_soon_is_waited_for() -> None:
+    """given that another of the places is free: it is not held meanwhile."""
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.create_server(("127.0.0.1", 0)) as free:
+        taken, first = (join(*one.getsockname()[:2]) for one in (other, free))
+        free.close()
+        places = Reservations(ProxySettings.load(None, listen=first, tls_listen=taken, **TLS))
+        waiting = asyncio.create_task(places.reserve_within(30.0))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        assert places.addresses == {}
+        other.close()
+        await waiting
+    assert places.addresses == {"listen": first, "tls_listen": taken}
+    places.close()
+
+
+async def test_a_place_that_stays_taken_is_refused_and_no_other_is_held() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = join(*other.getsockname()[:2])
+        places = Reservations(ProxySettings.load(None, listen="127.0.0.1:0", tls_listen=taken, **TLS))
+        with pytest.raises(PlaceTaken, match="another process listens there"):
+            await places.reserve_within(0.2)
+    assert places.addresses == {}
+
+
+async def test_a_place_that_cannot_be_had_is_not_waited_for() -> None:
+    places = Reservations(ProxySettings.load(None, listen="192.0.2.1:6379"))
+    with pytest.raises(ListenError, match="does not have that address"):
+        await places.reserve_within(1e9)
