@@ -101,18 +101,19 @@ cdef class Rates:
 
         Args:
             told: whole rows of :data:`~slots.messages.load.ROW_BYTES` each.
-            most: requests, and errors, that one slot may have.
-            most_bytes: of requests, and of replies, that one slot may have.
+            most: requests, and errors, that all slots together may have.
+            most_bytes: of requests, and of replies, that all slots together may have.
             share: how much of each count is added, from 0 to 1.
 
         Raises:
             ValueError: the length is not that of whole rows, or a slot is none of the product's. Nothing was added.
-            OverflowError: a slot has more. Nothing was added.
+            OverflowError: they have more. Nothing was added.
         """
         cdef Py_ssize_t number = len(told) // <Py_ssize_t> sizeof(row_t)
         cdef Py_ssize_t index
         cdef const char* data = told
         cdef row_t row
+        cdef double requests = 0, errors = 0, bytes_in = 0, bytes_out = 0
         cdef double* period
         if len(told) % <Py_ssize_t> sizeof(row_t):
             raise ValueError(f"{len(told)} bytes of counts by slot are not a whole number of rows of {ROW_BYTES} bytes")
@@ -120,8 +121,12 @@ cdef class Rates:
             memcpy(&row, data + index * <Py_ssize_t> sizeof(row_t), sizeof(row_t))
             if row.slot >= self._number:
                 raise ValueError(f"counts are of slot {row.slot}; there are {self._number} slots")
-            if row.requests > most or row.errors > most or row.bytes_in > most_bytes or row.bytes_out > most_bytes:
-                raise OverflowError(f"slot {row.slot} has more than it can have had")
+            requests += row.requests
+            errors += row.errors
+            bytes_in += <double> row.bytes_in
+            bytes_out += <double> row.bytes_out
+        if requests > most or errors > most or bytes_in > most_bytes or bytes_out > most_bytes:
+            raise OverflowError("slots have more than they can have had")
         for index in range(number):
             memcpy(&row, data + index * <Py_ssize_t> sizeof(row_t), sizeof(row_t))
             period = self._rows[row.slot].period

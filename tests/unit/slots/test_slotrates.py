@@ -72,6 +72,8 @@ def test_what_proxies_tell_is_added_by_slot_in_the_share_that_is_asked_for() -> 
         (told((0, 1, 0, 0, 0), (1, 0, 101, 0, 0)), OverflowError),
         (told((0, 1, 0, 0, 0), (1, 0, 0, 1001, 0)), OverflowError),
         (told((0, 1, 0, 0, 0), (1, 0, 0, 0, 2**64 - 1)), OverflowError),
+        (told((0, 60, 0, 0, 0), (1, 60, 0, 0, 0)), OverflowError),
+        (told(*[(0, 0, 0, 2**63, 0)] * 4), OverflowError),
     ],
 )
 def test_of_what_is_wrong_nothing_is_added(wrong: bytes, error: type[Exception]) -> None:
