@@ -27,7 +27,8 @@ log = structlog.get_logger(__name__)
 AT_ONCE = 128
 """The most servers that are asked at a time."""
 SHOWN_AT_ONCE = 64
-"""Of these, the most that are asked for people. However many are dead and looked at, what topom does need not wait."""
+"""Of these, the most that are asked for :meth:`RedisServers.status`. However many are dead, what topom does, and its
+page, need not wait for that."""
 MOST_CONNECTIONS = 8
 """The most connections to one server."""
 FRESH_SECONDS = 1.0
@@ -52,7 +53,7 @@ class RedisServers:
         self._timeout = timeout_seconds
         self._clients: dict[str, Redis] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
-        self._shown = asyncio.Semaphore(SHOWN_AT_ONCE)
+        self._shown_places = asyncio.Semaphore(SHOWN_AT_ONCE)
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._in_use: Counter[str] = Counter()
         """How many calls each server has, those that wait for their turn included."""
@@ -68,22 +69,12 @@ class RedisServers:
             clock = asyncio.get_running_loop().time
             fresh = self._known_at is not None and clock() - self._known_at < FRESH_SECONDS
             if not fresh or any(address not in self._known for address in wanted):
-                self._known = await self.read_all(wanted)
+                answers = await asyncio.gather(*(self._shown(address) for address in wanted))
+                self._known = dict(zip(wanted, answers, strict=True))
                 # bounded: those that came while servers did not answer are all given this.
                 self._known_at = clock()
                 await self.keep_only(wanted)
             return {address: self._known[address] for address in wanted}
-
-    async def read_all(self, addresses: Iterable[str]) -> dict[str, Reading | None]:
-        """What :meth:`read` gives for each server, for people. Does not raise."""
-
-        async def shown(address: str) -> Reading | None:
-            async with self._shown:
-                return await self.read(address)
-
-        wanted = list(addresses)
-        answers = await asyncio.gather(*(shown(address) for address in wanted))
-        return dict(zip(wanted, answers, strict=True))
 
     async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
         """Cut proxies off servers, with one connection for all the fences of a server. Does not raise."""
@@ -173,6 +164,10 @@ class RedisServers:
 
         await self.guarded(address, ask)
         return found[0] if found else None
+
+    async def _shown(self, address: str) -> Reading | None:
+        async with self._shown_places:
+            return await self.read(address)
 
     async def _fence_at(self, address: str, instances: Collection[str]) -> Fencing:
         process = ""

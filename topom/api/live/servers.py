@@ -133,4 +133,5 @@ class Servers:
 
     async def _ask(self, servers: list[str]) -> dict[str, Reading | None]:
         await self._topom.servers.keep_only(known_servers(self._topom.ledger.state))
-        return await self._topom.servers.read_all(servers)
+        answers = await asyncio.gather(*(self._topom.servers.read(address) for address in servers))
+        return dict(zip(servers, answers, strict=True))

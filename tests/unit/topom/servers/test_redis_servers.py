@@ -289,9 +289,7 @@ async def hanging(monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
     return began
 
 
-async def test_what_topom_does_waits_for_no_page_that_looks_at_dead_servers(
-    address: str, hanging: asyncio.Semaphore
-) -> None:
+async def test_what_topom_does_waits_for_no_status_of_dead_servers(address: str, hanging: asyncio.Semaphore) -> None:
     servers = RedisServers(ServerAccess(), 60.0)
     dead = [f"127.0.0.1:{port}" for port in range(1, 2 * redis_servers.AT_ONCE)]
     looking = asyncio.create_task(servers.status(dead))
