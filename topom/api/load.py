@@ -44,7 +44,8 @@ class Pages:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._pages: OrderedDict[object, tuple[float, Topom, bytes]] = OrderedDict()
+        self._pages: OrderedDict[object, tuple[float, str, bytes]] = OrderedDict()
+        """Each with when it was written, and the instance of the topom: that of a term that is over may go."""
         self._writing = asyncio.Lock()
 
     async def page(self, asked: object, topom: Topom, write: Callable[[], Mapping[str, Any]]) -> bytes:
@@ -52,10 +53,10 @@ class Pages:
         async with self._writing:
             kept = self._pages.get(asked)
             now = self._clock()
-            if kept is not None and kept[1] is topom and now - kept[0] < FRESH_SECONDS:
+            if kept is not None and kept[1] == topom.instance and now - kept[0] < FRESH_SECONDS:
                 return kept[2]
             written = await asyncio.to_thread(lambda: large_json.write(write()))
-            self._pages[asked] = now, topom, written
+            self._pages[asked] = now, topom.instance, written
             self._pages.move_to_end(asked)
             while len(self._pages) > MOST_PAGES:
                 self._pages.popitem(last=False)

@@ -1,7 +1,9 @@
 """The load over the API: what it shows, and how often it is written."""
 
 import asyncio
+import gc
 import time
+import weakref
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -221,6 +223,10 @@ async def test_ten_viewers_cost_as_one(
     assert written == [False, True]
 
 
+class Other:
+    instance = "other"
+
+
 async def test_an_answer_is_written_anew_when_it_is_old_or_another_topoms(topom: Topom) -> None:
     now = 0.0
     pages = load_api.Pages(lambda: now)
@@ -231,9 +237,13 @@ async def test_an_answer_is_written_anew_when_it_is_old_or_another_topoms(topom:
     assert await ask() == b'{"n":0}'
     now = 2.0
     assert await ask() == b'{"n":1}'
-    other: Any = object()
+    other: Any = Other()
     assert await ask(other) == b'{"n":2}'
     assert await ask(other) == b'{"n":2}'
+    term = weakref.ref(other)
+    del other
+    gc.collect()
+    assert term() is None, "a term that is over is kept by no page"
     for what in range(50):
         await ask(what=str(what))
     assert len(pages._pages) == load_api.MOST_PAGES
