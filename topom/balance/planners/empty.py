@@ -9,7 +9,9 @@ from slots.table import Slot
 def spread_empty(
     weight: Mapping[int, float], slots: Sequence[Slot], to_place: Sequence[Slot], target: dict[int, int]
 ) -> None:
-    """Add targets for those slots of ``to_place`` that have none in ``target``."""
+    """Add targets for those slots of ``to_place`` that have none in ``target``; none if there is no group."""
+    if not weight:
+        return
     empty = [slot.id for slot in to_place if slot.id not in target]
     waiting = set(empty)
     count = dict.fromkeys(weight, 0)

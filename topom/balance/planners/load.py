@@ -57,7 +57,7 @@ def plan(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -
     ]
     most = load_limits(share, request.tolerance)
     target = _targets(share, most, memory_share, slots, to_place, load, request)
-    spread_empty(weights(share, request.capacity), slots, to_place, target)
+    spread_empty(weights(share.keys() - request.closed, request.capacity), slots, to_place, target)
     moves = [Move(slot.id, slot.group_id, target[slot.id]) for slot in slots if slot.id in target]
     bands = {group_id: (0, upper) for group_id, upper in most.items()}
     limited = limits.by_help(moves, bands, slots, request, load)

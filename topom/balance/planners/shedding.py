@@ -4,7 +4,7 @@ A *place* has a load and a limit in two dimensions, :data:`LOAD` and :data:`MEMO
 size in memory is also what it costs to move it. No move brings a place above a limit, except of an item that is nowhere
 yet, or of a giant that leaves a larger giant.
 
-1. Items that are nowhere go where most room is, the largest first.
+1. Items that are nowhere go where most room is, the largest first. If every place is closed, they stay nowhere.
 2. *Giants* fit nowhere. A place keeps one; others of it go to the place with the least load, if that is better off.
 3. Each place above its limit chooses what it gives away: the cheapest items that are enough
    (:func:`_choose`). What all places gave goes where most room is, the largest first. An item that fits nowhere stays,
@@ -226,7 +226,7 @@ def _place(crowd: Crowd, dimension: int, items: Iterable[int], must: bool = Fals
     Args:
         must: whether an item for which no room is found goes where most room is.
     """
-    order = [(-crowd.ease(place), place) for place in range(len(crowd.slack))]
+    order = [(-crowd.ease(place), place) for place in range(len(crowd.slack)) if place not in crowd.closed]
     heapify(order)
     placed = 0
     for item in sorted(items, key=lambda item: (-crowd.size[dimension][item], item)):
@@ -238,7 +238,7 @@ def _place(crowd: Crowd, dimension: int, items: Iterable[int], must: bool = Fals
             if entry[1] != home and crowd.fits(item, entry[1]):
                 target = entry[1]
                 break
-        if target == NOWHERE and must:
+        if target == NOWHERE and must and passed:
             target = passed[0][1]
         if target != NOWHERE:
             crowd.move(item, target)

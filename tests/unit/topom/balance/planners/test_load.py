@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
@@ -73,6 +74,13 @@ def test_a_plan_moves_what_may_move_and_empties_groups_to_drain(fleet: Fleet) ->
     for slot in fleet.slots:
         if fleet.may_move(slot) and slot.group_id not in fleet.takers:
             assert slot.id in moved
+
+
+@given(fleets(), st.data())
+def test_a_closed_group_gets_no_slot_of_any_kind(fleet: Fleet, data: st.DataObject) -> None:
+    closed = data.draw(st.frozensets(st.sampled_from(fleet.takers)))
+    fleet = fleet.asking(closed=closed)
+    assert not closed & {move.target for move in moves(fleet)}
 
 
 @given(fleets())

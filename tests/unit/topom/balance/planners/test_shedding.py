@@ -72,6 +72,14 @@ def test_a_closed_place_gets_nothing_and_may_give() -> None:
     assert giants.at[1] == 0, "the only place that could keep it apart is closed"
 
 
+def test_an_item_that_is_nowhere_never_goes_to_a_closed_place() -> None:
+    one = crowd([5, 5], [9, 4, 4], [0, 1, NOWHERE], closed=frozenset({1}))
+    shed(one)
+    assert one.at[2] == 0, "there is no room, and still it goes to the place that is open"
+    shed(one := crowd([5], [4], [NOWHERE], closed=frozenset({0})))
+    assert one.at == [NOWHERE]
+
+
 def test_memory_is_a_limit_of_its_own() -> None:
     one = Crowd(([10, 10], [100, 100]), [0, 0], ([0, 0], [0, 0]), ([0, 0, 0], [60, 60, 10]), [0, 0, 1])
     shed(one)
