@@ -1,11 +1,12 @@
-"""How busy things are: of each row of a table, how many requests, errors, bytes and microseconds a second there are.
+"""How busy things are: of each row of a table, how many requests, errors, bytes and microseconds a second there
+are.
 
 What is counted goes into the counts of a *period*. :meth:`Rates.decay` ends the period: a rate is the mean over all
 periods, of which a later one weighs more, by :data:`HALF_LIFE_SECONDS`. A row that begins late has its own mean, so it
 does not begin as if it had been idle before. :meth:`Rates.turn` ends a *minute*, whose counts stay until the next one
 ends.
 
-All is in C arrays, 168 bytes a row.
+All is in C arrays, 200 bytes a row.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -21,7 +22,7 @@ HALF_LIFE_SECONDS = 30.0
 """After which what was counted weighs half as much."""
 
 cdef enum:
-    COLUMNS = 5
+    COLUMNS = 6
 
 cdef double HALF_LIFE = HALF_LIFE_SECONDS
 
@@ -33,14 +34,20 @@ cdef struct rates_t:
     double weight  # of all periods of the row, at most 1
 
 
-cdef tuple five(double* values, double divisor):
+cdef tuple six(double* values, double divisor):
     return (
-        values[0] / divisor, values[1] / divisor, values[2] / divisor, values[3] / divisor, values[4] / divisor
+        values[0] / divisor,
+        values[1] / divisor,
+        values[2] / divisor,
+        values[3] / divisor,
+        values[4] / divisor,
+        values[5] / divisor,
     )
 
 
 cdef class Rates:
-    """Rows from 0, each with requests, errors, bytes of requests, bytes of replies, and microseconds.
+    """Rows from 0, each with requests, errors, bytes of requests, bytes of replies, microseconds, and the number of
+    requests that these are of.
 
     Args:
         rows: how many.
@@ -88,9 +95,10 @@ cdef class Rates:
         double bytes_in,
         double bytes_out,
         double microseconds=0.0,
+        double timed=0.0,
     ) -> None:
         """Add to the counts of this period. Raises IndexError."""
-        cdef double[COLUMNS] values = [requests, errors, bytes_in, bytes_out, microseconds]
+        cdef double[COLUMNS] values = [requests, errors, bytes_in, bytes_out, microseconds, timed]
         cdef double* period = self.at(row).period
         cdef int column
         for column in range(COLUMNS):
@@ -183,14 +191,14 @@ cdef class Rates:
             memcpy(row.last, row.minute, sizeof(row.last))
             memset(row.minute, 0, sizeof(row.minute))
 
-    def rates(self, Py_ssize_t row) -> tuple[float, float, float, float, float]:
+    def rates(self, Py_ssize_t row) -> tuple[float, float, float, float, float, float]:
         """Of one row, a second. Raises IndexError."""
         cdef rates_t* found = self.at(row)
-        return five(found.mean, found.weight if found.weight > 0 else 1.0)
+        return six(found.mean, found.weight if found.weight > 0 else 1.0)
 
-    def minute(self, Py_ssize_t row) -> tuple[float, float, float, float, float]:
+    def minute(self, Py_ssize_t row) -> tuple[float, float, float, float, float, float]:
         """The counts of one row in the minute that ended last. Raises IndexError."""
-        return five(self.at(row).last, 1.0)
+        return six(self.at(row).last, 1.0)
 
     cdef rates_t* at(self, Py_ssize_t row) except NULL:
         if not 0 <= row < self._number:

@@ -61,8 +61,10 @@ cdef class RequestQueue(ServerConnection):
         self.traffic.errors += failed
         self.traffic.bytes_out += size
         if self.shared:
-            # A command that waits at its server has a connection of its own, and its time is not the server's.
             self.traffic.ticks += <uint32_t> (self.loop.ticks - <uint32_t> request.reply_size)
+        else:
+            # A command that waits at its server has a connection of its own, and its time is not the server's.
+            self.traffic.untimed += 1
         if request.slot >= 0:
             self.slots.count_out(request.slot, size, failed)
         elif request.kind == REQUEST_PART:

@@ -108,6 +108,7 @@ cdef class RequestQueue(ServerConnection):
         server has not answered."""
         self.traffic.requests += 1
         self.traffic.errors += 1
+        self.traffic.untimed += 1
         if slot >= 0:
             self.slots.count_out(slot, 0, True)
         return self.failure_reply

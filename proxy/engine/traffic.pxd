@@ -13,8 +13,9 @@ cdef class ServerTraffic:
         int64_t errors
         int64_t bytes_in
         int64_t bytes_out
-        # Sum over requests of shared connections, from when they were queued to their replies.
+        # Sum over requests of shared connections, from when they were queued to their replies; and all other requests.
         int64_t ticks
+        int64_t untimed
 
 
 cdef class Traffic:

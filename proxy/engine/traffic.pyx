@@ -40,7 +40,7 @@ cdef class Traffic:
 
     def take_servers(self, present):
         """What was counted of each server since the last time, of those that were asked anything: ``{address:
-        (requests, errors, bytes in, bytes out, microseconds)}``.
+        (requests, errors, bytes in, bytes out, microseconds, requests that these are of)}``.
 
         **bounded**: servers that are not among the ``present`` ones, and were asked nothing, are forgotten.
         """
@@ -50,8 +50,9 @@ cdef class Traffic:
             count = <ServerTraffic> each
             if count.requests or count.bytes_in:
                 microseconds = count.ticks * TICK_MICROSECONDS
-                found[address] = (count.requests, count.errors, count.bytes_in, count.bytes_out, microseconds)
-                count.requests = count.errors = count.bytes_in = count.bytes_out = count.ticks = 0
+                timed = count.requests - count.untimed
+                found[address] = (count.requests, count.errors, count.bytes_in, count.bytes_out, microseconds, timed)
+                count.requests = count.errors = count.bytes_in = count.bytes_out = count.ticks = count.untimed = 0
             elif address not in present:
                 del self.servers[address]
         return found

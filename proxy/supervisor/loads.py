@@ -94,10 +94,11 @@ class Loads:
         servers: dict[str, ServerTraffic] = {}
         users: dict[str, Traffic] = {}
         for kind, name in list(self._waiting)[: question.names]:
-            requests, errors, bytes_in, bytes_out, *more = self._waiting.pop((kind, name))
+            requests, errors, bytes_in, bytes_out, *time = self._waiting.pop((kind, name))
             counts = int(requests), int(errors), int(bytes_in), int(bytes_out)
             if kind == SERVER:
-                servers[name] = ServerTraffic(*counts, *more)
+                microseconds, timed = time
+                servers[name] = ServerTraffic(*counts, microseconds, int(timed))
             else:
                 users[name] = Traffic(*counts)
         seconds = max(now - self._since, 0.0)

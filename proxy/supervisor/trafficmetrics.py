@@ -7,7 +7,7 @@ A server that has left the slot table, and was not asked for an hour, is shown n
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
 
 from slots.messages.load import ServerTraffic, Traffic
 
@@ -17,17 +17,17 @@ GONE_SECONDS = 3600.0
 OTHER = "other"
 
 SERVER_FIGURES = (
-    ("server_requests", "Requests that a server has answered, or that failed because it did not.", 1.0),
-    ("server_errors", "Error replies of a server, and requests that it did not answer.", 1.0),
-    ("server_sent_bytes", "Bytes of requests to a server.", 1.0),
-    ("server_received_bytes", "Bytes of replies of a server.", 1.0),
-    (
-        "server_reply_seconds",
-        "Seconds that requests took from when they were queued for a server to its reply, in sum.",
-        1e-6,
-    ),
+    ("server_requests", "Requests that a server has answered, or that failed because it did not."),
+    ("server_errors", "Error replies of a server, and requests that it did not answer."),
+    ("server_sent_bytes", "Bytes of requests to a server."),
+    ("server_received_bytes", "Bytes of replies of a server."),
 )
-"""What counters are called and say, in the order of :class:`~slots.messages.load.ServerTraffic`, and their scale."""
+"""What counters are called and say, in the order of :class:`~slots.messages.load.ServerTraffic`."""
+SERVER_TIME = (
+    "server_reply_seconds",
+    "How long requests took, from when they were queued for a server to its reply. Those that wait there, such as "
+    "BLPOP, are left out.",
+)
 USER_FIGURES = (
     ("user_requests", "Requests of a user's clients."),
     ("user_errors", "Error replies to a user's clients."),
@@ -86,13 +86,20 @@ class TrafficCounters:
             self._users.add(name, user)
 
     def metrics(self, groups: Mapping[str, int]) -> Iterator[Metric]:
-        """A counter for each figure. ``groups``: which group each server of the table is of."""
+        """A counter for each figure, and a summary of the time. ``groups``: which group each server of the table is
+        of."""
         self._servers.forget(groups)
-        for place, (figure, text, scale) in enumerate(SERVER_FIGURES):
+        servers = [([address, str(groups.get(address, ""))], counts) for address, counts in self._servers.each()]
+        for place, (figure, text) in enumerate(SERVER_FIGURES):
             family = CounterMetricFamily(f"slotferry_proxy_{figure}", text, labels=["server", "group"])
-            for address, counts in self._servers.each():
-                family.add_metric([address, str(groups.get(address, ""))], counts[place] * scale)
+            for labels, counts in servers:
+                family.add_metric(labels, counts[place])
             yield family
+        figure, text = SERVER_TIME
+        summary = SummaryMetricFamily(f"slotferry_proxy_{figure}", text, labels=["server", "group"])
+        for labels, (*_, microseconds, timed) in servers:
+            summary.add_metric(labels, int(timed), microseconds / 1e6)
+        yield summary
         for place, (figure, text) in enumerate(USER_FIGURES):
             family = CounterMetricFamily(f"slotferry_proxy_{figure}", text, labels=["user"])
             for name, counts in self._users.each():

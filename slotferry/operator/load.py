@@ -74,8 +74,8 @@ def summary(found: Answer) -> str:
 
 def groups(found: Answer) -> Table:
     """Groups by number."""
-    rows = ((str(row["group_id"]), row["slots"], *_rates(row)) for row in found["groups"])
-    return drawn(("group", "slots", *RATES), rows, title="groups")
+    rows = ((str(row["group_id"]), row["slots"], *_rates(row), _mean(row)) for row in found["groups"])
+    return drawn(("group", "slots", *RATES, "ms"), rows, title="groups")
 
 
 def servers(found: Answer, most: int | None = None) -> Table:
@@ -83,15 +83,7 @@ def servers(found: Answer, most: int | None = None) -> Table:
     listed: Sequence[Answer] = found["servers"]
     if most is not None:
         listed = sorted(listed, key=lambda row: -row["requests"])[:most]
-    rows = (
-        (
-            row["server"],
-            str(row["group_id"]),
-            *_rates(row),
-            None if row["milliseconds"] is None else f"{row['milliseconds']:.2f}",
-        )
-        for row in listed
-    )
+    rows = ((row["server"], str(row["group_id"]), *_rates(row), _mean(row)) for row in listed)
     return drawn(("server", "group", *RATES, "ms"), rows, title="servers")
 
 
@@ -125,6 +117,10 @@ def _users(found: Answer, most: int) -> Table:
 def _slots(found: Answer, most: int | None) -> Table:
     rows = ((str(row["slot"]), str(row["group_id"]), *_rates(row)) for row in found["slots"][:most])
     return drawn(("slot", "group", *RATES), rows, title="slots")
+
+
+def _mean(row: Answer) -> str | None:
+    return None if row["milliseconds"] is None else f"{row['milliseconds']:.2f}"
 
 
 def _rates(row: Answer) -> Iterator[object]:

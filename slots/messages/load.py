@@ -66,8 +66,10 @@ class ServerTraffic(NamedTuple):
     bytes_in: Number
     bytes_out: Number
     microseconds: Microseconds
-    """Sum over requests, from when a request was queued for the server until its reply was there. Commands that wait at
-    the server, such as BLPOP, add nothing."""
+    """Sum over the timed requests, from when one was queued for the server until its reply was there."""
+    timed: Number
+    """Requests, without those over connections of their own: those that wait at the server, such as BLPOP, and those of
+    transactions with WATCH. A request that never joined a queue is not among them, either."""
 
 
 class HotKey(NamedTuple):

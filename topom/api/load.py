@@ -5,9 +5,10 @@ on a thread, one at a time, so that the event loop goes on meanwhile.
 """
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request, Response
@@ -120,6 +121,10 @@ def describe(topom: Topom, all_slots: bool) -> Mapping[str, Any]:
     addresses = {member.record.id: member.record.address for member in members}
     group_of = {server: group.id for group in table.groups.values() for server in group.servers}
     owned = table.by_group
+    servers = sorted(book.by_server, key=lambda row: (group_of.get(row.name, 0), row.name))
+    of_group: dict[int, list[Counts]] = {}
+    for row in servers:
+        of_group.setdefault(group_of.get(row.name, 0), []).append(row.rates)
     return {
         "measured_seconds": round(book.measured_seconds, 1),
         "minute_seconds": round(book.minute_seconds, 1),
@@ -131,12 +136,22 @@ def describe(topom: Topom, all_slots: bool) -> Mapping[str, Any]:
             for row in (book.by_slot if all_slots else book.by_slot.busiest(MOST_SHOWN))
         ],
         "groups": [
-            {"group_id": row.name, "slots": len(owned.get(row.name, ())), **_busy(row)}
+            {
+                "group_id": row.name,
+                "slots": len(owned.get(row.name, ())),
+                **_busy(row),
+                "milliseconds": _mean(of_group.get(row.name, ())),
+            }
             for row in _sorted(book.by_group)
         ],
         "servers": [
-            {"server": row.name, "group_id": group_of.get(row.name, 0), **_busy(row), "milliseconds": _mean(row.rates)}
-            for row in sorted(book.by_server, key=lambda row: (group_of.get(row.name, 0), row.name))
+            {
+                "server": row.name,
+                "group_id": group_of.get(row.name, 0),
+                **_busy(row),
+                "milliseconds": _mean([row.rates]),
+            }
+            for row in servers
         ],
         "proxies": [
             {"proxy_id": row.name, "address": addresses.get(row.name, ""), **_busy(row)}
@@ -225,18 +240,19 @@ def _owner(table: SlotTable, slot: int) -> int:
 
 
 def _busy(row: Row[Any]) -> Mapping[str, Any]:
-    requests, errors, bytes_in, bytes_out, _ = map(int, row.minute)
+    requests, errors, bytes_in, bytes_out, *_ = map(int, row.minute)
     minute = {"requests": requests, "errors": errors, "bytes_in": bytes_in, "bytes_out": bytes_out}
     return {**_rates(row.rates), "minute": minute}
 
 
 def _rates(counts: Counts) -> Mapping[str, float]:
-    requests, errors, bytes_in, bytes_out, _ = map(_short, counts)
+    requests, errors, bytes_in, bytes_out, *_ = map(_short, counts)
     return {"requests": requests, "errors": errors, "bytes_in": bytes_in, "bytes_out": bytes_out}
 
 
-def _mean(rates: Counts) -> float | None:
-    return round(rates.microseconds / rates.requests / 1000, 3) if rates.requests else None
+def _mean(rates: Collection[Counts]) -> float | None:
+    timed = math.fsum(one.timed for one in rates)
+    return round(math.fsum(one.microseconds for one in rates) / timed / 1000, 3) if timed else None
 
 
 def _short(value: float) -> float:

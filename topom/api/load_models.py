@@ -44,6 +44,7 @@ class GroupLoad(Busy):
 
     group_id: int
     slots: int = Field(description="That it owns.")
+    milliseconds: float | None = Field(description="As in `ServerLoad`, over all servers of the group.")
 
 
 class ServerLoad(Busy):
@@ -52,8 +53,8 @@ class ServerLoad(Busy):
     server: str
     group_id: int
     milliseconds: float | None = Field(
-        description="Mean time from when a request was queued for the server until its reply was there; null without "
-        "requests."
+        description="Mean time from when a request was queued for the server until its reply was there, without "
+        "commands that wait there, such as BLPOP; null without requests."
     )
 
 

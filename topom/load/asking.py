@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import structlog
 
 from slots.messages.control import Load, TellLoad
-from slots.messages.load import KEY_BYTES, ROW_BYTES, HotKey, Notable, Traffic
+from slots.messages.load import KEY_BYTES, ROW_BYTES, HotKey, Notable, ServerTraffic, Traffic
 from slots.table import SlotTable
 from topom.cluster.ledger import Ledger
 from topom.cluster.topology import all_servers
@@ -187,13 +187,13 @@ class Asking(Loop):
         book = self._book
         book.told()
         self._heard[proxy_id] = self._clock()
-        book.by_proxy.add(proxy_id, _shared(load.all, 0.0, share))
+        book.by_proxy.add(proxy_id, _shared(load.all, share))
         known = self._known_servers()
         for server, traffic in load.servers.items():
             if server in known:
-                book.by_server.add(server, _shared(Traffic(*traffic[:4]), traffic.microseconds, share))
+                book.by_server.add(server, _shared(traffic, share))
         for user, said in load.users.items():
-            book.by_user.add(user, _shared(said, 0.0, share))
+            book.by_user.add(user, _shared(said, share))
 
     def _require_time(self, load: Load, before: float | None) -> None:
         if before is not None and load.seconds > self._clock() - before + LATE_SECONDS:
@@ -253,6 +253,8 @@ def _require_counts(load: Load) -> None:
             raise _NotBelieved(f"it counted {max(traffic[:4])} requests or bytes in {load.seconds:g} s")
     if any(server.microseconds > MOST_OF_A_REQUEST * (server.requests + 1) for server in load.servers.values()):
         raise _NotBelieved("a server took more time than there was")
+    if any(server.timed > server.requests for server in load.servers.values()):
+        raise _NotBelieved("a server took time for more requests than it had")
 
 
 def _traffics(load: Load) -> Iterator[tuple[float, ...]]:
@@ -261,9 +263,10 @@ def _traffics(load: Load) -> Iterator[tuple[float, ...]]:
     yield from load.users.values()
 
 
-def _shared(traffic: Traffic, microseconds: float, share: float) -> Counts:
-    requests, errors, bytes_in, bytes_out = (share * count for count in traffic)
-    return Counts(requests, errors, bytes_in, bytes_out, share * microseconds)
+def _shared(traffic: Traffic | ServerTraffic, share: float) -> Counts:
+    requests, errors, bytes_in, bytes_out, *time = (share * count for count in traffic)
+    microseconds, timed = time or (0.0, 0.0)
+    return Counts(requests, errors, bytes_in, bytes_out, microseconds, timed)
 
 
 def _decoded(text: str) -> bytes:

@@ -99,7 +99,7 @@ class Book:
         """What is asked of each slot, by slot: means of late, in which what is older by
         :data:`slots.slotrates.HALF_LIFE_SECONDS` weighs half."""
         rates = map(self.by_slot.table.rates, range(len(self.by_slot)))
-        return [SlotRate(requests, bytes_in, bytes_out) for requests, _, bytes_in, bytes_out, _ in rates]
+        return [SlotRate(requests, bytes_in, bytes_out) for requests, _, bytes_in, bytes_out, *_ in rates]
 
     def hot_keys(self, most: int = MOST_SHOWN) -> list[BusyKey]:
         """The keys that are asked for most, over all proxies, the hottest first."""

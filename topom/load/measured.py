@@ -29,8 +29,9 @@ class Counts(NamedTuple):
         errors: of those, that were answered with an error.
         bytes_in: of requests.
         bytes_out: of replies.
-        microseconds: that servers took for them, from when a request was queued until its reply was there; 0 where
-            that is not measured.
+        microseconds: that servers took for the timed requests, from when one was queued until its reply was there; 0
+            where that is not measured.
+        timed: requests that the time is of; those that wait at their server are not among them.
     """
 
     requests: float
@@ -38,9 +39,10 @@ class Counts(NamedTuple):
     bytes_in: float
     bytes_out: float
     microseconds: float
+    timed: float
 
 
-NOTHING = Counts(0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING = Counts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Row(NamedTuple, Generic[Name]):

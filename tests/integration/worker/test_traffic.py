@@ -116,9 +116,9 @@ async def test_all_that_clients_do_is_counted_exactly(start_worker: StartWorker,
             expected[slot_of(key)] = [8, 1, bytes_in, bytes_out]
     assert sums.slots == expected
     for keys, server in zip((here, there), worker.addresses, strict=True):
-        requests, *counts, microseconds = sums.servers[server]
+        requests, *counts, microseconds, timed = sums.servers[server]
         # The server saw one MGET, and its slots have one request each.
-        assert requests == 3 * 7 + 1
+        assert requests == timed == 3 * 7 + 1
         assert counts == [sum(expected[slot_of(key)][place] for key in keys) for place in (1, 2, 3)]
         assert 0 < microseconds < LIMIT * 1e6
     sent = size(*(request for key in (*here, *there) for request in of_key(key)), mget)
@@ -223,7 +223,15 @@ async def test_the_time_that_a_command_waits_at_its_server_is_not_the_servers(st
     async with opened(worker.settings.listen) as (reader, writer):
         writer.write(command(("BLPOP", "nothing", "2")))
         assert await reader.readline() == b"*-1\r\n"
-    requests, errors, *_, microseconds = (await told(worker)).servers[worker.addresses[0]]
-    assert requests > 3, "it was sent over a connection of its own, too"
+        await told(worker)
+        # When: half of the requests wait there, and the others do not.
+        for _ in range(3):
+            writer.write(command(("BLPOP", "nothing", "0.5")))
+            assert await reader.readline() == b"*-1\r\n"
+            writer.write(command(("GET", "nothing")))
+            assert await reader.readline() == b"$-1\r\n"
+    requests, errors, *_, microseconds, timed = (await told(worker)).servers[worker.addresses[0]]
+    assert requests > 6, "the element is asked for first, and then waited for over a connection of its own"
     assert errors == 0
-    assert 0 < microseconds < 1.9e6
+    assert timed == requests - 3
+    assert 0 < microseconds < 1.4e6

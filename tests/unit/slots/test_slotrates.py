@@ -17,10 +17,10 @@ def told(*rows: tuple[int, int, int, int, int]) -> bytes:
 def test_a_steady_rate_is_right_from_the_first_period_on() -> None:
     rates = Rates(4)
     for _ in range(40):
-        rates.add(2, 50, 5, 500, 5000, 100)
+        rates.add(2, 50, 5, 500, 5000, 100, 45)
         rates.decay(PERIOD)
-        assert rates.rates(2) == pytest.approx((10, 1, 100, 1000, 20))
-    assert rates.rates(1) == (0, 0, 0, 0, 0)
+        assert rates.rates(2) == pytest.approx((10, 1, 100, 1000, 20, 9))
+    assert rates.rates(1) == (0, 0, 0, 0, 0, 0)
 
 
 def test_what_has_ended_weighs_half_after_the_half_life() -> None:
@@ -45,13 +45,13 @@ def test_a_row_that_begins_anew_was_not_idle_before() -> None:
 
 def test_a_minute_is_there_once_it_has_ended() -> None:
     rates = Rates(1)
-    rates.add(0, 50, 1, 2, 3, 4)
+    rates.add(0, 50, 1, 2, 3, 4, 5)
     rates.decay(PERIOD)
-    assert rates.minute(0) == (0, 0, 0, 0, 0)
+    assert rates.minute(0) == (0, 0, 0, 0, 0, 0)
     rates.turn()
-    assert rates.minute(0) == (50, 1, 2, 3, 4)
+    assert rates.minute(0) == (50, 1, 2, 3, 4, 5)
     rates.turn()
-    assert rates.minute(0) == (0, 0, 0, 0, 0)
+    assert rates.minute(0) == (0, 0, 0, 0, 0, 0)
 
 
 def test_what_proxies_tell_is_added_by_slot_in_the_share_that_is_asked_for() -> None:
@@ -59,8 +59,8 @@ def test_what_proxies_tell_is_added_by_slot_in_the_share_that_is_asked_for() -> 
     rates.add_told(told((7, 100, 10, 2**40, 2**41), (1023, 1, 0, 5, 6)), 1000, 2**42)
     rates.add_told(told((7, 100, 10, 0, 0)), 1000, 2**42, 0.5)
     rates.decay(1.0)
-    assert rates.rates(7) == pytest.approx((150, 15, 2**40, 2**41, 0))
-    assert rates.rates(1023) == pytest.approx((1, 0, 5, 6, 0))
+    assert rates.rates(7) == pytest.approx((150, 15, 2**40, 2**41, 0, 0))
+    assert rates.rates(1023) == pytest.approx((1, 0, 5, 6, 0, 0))
 
 
 @pytest.mark.parametrize(

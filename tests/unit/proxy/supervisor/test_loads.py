@@ -57,7 +57,7 @@ def test_counts_of_all_workers_are_added_and_told_once() -> None:
             worker,
             channel.Load(
                 slots=rows(3, 4),
-                servers={"a:1": ServerTraffic(2, 1, 30, 40, 500.5)},
+                servers={"a:1": ServerTraffic(2, 1, 30, 40, 500.5, 2)},
                 users={"one": Traffic(2, 1, 30, 40), f"of {worker}": Traffic(1, 0, 1, 1)},
             ),
         )
@@ -66,7 +66,7 @@ def test_counts_of_all_workers_are_added_and_told_once() -> None:
 
     assert (told.number, told.seconds, told.hashed, told.untold) == (1, 2.5, False, 0)
     assert list(struct.iter_unpack("<HIIQQ", base64.b64decode(told.slots))) == [(3, 2, 0, 20, 40), (4, 2, 0, 20, 40)]
-    assert told.servers == {"a:1": ServerTraffic(4, 2, 60, 80, 1001.0)}
+    assert told.servers == {"a:1": ServerTraffic(4, 2, 60, 80, 1001.0, 4)}
     assert told.users == {"one": Traffic(4, 2, 60, 80), "of 0": Traffic(1, 0, 1, 1), "of 1": Traffic(1, 0, 1, 1)}
     assert told.all == Traffic(6, 2, 62, 82)
     clock.now += 1
@@ -100,7 +100,7 @@ def test_what_has_no_room_waits_and_comes_first() -> None:
     waiting = begun()
     busy = channel.Load(
         slots=rows(*range(8)),
-        servers={f"s:{number + 1}": ServerTraffic(1, 0, 1, 1, 1.0) for number in range(4)},
+        servers={f"s:{number + 1}": ServerTraffic(1, 0, 1, 1, 1.0, 1) for number in range(4)},
         users={f"u{number}": Traffic(1, 0, 1, 1) for number in range(4)},
     )
     waiting.take(0, busy)
@@ -146,7 +146,7 @@ def test_a_topom_that_does_not_ask_costs_a_bounded_memory(monkeypatch: pytest.Mo
     monkeypatch.setattr(loads, "MOST_WAITING", 10)
     waiting = begun()
     for number in range(100):
-        waiting.take(0, channel.Load(slots=rows(1), servers={f"s:{number + 1}": ServerTraffic(1, 0, 1, 1, 1.0)}))
+        waiting.take(0, channel.Load(slots=rows(1), servers={f"s:{number + 1}": ServerTraffic(1, 0, 1, 1, 1.0, 1)}))
     told = waiting.told(MANY)
     assert list(told.servers) == [f"s:{number}" for number in range(91, 101)]
     assert struct.unpack("<HIIQQ", base64.b64decode(told.slots)) == (1, 100, 0, 1000, 2000)
@@ -187,7 +187,9 @@ def test_rows_that_are_none_end_the_channel() -> None:
 async def test_topom_asks_a_proxy(topom: FakeTopom, director: Director) -> None:
     async with running(topom, director) as proxy:
         stream, (worker, _), _ = await proxy.begin()
-        said = channel.Load(slots=rows(3), servers={"a:1": ServerTraffic(1, 0, 10, 20, 5.0)}, hot_keys=[hot(b"a", 9.0)])
+        said = channel.Load(
+            slots=rows(3), servers={"a:1": ServerTraffic(1, 0, 10, 20, 5.0, 1)}, hot_keys=[hot(b"a", 9.0)]
+        )
         worker.order(do="say", message=json.loads(encode(said)))
         async with asyncio.timeout(10):
             while True:
@@ -195,5 +197,5 @@ async def test_topom_asks_a_proxy(topom: FakeTopom, director: Director) -> None:
                 answer = await stream.next("load")
                 if answer["slots"]:
                     break
-    assert (answer["number"], answer["slots"], answer["servers"]) == (3, rows(3), {"a:1": [1, 0, 10, 20, 5.0]})
+    assert (answer["number"], answer["slots"], answer["servers"]) == (3, rows(3), {"a:1": [1, 0, 10, 20, 5.0, 1]})
     assert answer["hot_keys"] == [list(hot(b"a", 9.0))]

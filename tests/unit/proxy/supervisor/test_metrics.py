@@ -69,7 +69,7 @@ async def test_every_figure_says_what_it_is_and_prometheus_finds_no_fault(runnin
     running.counters.update(0, dict.fromkeys(WORKER_METRICS, 1) | {"of another version": 1})
     running.counters.commands.update(0, {"get": (3, 1, 12.0, [3, *[0] * (len(bucket_limits()) - 1)], 60, 15)})
     running.counters.traffic.add(
-        {"10.0.0.2:6379": ServerTraffic(3, 1, 60, 15, 12.0)}, {"default": Traffic(3, 1, 60, 15)}
+        {"10.0.0.2:6379": ServerTraffic(3, 1, 60, 15, 12.0, 3)}, {"default": Traffic(3, 1, 60, 15)}
     )
     _, body = await running.get("/metrics")
     families = {family.name: family for family in text_string_to_metric_families(body)}

@@ -16,14 +16,18 @@ def values(metrics: list[Metric], name: str) -> dict[tuple[str, ...], float]:
 def test_each_figure_is_a_sum_by_server_and_by_user() -> None:
     counters = TrafficCounters()
     for _ in range(2):
-        counters.add({"a:1": ServerTraffic(5, 1, 100, 200, 3000.0)}, {"one": Traffic(4, 2, 30, 40)})
+        counters.add({"a:1": ServerTraffic(5, 1, 100, 200, 3000.0, 4)}, {"one": Traffic(4, 2, 30, 40)})
     shown = list(counters.metrics({"a:1": 7}))
-    assert {name: values(shown, name)["a:1", "7"] for name, *_ in trafficmetrics.SERVER_FIGURES} == {
+    assert {name: values(shown, name)["a:1", "7"] for name, _ in trafficmetrics.SERVER_FIGURES} == {
         "server_requests": 10,
         "server_errors": 2,
         "server_sent_bytes": 200,
         "server_received_bytes": 400,
-        "server_reply_seconds": pytest.approx(0.006),
+    }
+    (time,) = (metric for metric in shown if metric.name == "slotferry_proxy_server_reply_seconds")
+    assert {sample.name.rpartition("_")[2]: sample.value for sample in time.samples} == {
+        "count": 8,
+        "sum": pytest.approx(0.006),
     }
     assert {name: values(shown, name)["one",] for name, _ in trafficmetrics.USER_FIGURES} == {
         "user_requests": 8,
@@ -47,7 +51,7 @@ def test_names_beyond_the_bound_are_one() -> None:
 def test_servers_that_have_gone_are_shown_for_an_hour() -> None:
     now = 0.0
     counters = TrafficCounters(lambda: now)
-    counters.add({"a:1": ServerTraffic(1, 0, 1, 1, 1.0), "b:1": ServerTraffic(1, 0, 1, 1, 1.0)}, {})
+    counters.add({"a:1": ServerTraffic(1, 0, 1, 1, 1.0, 1), "b:1": ServerTraffic(1, 0, 1, 1, 1.0, 1)}, {})
     now = 3599.0
     assert values(list(counters.metrics({"a:1": 1})), "server_requests") == {("a:1", "1"): 1, ("b:1", ""): 1}
     now = 3601.0

@@ -209,7 +209,7 @@ LOAD = {
     "proxies_total": 2,
     "total": {name: value for name, value in BUSY.items() if name != "minute"},
     "slots": [{"slot": 77, "group_id": 1, **BUSY}],
-    "groups": [{"group_id": 1, "slots": 3, **BUSY}],
+    "groups": [{"group_id": 1, "slots": 3, **BUSY, "milliseconds": 0.5}],
     "servers": [{"server": "h:[1]", "group_id": 1, **BUSY, "milliseconds": 0.25}],
     "proxies": [{"proxy_id": 3, "address": "127.0.0.1:6380", **BUSY}],
     "users": [{"user": "ada", **BUSY}],

@@ -90,7 +90,7 @@ async def test_what_proxies_tell_is_shown(client: httpx.AsyncClient, topom: Topo
     await tell(
         topom,
         slots=b64encode(told((3, 50, 5, 500, 5000), (7, 5, 0, 50, 500))).decode(),
-        servers={"127.0.0.1:1": ServerTraffic(50, 5, 500, 5000, 100_000.0)},
+        servers={"127.0.0.1:1": ServerTraffic(60, 5, 500, 5000, 100_000.0, 50)},
         users={"default": Traffic(50, 0, 0, 0)},
         hot_keys=[key(b"user:1"), key(b"\xff\n", 1.0)],
         all=Traffic(100, 5, 1000, 10_000),
@@ -101,8 +101,12 @@ async def test_what_proxies_tell_is_shown(client: httpx.AsyncClient, topom: Topo
     minute = {"requests": 0, "errors": 0, "bytes_in": 0, "bytes_out": 0}
     assert found["slots"][0] == {"slot": 3, "group_id": 1, **busy, "minute": minute}
     assert [slot["slot"] for slot in found["slots"]] == [3, 7]
-    assert [(group["group_id"], group["slots"], group["requests"]) for group in found["groups"]] == [(1, 16, 11)]
-    assert found["servers"] == [{"server": "127.0.0.1:1", "group_id": 1, **busy, "minute": minute, "milliseconds": 2.0}]
+    (group,) = found["groups"]
+    # Ten requests waited at the server, and have no part in its time.
+    assert (group["group_id"], group["slots"], group["requests"], group["milliseconds"]) == (1, 16, 11, 2.0)
+    assert found["servers"] == [
+        {"server": "127.0.0.1:1", "group_id": 1, **busy, "requests": 12, "minute": minute, "milliseconds": 2.0}
+    ]
     assert [(proxy["proxy_id"], proxy["address"], proxy["requests"]) for proxy in found["proxies"]] == [(1, "p:1", 20)]
     assert [(user["user"], user["requests"]) for user in found["users"]] == [("default", 10)]
     assert [(each["key"], each["rate"], each["share"], each["group_id"]) for each in found["hot_keys"]] == [

@@ -92,7 +92,10 @@ async def test_what_a_proxy_answers_is_in_the_book_when_the_period_has_ended() -
     await fleet.passes(0)
     fleet.answer(
         slots=rows((3, 50, 5, 500, 5000)),
-        servers={A: ServerTraffic(50, 5, 500, 5000, 1000.0), "10.9.9.9:1": ServerTraffic(50, 5, 500, 5000, 1000.0)},
+        servers={
+            A: ServerTraffic(50, 5, 500, 5000, 1000.0, 50),
+            "10.9.9.9:1": ServerTraffic(50, 5, 500, 5000, 1000.0, 50),
+        },
         users={"default": Traffic(40, 0, 400, 4000)},
         hot_keys=[HotKey(0, 3, b64encode(b"k").decode(), 1, 6.0, 1.0)],
         all=Traffic(60, 5, 600, 6000),
@@ -100,8 +103,8 @@ async def test_what_a_proxy_answers_is_in_the_book_when_the_period_has_ended() -
     await fleet.passes(ASK_SECONDS)
     book = fleet.book
     assert book.slots()[3] == pytest.approx((10, 100, 1000))
-    assert {row.name: row.rates for row in book.by_group}[1] == pytest.approx((10, 1, 100, 1000, 0))
-    assert {row.name: row.rates for row in book.by_server} == {A: pytest.approx((10, 1, 100, 1000, 200))}, (
+    assert {row.name: row.rates for row in book.by_group}[1] == pytest.approx((10, 1, 100, 1000, 0, 0))
+    assert {row.name: row.rates for row in book.by_server} == {A: pytest.approx((10, 1, 100, 1000, 200, 10))}, (
         "a server that no group has is left out"
     )
     assert {row.name: row.rates.requests for row in book.by_user} == {"default": pytest.approx(8)}
@@ -200,9 +203,10 @@ async def test_an_answer_with_more_than_was_asked_for_ends_the_stream(monkeypatc
     [
         {"slots": rows((1, 100_000_000, 0, 0, 0))},
         {"slots": rows((1, 1, 0, 2**63, 0))},
-        {"servers": {A: ServerTraffic(2**62, 0, 0, 0, 0.0)}},
+        {"servers": {A: ServerTraffic(2**62, 0, 0, 0, 0.0, 2**62)}},
         {"users": {"u": Traffic(1, 0, 0, 2**62)}},
-        {"servers": {A: ServerTraffic(5, 0, 0, 0, 1e18)}},
+        {"servers": {A: ServerTraffic(5, 0, 0, 0, 1e18, 5)}},
+        {"servers": {A: ServerTraffic(5, 0, 0, 0, 5.0, 6)}},
         {"all": Traffic(100_000_000, 0, 0, 0)},
     ],
 )
@@ -410,6 +414,6 @@ async def test_a_server_that_no_group_has_is_left_out_at_any_time() -> None:
     fleet = Fleet(1)
     await fleet.passes(0)
     for _ in range(2):
-        fleet.answer(servers={"10.9.9.9:1": ServerTraffic(50, 5, 500, 5000, 1000.0)})
+        fleet.answer(servers={"10.9.9.9:1": ServerTraffic(50, 5, 500, 5000, 1000.0, 50)})
         await fleet.passes(ASK_SECONDS)
         assert len(fleet.book.by_server) == 0

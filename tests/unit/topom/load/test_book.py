@@ -110,7 +110,7 @@ def test_a_server_that_no_group_has_any_more_is_forgotten() -> None:
     clock = Clock()
     book = Book(SLOTS, clock)
     for server in (A, B):
-        book.by_server.add(server, Counts(5, 0, 0, 0, 0))
+        book.by_server.add(server, Counts(5, 0, 0, 0, 0, 0))
     book.end_period(PERIOD, table({}))
     assert {row.name for row in book.by_server} == {A, B}
     book.end_period(PERIOD, SlotTable(2, table({}).slots, {2: Group(2, (B,))}))
@@ -154,7 +154,7 @@ def test_a_book_goes_on_with_the_minutes_that_are_known() -> None:
 
 def test_a_proxy_that_is_none_any_more_has_no_part() -> None:
     book = Book(SLOTS, Clock())
-    book.by_proxy.add(1, Counts(5, 0, 0, 0, 0))
+    book.by_proxy.add(1, Counts(5, 0, 0, 0, 0, 0))
     book.keys.take(1, [], False)
     book.end_period(PERIOD, table({}))
     book.end_proxy(1)

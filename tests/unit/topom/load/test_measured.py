@@ -8,7 +8,7 @@ from topom.load.measured import Counts, Measured
 
 
 def counts(requests: float) -> Counts:
-    return Counts(requests, 0, 2 * requests, 3 * requests, 0)
+    return Counts(requests, 0, 2 * requests, 3 * requests, 0, 0)
 
 
 def test_names_beyond_the_limit_are_left_out_until_one_ends() -> None:
