@@ -18,7 +18,7 @@ from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
 from proxy.engine.commandlookup cimport PATH_EXEC, PATH_SPLIT, command_t
 from proxy.engine.decisions cimport decide
-from proxy.engine.records cimport REQUEST_PLAIN, keep_size, multi_t, request_t
+from proxy.engine.records cimport REQUEST_PLAIN, keep_key, keep_size, multi_t, request_t
 from proxy.engine.resp cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
@@ -128,6 +128,9 @@ cdef bint keep(
     # Keys of the proxy's own have no slot.
     if slot == router.number_of_slots or total > session.most_request:
         return False
+    if not multi.count:
+        multi.key = arguments[row.first].data - data
+        multi.key_size = arguments[row.first].size
     if not buffer_append(&multi.requests, data, size):
         return False
     session.loop.hot_keys.note(session.database, slot, arguments[row.first].data, arguments[row.first].size)
@@ -179,6 +182,7 @@ cdef verdict run(Session session) except VERDICT_FAILED:
         backend.queue(request, 0 if index else size)
         if index == before:
             keep_size(request, size)
+            keep_key(request, multi.requests.data + multi.requests.start + multi.key, multi.key_size)
     end_multi(session)
     if backend.congested(False):
         session.hold_back(backend)

@@ -143,5 +143,8 @@ ctypedef struct multi_t:
     int count
     # The slot of all their keys, or -1.
     int32_t slot
+    # Where in them the first key begins, and its length.
+    size_t key
+    size_t key_size
     # The most bytes that plain Python may count for it.
     size_t size

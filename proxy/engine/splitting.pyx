@@ -15,7 +15,7 @@ from proxy.engine.clearing cimport clear_keys
 from proxy.engine.commandlookup cimport command_t
 from proxy.engine.decisions cimport decide
 from proxy.engine.dispatch cimport forward
-from proxy.engine.records cimport REQUEST_PART, client_t, keep_size, request_t, split_kind, split_t
+from proxy.engine.records cimport REQUEST_PART, client_t, keep_key, keep_size, request_t, split_kind, split_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OFFLINE, ROUTE_OPEN, Router
@@ -154,8 +154,8 @@ cdef Backend send_in_parts(
             loop.answer(client, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
         return None
     split.place.extra = split
-    # It has many keys, and is told without any.
     keep_size(split.place, size)
+    keep_key(split.place, arguments[1].data, arguments[1].size)
     split.database = session.database
     for key in range(keys):
         loop.in_flight[split.key_slot[key]] += 1

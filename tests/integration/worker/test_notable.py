@@ -111,7 +111,9 @@ async def test_a_slow_command_is_told_with_its_key_while_much_else_passes(start_
     assert b"key " + slow.encode() in shown
 
 
-async def test_no_key_of_several_servers_is_told(start_worker: StartWorker) -> None:
+async def test_a_request_to_several_servers_and_a_transaction_are_told_with_their_first_key(
+    start_worker: StartWorker,
+) -> None:
     worker = await start_worker(servers=2, slow_log_microseconds=0.0)
     await worker.apply(ODD_AT_SECOND)
     async with Wire(worker.settings.listen) as wire:
@@ -119,11 +121,17 @@ async def test_no_key_of_several_servers_is_told(start_worker: StartWorker) -> N
         assert len({slot_of(key) % 2 for key in keys}) == 2
         await wire.say("MSET", *(word for key in keys for word in (key, "x" * (MEBIBYTE // 4))))
         await wire.say("MGET", *keys)
+        wire.send("MULTI")
+        wire.send("SET", "{first}", "x" * (MEBIBYTE // 2))
+        wire.send("APPEND", "{first}:second", "x" * (MEBIBYTE // 2))
+        await wire.say("EXEC")
         found = await told(worker)
-    assert [(one.why, one.command, one.slot, one.key, one.length, one.server) for one in found] == [
-        ("big_request", "mset", -1, "", 0, ""),
-        ("big_reply", "mget", -1, "", 0, ""),
+    assert [(one.why, one.command, one.slot, key_of(one), one.length) for one in found] == [
+        ("big_request", "mset", -1, b"part:0", 6),
+        ("big_reply", "mget", -1, b"part:0", 6),
+        ("big_request", "exec", slot_of("{first}"), b"{first}", 7),
     ]
+    assert [one.server in worker.addresses for one in found] == [False, False, True]
 
 
 async def test_with_hashes_no_name_of_a_key_leaves_the_worker(start_worker: StartWorker) -> None:

@@ -130,7 +130,7 @@ async def test_one_of_a_pipeline_is_told_with_its_own_key_however_replies_cross(
             ]
 
 
-async def test_a_split_request_is_told_without_a_key() -> None:
+async def test_a_split_request_is_told_with_its_first_key() -> None:
     async with Server(answer) as one, Server(answer) as other:
         with engine(one.address) as proxy:
             proxy.router.set_route(slot_of("almost:1"), OPEN, other.address, 0)
@@ -144,15 +144,15 @@ async def test_a_split_request_is_told_without_a_key() -> None:
                 "big_reply",
                 "mget",
                 -1,
-                b"",
-                0,
+                b"almost:1",
+                8,
                 None,
             )
             assert one_.bytes_in == len(command(request))
             assert one_.bytes_out == len(reply_to([str(word).encode() for word in request]))
 
 
-async def test_a_transaction_is_told_without_a_key_and_with_all_of_its_bytes() -> None:
+async def test_a_transaction_is_told_with_its_first_key_and_all_of_its_bytes() -> None:
     async with Server(answer) as server:
         with engine(server.address) as proxy:
             noted = noted_by(proxy)
@@ -163,7 +163,7 @@ async def test_a_transaction_is_told_without_a_key_and_with_all_of_its_bytes() -
             assert (await client.read(18)).endswith(b"+QUEUED\r\n*0\r\n")
             assert [(each.why, each.command, each.key, each.length) for each in noted] == [
                 ("big_request", "set", b"", 0),
-                ("big_request", "exec", b"", 0),
+                ("big_request", "exec", b"key", 3),
             ]
             assert noted[0].bytes_in == len(command(request)) < noted[1].bytes_in
 
