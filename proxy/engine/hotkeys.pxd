@@ -13,7 +13,7 @@ cdef enum:
 ctypedef struct followed_t:
     uint64_t hash
     uint64_t length
-    # How often it was sampled, counted less the longer ago; and by how much that may be too high.
+    # Its requests by the sample, counted less the longer ago; and by how much that may be too high.
     double weight
     double excess
     int32_t database
@@ -33,8 +33,12 @@ cdef class HotKeys:
         int16_t chains[CHAINS]
         int16_t heap[FOLLOWED]
         int known
-        # Requests until the next one of the sample.
+        # Requests until the next one of the sample; how many that are on average; and all of them since tell.
         uint32_t gap
+        uint32_t mean_gap
+        double requests
+        # The longest mean gap of late, counted less the longer ago, as the weights are.
+        double coarsest
         uint64_t random
         # Seconds that the weights are of, counted as the weights are.
         double seconds

@@ -1,7 +1,9 @@
 """Which keys a worker is asked for most, by a sample of its requests.
 
-One of 16 requests is looked at, on average: the gaps between them are of 1 to 31 requests, by chance, so that they fall
-into step with no pipeline. A generator of pseudo-random numbers gives a gap with a multiplication.
+A worker looks at 2,500 requests a second: at all of them if it has fewer, and at no fewer than one of 16 if it has
+many. How many it had between the last two calls of :meth:`HotKeys.tell` decides that. The gaps between two that are
+looked at differ by chance, so that they fall into step with no pipeline. A generator of pseudo-random numbers gives a
+gap with a multiplication.
 
 The sample feeds a *Space-Saving* sketch (A. Metwally, D. Agrawal, A. El Abbadi: Efficient Computation of Frequent and
 Top-k Elements in Data Streams, 2005) of 256 keys. A key that is not followed takes the place of the lightest one, and
@@ -25,8 +27,10 @@ from proxy.engine.records cimport KEPT_OF_KEY
 
 from slots.messages.load import KEY_BYTES
 
+MOST_SAMPLES = 2500.0
+"""A second, unless that is less than one of :data:`SAMPLED` requests."""
 SAMPLED = 16
-"""One of so many requests is looked at, on average."""
+"""One of so many requests is looked at, at least."""
 HALF_LIFE_SECONDS = 15.0
 LEAST_SURE = 0.5
 """A key is only told if at least this share of its weight is its own for sure."""
@@ -34,9 +38,6 @@ LEAST_SAMPLES = 4.0
 """And if its own weight is that of so many requests of the sample: one or two come by chance."""
 HASH_CHARACTERS = 16
 """Of a SHA-256 in hexadecimal, that stands in the place of a key."""
-
-cdef enum:
-    LONGEST_GAP = 31
 
 if KEPT_OF_KEY != KEY_BYTES:
     raise ImportError(f"of a key {KEPT_OF_KEY} bytes are kept, and KEY_BYTES of slots.messages.load says {KEY_BYTES}")
@@ -78,7 +79,8 @@ cdef class HotKeys:
     """
 
     def __cinit__(self, seed=0):
-        self.gap = SAMPLED
+        self.gap = self.mean_gap = SAMPLED
+        self.coarsest = SAMPLED
         self.random = seed
         memset(self.chains, 0xFF, sizeof(self.chains))
 
@@ -96,9 +98,10 @@ cdef class HotKeys:
         cdef followed_t* followed
         # D. Knuth's MMIX generator. The low bits have short periods.
         self.random = self.random * <uint64_t> 6364136223846793005 + <uint64_t> 1442695040888963407
-        self.gap = 1 + <uint32_t> (((self.random >> 32) * LONGEST_GAP) >> 32)
+        self.gap = 1 + <uint32_t> (((self.random >> 32) * (2 * self.mean_gap - 1)) >> 32)
+        self.requests += self.mean_gap
         if number != NOBODY:
-            self.keys[number].weight += 1
+            self.keys[number].weight += self.mean_gap
             self.sink(self.keys[number].place)
             return
         if self.known < FOLLOWED:
@@ -113,7 +116,7 @@ cdef class HotKeys:
             followed = &self.keys[number]
             followed.excess = followed.weight
             self.unchain(number)
-        followed.weight += 1
+        followed.weight += self.mean_gap
         followed.hash = hash
         followed.length = length
         followed.database = database
@@ -195,12 +198,12 @@ cdef class HotKeys:
         cdef int number
         cdef double factor = math.pow(0.5, max(seconds, 0.0) / HALF_LIFE_SECONDS)
         found = []
-        self.seconds += max(seconds, 1e-9)
-        scale = SAMPLED / self.seconds
+        seconds = max(seconds, 1e-9)
+        self.seconds += seconds
         for number in range(self.known):
             followed = &self.keys[number]
             own = followed.weight - followed.excess
-            if own < LEAST_SAMPLES or own < LEAST_SURE * followed.weight:
+            if own < LEAST_SAMPLES * self.coarsest or own < LEAST_SURE * followed.weight:
                 continue
             found.append((own, number))
         found.sort(reverse=True)
@@ -214,12 +217,15 @@ cdef class HotKeys:
                     followed.slot,
                     hash_of_key(key) if hashed else key,
                     HASH_CHARACTERS if hashed else followed.length,
-                    followed.weight * scale,
-                    followed.excess * scale,
+                    followed.weight / self.seconds,
+                    followed.excess / self.seconds,
                 )
             )
         for number in range(self.known):
             self.keys[number].weight *= factor
             self.keys[number].excess *= factor
         self.seconds *= factor
+        self.mean_gap = <uint32_t> min(max(math.ceil(self.requests / seconds / MOST_SAMPLES), 1), SAMPLED)
+        self.coarsest = max(self.coarsest * factor, <double> self.mean_gap)
+        self.requests = 0
         return told

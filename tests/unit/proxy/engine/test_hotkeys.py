@@ -76,6 +76,35 @@ def test_a_key_that_becomes_hot_is_found_within_five_seconds(seed: int) -> None:
     assert names(told) == [b"hot"]
 
 
+@pytest.mark.parametrize("rate", [1_000, 10_000, 100_000])
+def test_how_many_requests_are_looked_at_follows_their_rate(rate: int) -> None:
+    """so the rates of a worker with few requests are exact, and one with many does not pay for that."""
+    sketch = HotKeys(1)
+    told: Told = []
+    for _ in range(10 if rate == 1_000 else 3):
+        for number in range(rate):
+            sketch.request(0, 1, b"hot" if number % 100 == 0 else b"other")
+        told = sketch.tell(1.0, 2, False)
+    rates = {key: rate for _, _, key, _, rate, _ in told}
+    if rate == 1_000:
+        # The first second was looked at as if there were many.
+        assert 9 < rates[b"hot"] < 12
+        for _ in range(200):
+            sketch.tell(1.0, 2, False)
+        for number in range(1000):
+            sketch.request(0, 1, b"rare" if number % 250 == 0 else b"other")
+        assert [key for _, _, key, *_ in sketch.tell(1.0, 2, False)] == [b"other", b"rare"]
+    assert rates[b"other"] == pytest.approx(0.99 * rate, rel=0.05)
+
+
+def test_one_look_in_many_is_no_hot_key_when_all_are_looked_at_again() -> None:
+    sketch = HotKeys(1)
+    for number in range(64):
+        sketch.request(0, 1, b"once:%d" % number)
+    for _ in range(5):
+        assert sketch.tell(1.0, 8, False) == []
+
+
 def test_a_key_that_was_hot_is_forgotten() -> None:
     sketch = HotKeys()
     for _ in range(10_000):
@@ -85,7 +114,7 @@ def test_a_key_that_was_hot_is_forgotten() -> None:
         (told,) = sketch.tell(1.0, 128, False)
     assert first[4] == pytest.approx(10_000, rel=0.05)
     assert told[4] < first[4] / 10
-    for _ in range(120):
+    for _ in range(180):
         sketch.tell(1.0, 128, False)
     assert sketch.tell(1.0, 128, False) == []
 
