@@ -114,8 +114,14 @@ async def shown(cluster: SeveralTopoms, client: TopomClient, requests: Requests)
     return await eventually(client.load, met, "both proxies to tell their load")
 
 
-async def minutes_known_to_all(cluster: SeveralTopoms) -> list[float]:
-    """When the minutes began that the topoms that follow have asked for."""
+def requests_in(history: dict[str, Any], minutes: int) -> dict[str, list[float | None]]:
+    """What the first minutes of a history say, by name."""
+    series = {one["name"]: one["requests"][:minutes] for one in history["series"]}
+    return {name: values for name, values in series.items() if any(value is not None for value in values)}
+
+
+async def minutes_known_to_all(cluster: SeveralTopoms) -> tuple[list[float], dict[str, list[float | None]]]:
+    """When the minutes began that the topoms that follow have asked for, and the requests of proxies in them."""
 
     def known(found: dict[str, Any]) -> list[float]:
         asked_before = time.time() - 2 * loadkeeping.SECONDS
@@ -125,7 +131,8 @@ async def minutes_known_to_all(cluster: SeveralTopoms) -> list[float]:
         await asyncio.sleep(1.0)
         return await cluster.api.load_history("proxies", 60, 20)
 
-    return known(await eventually(look, lambda found: bool(known(found)), "a minute that is known to all"))
+    found = await eventually(look, lambda found: bool(known(found)), "a minute that is known to all")
+    return known(found), requests_in(found, len(known(found)))
 
 
 async def test_what_clients_ask_for_is_shown_by_every_topom_and_on_the_command_line(cluster: SeveralTopoms) -> None:
@@ -220,7 +227,7 @@ async def test_a_proxy_that_is_killed_and_another_leader_leave_no_wrong_figures(
             found = await shown(cluster, cluster.api, requests)
             assert len({proxy["proxy_id"] for proxy in found["proxies"]} - before) == 1
             # When: another topom leads. Then: it begins anew, but with the minutes of the one before.
-            known = await minutes_known_to_all(cluster)
+            known, before_it = await minutes_known_to_all(cluster)
             began = asyncio.get_running_loop().time()
             cluster.pause_topom(former)
             try:
@@ -230,7 +237,7 @@ async def test_a_proxy_that_is_killed_and_another_leader_leave_no_wrong_figures(
                     history = await client.load_history("proxies", 60, 20)
                 assert found["measured_seconds"] <= asyncio.get_running_loop().time() - began
                 assert history["minutes"][: len(known)] == known
-                assert any(value for one in history["series"] for value in one["requests"][: len(known)])
+                assert requests_in(history, len(known)) == before_it != {}
             finally:
                 cluster.resume_topom(former)
         assert highest < requests.most * MOST
