@@ -341,7 +341,10 @@ cdef class Backend(RequestQueue):
             self.count_reply(request, passed + scan - position, failed)
             if client == NULL or request.kind != REQUEST_PLAIN or request.muted:
                 self.end_run(&run, data, position)
-                self.loop.deliver(request, data + position, scan - position, self.address, self.database)
+                # Nobody gets the rest of a reply that was passed on in parts. It may begin anywhere, and is no error.
+                self.loop.deliver(
+                    request, data + position, 0 if passed else scan - position, self.address, self.database
+                )
                 if self.fd < 0 or self.connects != connection:
                     return 0
             else:
@@ -384,9 +387,8 @@ cdef class Backend(RequestQueue):
         """Pass on what has come of a long reply, if nothing has to be kept of it (**bounded**)."""
         cdef request_t* request = self.head
         cdef client_t* client = NULL if request.muted else request.client
-        if request.kind == REQUEST_PART and (<split_t*> request.extra).place != NULL:
-            if not (<split_t*> request.extra).place.muted:
-                client = (<split_t*> request.extra).place.client
+        if request.kind == REQUEST_PART and not (<split_t*> request.extra).place.muted:
+            client = (<split_t*> request.extra).place.client
         if client == NULL and (request.kind != REQUEST_CALL or request.extra == NULL):
             # The client has gone, or wants no reply.
             self.streaming = True

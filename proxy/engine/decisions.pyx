@@ -167,6 +167,4 @@ async def _later(Session session, coroutine, Place place):
     except Exception as error:
         session.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
         reply = FAILED
-    if reply.startswith(b"-"):
-        session.loop.errors += 1
     place.fill(reply)

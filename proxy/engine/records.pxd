@@ -131,6 +131,8 @@ ctypedef struct split_t:
     size_t* reply_sizes
     # Bytes of all of them.
     size_t held
+    # Whether a part was answered with an error.
+    bint failed
     int database
 
 cdef extern from *:

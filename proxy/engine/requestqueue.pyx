@@ -23,7 +23,7 @@ from cpython.ref cimport Py_INCREF
 
 from proxy.engine.allowance cimport is_over
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length, buffer_reserve
-from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, keep_size, request_t, split_t
+from proxy.engine.records cimport REQUEST_CALL, REQUEST_PART, REQUEST_PLAIN, keep_size, request_t, split_t
 from proxy.engine.requests cimport KEPT_BUFFER, Loop
 from proxy.engine.serverconnection cimport (
     BACKEND_CLOSED,
@@ -177,6 +177,8 @@ cdef class RequestQueue(ServerConnection):
     cdef void refuse(self, request_t* request) noexcept:
         """Answer a request that cannot be queued now."""
         cdef bytes reply = self.refusal(request.slot)
+        if request.kind == REQUEST_PART:
+            self.count_parts(request, 0, True)
         self.loop.deliver(request, reply, len(reply), None, self.database)
 
     cdef bint congested(self, bint sparse) noexcept:

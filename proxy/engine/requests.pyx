@@ -165,7 +165,10 @@ cdef class Loop(UnderWay):
         cdef client_t* client = place.client
         cdef size_t gets = 0 if client == NULL or place.muted else size
         cdef uint32_t ticks = self.ticks - place.sent
-        observe(self.statistics, place.command, place.user, ticks, gets, size > 0 and data[0] == c'-')
+        cdef bint failed = size > 0 and data[0] == c'-'
+        if place.command != UNCOUNTED:
+            self.errors += failed
+        observe(self.statistics, place.command, place.user, ticks, gets, failed)
         if may_be_notable(self.statistics, place.command, ticks, place.reply_size >> 32, gets, data[0]):
             self.statistics.look_at(
                 place.command,
@@ -246,8 +249,6 @@ cdef class Loop(UnderWay):
                 self.tell_caller(request, data[:size])
             self.free_request(request)
             return
-        if size and data[0] == c'-' and request.command != UNCOUNTED:
-            self.errors += 1
         if request.kind == REQUEST_PLAIN:
             self.finish_place(request, data, size, address, database)
         else:
@@ -325,15 +326,10 @@ cdef class Loop(UnderWay):
             if request.done:
                 self.kept -= request.reply_size
                 self.free_request(request)
-            elif request.kind == REQUEST_PLACE:
-                if request.extra != NULL:
-                    (<split_t*> request.extra).place = NULL
-                    self.drop_parts(<split_t*> request.extra)
-                    self.free_request(request)
-                else:
-                    # The holder of the place finishes it, and finish_place frees it.
-                    request.client = NULL
             else:
+                if request.kind == REQUEST_PLACE and request.extra != NULL:
+                    self.drop_parts(<split_t*> request.extra)
+                # Whoever finishes it frees it.
                 request.client = NULL
             request = following
         client.head = client.tail = NULL
@@ -383,9 +379,9 @@ cdef class Loop(UnderWay):
     cdef void finish_part(self, request_t* request, const char* data, size_t size) noexcept:
         cdef split_t* split = <split_t*> request.extra
         cdef int32_t key
+        split.failed |= size > 0 and data[0] == c'-'
         if (
-            split.place != NULL
-            and split.place.client != NULL
+            split.place.client != NULL
             and not split.place.muted
             and not self.too_much(split.place.client, size)
         ):
@@ -403,15 +399,12 @@ cdef class Loop(UnderWay):
         for key in range(split.keys):
             self.leave_slot(split.key_slot[key])
         self.kept -= split.held
-        if split.place != NULL and split.place.client == NULL:
-            # The client wants no reply.
-            self.free_request(split.place)
-        elif split.place != NULL:
+        if split.place.client == NULL or split.place.muted:
+            # Nobody gets the reply. Whether it was an error counts all the same.
+            self.finish_place(split.place, b"-", split.failed, None, split.database)
+        else:
             split.place.client.early -= split.held
-            if split.place.muted:
-                self.finish_place(split.place, b"", 0, None, split.database)
-            else:
-                self.join(split)
+            self.join(split)
         self.free_split(split)
 
     cdef void join(self, split_t* split) noexcept:

@@ -544,11 +544,11 @@ cdef class Session(ClientConnection):
             argv = split_inline(line[:size])
         except ValueError:
             self.protocol_error(b"unbalanced quotes in request")
-            return VERDICT_TAKEN
+            return VERDICT_NOTHING
         if not argv:
             return VERDICT_NOTHING
         request = make_request(tuple(argv))
         if parse_request(&router.parse, request, len(request), LONGEST_BULK, MAXIMUM_ARGUMENTS) != PARSE_COMPLETE:
             self.protocol_error(b"unbalanced quotes in request")
-            return VERDICT_TAKEN
+            return VERDICT_NOTHING
         return dispatch(self, router.parse.arguments, router.parse.count, request, len(request))

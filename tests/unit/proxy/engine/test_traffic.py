@@ -132,6 +132,69 @@ async def test_all_bytes_of_a_long_reply_count() -> None:
             assert of_user(proxy.loop)[3] == len(long)
 
 
+@pytest.mark.parametrize("request_", [("GET", "a"), ("MGET", "a", "b")])
+@pytest.mark.parametrize("muted", [False, True])
+async def test_the_rest_of_a_long_reply_that_nobody_gets_is_no_error(request_: Words, muted: bool) -> None:
+    """given a client that wants no reply or leaves, before a part of the reply comes that looks like an error."""
+    let_go = asyncio.Event()
+
+    async def slowly(visit: Visit, words: list[bytes]) -> None:
+        visit.say((b"*1\r\n" if words[0] == b"MGET" else b"") + b"$1000000\r\n" + b"-" * 500_000)
+        await let_go.wait()
+        visit.say(b"-" * 500_000 + b"\r\n")
+
+    async with Server(slowly) as one, Server(slowly) as other:
+        with engine(one.address) as proxy:
+            proxy.router.set_route(slot_of("b"), OPEN, other.address, 0)
+            client = proxy.connect()
+            client.session.muted = int(muted)
+            await client.send(request_)
+            await until(lambda: len(one.asked) + len(other.asked) == len(request_) - 1)
+            if not muted:
+                client.close()
+            await asyncio.sleep(0.02)
+            let_go.set()
+            slots = {slot_of(str(key)) for key in request_[1:]}
+            await until(lambda: all(proxy.loop.traffic.slots[each][0] == 1 for each in slots))
+            assert proxy.loop.statistics.read()[str(request_[0]).lower()][:2] == (1, 0)
+            assert (proxy.loop.errors, of_user(proxy.loop)) == (0, (1, 0, size(request_), 0))
+
+
+@pytest.mark.parametrize("muted", [False, True])
+async def test_a_split_request_that_fails_is_one_error_though_nobody_gets_it(muted: bool) -> None:
+    let_go = asyncio.Event()
+
+    async def fail(visit: Visit, words: list[bytes]) -> None:
+        visit.say(b"-ERR no\r\n")
+
+    async with Server(once(let_go, fail)) as one, Server(once(let_go, fail)) as other:
+        with engine(one.address) as proxy:
+            proxy.router.set_route(slot_of("b"), OPEN, other.address, 0)
+            client = proxy.connect()
+            client.session.muted = int(muted)
+            request = ("MGET", "a", "b")
+            await client.send(request)
+            await until(lambda: len(one.asked) + len(other.asked) == 2)
+            if not muted:
+                client.close()
+            let_go.set()
+            await until(lambda: all(proxy.loop.traffic.slots[slot_of(key)][0] == 1 for key in "ab"))
+            assert proxy.loop.statistics.read()["mget"][:2] == (1, 1)
+            assert (proxy.loop.errors, of_user(proxy.loop)) == (1, (1, 1, size(request), 0))
+
+
+async def test_what_is_no_request_counts_for_no_command() -> None:
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            client = proxy.connect()
+            await client.send(("GET", "a"))
+            await client.read(5)
+            await client.send_bytes(b'GET "b\r\n')
+            assert (await client.read_line()).startswith(b"-ERR Protocol error")
+            assert of_user(proxy.loop) == (1, 0, size(("GET", "a")), 5)
+            assert proxy.loop.statistics.read()["get"][4:] == (size(("GET", "a")), 5)
+
+
 async def test_what_a_server_never_answers_is_an_error_of_the_server() -> None:
     async def hang_up(visit: Visit, words: list[bytes]) -> None:
         visit.hang_up()
@@ -162,6 +225,9 @@ async def test_a_server_that_cannot_be_reached_fails_each_request(request_: Word
             await client.read_line()
         requests, errors, *_ = of_server(proxy.loop, address)
         assert requests == errors >= 3
+        assert proxy.loop.errors == 3
+        for key in {"GET": "a", "MGET": "ab"}.get(str(request_[0]), ""):
+            assert of_slots(proxy.loop)[slot_of(key)][:2] == (3, 3)
 
 
 async def test_requests_in_one_piece_are_counted_one_by_one() -> None:
