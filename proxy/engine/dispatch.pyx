@@ -149,14 +149,11 @@ cdef verdict route(
         replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
         # This makes a replica that is down connect; the master serves the request meanwhile.
         if replica.ready_to_take() and replica.state == BACKEND_READY:
-            session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
             return forward(session, replica, keys, slot, data, size)
     if there.state != ROUTE_OPEN and clear_keys(session, keys, count, 1) == VERDICT_WAIT:
         return VERDICT_WAIT
     if there.server < 0:
         return session.refuse_offline(slot)
-    # Keys of the proxy's own have no slot, and do not come so far.
-    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     backend = router.backend(there.server, session.database, session.protocol, session.connection_number)
     return forward(session, backend, keys, slot, data, size)
 
@@ -168,6 +165,9 @@ cdef verdict forward(
     cdef request_t* request
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD
+    if slot >= 0:
+        # Keys of the proxy's own have no slot, and do not come so far. Nor does a request that waits, which comes again.
+        session.loop.hot_keys.note(session.database, slot, key.data, key.size)
     request = session.loop.new_request(REQUEST_PLAIN, session.asker(), slot)
     if request == NULL:
         session.client.broken = b"out of memory"

@@ -91,11 +91,11 @@ cdef verdict pop(
         return VERDICT_WAIT
     if route.server < 0:
         return decide(session, arguments, count, data, size)
-    # Keys of the proxy's own have no slot, and do not come so far.
-    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     backend = router.backend(route.server, session.database, session.protocol, session.connection_number)
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD
+    # Keys of the proxy's own have no slot, and do not come so far.
+    session.loop.hot_keys.note(session.database, slot, keys[0].data, keys[0].size)
     if not backend.ready_to_take():
         return session.refuse(backend.refusal(slot))
     # Before anything is in the output: whatever is there has to be a whole request.

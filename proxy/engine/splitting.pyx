@@ -159,6 +159,9 @@ cdef Backend send_in_parts(
     split.database = session.database
     for key in range(keys):
         loop.in_flight[split.key_slot[key]] += 1
+        loop.hot_keys.note(
+            session.database, split.key_slot[key], arguments[1 + key * step].data, arguments[1 + key * step].size
+        )
     # The last part's answer frees the split, and an error made here is an answer. So the split is not used after this.
     for part in range(split.parts):
         part_keys = 0
@@ -219,6 +222,7 @@ cdef verdict split(
     cdef int32_t looked_at = -1
     cdef Backend congested
     cdef Backend backend
+    cdef verdict outcome
     if keys * step != count - 1:
         return decide(session, arguments, count, data, size)
     first_slot = router.slot_of(session.database, arguments[1].data, arguments[1].size)
@@ -229,8 +233,6 @@ cdef verdict split(
         if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
             if router.routes[slot].state != ROUTE_LOCKED:
                 return session.refuse_offline(slot)
-        # Keys of the proxy's own have no slot, and do not come so far.
-        loop.hot_keys.note(session.database, slot, arguments[index].data, arguments[index].size)
         if router.routes[slot].state != ROUTE_OPEN:
             all_open = False
         index += step
@@ -240,7 +242,13 @@ cdef verdict split(
         backend = router.backend(
             router.routes[first_slot].server, session.database, session.protocol, session.connection_number
         )
-        return forward(session, backend, arguments + 1, first_slot, data, size)
+        outcome = forward(session, backend, arguments + 1, first_slot, data, size)
+        # The first key is noted there.
+        index = 1 + step
+        while outcome == VERDICT_TAKEN and index < count:
+            loop.hot_keys.note(session.database, first_slot, arguments[index].data, arguments[index].size)
+            index += step
+        return outcome
     index = 1
     while index < count:
         slot = router.slot_of(session.database, arguments[index].data, arguments[index].size)

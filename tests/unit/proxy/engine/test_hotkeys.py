@@ -1,5 +1,6 @@
 """Which keys are asked for most: found in time, with a rate that says how wrong it may be, named only if allowed."""
 
+import asyncio
 import hashlib
 import random
 from collections import Counter
@@ -8,8 +9,9 @@ from itertools import accumulate
 import pytest
 
 from proxy.engine.hotkeys import HotKeys
+from proxy.engine.router import LOCKED, OPEN
 from slots.messages.load import KEY_BYTES
-from tests.unit.proxy.engine.inprocess import Server, engine, nothing_stored
+from tests.unit.proxy.engine.inprocess import Server, Visit, engine, nothing_stored, until
 
 Told = list[tuple[int, int, bytes, int, float, float]]
 
@@ -166,3 +168,34 @@ async def test_which_keys_of_a_request_count(request_: tuple[str | int, ...], ex
                 for _ in range(20):
                     await client.read_line()
             assert set(names(proxy.loop.hot_keys.tell(1.0, 128, False))) == expected
+
+
+@pytest.mark.parametrize("request_", [("GET", "a"), ("MGET", "a", "a"), ("MGET", "a", "b"), ("BLPOP", "a", 0)])
+async def test_a_request_that_waits_counts_once(request_: tuple[str | int, ...]) -> None:
+    """given one that is looked at again and again, for its slot is locked, and then for its server takes no more."""
+    let_go = asyncio.Event()
+
+    class Slow(Server):
+        async def greet(self, visit: Visit, words: list[bytes]) -> None:
+            await let_go.wait()
+            await super().greet(visit, words)
+
+    async with Slow(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            proxy.options.queue_pause_bytes = 1
+            proxy.route(LOCKED, server.address)
+            client, other = proxy.connect(), proxy.connect()
+            await client.send(request_)
+            await until(lambda: client.session.waits)
+            for _ in range(500):
+                client.session.wake()
+            proxy.route(OPEN, server.address)
+            await other.send(("SET", "b", "x"))
+            await until(lambda: proxy.loop.requests == 1)
+            client.session.wake()
+            for _ in range(500):
+                client.session.resume_reading()
+            assert (proxy.loop.requests, len(proxy.loop.hot_keys)) == (1, 0)
+            let_go.set()
+            await client.read_line()
+            assert len(proxy.loop.hot_keys) == 0, "the first of a sample is the 16th"
