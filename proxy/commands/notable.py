@@ -4,8 +4,7 @@ What is notable the engine decides (:mod:`proxy.engine.statistics`). A request's
 comes; the engine has kept the beginning of its key, if it found the key itself. So an entry names the command, the key,
 its slot, the server that answered, the user and the client. No value is kept.
 
-As in Redis, the time for which a command waits does not make it slow. How long such a command was at work besides is
-not known. **bounded**: the oldest entry goes when a new one has no room.
+**bounded**: the oldest entry goes when a new one has no room.
 """
 
 import base64
@@ -17,13 +16,8 @@ from typing import Any, cast
 
 from proxy.engine.hotkeys import HASH_CHARACTERS, hash_of_key
 from proxy.engine.statistics import Noted
-from slots import commands
 from slots.messages.load import MOST_NOTABLE, Notable, Why
 
-WAITING = frozenset(
-    name.lower() for name, row in commands.table().items() if "blocking" in row.flags or row.timeout is not None
-)
-"""Commands that may wait on a connection of their own. The engine does not know which server answered them."""
 MOST_ENTRIES = 128
 """How many slow requests a worker keeps: as many as Redis does by default."""
 MOST_COMMAND = 64
@@ -83,10 +77,6 @@ class NotableLog:
 
     def note(self, noted: Noted) -> None:
         """Add one; called by the engine."""
-        if noted.server is None and noted.command in WAITING:
-            if noted.why == "slow":
-                return
-            noted = noted._replace(microseconds=0.0, slow=False)
         if noted.slow:
             self._slow.append(self._slow_request(noted))
         self._untold.append((self._clock(), self._notable(noted)))

@@ -9,7 +9,8 @@ A request and its bytes are counted once, when it leaves the front of its sessio
 is there, with the bytes that the client gets. Messages of pub/sub, and whatever else is no reply, are not counted.
 
 A request is *notable* if it took long, if it or its reply has 1 MiB or more, or if its reply shows 10,000 elements or
-more. Most requests are not: a few comparisons at their replies tell that.
+more. Most requests are not: a few comparisons at their replies tell that. As in Redis, the time for which a command
+waits does not make it slow. How long such a command was at work besides is not known.
 """
 
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from proxy.engine.records cimport KEPT_OF_KEY, keyed_request_t, request_t
+
+from slots import commands
 
 cdef enum:
     MOST_DIGITS = 18
@@ -36,6 +39,10 @@ TELL_LENGTHS = frozenset(
     ("hlen", "linsert", "llen", "lpush", "lpushx", "rpush", "rpushx", "scard", "xlen", "zcard")
 )
 """Commands whose reply, if it is a number, is how many elements their key has."""
+WAIT = frozenset(
+    name.lower() for name, row in commands.table().items() if "blocking" in row.flags or row.timeout is not None
+)
+"""Commands that may wait on a connection of their own, so that the engine does not know which server answered them."""
 
 
 class Noted(NamedTuple):
@@ -227,6 +234,8 @@ cdef class Statistics:
         if command < 0:
             return
         elements = elements_of(head, size, self.tells_length[command])
+        if address is None and self.names[command] in WAIT:
+            ticks, slow = 0, False
         self.slow_requests += slow
         if received >= LARGE_BYTES:
             why = "big_request"

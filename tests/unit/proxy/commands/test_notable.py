@@ -41,15 +41,6 @@ def test_each_is_told_once_with_the_time_since() -> None:
     assert len(log) == 0
 
 
-def test_what_waited_at_a_server_is_not_slow_and_may_be_big() -> None:
-    log = NotableLog()
-    waited = SLOW._replace(command="blpop", server=None)
-    log.note(waited)
-    log.note(waited._replace(why="big_reply", bytes_out=2_000_000))
-    assert [(each.why, each.microseconds) for each in log.take()] == [("big_reply", 0.0)]
-    assert log.newest() == []
-
-
 def test_hashes_stand_for_keys_and_slowlog_shows_none() -> None:
     log = NotableLog(hash_keys=True)
     key = b"k" * 128

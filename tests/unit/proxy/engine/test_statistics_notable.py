@@ -271,6 +271,22 @@ async def test_bounded_of_many_only_some_are_reported_until_the_next_tick() -> N
             assert noted[-1].key == b"later"
 
 
+async def test_what_waited_at_a_server_is_not_slow_may_be_big_and_takes_no_room() -> None:
+    async def transaction(visit: Visit, words: list[bytes]) -> None:
+        if words[0] == b"EXEC":
+            visit.say(b"*1\r\n" + reply_to(visit.asked[-2]))
+        else:
+            visit.say(b"+OK\r\n" if words[0] == b"MULTI" else b"+QUEUED\r\n")
+
+    async with Server(transaction) as server:
+        with engine(server.address) as proxy:
+            noted = noted_by(proxy, 1.0)
+            client = proxy.connect()
+            await get(client, *[("BLPOP", "key", 0)] * 200, ("BLPOP", "array", 0))
+            assert [(each.why, each.microseconds, each.slow) for each in noted] == [("big_collection", 0.0, False)]
+            assert proxy.loop.statistics.slow_requests == 0
+
+
 async def test_a_failure_to_note_ends_the_log_and_no_request() -> None:
     async with Server(answer) as server:
         with engine(server.address) as proxy:
