@@ -23,6 +23,9 @@ class TopomShown(BaseModel):
     instance: str
     url: str
     state: Literal["leads", "follows", "silent"] = Field(description="`silent`: it followed, and says nothing more.")
+    silent_since: float | None = Field(
+        default=None, description="When the leader last heard it, in seconds since 1970, UTC; null unless it is silent."
+    )
     term: int | None = Field(default=None, description="Of the leader; it grows with every election.")
     epoch: int | None = Field(default=None, description="Of the table that it knows.")
     version: str = ""

@@ -36,13 +36,14 @@ def describe(node: Node | None) -> list[models.TopomShown]:
         return shown
     shown[0].epoch, shown[0].version = node.leading.ledger.table.epoch, program_version()
     shown[0].reason = node.unfit.get("misplaced")
-    for follower, heard in node.roster.followers():
+    for follower, silent_since in node.roster.followers():
         if follower.instance != node.instance and follower.url != node.url:
             shown.append(
                 models.TopomShown(
                     instance=follower.instance,
                     url=follower.url,
-                    state="follows" if heard else "silent",
+                    state="follows" if silent_since is None else "silent",
+                    silent_since=silent_since,
                     epoch=follower.epoch,
                     version=follower.version,
                 )

@@ -4,6 +4,7 @@ Followers tell the leader of themselves, again and again.
 """
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 MOST = 100
@@ -27,18 +28,22 @@ class Roster:
     """Followers by the URL of their API, and when each was last heard of."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, tuple[float, Follower]] = {}
+        self._heard: dict[str, tuple[float, float, Follower]] = {}
+        """When, by the loop's clock and in seconds since 1970, and of whom."""
 
     def hear(self, follower: Follower) -> None:
         """Note that a follower is there."""
         now = asyncio.get_running_loop().time()
         self._heard.pop(follower.url, None)
-        self._heard[follower.url] = now, follower
+        self._heard[follower.url] = now, time.time(), follower
         while len(self._heard) > MOST:
             del self._heard[next(iter(self._heard))]
 
-    def followers(self) -> list[tuple[Follower, bool]]:
-        """Each follower, by URL, and whether it was heard of lately."""
+    def followers(self) -> list[tuple[Follower, float | None]]:
+        """Each follower, by URL, and since when it is silent, in seconds since 1970; None if it was heard of lately."""
         now = asyncio.get_running_loop().time()
         self._heard = {url: entry for url, entry in self._heard.items() if now - entry[0] < FORGOTTEN_SECONDS}
-        return [(self._heard[url][1], now - self._heard[url][0] < SILENT_SECONDS) for url in sorted(self._heard)]
+        return [
+            (follower, None if now - at < SILENT_SECONDS else since)
+            for _, (at, since, follower) in sorted(self._heard.items())
+        ]

@@ -47,7 +47,10 @@ def _all(status: Status) -> Iterator[tuple[str, Reason]]:
             yield f"topom {topom.url}", topom.reason
         if topom.state == "silent":
             what = f"the topom at {topom.url} followed, and says nothing more"
-            yield f"topom {topom.url}", Reason(Kind.STORE, what, to_do="look at its process and its log")
+            yield (
+                f"topom {topom.url}",
+                Reason(Kind.STORE, what, topom.silent_since or 0.0, "look at its process and its log"),
+            )
     for group in status.groups:
         yield from _group(group)
     for proxy in status.proxies:

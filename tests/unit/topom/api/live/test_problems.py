@@ -128,8 +128,9 @@ def test_lost_proxies_protection_silent_topoms_and_offline_slots() -> None:
     [protected] = told(protection={"active": True, "lost": 2, "members": 3, "since": 8.0, "lifted": None})
     assert protected["what"].startswith("2 of 3 servers and proxies are lost")
     assert protected["since"] == 8.0
-    [silent] = told(topoms=[{"instance": "i", "url": "http://two", "state": "silent"}])
+    [silent] = told(topoms=[{"instance": "i", "url": "http://two", "state": "silent", "silent_since": 6.0}])
     assert "http://two" in silent["what"]
+    assert silent["since"] == 6.0
     [offline] = told(slots={"total": 4, "assigned": 1, "offline": 3, "moving": 0})
     assert offline["what"] == "3 slots are offline: proxies refuse commands for them"
     [none] = told(groups=[], slots={"total": 4, "assigned": 0, "offline": 4, "moving": 0})
