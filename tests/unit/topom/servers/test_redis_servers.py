@@ -330,3 +330,20 @@ async def test_all_that_ask_while_servers_do_not_answer_are_given_one_answer(mon
     assert answers == [{ADDRESS: None}] * 5
     assert asked == [ADDRESS]
     await servers.close()
+
+
+async def test_the_answer_of_many_servers_is_fresh_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_servers, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(redis_servers, "FRESH_SECONDS_A_SERVER", 1.0)
+    servers = RedisServers(ServerAccess(), 1.0)
+    asked: list[str] = []
+
+    async def read(address: str) -> None:
+        asked.append(address)
+
+    monkeypatch.setattr(servers, "read", read)
+    wanted = [f"127.0.0.1:{port}" for port in range(1, 101)]
+    for _ in range(2):
+        await servers.status(wanted)
+    assert asked == wanted
+    await servers.close()
