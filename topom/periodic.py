@@ -1,8 +1,8 @@
 """What topom does by itself, as loops that each tell their story in one sentence.
 
 A :class:`Loop` looks, does what can be done at that moment, and says what came of it. The sentence goes to the log when
-it is another one than before, and ``slotferry status`` shows it. A loop that is *held* (an operator has paused topom,
-or protection mode is on: :mod:`topom.cluster.hands_off`) does not look, and says so.
+it says something else than before, and ``slotferry status`` shows it. A loop that is *held* (an operator has paused
+topom, or protection mode is on: :mod:`topom.cluster.hands_off`) does not look, and says so.
 
 **bounded**: there is a pause between two looks however much changes, and a wait that grows, with full jitter, after a
 look that failed.
@@ -39,11 +39,13 @@ class Look:
         says: one sentence, without a full stop; empty if there was nothing to do.
         again: seconds until the next look; None for when there is news.
         over: whether nothing is left to do for as long as this topom leads.
+        about: what it says, if the sentence has figures that change with each look; empty for the sentence itself.
     """
 
     says: str = ""
     again: float | None = None
     over: bool = False
+    about: str = ""
 
 
 def never_held() -> Reason | None:
@@ -71,8 +73,9 @@ class Loop(ABC):
         self._waits = Reasons[None]()
         self.says = ""
         """What it said last."""
+        self._about = ""
         self.since = time.time()
-        """Since when it says that, in seconds since 1970, UTC."""
+        """Since when it says that, in seconds since 1970, UTC, whatever the figures in it."""
 
     @property
     def held(self) -> bool:
@@ -110,7 +113,7 @@ class Loop(ABC):
                 self._waits.over(None)
             else:
                 self._waits.waits(None, held)
-            self._say(look.says)
+            self._say(look.says, look.about)
             if look.over:
                 return
             pause = PAUSE_SECONDS if self.pause_seconds is None else self.pause_seconds
@@ -119,8 +122,10 @@ class Loop(ABC):
                 async with asyncio.timeout(None if look.again is None else max(0.0, look.again - pause)):
                     await self._woken.wait()
 
-    def _say(self, sentence: str) -> None:
-        if sentence == self.says:
+    def _say(self, sentence: str, about: str = "") -> None:
+        self.says = sentence
+        about = about or sentence
+        if about == self._about:
             return
-        self.says, self.since = sentence, time.time()
+        self._about, self.since = about, time.time()
         log.info("loop_says", loop=self.name, says=sentence or "nothing to do")

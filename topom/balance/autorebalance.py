@@ -115,7 +115,9 @@ class AutoRebalance(Loop):
             )
         self.decision = decision
         self._note(decision)
-        return Look(decision.text, self.rules.sustained_seconds / LOOKS)
+        # What is disturbed is named; in the other sentences that end in no move, only figures differ.
+        about = "" if decision.why in {Why.MOVES, *deciding.DISTURBED} else decision.why
+        return Look(decision.text, self.rules.sustained_seconds / LOOKS, about=about)
 
     async def _decided(self, state: ClusterState, now: float) -> Decision:
         """The decision, with moves only to groups that can take them: others would wait, and hold up all."""

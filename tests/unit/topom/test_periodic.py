@@ -85,6 +85,19 @@ async def test_what_is_news_is_logged_once() -> None:
     ]
 
 
+async def test_a_sentence_of_which_only_figures_change_is_logged_once() -> None:
+    loop = Counting(
+        Look("1.02 times a share", 0.0, about="even"), Look("1.03 times a share", 0.0, about="even"), Look("moves")
+    )
+    with structlog.testing.capture_logs() as lines:
+        async with running(loop):
+            await until(lambda: loop.says == "1.03 times a share")
+            since = loop.since
+            await until(lambda: loop.says == "moves")
+    assert since < loop.since
+    assert [line["says"] for line in lines if line["event"] == "loop_says"] == ["1.02 times a share", "moves"]
+
+
 async def test_a_refusal_is_what_it_says_and_it_looks_again() -> None:
     loop = Counting(NotReady("a server is away"), NotReady("a server is away"), Look("done"))
     before = loop.since

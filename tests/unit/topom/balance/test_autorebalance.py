@@ -122,6 +122,7 @@ async def test_what_is_decided_is_begun_and_is_one_event(auto: Auto, client: htt
     assert (told["auto"], told["cause"], told["text"]) == (True, "moves", made.text)
     assert [move["slot"] for move in told["moves"]] == auto.moving
     assert (await auto.look()).why is Why.MOVING
+    assert (await auto.loop.look()).about == "moving", "how many are on their way is no news"
     assert threading.main_thread() not in auto.loads.asked_on, "a large fleet's load takes long to read"
 
 
