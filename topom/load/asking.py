@@ -1,9 +1,9 @@
 """Asks the proxies what they have counted, and writes what they answer into the book.
 
-A proxy is asked every :data:`ASK_SECONDS` over its control stream, one question at a time: one that does not answer is
-not asked again over that stream. A stream on which an answer comes that nobody asked for, that is too long, or that has
-no meaning, is ended. What has a meaning but cannot be true is left out: a wrong statistic does not cost a proxy its
-stream.
+A proxy is asked every :data:`ASK_SECONDS` over its control stream, or sooner in a small fleet, one question at a time:
+one that does not answer is not asked again over that stream. A stream on which an answer comes that nobody asked for,
+that is too long, or that has no meaning, is ended. What has a meaning but cannot be true is left out: a wrong statistic
+does not cost a proxy its stream.
 
 **bounded**: all proxies together tell :data:`MOST_ROWS` slots and :data:`MOST_NAMES` servers and users a second at
 most; each has the same share. What has no room comes with a later answer.
@@ -30,7 +30,12 @@ from topom.proxies.members import Link, Member, Members, Refused
 log = structlog.get_logger(__name__)
 
 ASK_SECONDS = 5.0
-"""Between two questions to a proxy, and how long a period of the book lasts."""
+"""Between two questions to a proxy of a large fleet, and how long a period of the book lasts."""
+SOON_SECONDS = 1.5
+"""Between two questions to a proxy of a small one: a worker tells its hot keys each second and an answer of the API is
+kept for two, so a key that becomes hot is there within five."""
+QUESTIONS_A_SECOND = 50.0
+"""To a fleet that is neither."""
 LOOK_SECONDS = 0.5
 """Between two looks at whom to ask."""
 MOST_ROWS = 200_000
@@ -147,9 +152,10 @@ class Asking(Loop):
             asked = self._asked[member.record.id] = _Asked(link, due, told_at)
         if asked.waiting or now < asked.due:
             return
-        asked.number, asked.waiting, asked.at, asked.due = asked.number + 1, True, now, now + ASK_SECONDS
-        asked.rows = _part(MOST_ROWS, number, ROWS_OF_AN_ANSWER)
-        asked.names = _part(MOST_NAMES, number, NAMES_OF_AN_ANSWER)
+        between = min(ASK_SECONDS, max(SOON_SECONDS, number / QUESTIONS_A_SECOND))
+        asked.number, asked.waiting, asked.at, asked.due = asked.number + 1, True, now, now + between
+        asked.rows = _part(MOST_ROWS * between, number, ROWS_OF_AN_ANSWER)
+        asked.names = _part(MOST_NAMES * between, number, NAMES_OF_AN_ANSWER)
         link.say(TellLoad(number=asked.number, slots=asked.rows, names=asked.names))
 
     def answered(self, member: Member, link: Link, load: Load) -> None:
@@ -235,9 +241,9 @@ def _named(key: bytes, length: int) -> bool:
     return len(key) <= min(length, KEY_BYTES)
 
 
-def _part(limit: int, proxies: int, most: int) -> int:
-    """What one proxy may tell in an answer, of what all may tell in a second."""
-    return min(most, max(LEAST, int(limit * ASK_SECONDS / proxies)))
+def _part(limit: float, proxies: int, most: int) -> int:
+    """What one proxy may tell in an answer, of what all may tell between two of them."""
+    return min(most, max(LEAST, int(limit / proxies)))
 
 
 def _most(load: Load) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """Whom topom asks for its load, how much it lets tell, and what it believes."""
 
 from base64 import b64encode
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -85,6 +86,22 @@ async def test_a_proxy_is_asked_again_once_it_has_answered() -> None:
     fleet.answer()
     await fleet.passes(ASK_SECONDS)
     assert [question.number for question in fleet.questions()] == [1, 2]
+
+
+@pytest.mark.parametrize(("proxies", "seconds"), [(1, 1.5), (75, 1.5), (150, 3.0), (250, 5.0), (1000, 5.0)])
+async def test_a_small_fleet_is_asked_sooner(proxies: int, seconds: float) -> None:
+    """so a hot key is shown soon; many proxies together have no more to tell a second."""
+    fleet = Fleet(proxies)
+    await fleet.asking.look()
+    asked = [fleet.now]
+    for _ in range(3):
+        fleet.answer()
+        while len(fleet.questions()) == len(asked):
+            fleet.now += 0.5
+            await fleet.asking.look()
+        asked.append(fleet.now)
+    assert [after - before for before, after in pairwise(asked)] == [seconds] * 3
+    assert fleet.questions()[-1].slots * proxies <= max(200_000 * seconds, 8192 * proxies)
 
 
 async def test_what_a_proxy_answers_is_in_the_book_when_the_period_has_ended() -> None:
