@@ -20,7 +20,7 @@ from topom.balance.simulation.running import GOAL, Outcome, simulate
 from topom.balance.simulation.scenario import Crowd, Scenario
 
 MOST_OVER_BOUND = 2.0
-"""The goal: no more bytes move than that times the fewest that have to."""
+"""The goal: no more bytes move than that times the lower bound."""
 
 
 def scenario(groups: int, slots: int, hours: float, seed: int) -> Scenario:

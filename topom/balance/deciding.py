@@ -46,6 +46,8 @@ class Rules:
     Attributes:
         enter: a group has too much above that.
         leave: a plan brings it to that or less.
+        guests: a group in which slots with more than that have to rest gets another one only if no other group can
+            take it. If one of them got hot, that group could give nothing away.
         sustained_seconds: how long a group has to have too much, and load has to be measured.
         quiet_seconds: how long nothing is begun after an operator's act.
         rest_seconds: how long a slot stays where it is after a move.
@@ -55,7 +57,8 @@ class Rules:
     """
 
     enter: float = 1.13
-    leave: float = 1.10
+    leave: float = 1.11
+    guests: float = 0.5
     sustained_seconds: float = 300.0
     quiet_seconds: float = 3600.0
     rest_seconds: float = 86_400.0
@@ -232,10 +235,10 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
         text = f"{requests:.0f} requests a second, or bytes that cost as much, are too few for {len(has)} groups"
         return replace(nothing, why=Why.IDLE, text=text, above={})
     high = {group_id for group_id in nothing.above if has[group_id] > rules.enter}
-    due = {group_id for group_id, at in nothing.above.items() if picture.now - at >= rules.sustained_seconds}
+    due = {group_id for group_id in high if picture.now - nothing.above[group_id] >= rules.sustained_seconds}
     if not high:
         return nothing
-    if not high & due:
+    if not due:
         text = (
             f"{_several(len(high), 'group')} above {rules.enter:g} times a share, {nothing.greatest:.2f} at most, "
             f"and none for {duration(rules.sustained_seconds)} yet"
@@ -247,16 +250,14 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
 def _planned(picture: Picture, request: PlanRequest, due: set[int], nothing: Decision, rules: Rules) -> Decision:
     """The decision once groups had too much for long enough."""
     table = picture.table
-    planned = by_load.plan(usable(table), table.slots, request)
-    # Slots that no group owns are the operator's to place.
-    owned = [move for move in planned.moves if move.source in table.groups]
-    # A group that was given a slot may give another one back: those are one exchange.
-    moves = tuple(move for move in owned if due & {move.source, move.target})
     before = max(_relative(table, request, ()).values())
-    if moves and max(_relative(table, request, moves).values()) > before:
-        moves = tuple(owned)
+    filled = _filled(picture, request, rules)
+    moves, why = _moves(table, replace(request, closed=request.closed | filled), due)
+    if filled:
+        has = _relative(table, request, moves)
+        if any(has[group_id] > rules.enter for group_id in due):
+            moves, why = _moves(table, request, due)
     if not moves:
-        why = planned.reasons[0] if planned.reasons else "no plan helps"
         return replace(nothing, why=Why.NO_PLAN, text=why)
     left = _left(picture, rules)
     moves = tuple(_within(moves, picture, request, left))
@@ -277,6 +278,29 @@ def _planned(picture: Picture, request: PlanRequest, due: set[int], nothing: Dec
         f"its share, and is to be {after:.2f}"
     )
     return replace(nothing, why=Why.MOVES, text=text, moves=moves, expected=round(after, 4))
+
+
+def _moves(table: SlotTable, request: PlanRequest, due: set[int]) -> tuple[tuple[Move, ...], str]:
+    """The moves of a plan by which groups that are due come under their limits, and why there are no more."""
+    planned = by_load.plan(usable(table), table.slots, request)
+    # Slots that no group owns are the operator's to place.
+    owned = tuple(move for move in planned.moves if move.source in table.groups)
+    # A group that was given a slot may give another one back: those are one exchange.
+    moves = tuple(move for move in owned if due & {move.source, move.target})
+    if max(_relative(table, request, moves).values()) > max(_relative(table, request, ()).values()):
+        moves = owned
+    return moves, planned.reasons[0] if planned.reasons else "no plan helps"
+
+
+def _filled(picture: Picture, request: PlanRequest, rules: Rules) -> frozenset[int]:
+    """The groups with more than :attr:`Rules.guests` of their share in slots that have to rest where they are."""
+    load = loads_of(request)
+    has: dict[int, int] = {}
+    for slot in picture.table.slots:
+        if slot.id in request.keep:
+            has[slot.destination_id] = has.get(slot.destination_id, 0) + load.get(slot.id, 0)
+    share = shares(usable(picture.table), picture.table.slots, request, load)
+    return frozenset(group_id for group_id, one in share.items() if has.get(group_id, 0) > rules.guests * one)
 
 
 def usable(table: SlotTable) -> list[Group]:

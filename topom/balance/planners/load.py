@@ -8,7 +8,8 @@
    for.
 3. Only groups above a limit give slots away, and only as much as brings them under it: those slots that carry the most
    load for their bytes. So a hot slot leaves by itself if another group has room for it; else its neighbours leave.
-   They go where most room is, the hottest first, so hot slots come apart (:mod:`topom.balance.planners.shedding`).
+   They go where load has most room, if memory is not scarce there, the hottest first, so hot slots come apart
+   (:mod:`topom.balance.planners.shedding`).
 4. A slot that is larger than the limit of every group is a *giant*. No plan can divide it: it is left alone in its
    group, as far as others have room, and the reasons name it and its hottest key.
 5. A slot in an action counts for the group in which it comes to rest, and is not touched. Nor is a slot that the

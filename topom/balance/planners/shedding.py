@@ -29,6 +29,8 @@ PARTNERS = 8
 :meth:`Crowd.ease`."""
 MOST_EXCHANGES = 16
 """Of one place."""
+MEMORY_TIMES = 4
+"""So many times room for memory counts as much as room for load."""
 
 
 @dataclass
@@ -95,11 +97,14 @@ class Crowd:
         return self.load[LOAD][place] - max(self.upper[LOAD][place], self.size[LOAD][giant] + self.slack[place])
 
     def ease(self, place: int) -> float:
-        """The room of a place as a part of its limit, in the dimension where that is less."""
+        """The room of a place for load as a part of its limit, or :data:`MEMORY_TIMES` that for memory if it is less.
+
+        So an item goes where load has most room, unless memory is scarce there.
+        """
         return min(
             (
-                self.room(dimension, place) / upper
-                for dimension in (LOAD, MEMORY)
+                times * self.room(dimension, place) / upper
+                for dimension, times in ((LOAD, 1), (MEMORY, MEMORY_TIMES))
                 if (upper := self.upper[dimension][place])
             ),
             default=0.0,

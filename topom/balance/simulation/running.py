@@ -44,7 +44,7 @@ class Outcome:
         bytes: that moved.
         moves: slots that moved, each as often as it did.
         returned: slots that came back to a group within a day of leaving it.
-        bound: the fewest bytes that had to move.
+        bound: fewer bytes than that nobody moves (:mod:`topom.balance.simulation.bound`).
     """
 
     greatest: float

@@ -88,6 +88,30 @@ def test_only_groups_that_had_too_much_for_long_give_slots_away() -> None:
     assert {move.source for move in decide(both, {1: AGO, 2: AGO}).moves} == {1, 2}
 
 
+def test_a_group_that_is_back_under_the_upper_bound_gives_nothing_away() -> None:
+    # Given: group 2 had too much, and has 1.12 times its share.
+    between = replace(PICTURE, loads={**loads(0, 1), 64: SlotLoad(210.0)})
+    made = decide(between, {1: AGO, 2: AGO})
+    assert made.above == {1: AGO, 2: AGO}
+    assert {move.source for move in made.moves} == {1}
+
+
+def test_a_group_that_is_full_of_slots_that_rest_gets_more_only_if_nobody_else_can_take_it() -> None:
+    # Given: group 2 has most room, and got all that it has an hour ago.
+    rested = replace(
+        PICTURE,
+        loads={**loads(0, 1), **{slot: SlotLoad(7.0) for slot in range(64, 128)}},
+        moved=dict.fromkeys(range(64, 128), NOW - 7200),
+    )
+    assert {move.target for move in decide(replace(rested, moved={}), {1: AGO}).moves} == {2}
+    assert {move.target for move in decide(rested, {1: AGO}).moves} <= {3, 4}
+    # When: the others have all they may have.
+    alone = replace(rested, loads={**rested.loads, **{slot: SlotLoad(12.5) for slot in range(128, 256)}})
+    made = decide(alone, {1: AGO})
+    # Then
+    assert {move.target for move in made.moves} == {2}
+
+
 def test_an_exchange_is_begun_whole() -> None:
     # Given: group 1 has two slots, and can only exchange one for a smaller one of group 2, which has had enough.
     table = SlotTable(5, tuple(Slot(slot, 1 + slot // 2) for slot in range(4)), {1: GROUPS[1], 2: GROUPS[2]})

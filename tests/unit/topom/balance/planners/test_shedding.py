@@ -50,6 +50,20 @@ def test_an_item_that_no_place_can_take_is_exchanged() -> None:
     assert loads(one) == [10, 10]
 
 
+def test_what_leaves_goes_where_load_has_most_room_unless_memory_is_scarce_there() -> None:
+    # Given: place 0 gives a 4 away; place 1 has 5 of 10, place 2 has 3.
+    def placed(memory_of_2: int) -> int:
+        one = crowd([10, 10, 10], [4, 8, 5, 3], [0, 0, 1, 2], [1, 50, 20, memory_of_2])
+        for place in range(3):
+            one.upper[MEMORY][place] = 100
+        shed(one)
+        return one.at[0]
+
+    # Then: place 2 gets it with a quarter of its memory free, and place 1 if hardly any is.
+    assert placed(75) == 2
+    assert placed(95) == 1
+
+
 def test_giants_come_apart_and_lose_their_neighbours() -> None:
     one = crowd([10, 10, 10], [50, 40, 3, 2, 4], [0, 0, 0, 1, 2])
     shed(one)

@@ -16,7 +16,7 @@ def test_a_fleet_comes_under_the_goal_and_stays_there(seed: int) -> None:
     by_itself, codis = simulate(scenario), simulate(scenario, by_itself=False)
     assert by_itself.greatest <= GOAL < codis.greatest
     assert by_itself.returned == 0
-    assert by_itself.bytes <= 4 * by_itself.bound, "2.0 to 3.6 were measured"
+    assert by_itself.bytes <= 3 * by_itself.bound, "1.3 to 2.4 were measured"
     assert (codis.bytes, codis.moves) == (0, 0), "all groups have as many slots"
     assert codis.bound == by_itself.bound > 0
 
@@ -25,7 +25,7 @@ def test_a_flash_crowd_is_met_within_minutes_and_nothing_comes_back() -> None:
     scenario = replace(SMALL, crowds=(Crowd(1.2, 0.5, 20.0), Crowd(1.3, 0.4, 30.0)))
     found = simulate(scenario)
     assert found.greatest > GOAL, "somebody has to have too much before anything moves"
-    assert found.above < 0.25
+    assert found.above < 0.3
     assert found.returned == 0
 
 
