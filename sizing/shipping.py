@@ -1,9 +1,9 @@
 """Sends our code to executors that do not have it.
 
-Executors need the packages ``slots`` and ``sizing``. Some of their modules are compiled, and Python cannot import those
-from a zip file, so ``--py-files`` does not work. The packages go as an archive. Spark unpacks it in each executor's
-folder, and they are imported from there. Executors need the driver's version of Python and its kind of machine, and
-their own pyarrow, redis, hiredis and structlog.
+Executors need the packages ``slots``, ``rdb`` and ``sizing``. Some of their modules are compiled, and Python cannot
+import those from a zip file, so ``--py-files`` does not work. The packages go as an archive. Spark unpacks it in each
+executor's folder, and they are imported from there. Executors need the driver's version of Python and its kind of
+machine, and their own pyarrow, redis, hiredis and structlog.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-PACKAGES = ("slots", "sizing")
+PACKAGES = ("slots", "rdb", "sizing")
 NAME = "slotferry-shipped"
 """The archive's folder within an executor's folder. It is not ``slotferry``, because that is the name of our
 package."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sizing.rdb.scanner import NONE
-from sizing.rdb.values import ENCODINGS
+from rdb.records import NONE
+from rdb.values import ENCODINGS
 from sizing.schema import RDB_COLUMNS
 
 KINDS = {"string": pa.string(), "binary": pa.binary(), "int": pa.int32(), "bigint": pa.int64()}

@@ -5,7 +5,7 @@ reads no files of Redis 7.0 and newer. ``rdb-py`` (a binding of a Rust crate) kn
 skips streams and modules, and gives values. This module needs other facts: how many bytes a key takes in the file, how
 the server keeps it, how large it is without building it, and at which offset a fault is.
 
-It reads RDB versions 1 to 14 and those of Valkey from 80 on, with the types that :mod:`sizing.rdb.values` names. A file
+It reads RDB versions 1 to 14 and those of Valkey from 80 on, with the types that :mod:`rdb.values` names. A file
 of a newer version is read if it has nothing new. A snapshot at the head of an append-only file is read, but not the
 commands after it.
 """
@@ -16,8 +16,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sizing.rdb.scanner import NONE, Scanner
-from sizing.rdb.values import ENCODINGS
+from rdb.records import NONE
+from rdb.values import ENCODINGS
+from sizing.rdb.scanner import Scanner
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,19 @@
 from typing import Protocol
 
-from sizing.rdb.errors import RdbError
+from rdb.errors import RdbError
 
 ALLOCATORS: tuple[str, ...]
-NONE: int
 KEY_BYTES: int
 MOST_MODULE_TYPES: int
-MOST_NOTE: int
 
 class _Readable(Protocol):
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 class Scanner:
-    version: int
     error: RdbError | None
     types: list[str]
+    @property
+    def version(self) -> int: ...
     @property
     def offset(self) -> int: ...
     def __init__(

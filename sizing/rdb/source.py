@@ -8,7 +8,7 @@ row with only ``file`` and ``error``. In the mode FAILFAST it fails the job. A r
 not whole: a user who needs whole files drops the files with such a row. Other files are not affected.
 
 Options, beside ``path``: ``mode``; ``checksum`` (true: the file's CRC64 is verified where it has one); ``function`` and
-``number_of_slots`` (crc32, 1024); ``allocator`` (jemalloc, jemalloc16 or glibc; :mod:`sizing.rdb.layout`);
+``number_of_slots`` (crc32, 1024); ``allocator`` (jemalloc, jemalloc16 or glibc; :mod:`rdb.layout`);
 ``pathGlobFilter`` and ``recursiveFileLookup`` as Spark's own readers have them.
 """
 
@@ -24,8 +24,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
 import slots.functions
+from rdb.errors import RdbError, UnreadableRdb
 from sizing.rdb.arrow import error_row, record_batch
-from sizing.rdb.errors import RdbError, UnreadableRdb
 from sizing.rdb.files import RdbFile, find, split
 from sizing.rdb.scanner import ALLOCATORS, Scanner
 from sizing.schema import RDB_COLUMNS

@@ -10,11 +10,12 @@ ROOT = Path(__file__).parents[2]
 
 ALLOWED: dict[str, set[str]] = {
     "slots": set(),
+    "rdb": set(),
     "proxy": {"slots"},
     "migrator": {"slots"},
     "topom": {"slots", "migrator"},
-    "sizing": {"slots"},
-    "slotferry": {"slots", "proxy", "migrator", "topom", "sizing"},
+    "sizing": {"slots", "rdb"},
+    "slotferry": {"slots", "rdb", "proxy", "migrator", "topom", "sizing"},
 }
 
 ROOMS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"slots", "proxy", "migrator", "topom", "sizing", "slotferry"}
+PACKAGES = {"slots", "rdb", "proxy", "migrator", "topom", "sizing", "slotferry"}
 COMPILER = """#!/bin/sh
 # Makes the file behind -o, out of nothing.
 while [ $# -gt 0 ]; do

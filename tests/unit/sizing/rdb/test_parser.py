@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sizing.rdb import errors
-from sizing.rdb.errors import RdbError
-from sizing.rdb.input import MOST_CONTIGUOUS, PIECE, crc64, decompress
+from rdb import errors
+from rdb.errors import RdbError
+from rdb.input import MOST_CONTIGUOUS, PIECE, crc64, decompress
 from sizing.rdb.parser import Key, read_keys, rows
 from sizing.rdb.scanner import KEY_BYTES, Scanner
 from slots.functions import slot

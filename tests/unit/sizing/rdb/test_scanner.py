@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from sizing.rdb.errors import RdbError
-from sizing.rdb.input import MOST_CONTIGUOUS, PIECE
+from rdb.errors import RdbError
+from rdb.input import MOST_CONTIGUOUS, PIECE
 from sizing.rdb.parser import Key, rows
 from sizing.rdb.scanner import Scanner
 from tests.unit.sizing.rdb.test_parser import OPCODES, VALUES

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from sizing.rdb.input import crc64
+from rdb.input import crc64
 
 CREATED = 1_700_000_000
 """Seconds since 1970 at which every file says it was made."""

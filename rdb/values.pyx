@@ -10,15 +10,15 @@ deadlines: in a file of Valkey that of Valkey, in a file of Redis that of a rele
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from sizing.rdb.input cimport COMPRESSED, INTEGER, PLAIN, Input, Stored
-from sizing.rdb.layout cimport (
+from rdb.input cimport COMPRESSED, INTEGER, PLAIN, Input, Stored
+from rdb.layout cimport (
     QUICKLIST as QUICKLIST_STRUCT, REDIS_6, REDIS_7_2, ROBJ, STREAM_NODE, VALKEY_8_1,
     Layout, allocated, hash_entry, key_with_object, sds_allocated, set_entries, skiplist_node, string_value, table,
 )
-from sizing.rdb.lzf cimport lzf_decompress
-from sizing.rdb.radix cimport ID, Radix, radix_add, radix_begin, radix_bytes
+from rdb.lzf cimport lzf_decompress
+from rdb.radix cimport ID, Radix, radix_add, radix_begin, radix_bytes
 
-from sizing.rdb.errors import UnsupportedRdb
+from rdb.errors import UnsupportedRdb
 
 TYPES = ("string", "list", "set", "zset", "hash", "stream")
 ENCODINGS = (

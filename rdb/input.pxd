@@ -1,4 +1,4 @@
-"""What other compiled modules may use of :mod:`sizing.rdb.input`."""
+"""What other compiled modules may use of :mod:`rdb.input`."""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 

@@ -14,9 +14,9 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
 
-from sizing.rdb.lzf cimport lzf_decompress
+from rdb.lzf cimport lzf_decompress
 
-from sizing.rdb.errors import CorruptRdb, TruncatedRdb, UnreadableRdb
+from rdb.errors import CorruptRdb, TruncatedRdb, UnreadableRdb
 
 PIECE = 256 << 10
 """Bytes that are read from the file at once."""

@@ -1,9 +1,9 @@
-"""What other compiled modules may use of :mod:`sizing.rdb.values`."""
+"""What other compiled modules may use of :mod:`rdb.values`."""
 
 from libc.stdint cimport int64_t, uint64_t
 
-from sizing.rdb.input cimport Input
-from sizing.rdb.layout cimport Layout
+from rdb.input cimport Input
+from rdb.layout cimport Layout
 
 # Their order is that of TYPES.
 cdef enum:

@@ -8,7 +8,7 @@ one key.
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from sizing.rdb.layout cimport Layout, VALKEY_8_1, allocated
+from rdb.layout cimport Layout, VALKEY_8_1, allocated
 
 cdef enum:
     ID = 16

@@ -1,0 +1,41 @@
+"""What other compiled modules may use of :mod:`rdb.records`."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from rdb.input cimport Input
+from rdb.layout cimport Layout
+from rdb.values cimport Measured
+
+
+cdef class Records:
+    cdef Input input
+    cdef Layout layout
+    cdef bint _checked
+    cdef bint _begun
+    cdef bint _ended
+    cdef bint valkey
+    # The version of the format; Valkey's numbers begin at 80.
+    cdef int version
+    # When the file was written, in milliseconds; NONE if it does not tell.
+    cdef int64_t created_ms
+    # Of the key that was found: the offset at which its record begins, the type code of its value, and its deadline in
+    # milliseconds, or NONE.
+    cdef int32_t database
+    cdef uint64_t start
+    cdef int code
+    cdef int64_t deadline
+    # Its name. It is valid until more of the input is read.
+    cdef const uint8_t* key
+    cdef size_t key_length
+    # Keeps the name of a key that is not stored as it is.
+    cdef bytes _text
+
+    cdef bint next(self) except -1
+    cdef int measure(self, Measured* found) except -1
+    cdef int begin(self) except -1
+    cdef bint before_key(self, int code) except -1
+    cdef int other(self, int code) except -1
+    cdef int note(self) except -1
+    cdef int end(self) except -1
+    cdef int nothing_follows(self) except -1
+    cdef int take_key(self) except -1

@@ -1,0 +1,2 @@
+NONE: int
+MOST_NOTE: int

@@ -1,0 +1,231 @@
+"""Goes through an RDB file from key to key.
+
+What belongs to a key stands before it: its deadline, how long it was idle, how often it was used. Records of other
+kinds, such as functions and notes of the file about itself, stand between keys and are skipped, but for those that tell
+when and by which server the file was written.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from rdb.input cimport INTEGER, PLAIN, Input, Stored
+from rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, VALKEY_8_1, VALKEY_9, Layout
+from rdb.values cimport Measured, measure, skip_module_value
+
+from rdb.errors import ChecksumMismatch, NotAnRdbFile, UnsupportedRdb
+from rdb.input import MOST_CONTIGUOUS
+
+NONE = -(1 << 63)
+"""Stands for a time that is not known."""
+
+MOST_NOTE = 1024
+"""The most bytes of a file's note about itself that are read."""
+
+cdef int64_t _NONE = NONE
+cdef size_t _MOST_KEY = MOST_CONTIGUOUS
+
+
+cdef enum:
+    OP_SLOT_IMPORT_OR_KEY_META = 243
+    OP_SLOT_INFO = 244
+    OP_FUNCTION = 245
+    OP_MODULE_AUX = 247
+    OP_IDLE = 248
+    OP_FREQUENCY = 249
+    OP_AUX = 250
+    OP_RESIZE = 251
+    OP_EXPIRE_MS = 252
+    OP_EXPIRE_S = 253
+    OP_DATABASE = 254
+    OP_END = 255
+    # The first opcode; numbers below are types of values. 242 is an opcode of Valkey that no file on a disk has.
+    OP_FIRST = 242
+
+
+cdef class Records:
+    """The keys of one file, in its order.
+
+    Call :meth:`next` until it is false. After each key, read its value to its end, for instance with :meth:`measure`.
+
+    Args:
+        source: the file's bytes.
+        checksum: whether the checksum at its end is compared.
+        allocator: a number of :mod:`rdb.layout`.
+
+    Raises:
+        RdbError: by all methods; keys before the fault are valid.
+    """
+
+    def __init__(self, Input source not None, bint checksum, int allocator) -> None:
+        self.input = source
+        self._checked = checksum
+        self.layout.allocator = allocator
+        self.created_ms = _NONE
+
+    cdef bint next(self) except -1:
+        """Find the next key; false at the end of the file."""
+        cdef int code
+        cdef bint of_key = False
+        if not self._begun:
+            self.begin()
+        self.deadline = _NONE
+        while not self._ended:
+            if not of_key:
+                self.start = self.input.offset()
+            code = self.input.byte()
+            if code < OP_FIRST:
+                self.code = code
+                self.take_key()
+                return True
+            if self.before_key(code):
+                of_key = True
+            elif of_key:
+                raise self.input.corrupt(f"opcode {code} stands where a key should")
+            else:
+                self.other(code)
+        return False
+
+    cdef int measure(self, Measured* found) except -1:
+        """Read the value of the key that :meth:`next` found to its end, and measure it."""
+        found.memory = 0
+        measure(
+            self.input, &self.layout, self.code, self.valkey, self.key_length, self.deadline != _NONE, found
+        )
+        return 0
+
+    cdef int begin(self) except -1:
+        """Reads the nine bytes at the head: ``REDIS`` and four digits, or ``VALKEY`` and three."""
+        cdef bytes magic = self.input.take(9)[:9]
+        self.valkey = magic.startswith(b"VALKEY")
+        number = magic[6:] if self.valkey else magic[5:]
+        if not (self.valkey or magic.startswith(b"REDIS")) or not number.isdigit():
+            raise NotAnRdbFile(self.input.name, 0, f"it begins with {magic!r}, not as an RDB file does")
+        self.version = int(number)
+        self._begun = True
+        if self.valkey:
+            self.layout.generation = VALKEY_9
+        elif self.version <= 9:
+            self.layout.generation = REDIS_6
+        elif self.version == 10:
+            self.layout.generation = REDIS_7
+        else:
+            self.layout.generation = REDIS_7_2
+        return 0
+
+    cdef bint before_key(self, int code) except -1:
+        """Read what stands before a key and belongs to it; false for other opcodes."""
+        cdef uint64_t value
+        cdef const uint8_t* p
+        cdef int i
+        if code == OP_EXPIRE_MS:
+            p = self.input.take(8)
+            value = 0
+            for i in range(8):
+                value |= <uint64_t>p[i] << (8 * i)
+            self.deadline = <int64_t>value
+        elif code == OP_EXPIRE_S:
+            p = self.input.take(4)
+            self.deadline = 1000 * <int64_t>(
+                p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
+            )
+        elif code == OP_IDLE:
+            self.input.count(&value)
+        elif code == OP_FREQUENCY:
+            self.input.byte()
+        elif code == OP_SLOT_IMPORT_OR_KEY_META and not self.valkey:
+            self.input.count(&value)
+            while value:
+                self.input.skip(4)
+                skip_module_value(self.input)
+                value -= 1
+        else:
+            return False
+        return True
+
+    cdef int other(self, int code) except -1:
+        cdef uint64_t value, i, ranges
+        if code == OP_DATABASE:
+            self.input.count(&value)
+            if value > 0x7FFFFFFF:
+                raise self.input.corrupt(f"there is no database {value}")
+            self.database = <int32_t>value
+        elif code == OP_RESIZE:
+            self.input.count(&value)
+            self.input.count(&value)
+        elif code == OP_AUX:
+            self.note()
+        elif code == OP_FUNCTION:
+            self.input.skip_string(&value)
+        elif code == OP_MODULE_AUX:
+            self.input.count(&value)
+            skip_module_value(self.input)
+        elif code == OP_SLOT_INFO:
+            for i in range(3):
+                self.input.count(&value)
+        elif code == OP_SLOT_IMPORT_OR_KEY_META:
+            self.input.skip_string(&value)
+            self.input.count(&ranges)
+            for i in range(ranges):
+                self.input.count(&value)
+                self.input.count(&value)
+        elif code == OP_END:
+            self.end()
+        else:
+            raise UnsupportedRdb(
+                self.input.name, self.input.offset() - 1,
+                f"opcode {code} is not known here; what follows cannot be read",
+            )
+        return 0
+
+    cdef int note(self) except -1:
+        """Reads a note of the file about itself; the writer and the time are used."""
+        cdef bytes name = self.input.short_string(MOST_NOTE, "a field's name")
+        cdef uint64_t length
+        cdef bytes text
+        if name not in (b"ctime", b"valkey-ver"):
+            self.input.skip_string(&length)
+            return 0
+        text = self.input.short_string(MOST_NOTE, "a field")
+        if name == b"ctime":
+            if text.isdigit() and len(text) <= 12:
+                self.created_ms = 1000 * int(text)
+        else:
+            parts = [int(part) for part in text.split(b".")[:2] if part.isdigit() and len(part) < 9]
+            self.layout.generation = VALKEY_9 if parts >= [9] else VALKEY_8_1 if parts >= [8, 1] else REDIS_7_2
+        return 0
+
+    cdef int end(self) except -1:
+        self._ended = True
+        if self.version < 5:
+            return self.nothing_follows()
+        computed, written = self.input.check()
+        # A server that was told to write no checksum writes 0.
+        if self._checked and written and computed != written:
+            raise ChecksumMismatch(
+                self.input.name, self.input.offset() - 8,
+                f"the checksum of its bytes is {computed:016x}, the server's {written:016x}: it was changed since",
+            )
+        return self.nothing_follows()
+
+    cdef int nothing_follows(self) except -1:
+        """Only an append-only file goes on, with a command or a remark. This check finds an end by mistake."""
+        cdef int next = -1 if self.input.ended() else self.input.byte()
+        if next not in (-1, c"*", c"#"):
+            self.input._at -= 1
+            raise self.input.corrupt("the file says that it ends here, and goes on")
+        return 0
+
+    cdef int take_key(self) except -1:
+        cdef Stored stored
+        self.input.string(&stored)
+        self.key_length = stored.length
+        if stored.kind == INTEGER:
+            self._text = b"%d" % stored.number
+            self.key = self._text
+        elif stored.length > _MOST_KEY or stored.stored > _MOST_KEY:
+            raise self.input.corrupt(f"a key of {stored.length} bytes is longer than {_MOST_KEY}")
+        elif stored.kind == PLAIN:
+            self.key = self.input.take(stored.length) if stored.length else NULL
+        else:
+            self._text = self.input.inflated(self.input.take(stored.stored)[:stored.stored], stored.length)
+            self.key = self._text
+        return 0
