@@ -42,3 +42,7 @@ class UnsupportedRdb(RdbError):
 
 class UnreadableRdb(RdbError):
     """The file system gave an error."""
+
+
+class HeldTooMuch(Exception):
+    """A value has more bytes than its reader wants to hold. It is no fault of the file."""

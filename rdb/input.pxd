@@ -17,6 +17,10 @@ cdef struct Stored:
     int64_t number
 
 
+# The checksum of more bytes behind those of which it is `crc` so far.
+cdef uint64_t summed(uint64_t crc, const uint8_t* p, size_t length) noexcept nogil
+
+
 cdef class Input:
     cdef object _file
     cdef readonly str name
@@ -30,11 +34,18 @@ cdef class Input:
     cdef size_t _summed
     cdef uint64_t _base
     cdef uint64_t _crc
+    # The place in the buffer from which bytes are held, or NOT_HELD; and the most bytes that may be.
+    cdef ssize_t _held
+    cdef size_t _most_held
     cdef bint special
 
     cdef uint64_t offset(self) noexcept
     cdef int sum_up(self) noexcept
     cdef int refill(self, size_t need) except -1
+    cdef int hold(self, size_t most) except -1
+    cdef const uint8_t* held(self, size_t* size) noexcept
+    cdef void let_go(self) noexcept
+    cdef void go_back(self) noexcept
     cdef const uint8_t* take(self, size_t count) except NULL
     cdef int skip(self, uint64_t count) except -1
     cdef int byte(self) except -1

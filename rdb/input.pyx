@@ -1,7 +1,7 @@
 """Reads the bytes of an RDB file in pieces, computes the checksum, and takes the bytes apart into lengths and strings.
 
 **bounded**: at most :data:`PIECE` bytes of the file are held, or :data:`MOST_CONTIGUOUS` bytes of a string whose
-content is needed. Bytes that are only measured are skipped. A loop over elements that a file announces takes at least
+content is needed, or as many as :meth:`Input.hold` allows and a piece more. Bytes that are only measured are skipped. A loop over elements that a file announces takes at least
 one byte in each round, so it ends with the file.
 
 The checksum is CRC-64/Jones as Redis has it: polynomial 0xad93d23594c935a9, reflected, initial value and final
@@ -16,7 +16,7 @@ from libc.string cimport memmove
 
 from rdb.lzf cimport lzf_decompress
 
-from rdb.errors import CorruptRdb, TruncatedRdb, UnreadableRdb
+from rdb.errors import CorruptRdb, HeldTooMuch, TruncatedRdb, UnreadableRdb
 
 PIECE = 256 << 10
 """Bytes that are read from the file at once."""
@@ -26,6 +26,9 @@ MOST_CONTIGUOUS = 64 << 20
 
 cdef size_t _PIECE = PIECE
 cdef size_t _MOST = MOST_CONTIGUOUS
+
+cdef enum:
+    NOT_HELD = -1
 
 # The bits are reversed, as the CRC is reflected.
 cdef uint64_t POLYNOMIAL = 0x95AC9329AC4BC9B5
@@ -116,6 +119,7 @@ cdef class Input:
         self._limit = <uint64_t>-1 if size is None else <uint64_t>size
         self._checked = checked
         self._room = _PIECE
+        self._held = NOT_HELD
         self._buffer = <uint8_t*>malloc(self._room)
         if self._buffer == NULL:
             raise MemoryError
@@ -140,20 +144,26 @@ cdef class Input:
     cdef int refill(self, size_t need) except -1:
         """Makes sure that the next ``need`` bytes are in the buffer. Raises if there are too few, or more than may be
         held."""
-        cdef size_t kept = self._end - self._at
+        cdef size_t first = self._at if self._held == NOT_HELD else <size_t>self._held
         cdef size_t got
         cdef uint8_t* larger
         if need > self._limit or self.offset() > self._limit - need:
             raise self.cut(need)
         if need > _MOST:
             raise self.corrupt(f"a string of {need} bytes has to be read at once; at most {_MOST} can be")
-        self.sum_up()
-        memmove(self._buffer, self._buffer + self._at, kept)
-        self._base += self._at
-        self._at = 0
+        if self._held == NOT_HELD:
+            self.sum_up()
+        elif self._at - first + need > self._most_held:
+            raise HeldTooMuch
+        else:
+            self._held = 0
+        self._end -= first
+        if first:
+            memmove(self._buffer, self._buffer + first, self._end)
+        self._base += first
+        self._at -= first
         self._summed = 0
-        self._end = kept
-        while self._end < need:
+        while self._end - self._at < need:
             if self._end == self._room:
                 # The buffer grows with the bytes that come, not with an announced length.
                 larger = <uint8_t*>realloc(self._buffer, self._room * 2)
@@ -171,6 +181,28 @@ cdef class Input:
                 raise self.cut(need)
             self._end += got
         return 0
+
+    cdef int hold(self, size_t most) except -1:
+        """Keeps the bytes that are read from here on, until they are let go. Reading more than ``most``, which is at
+        least :data:`PIECE`, may raise :class:`HeldTooMuch`."""
+        self.sum_up()
+        self._held = self._at
+        self._most_held = most
+        return 0
+
+    cdef const uint8_t* held(self, size_t* size) noexcept:
+        """The bytes that were read since :meth:`hold`, valid until more is read."""
+        size[0] = self._at - self._held
+        return self._buffer + self._held
+
+    cdef void let_go(self) noexcept:
+        """The bytes are no longer held."""
+        self._held = NOT_HELD
+
+    cdef void go_back(self) noexcept:
+        """Reads the bytes that are held once more, and holds them no longer."""
+        self._at = self._held
+        self._held = NOT_HELD
 
     def cut(self, need: int) -> TruncatedRdb:
         return TruncatedRdb(self.name, self.offset(), f"the file ends where {need} more bytes should come; it was cut")

@@ -24,6 +24,9 @@ cdef class Records:
     cdef uint64_t start
     cdef int code
     cdef int64_t deadline
+    # For how many seconds it was not used, and how often it was, as OBJECT FREQ tells it; -1 if the file does not tell.
+    cdef int64_t idle
+    cdef int frequency
     # Its name. It is valid until more of the input is read.
     cdef const uint8_t* key
     cdef size_t key_length
@@ -32,6 +35,7 @@ cdef class Records:
 
     cdef bint next(self) except -1
     cdef int measure(self, Measured* found) except -1
+    cdef bytes payload(self, size_t most)
     cdef int begin(self) except -1
     cdef bint before_key(self, int code) except -1
     cdef int other(self, int code) except -1

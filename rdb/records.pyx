@@ -7,11 +7,14 @@ when and by which server the file was written.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from rdb.input cimport INTEGER, PLAIN, Input, Stored
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.string cimport memcpy
+
+from rdb.input cimport INTEGER, PLAIN, Input, Stored, summed
 from rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, VALKEY_8_1, VALKEY_9, Layout
 from rdb.values cimport Measured, measure, skip_module_value
 
-from rdb.errors import ChecksumMismatch, NotAnRdbFile, UnsupportedRdb
+from rdb.errors import ChecksumMismatch, HeldTooMuch, NotAnRdbFile, UnsupportedRdb
 from rdb.input import MOST_CONTIGUOUS
 
 NONE = -(1 << 63)
@@ -23,6 +26,10 @@ MOST_NOTE = 1024
 cdef int64_t _NONE = NONE
 cdef size_t _MOST_KEY = MOST_CONTIGUOUS
 
+
+cdef enum:
+    # Behind a value that RESTORE takes: the version of the format in two bytes, and the checksum in eight.
+    FOOT = 10
 
 cdef enum:
     OP_SLOT_IMPORT_OR_KEY_META = 243
@@ -68,6 +75,7 @@ cdef class Records:
         if not self._begun:
             self.begin()
         self.deadline = _NONE
+        self.idle = self.frequency = -1
         while not self._ended:
             if not of_key:
                 self.start = self.input.offset()
@@ -91,6 +99,40 @@ cdef class Records:
             self.input, &self.layout, self.code, self.valkey, self.key_length, self.deadline != _NONE, found
         )
         return 0
+
+    cdef bytes payload(self, size_t most):
+        """Read the value of the key that :meth:`next` found, as RESTORE takes it and DUMP gives it: its type code and
+        content, the version of the format, and the checksum of all this. None if it has more than ``most`` bytes, at
+        least those of one piece; then it is still to be read."""
+        cdef Measured found
+        cdef const uint8_t* content
+        cdef size_t size
+        cdef uint8_t[FOOT] foot
+        cdef uint8_t code = <uint8_t>self.code
+        cdef uint64_t crc
+        cdef bytes whole
+        cdef char* p
+        cdef int i
+        self.input.hold(most)
+        try:
+            self.measure(&found)
+        except HeldTooMuch:
+            self.input.go_back()
+            return None
+        content = self.input.held(&size)
+        whole = PyBytes_FromStringAndSize(NULL, 1 + size + FOOT)
+        p = whole
+        p[0] = <char>code
+        memcpy(p + 1, content, size)
+        self.input.let_go()
+        foot[0] = self.version & 255
+        foot[1] = self.version >> 8
+        crc = summed(0, <const uint8_t*>p, 1 + size)
+        crc = summed(crc, foot, 2)
+        for i in range(8):
+            foot[2 + i] = <uint8_t>(crc >> (8 * i))
+        memcpy(p + 1 + size, foot, FOOT)
+        return whole
 
     cdef int begin(self) except -1:
         """Reads the nine bytes at the head: ``REDIS`` and four digits, or ``VALKEY`` and three."""
@@ -129,8 +171,9 @@ cdef class Records:
             )
         elif code == OP_IDLE:
             self.input.count(&value)
+            self.idle = <int64_t>(value >> 1 if value >> 63 else value)
         elif code == OP_FREQUENCY:
-            self.input.byte()
+            self.frequency = self.input.byte()
         elif code == OP_SLOT_IMPORT_OR_KEY_META and not self.valkey:
             self.input.count(&value)
             while value:

@@ -16,7 +16,7 @@ from sizing.rdb.parser import Key, read_keys, rows
 from sizing.rdb.scanner import Scanner
 from slotferry.redis_server import RedisServer, start_redis
 from slots.functions import slot
-from tests.integration.sizing import rdb_servers
+from tests.integration.rdb import servers as rdb_servers
 
 TABLE_TOLERANCE = 0.06
 """Of the bytes of all keys of an encoding with a table, as a part of what MEMORY USAGE gives for them."""

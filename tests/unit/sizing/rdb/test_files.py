@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from sizing.rdb.files import RdbPathError, alternatives, find, split
 from sizing.rdb.source import RdbOptionError, read_file, read_options
-from tests.unit.sizing.rdb.writer import RdbWriter, string
+from tests.unit.rdb.writer import RdbWriter, string
 
 
 def names(paths: list[str], **options: bool | str) -> list[str]:

@@ -14,7 +14,7 @@ from rdb.input import MOST_CONTIGUOUS, PIECE, crc64, decompress
 from sizing.rdb.parser import Key, read_keys, rows
 from sizing.rdb.scanner import KEY_BYTES, Scanner
 from slots.functions import slot
-from tests.unit.sizing.rdb.writer import (
+from tests.unit.rdb.writer import (
     CREATED,
     RdbWriter,
     intset,

@@ -11,8 +11,8 @@ from rdb.errors import RdbError
 from rdb.input import MOST_CONTIGUOUS, PIECE
 from sizing.rdb.parser import Key, rows
 from sizing.rdb.scanner import Scanner
+from tests.unit.rdb.writer import RdbWriter
 from tests.unit.sizing.rdb.test_parser import OPCODES, VALUES
-from tests.unit.sizing.rdb.writer import RdbWriter
 
 FLIPS = 10_000
 

