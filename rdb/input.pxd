@@ -54,5 +54,7 @@ cdef class Input:
     cdef int count(self, uint64_t* value) except -1
     cdef int string(self, Stored* found) except -1
     cdef int skip_string(self, uint64_t* length) except -1
+    cdef bytes text(self)
+    cdef bytes content(self, const Stored* found)
     cdef bytes short_string(self, size_t most, str what)
     cdef object corrupt(self, str reason)

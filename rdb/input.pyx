@@ -311,17 +311,30 @@ cdef class Input:
         length[0] = found.length
         return self.skip(found.stored)
 
+    cdef bytes text(self):
+        """The content of a string."""
+        cdef Stored found
+        self.string(&found)
+        if found.kind == INTEGER:
+            return b"%d" % found.number
+        if found.length > _MOST:
+            raise self.corrupt(f"a string of {found.length} bytes has to be read at once; at most {_MOST} can be")
+        return self.content(&found)
+
     cdef bytes short_string(self, size_t most, str what):
         """The content of a string of at most ``most`` bytes. Raises for a longer one; ``what`` names it in the
         error."""
         cdef Stored found
-        cdef const uint8_t* p
         self.string(&found)
         if found.kind == INTEGER:
             return b"%d" % found.number
         if found.length > most or found.stored > most:
             raise self.corrupt(f"{what} of {found.length} bytes is longer than {most}")
-        p = self.take(found.stored)
+        return self.content(&found)
+
+    cdef bytes content(self, const Stored* found):
+        """The content of a string whose header was read and that is no integer."""
+        cdef const uint8_t* p = self.take(found.stored)
         if found.kind == PLAIN:
             return p[:found.length]
         return self.inflated(p[:found.stored], found.length)

@@ -7,6 +7,7 @@ from rdb.layout cimport Layout
 
 # Their order is that of TYPES.
 cdef enum:
+    UNKNOWN = -1
     STRING = 0
     LIST = 1
     SET = 2
@@ -38,6 +39,8 @@ cdef struct Measured:
     # For a module's value: the number of the module's type.
     uint64_t module
 
+# The type of a value, by its number in the file.
+cdef int type_of(int code, bint valkey) noexcept
 # Reads a value to its end. `code` is its type in the file, `key` the length of its key in bytes.
 cdef int measure(
     Input source, const Layout* layout, int code, bint valkey, uint64_t key, bint expires, Measured* found

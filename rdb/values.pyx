@@ -369,47 +369,47 @@ cdef int skip_module_value(Input source) except -1:
             raise source.corrupt(f"a module's value has no parts {part}")
 
 
+cdef int type_of(int code, bint valkey) noexcept:
+    if code == 0:
+        return STRING
+    if code in (1, 10, 14, 18):
+        return LIST
+    if code in (2, 11, 20):
+        return SET
+    if code in (3, 5, 12, 17):
+        return ZSET
+    if code in (15, 19, 21, 26, 27):
+        return STREAM
+    if code in (4, 9, 13, 16, 22) or code in (23, 24, 25) and not valkey:
+        return HASH
+    return MODULE if code == 7 else UNKNOWN
+
+
 cdef int measure(
     Input source, const Layout* layout, int code, bint valkey, uint64_t key, bint expires, Measured* found
 ) except -1:
     cdef uint64_t start
-    if code == 0:
-        found.type = STRING
+    found.type = type_of(code, valkey)
+    if found.type == UNKNOWN:
+        raise UnsupportedRdb(
+            source.name, source.offset(), f"values of type {code} are not known here; what follows cannot be read"
+        )
+    if found.type == STRING:
         return read_string(source, layout, key, expires, found)
     found.memory = key_with_object(layout, key, expires)
-    if code in (1, 10, 14, 18):
-        found.type = LIST
+    if found.type == LIST:
         return read_list(source, layout, code, found)
-    if code in (2, 11, 20):
-        found.type = SET
+    if found.type == SET:
         if code == 2:
             return read_set(source, layout, found)
         return one_packed(source, layout, INTSET if code == 11 else LISTPACK, 1, found)
-    if code in (3, 5, 12, 17):
-        found.type = ZSET
+    if found.type == ZSET:
         if code <= 5:
             return read_zset(source, layout, code, found)
         return one_packed(source, layout, ZIPLIST if code == 12 else LISTPACK, 2, found)
-    if code in (15, 19, 21, 26, 27):
-        found.type = STREAM
+    if found.type == STREAM:
         return read_stream(source, layout, code, found)
-    if code in (4, 9, 13, 16, 22) or code in (23, 24, 25) and not valkey:
-        found.type = HASH
-        if code in (4, 22, 24):
-            return read_hash(source, layout, code, valkey, found)
-        if code == 9:
-            return read_zipmap(source, layout, found)
-        if code in (13, 16):
-            return one_packed(source, layout, ZIPLIST if code == 13 else LISTPACK, 2, found)
-        if code == 25:
-            source.skip(8)
-        # Each field has its deadline beside it, and the hash has a struct for all of them.
-        one_packed(source, layout, LISTPACK, 3, found)
-        found.encoding = LISTPACKEX
-        found.memory += 40
-        return 0
-    if code == 7:
-        found.type = MODULE
+    if found.type == MODULE:
         found.encoding = RAW
         found.elements = -1
         start = source.offset()
@@ -418,6 +418,16 @@ cdef int measure(
         # Only the module knows the size of its value in memory.
         found.memory += source.offset() - start
         return 0
-    raise UnsupportedRdb(
-        source.name, source.offset(), f"values of type {code} are not known here; what follows cannot be read"
-    )
+    if code in (4, 22, 24):
+        return read_hash(source, layout, code, valkey, found)
+    if code == 9:
+        return read_zipmap(source, layout, found)
+    if code in (13, 16):
+        return one_packed(source, layout, ZIPLIST if code == 13 else LISTPACK, 2, found)
+    if code == 25:
+        source.skip(8)
+    # Each field has its deadline beside it, and the hash has a struct for all of them.
+    one_packed(source, layout, LISTPACK, 3, found)
+    found.encoding = LISTPACKEX
+    found.memory += 40
+    return 0

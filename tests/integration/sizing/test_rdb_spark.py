@@ -12,7 +12,8 @@ from sizing.rdb.source import RdbDataSource
 from sizing.schema import RDB_COLUMNS
 from slots.functions import slot
 from tests.integration.sizing.object_store import ObjectStore
-from tests.unit.rdb.writer import RdbWriter, listpack, milliseconds, string
+from tests.unit.rdb.packing import listpack
+from tests.unit.rdb.writer import RdbWriter, milliseconds, string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -43,36 +43,6 @@ def lzf(data: bytes) -> bytes:
     return b"\xc3" + length(len(packed)) + length(len(data)) + packed
 
 
-def listpack(*entries: bytes | int) -> bytes:
-    body = b""
-    for entry in entries:
-        if isinstance(entry, int):
-            assert 0 <= entry < 128
-            coded = bytes([entry])
-        elif len(entry) < 64:
-            coded = bytes([0x80 | len(entry)]) + entry
-        else:
-            coded = bytes([0xE0 | len(entry) >> 8, len(entry) & 0xFF]) + entry
-        # The length of the entry, for a reader that comes from the end; seven bits a byte.
-        back = bytes([len(coded)]) if len(coded) < 128 else bytes([len(coded) >> 7, len(coded) & 127 | 128])
-        body += coded + back
-    return struct.pack("<IH", 6 + len(body) + 1, len(entries)) + body + b"\xff"
-
-
-def ziplist(*entries: bytes) -> bytes:
-    body, last, before = b"", 10, 0
-    for entry in entries:
-        last = 10 + len(body)
-        coded = bytes([before, len(entry)]) + entry
-        body += coded
-        before = len(coded)
-    return struct.pack("<IIH", 10 + len(body) + 1, last, len(entries)) + body + b"\xff"
-
-
-def intset(*numbers: int) -> bytes:
-    return struct.pack("<II", 8, len(numbers)) + b"".join(struct.pack("<q", number) for number in numbers)
-
-
 def milliseconds(value: int) -> bytes:
     return struct.pack("<q", value)
 

@@ -14,18 +14,8 @@ from rdb.input import MOST_CONTIGUOUS, PIECE, crc64, decompress
 from sizing.rdb.parser import Key, read_keys, rows
 from sizing.rdb.scanner import KEY_BYTES, Scanner
 from slots.functions import slot
-from tests.unit.rdb.writer import (
-    CREATED,
-    RdbWriter,
-    intset,
-    length,
-    listpack,
-    lzf,
-    milliseconds,
-    stream_id,
-    string,
-    ziplist,
-)
+from tests.unit.rdb.packing import intset, listpack, ziplist
+from tests.unit.rdb.writer import CREATED, RdbWriter, length, lzf, milliseconds, stream_id, string
 
 
 def parsed(data: bytes, **options: object) -> tuple[list[Key], RdbError | None]:
@@ -62,7 +52,7 @@ def stream(version: int) -> bytes:
     return (
         length(1)
         + string(stream_id(1))
-        + string(listpack(2, 0, 1, b"field", 0))
+        + string(listpack(2, 0, 1, b"field", 0, 2, 0, 0, b"one", 4, 0, 1, 0, 1, b"other", b"two", 6))
         + (length(2) + length(2) + length(0))
         + (length(1) + length(0) + length(0) + length(0) + length(2) if version >= 2 else b"")
         + (length(1) + group(version))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from rdb.payloads import Payloads, Restorable
+from rdb.snapshot import Snapshot, SnapshotKey
 from slotferry.redis_server import RedisServer, start_redis
 from tests.integration.rdb import servers
 
@@ -31,12 +31,12 @@ def client_of(server: RedisServer, database: int = 0) -> redis.Redis:
     return redis.Redis(host="127.0.0.1", port=server.port, db=database)
 
 
-def snapshot(client: redis.Redis) -> list[Restorable]:
+def snapshot(client: redis.Redis) -> list[SnapshotKey]:
     client.save()
     settings = client.config_get("d*")
     path = Path(settings["dir"], settings["dbfilename"])
     with path.open("rb", buffering=0) as file:
-        return list(Payloads(file, str(path), MOST, path.stat().st_size))
+        return list(Snapshot(file, str(path), MOST, path.stat().st_size))
 
 
 def test_each_value_is_what_dump_gives(server: RedisServer) -> None:
@@ -49,12 +49,12 @@ def test_each_value_is_what_dump_gives(server: RedisServer) -> None:
 
     for database, client in clients.items():
         here = [key for key in found if key.database == database]
-        assert {key.key for key in here} == set(client.scan_iter(count=1000))
+        assert {key.name for key in here} == set(client.scan_iter(count=1000))
         pipe = client.pipeline(transaction=False)
         for key in here:
-            pipe.dump(key.key)
+            pipe.dump(key.name)
         assert [key.payload for key in here] == pipe.execute()
-    assert {key.key for key in found if key.deadline_ms == DEADLINE} == {b"hash:1"}
+    assert {key.name for key in found if key.deadline_ms == DEADLINE} == {b"hash:1"}
 
 
 def test_a_server_restores_each_value(server: RedisServer) -> None:
@@ -65,13 +65,13 @@ def test_a_server_restores_each_value(server: RedisServer) -> None:
 
     pipe = client.pipeline(transaction=False)
     for key in found:
-        pipe.restore(key.key, 0, key.payload)
+        pipe.restore(key.name, 0, key.payload)
     pipe.execute()
 
     # Tables are in no order, so not all bytes of a snapshot need be the same again.
-    again = {key.key: key for key in snapshot(client)}
-    assert again.keys() == {key.key for key in found}
-    assert all(len(again[key.key].payload or b"") == len(key.payload or b"") for key in found)
+    again = {key.name: key for key in snapshot(client)}
+    assert again.keys() == {key.name for key in found}
+    assert all(len(again[key.name].payload or b"") == len(key.payload or b"") for key in found)
 
 
 def test_a_large_value_is_passed_over_and_what_follows_is_read(server: RedisServer) -> None:
@@ -84,9 +84,9 @@ def test_a_large_value_is_passed_over_and_what_follows_is_read(server: RedisServ
 
     found = snapshot(client)
 
-    assert {key.key for key in found if key.payload is None} == {b"large", b"list"}
-    assert {key.key for key in found} == set(client.scan_iter(count=1000))
-    assert [key.payload for key in found if key.key == b"almost"] == [client.dump("almost")]
+    assert {key.name for key in found if key.payload is None} == {b"large", b"list"}
+    assert {key.name for key in found} == set(client.scan_iter(count=1000))
+    assert [key.payload for key in found if key.name == b"almost"] == [client.dump("almost")]
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lfu", "allkeys-lru"])

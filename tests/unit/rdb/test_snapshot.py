@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 
 import pytest
 
-from rdb.errors import ChecksumMismatch, TruncatedRdb
+from rdb.errors import ChecksumMismatch, TruncatedRdb, UnsupportedRdb
 from rdb.input import PIECE, crc64
-from rdb.payloads import Payloads, Restorable
-from tests.unit.rdb.writer import RdbWriter, length, string
+from rdb.snapshot import Snapshot, SnapshotKey
+from tests.unit.rdb.writer import RdbWriter, length, lzf, string
 from tests.unit.sizing.rdb.test_parser import VALUES
 
 
@@ -29,8 +30,8 @@ class Slowly(io.RawIOBase):
         return len(some)
 
 
-def read(data: bytes, step: int = 1 << 30, most: int = PIECE) -> list[Restorable]:
-    return list(Payloads(Slowly(data, step), "a.rdb", most))
+def read(data: bytes, step: int = 1 << 30, most: int = PIECE) -> list[SnapshotKey]:
+    return list(Snapshot(Slowly(data, step), "a.rdb", most))
 
 
 def payload(code: int, content: bytes, version: int = 11) -> bytes:
@@ -57,7 +58,7 @@ def a_file() -> tuple[bytes, list[tuple[bytes, bytes]]]:
 def test_values_are_whole_however_the_bytes_come(step: int) -> None:
     data, expected = a_file()
 
-    assert [(key.key, key.payload) for key in read(data, step)] == expected
+    assert [(key.name, key.payload) for key in read(data, step)] == expected
 
 
 @pytest.mark.parametrize(("code", "version", "magic", "value"), [row[:4] for row in VALUES])
@@ -78,7 +79,7 @@ def test_a_value_that_is_too_large_is_passed_over(step: int) -> None:
 
     found = read(writer.end(), step)
 
-    assert [key.key for key in found if key.payload is None] == [
+    assert [key.name for key in found if key.payload is None] == [
         *(b"string:0", b"set", b"string:1", b"set", b"string:2", b"set")
     ]
     assert [key.payload for key in found if key.payload] == 3 * [payload(0, string("x"))]
@@ -97,12 +98,12 @@ def test_every_changed_byte_is_noticed_also_of_values_that_were_held(step: int) 
             read(data[:place] + b"y" + data[place + 1 :], step)
 
 
-@pytest.mark.parametrize("size", [10, PIECE // 2, 3 * PIECE])
+@pytest.mark.parametrize("size", [10, PIECE // 2])
 def test_a_value_that_was_cut_is_not_given(size: int) -> None:
     data = RdbWriter(11).key(0, string("x"), b"first").key(0, string(b"x" * size)).end()
-    iterator = Payloads(Slowly(data[: -9 - size // 2], 4096), "a.rdb", PIECE)
+    iterator = Snapshot(Slowly(data[: -9 - size // 2], 4096), "a.rdb", PIECE)
 
-    assert next(iterator).key == b"first"
+    assert next(iterator).name == b"first"
     with pytest.raises(TruncatedRdb):
         next(iterator)
 
@@ -118,9 +119,63 @@ def test_what_stands_before_a_key_is_told() -> None:
         .end()
     )
 
-    assert [key[:5] for key in read(data)] == [
+    assert [key[:2] + key[3:6] for key in read(data)] == [
         (0, b"key", 4_000_000_000_123, 70_000, None),
         (0, b"used", None, None, 7),
         (0, b"", None, None, None),
         (3, b"other", None, None, None),
     ]
+
+
+@pytest.mark.parametrize("read_it", [True, False])
+def test_elements_of_a_value_that_was_cut_end_with_an_error(read_it: bool) -> None:
+    data = RdbWriter(11).key(1, length(600) + 600 * string(b"x" * 5000), b"list").end()
+    snapshot = Snapshot(Slowly(data[:-5100], 4096), "a.rdb", PIECE)
+    assert next(snapshot)[:3] == (0, b"list", "list")
+
+    with pytest.raises(TruncatedRdb):
+        list(snapshot.elements() if read_it else snapshot)
+
+
+def test_elements_that_nobody_reads_are_passed_over() -> None:
+    writer = RdbWriter(11)
+    for number in range(4):
+        writer.key(1, length(3) + string("a") + string("b") + string("c"), b"%d" % number)
+    snapshot = Snapshot(io.BytesIO(writer.end()), "a.rdb", 0)
+    read: list[tuple[bytes, list[object]]] = []
+
+    for key in snapshot:
+        if key.name != b"1":
+            elements = snapshot.elements()
+            read.append((key.name, [next(elements) for _ in range(2 if key.name == b"2" else 3)]))
+            with pytest.raises(ValueError, match="has been read"):
+                snapshot.elements()
+
+    assert read == [(b"0", [b"a", b"b", b"c"]), (b"2", [b"a", b"b"]), (b"3", [b"a", b"b", b"c"])]
+
+
+def test_a_modules_value_has_no_elements_and_is_passed_over() -> None:
+    [(code, version, magic, value)] = [row[:4] for row in VALUES if row[0] == 7]
+    data = RdbWriter(version, magic).key(code, value).key(0, string("x"), b"after").end()
+    snapshot = Snapshot(io.BytesIO(data), "a.rdb", 0)
+
+    assert next(snapshot).type is None
+    with pytest.raises(UnsupportedRdb, match="type 7"):
+        snapshot.elements()
+    assert next(snapshot).name == b"after"
+
+
+@pytest.mark.parametrize("size", [1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE])
+@pytest.mark.parametrize("form", [string, lzf])
+@pytest.mark.parametrize("content", [b"x", b"0123456789"])
+def test_a_long_string_comes_in_parts(form: Callable[[bytes], bytes], size: int, content: bytes) -> None:
+    text = (content * size)[:size]
+    data = RdbWriter(11).key(0, form(text)).key(0, string("x"), b"after").end()
+    snapshot = Snapshot(Slowly(data, 50_000), "a.rdb", 0)
+
+    next(snapshot)
+    parts = [part for part in snapshot.elements() if isinstance(part, bytes)]
+
+    assert b"".join(parts) == text
+    assert max(map(len, parts)) < PIECE + 300
+    assert next(snapshot).name == b"after"
