@@ -1,4 +1,5 @@
 """Measures plans by bytes: how many bytes they move, compared with the fewest possible, and how long planning takes.
+And how long a plan by load takes.
 
     python -m benchmarks.planning            # both sizes of fleet; less than a minute
     python -m benchmarks.planning --quick
@@ -23,6 +24,7 @@ from rich.table import Table
 from benchmarks import report
 from slots.table import OFFLINE, Group, Slot
 from topom.balance.planners import PlanRequest, plan
+from topom.balance.planners.request import SlotLoad
 from topom.balance.planners.shares import band, shares
 
 FLEETS = ((1024, 50), (16384, 1000))
@@ -30,6 +32,9 @@ EXPONENTS = (0.3, 0.5, 0.7, 1.0)
 LARGEST_BYTES = 2**30
 SLOWEST_SECONDS = 2.0
 """The goal for the larger fleet: no plan takes longer."""
+SLOWEST_BY_LOAD_SECONDS = 0.3
+"""The goal for a plan by load of the larger fleet."""
+LOAD_EXPONENT = 0.7
 MOST_OVER_BOUND = 1.1
 """The goal for the smaller fleet: no plan moves more than this times the bound."""
 MOST_WEIGHED = 28
@@ -124,6 +129,22 @@ def one(slots: int, groups: int, exponent: float, situation: str, seed: int) -> 
     )
 
 
+def seconds_by_load(slots: int, groups: int, seed: int) -> float:
+    """Seconds of a plan by load, for slots in ranges whose requests follow Zipf's law, with sizes that do not."""
+    rng = random.Random(seed)
+    rates = [1e6 / rank**LOAD_EXPONENT for rank in range(1, slots + 1)]
+    rng.shuffle(rates)
+    fleet = [Group(group, (f"server-{group}:6379",)) for group in range(1, groups + 1)]
+    listed = [Slot(slot, owner) for slot, owner in enumerate(ranges(slots, groups, rng))]
+    request = PlanRequest(
+        loads={slot: SlotLoad(rate) for slot, rate in enumerate(rates)},
+        bytes={slot: rng.randint(10**6, 10**7) for slot in range(slots)},
+    )
+    began = time.perf_counter()
+    plan("load", fleet, listed, request)
+    return time.perf_counter() - began
+
+
 def bound(owned: Mapping[int, Sequence[int]], bands: Mapping[int, tuple[int, int]]) -> int:
     """A lower bound for every plan that brings all groups into their bands: the larger of two sums.
 
@@ -195,7 +216,7 @@ def row(runs: Sequence[Run]) -> tuple[object, ...]:
     )
 
 
-def goals(runs: Sequence[Run]) -> list[tuple[str, bool]]:
+def goals(runs: Sequence[Run], by_load: Sequence[float]) -> list[tuple[str, bool]]:
     """Each goal in words, with what was measured, and whether it was met."""
     (small, _), (large, _) = FLEETS
     worst = max((run.over_bound for run in runs if run.slots == small), default=0.0)
@@ -203,6 +224,11 @@ def goals(runs: Sequence[Run]) -> list[tuple[str, bool]]:
     return [
         (f"{small} slots: at most {MOST_OVER_BOUND} times the bound; {worst:.3f}", worst <= MOST_OVER_BOUND),
         (f"{large} slots: planned within {SLOWEST_SECONDS} s; {slowest:.3f} s", slowest < SLOWEST_SECONDS),
+        (
+            f"{large} slots by load: planned within {SLOWEST_BY_LOAD_SECONDS} s; {statistics.median(by_load):.3f} s"
+            f" (median of {len(by_load)}, at most {max(by_load):.3f} s)",
+            statistics.median(by_load) < SLOWEST_BY_LOAD_SECONDS,
+        ),
     ]
 
 
@@ -222,10 +248,11 @@ def main(
                 runs += of_kind
                 drawn.add_row(*map(str, row(of_kind)))
     console.print(drawn)
-    verdicts = goals(runs)
+    by_load = [seconds_by_load(*FLEETS[-1], seed) for seed in range(1 if quick else seeds)]
+    verdicts = goals(runs, by_load)
     for words, met in verdicts:
         console.print(f"{'met' if met else 'NOT MET'}: {words}", highlight=False)
-    content = {"machine": report.machine(), "runs": report.plain(runs)}
+    content = {"machine": report.machine(), "runs": report.plain(runs), "by_load_seconds": by_load}
     console.print(f"kept in {report.save('planning', output, content)}", highlight=False)
     if not all(met for _, met in verdicts):
         raise typer.Exit(1)
