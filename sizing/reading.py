@@ -261,7 +261,7 @@ def _rows_of(store: Any, query: Any) -> int:
     return most
 
 
-_OURS = re.compile(r"^(?:sizing|slots)\.[\w.]+: (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^(?:sizing|slots|rdb)\.[\w.]+: (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w+(?:Error|Exception): (.+)$", re.MULTILINE)
 
 

@@ -16,6 +16,7 @@ from proxy.supervisor.workermetrics import WORKER_METRICS
 from proxy.worker.openfiles import OTHERS
 from slots.messages.channel import Counters, Drain, Known, KnownServers
 from slots.messages.message import encode
+from slots.messages.questions import WorkerCounters
 from tests.integration.worker import harness
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import INSTANCE, LIMIT, OTHER, WorkerHarness, WorkerProcess
@@ -192,6 +193,7 @@ async def test_final_fence_what_another_identity_knows_does_not_count(start_work
     async with Talk(worker.settings.listen) as talk:
         await talk.ask("SELECT", 1)
         say(INSTANCE, {})
+        await worker.asked(WorkerCounters())
         # A connection that has yet to be made waits until its server's process is known.
         talk.send("SET", "k", "v")
         await worker.under_way()
