@@ -70,7 +70,10 @@ class _Asked:
     due: float
     """When the next question is, by the clock."""
     told_at: float | None
-    """When the proxy was asked what it answered last, over this stream or an earlier one."""
+    """When the proxy was asked what it answered last, over this stream or an earlier one; None if this topom has yet to
+    hear it, or to hear it again."""
+    between: float = ASK_SECONDS
+    """Seconds between two questions."""
     number: int = 0
     """Of the latest question; 0 for none."""
     waiting: bool = False
@@ -154,6 +157,7 @@ class Asking(Loop):
             return
         between = min(ASK_SECONDS, max(SOON_SECONDS, number / QUESTIONS_A_SECOND))
         asked.number, asked.waiting, asked.at, asked.due = asked.number + 1, True, now, now + between
+        asked.between = between
         asked.rows = _part(MOST_ROWS * between, number, ROWS_OF_AN_ANSWER)
         asked.names = _part(MOST_NAMES * between, number, NAMES_OF_AN_ANSWER)
         link.say(TellLoad(number=asked.number, slots=asked.rows, names=asked.names))
@@ -171,8 +175,7 @@ class Asking(Loop):
         try:
             self._require_time(load, asked.told_at)
             _require_counts(load)
-            # After a long time without an answer, a period gets no more than its own share of what was counted.
-            share = 1.0 if load.seconds <= LONG_SECONDS else ASK_SECONDS / load.seconds
+            share = _share(load.seconds, asked)
             most, most_bytes = _most(load)
             self._book.by_slot.table.add_told(rows, most, most_bytes, share)
         except ValueError as error:
@@ -234,6 +237,16 @@ class Asking(Loop):
         if self._servers[0] is not table:
             self._servers = table, frozenset(all_servers(table))
         return self._servers[1]
+
+
+def _share(seconds: float, asked: _Asked) -> float:
+    """How much of what a proxy counted in so many seconds goes into the period.
+
+    After a long time without an answer, a period gets no more than its own share. The first answer is also of time
+    before this topom asked, and counts as one of the usual length.
+    """
+    usual, longest = (asked.between, asked.between) if asked.told_at is None else (ASK_SECONDS, LONG_SECONDS)
+    return 1.0 if seconds <= longest else usual / seconds
 
 
 def _named(key: bytes, length: int) -> bool:

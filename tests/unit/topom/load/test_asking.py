@@ -14,7 +14,7 @@ from tests.unit.topom.load.test_book import A, table
 from tests.unit.topom.load.test_notable import said as request
 from topom.cluster.state import ProxyRecord
 from topom.load import asking
-from topom.load.asking import ASK_SECONDS, Asking
+from topom.load.asking import ASK_SECONDS, SOON_SECONDS, Asking
 from topom.load.book import Book
 from topom.proxies.members import Member, Refused
 
@@ -71,7 +71,7 @@ class Fleet:
     def answer(self, proxy: int = 0, **fields: Any) -> None:
         member = self.members[proxy]
         assert member.link is not None
-        said = {"number": self.questions(proxy)[-1].number, "seconds": 5.0, **fields}
+        said = {"number": self.questions(proxy)[-1].number, "seconds": SOON_SECONDS, **fields}
         self.asking.answered(member, member.link, Load(**said))
 
 
@@ -314,13 +314,28 @@ async def test_counts_of_more_time_than_has_passed_are_left_out() -> None:
     assert fleet.book.slots()[1].requests > 0
 
 
+async def test_the_first_answer_to_a_topom_is_no_burst_though_it_is_of_time_before() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(seconds=7.0, slots=rows((1, 70, 0, 0, 0)), all=Traffic(70, 0, 0, 0))
+    for _ in range(2):
+        await fleet.passes(SOON_SECONDS)
+        fleet.answer(slots=rows((1, 15, 0, 0, 0)), all=Traffic(15, 0, 0, 0))
+    await fleet.passes(ASK_SECONDS - 2 * SOON_SECONDS)
+    assert fleet.book.slots()[1].requests == pytest.approx(10 * 3 * SOON_SECONDS / ASK_SECONDS)
+    assert fleet.book.by_proxy.total().requests == pytest.approx(10 * 3 * SOON_SECONDS / ASK_SECONDS)
+
+
 async def test_the_counts_of_a_long_time_are_no_burst() -> None:
     fleet = Fleet(1)
     await fleet.passes(0)
-    fleet.answer(seconds=1000.0, slots=rows((1, 10_000, 0, 0, 0)), all=Traffic(10_000, 0, 0, 0))
-    await fleet.passes(ASK_SECONDS)
-    assert fleet.book.slots()[1].requests == pytest.approx(10)
-    assert fleet.book.by_proxy.total().requests == pytest.approx(10)
+    fleet.answer(slots=rows((1, 15, 0, 0, 0)), all=Traffic(15, 0, 0, 0))
+    await fleet.passes(SOON_SECONDS)
+    fleet.now += 20
+    fleet.answer(seconds=21.5, slots=rows((1, 215, 0, 0, 0)), all=Traffic(215, 0, 0, 0))
+    await fleet.passes(0)
+    assert fleet.book.slots()[1].requests == pytest.approx((15 + 50) / asking.LONG_SECONDS)
+    assert fleet.book.by_proxy.total().requests == pytest.approx((15 + 50) / asking.LONG_SECONDS)
 
 
 async def test_a_proxy_that_is_lost_or_leaves_has_no_part_any_more() -> None:
