@@ -50,7 +50,7 @@ async def tell(topom: Topom, **fields: Any) -> None:
     frame = Register(instance="a" * 32, address="p:1", hostname="h", pid=1, workers=1, version="0", epoch=0)
     member = await topom.members.register(frame, link)
     await topom.asking.look()
-    topom.asking.answered(member, link, Load(number=link.said[-1].number, seconds=5.0, **fields))
+    topom.asking.answered(member, link, Load(number=link.said[-1].number, seconds=1.5, **fields))
     topom.load.end_period(ASK_SECONDS, topom.ledger.table)
 
 
