@@ -57,7 +57,7 @@ class Rules:
     """
 
     enter: float = 1.13
-    leave: float = 1.11
+    leave: float = 1.10
     guests: float = 0.5
     sustained_seconds: float = 300.0
     quiet_seconds: float = 3600.0

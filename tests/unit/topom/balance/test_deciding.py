@@ -100,13 +100,13 @@ def test_a_group_that_is_full_of_slots_that_rest_gets_more_only_if_nobody_else_c
     # Given: group 2 has most room, and got all that it has an hour ago.
     rested = replace(
         PICTURE,
-        loads={**loads(0, 1), **{slot: SlotLoad(7.0) for slot in range(64, 128)}},
+        loads={**loads(0, 1), **{slot: SlotLoad(7.5) for slot in range(64, 128)}},
         moved=dict.fromkeys(range(64, 128), NOW - 7200),
     )
     assert {move.target for move in decide(replace(rested, moved={}), {1: AGO}).moves} == {2}
     assert {move.target for move in decide(rested, {1: AGO}).moves} <= {3, 4}
     # When: the others have all they may have.
-    alone = replace(rested, loads={**rested.loads, **{slot: SlotLoad(12.5) for slot in range(128, 256)}})
+    alone = replace(rested, loads={**rested.loads, **{slot: SlotLoad(13.0) for slot in range(128, 256)}})
     made = decide(alone, {1: AGO})
     # Then
     assert {move.target for move in made.moves} == {2}
