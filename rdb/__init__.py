@@ -2,6 +2,7 @@
 
 It imports nothing of ours, keeps no value, and holds a bounded part of the file. From the ground up:
 
+- ``numbers``: those of a fixed size;
 - ``input``: the bytes, their checksum, lengths and strings; ``lzf`` decompresses, ``packed`` takes collections apart
   that are stored as one string;
 - ``values`` measures a value of each type, with the memory sizes of ``layout`` and ``radix``; ``elements`` gives the

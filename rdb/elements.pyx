@@ -15,6 +15,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
 from rdb.input cimport INTEGER, PLAIN, Input, Stored
+from rdb.numbers cimport signed_little
 from rdb.packed cimport intset, listpack, ziplist, zipmap
 from rdb.values cimport HASH, LIST, SET, STREAM, STRING, ZSET, type_of
 
@@ -169,17 +170,8 @@ cdef class Inflating:
         return self._source.corrupt("a compressed string cannot be decompressed")
 
 
-cdef inline int64_t signed_of(const uint8_t* p) noexcept nogil:
-    """Eight bytes, little-endian."""
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(8):
-        value |= <uint64_t>p[i] << (8 * i)
-    return <int64_t>value
-
-
 cdef int64_t milliseconds(Input source) except? -2:
-    return signed_of(source.take(8))
+    return signed_little(source.take(8), 8)
 
 
 cdef tuple stored_id(Input source):
@@ -274,7 +266,7 @@ def _score(Input source, int code):
 
 
 cdef double double_of(const uint8_t* p) noexcept nogil:
-    cdef int64_t bits = signed_of(p)
+    cdef int64_t bits = signed_little(p, 8)
     cdef double value
     memcpy(&value, &bits, 8)
     return value

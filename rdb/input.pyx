@@ -10,11 +10,12 @@ exclusive or of zero; eight bytes a step, as in :mod:`slots.functions`.
 
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
 
 from rdb.lzf cimport lzf_decompress
+from rdb.numbers cimport little, signed_little
 
 from rdb.errors import CorruptRdb, HeldTooMuch, TruncatedRdb, UnreadableRdb
 
@@ -53,13 +54,8 @@ fill_rows()
 
 
 cdef uint64_t summed(uint64_t crc, const uint8_t* p, size_t length) noexcept nogil:
-    cdef uint64_t word
-    cdef int i
     while length >= 8:
-        word = 0
-        for i in range(8):
-            word |= <uint64_t>p[i] << (8 * i)
-        crc ^= word
+        crc ^= little(p, 8)
         crc = (
             crc_rows[7][crc & 0xFF] ^ crc_rows[6][(crc >> 8) & 0xFF]
             ^ crc_rows[5][(crc >> 16) & 0xFF] ^ crc_rows[4][(crc >> 24) & 0xFF]
@@ -280,7 +276,6 @@ cdef class Input:
     cdef int string(self, Stored* found) except -1:
         """Reads the header of a string, up to the first byte of its content; an integer is read to its end."""
         cdef uint64_t value
-        cdef const uint8_t* p
         self.length(&value)
         if not self.special:
             found.kind = PLAIN
@@ -291,13 +286,7 @@ cdef class Input:
             self.count(&found.length)
         elif value <= 2:
             found.kind = INTEGER
-            p = self.take(<size_t>1 << value)
-            if value == 0:
-                found.number = <int8_t>p[0]
-            elif value == 1:
-                found.number = <int16_t>(p[0] | <uint16_t>p[1] << 8)
-            else:
-                found.number = <int32_t>(p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24)
+            found.number = signed_little(self.take(<size_t>1 << value), 1 << value)
             found.stored = 0
             found.length = digits(found.number)
         else:
@@ -350,12 +339,6 @@ cdef class Input:
 
     def check(self) -> tuple[int, int]:
         """The checksum of all bytes so far, and the one in the next eight bytes."""
-        cdef const uint8_t* p
-        cdef uint64_t written = 0
-        cdef int i
         self.sum_up()
         computed = self._crc
-        p = self.take(8)
-        for i in range(8):
-            written |= <uint64_t>p[i] << (8 * i)
-        return computed, written
+        return computed, little(self.take(8), 8)

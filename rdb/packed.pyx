@@ -6,25 +6,13 @@ the string. The formats are those of ``listpack.c``, ``ziplist.c``, ``intset.c``
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
+from rdb.numbers cimport little, signed_little
+
 cdef enum:
     LISTPACK_HEAD = 6
     ZIPLIST_HEAD = 10
     INTSET_HEAD = 8
     END = 255
-
-
-cdef inline uint64_t little(const uint8_t* p, int count) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(count):
-        value |= <uint64_t>p[i] << (8 * i)
-    return value
-
-
-cdef inline int64_t signed_little(const uint8_t* p, int count) noexcept nogil:
-    """A number of ``count`` bytes, negative if its highest bit is set."""
-    cdef int shift = 64 - 8 * count
-    return <int64_t>(little(p, count) << shift) >> shift
 
 
 # One item: a number, or the string at `data`.
@@ -90,23 +78,6 @@ cdef const uint8_t* listpack_item(const uint8_t* p, const uint8_t* end, Item* it
     return p + size if <uint64_t>(end - p) >= size else NULL
 
 
-cdef list listpack(bytes blob):
-    """The items of a listpack."""
-    cdef const uint8_t* start = blob
-    cdef const uint8_t* p = start + LISTPACK_HEAD
-    cdef const uint8_t* end = start + len(blob)
-    cdef Item item
-    cdef list found = []
-    if len(blob) <= LISTPACK_HEAD or little(start, 4) != <uint64_t>len(blob):
-        return None
-    while p[0] != END:
-        p = listpack_item(p, end, &item)
-        if p == NULL or p == end:
-            return None
-        found.append(content(&item))
-    return found if p + 1 == end else None
-
-
 cdef const uint8_t* ziplist_item(const uint8_t* p, const uint8_t* end, Item* item) noexcept nogil:
     """Reads the item at ``p``; gives where the next one begins, or NULL."""
     cdef int width
@@ -151,21 +122,34 @@ cdef const uint8_t* ziplist_item(const uint8_t* p, const uint8_t* end, Item* ite
     return p + 1 + width
 
 
-cdef list ziplist(bytes blob):
-    """The items of a ziplist."""
+ctypedef const uint8_t* (*item_reader)(const uint8_t*, const uint8_t*, Item*) noexcept nogil
+
+
+cdef list items(bytes blob, size_t head, item_reader next_item):
+    """The items behind a head that begins with the length of all."""
     cdef const uint8_t* start = blob
-    cdef const uint8_t* p = start + ZIPLIST_HEAD
+    cdef const uint8_t* p = start + head
     cdef const uint8_t* end = start + len(blob)
     cdef Item item
     cdef list found = []
-    if len(blob) <= ZIPLIST_HEAD or little(start, 4) != <uint64_t>len(blob):
+    if <size_t>len(blob) <= head or little(start, 4) != <uint64_t>len(blob):
         return None
     while p[0] != END:
-        p = ziplist_item(p, end, &item)
+        p = next_item(p, end, &item)
         if p == NULL or p >= end:
             return None
         found.append(content(&item))
     return found if p + 1 == end else None
+
+
+cdef list listpack(bytes blob):
+    """The items of a listpack."""
+    return items(blob, LISTPACK_HEAD, listpack_item)
+
+
+cdef list ziplist(bytes blob):
+    """The items of a ziplist."""
+    return items(blob, ZIPLIST_HEAD, ziplist_item)
 
 
 cdef list intset(bytes blob):

@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 
 from rdb.input cimport INTEGER, PLAIN, Input, Stored, summed
 from rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, VALKEY_8_1, VALKEY_9, Layout
+from rdb.numbers cimport little, signed_little
 from rdb.values cimport Measured, measure, skip_module_value
 
 from rdb.errors import ChecksumMismatch, HeldTooMuch, NotAnRdbFile, UnsupportedRdb
@@ -156,19 +157,10 @@ cdef class Records:
     cdef bint before_key(self, int code) except -1:
         """Read what stands before a key and belongs to it; false for other opcodes."""
         cdef uint64_t value
-        cdef const uint8_t* p
-        cdef int i
         if code == OP_EXPIRE_MS:
-            p = self.input.take(8)
-            value = 0
-            for i in range(8):
-                value |= <uint64_t>p[i] << (8 * i)
-            self.deadline = <int64_t>value
+            self.deadline = signed_little(self.input.take(8), 8)
         elif code == OP_EXPIRE_S:
-            p = self.input.take(4)
-            self.deadline = 1000 * <int64_t>(
-                p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
-            )
+            self.deadline = 1000 * <int64_t>little(self.input.take(4), 4)
         elif code == OP_IDLE:
             self.input.count(&value)
             self.idle = <int64_t>(value >> 1 if value >> 63 else value)

@@ -16,6 +16,7 @@ from rdb.layout cimport (
     Layout, allocated, hash_entry, key_with_object, sds_allocated, set_entries, skiplist_node, string_value, table,
 )
 from rdb.lzf cimport lzf_decompress
+from rdb.numbers cimport little
 from rdb.radix cimport ID, Radix, radix_add, radix_begin, radix_bytes
 
 from rdb.errors import UnsupportedRdb
@@ -59,14 +60,6 @@ cdef int head(Input source, Stored* stored, uint8_t* first) except -1:
             raise source.corrupt("a compressed collection cannot be decompressed")
     source.skip(stored.stored - some)
     return 0
-
-
-cdef inline uint64_t little(const uint8_t* p, int count) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(count):
-        value |= <uint64_t>p[i] << (8 * i)
-    return value
 
 
 cdef int packed(Input source, int encoding, uint64_t* length, int64_t* elements) except -1:

