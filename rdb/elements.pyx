@@ -1,12 +1,13 @@
 """The elements of one value, one after another, for values that do not move as a whole.
 
-**bounded**: of a value, one element is held, or all those that the server keeps in one string (a listpack and the like;
+**bounded**: of a value, one element is held, beside those that the server keeps in one string (a listpack and the like;
 at most :data:`rdb.input.MOST_CONTIGUOUS` bytes). A long string comes in parts.
 
 Of a stream, the entries come first, then its counters, then its groups: after each one its pending entries, then its
 consumers, after each one the ids that are pending for it.
 """
 
+from itertools import islice
 from typing import NamedTuple
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -16,7 +17,7 @@ from libc.string cimport memcpy, memmove
 
 from rdb.input cimport INTEGER, PLAIN, Input, Stored
 from rdb.numbers cimport signed_little
-from rdb.packed cimport intset, listpack, ziplist, zipmap
+from rdb.packed cimport INTSET_FORM, LISTPACK_FORM, ZIPLIST_FORM, ZIPMAP_FORM, Packed
 from rdb.values cimport HASH, LIST, SET, STREAM, STRING, ZSET, type_of
 
 from rdb.errors import UnsupportedRdb
@@ -198,16 +199,22 @@ cdef uint64_t counted(Input source) except? 0xFFFFFFFFFFFFFFFF:
     return value
 
 
-ctypedef list (*packing)(bytes)
-
-
-cdef list items(Input source, packing form):
+def items(Input source, int form):
     """The items of a collection that is stored as one string in this form."""
-    cdef bytes blob = source.text()
-    cdef list found = form(blob)
-    if found is None:
-        raise source.corrupt(f"a packed collection of {len(blob)} bytes cannot be taken apart")
-    return found
+    try:
+        yield from Packed(source.text(), form)
+    except ValueError as error:
+        raise source.corrupt(f"a packed collection cannot be taken apart: {error}") from None
+
+
+def groups_of(int number, Input source, int form, str faulty):
+    """The same, so many at a time."""
+    found = items(source, form)
+    for first in found:
+        group = (first, *islice(found, number - 1))
+        if len(group) < number:
+            raise source.corrupt(faulty)
+        yield group
 
 
 def _string(Input source):
@@ -241,7 +248,7 @@ def _list(Input source, int code):
         if code == 1 or container == 1:
             yield source.text()
         elif container == 2:
-            yield from items(source, listpack if code == 18 else ziplist)
+            yield from items(source, LISTPACK_FORM if code == 18 else ZIPLIST_FORM)
         else:
             raise source.corrupt(f"there is no container {container} of a list")
 
@@ -252,7 +259,7 @@ def _set(Input source, int code):
         for number in range(counted(source)):
             yield source.text()
     else:
-        yield from items(source, intset if code == 11 else listpack)
+        yield from items(source, INTSET_FORM if code == 11 else LISTPACK_FORM)
 
 
 def _score(Input source, int code):
@@ -286,10 +293,8 @@ def _zset(Input source, int code):
             member = source.text()
             yield Scored(member, _score(source, code))
         return
-    found = items(source, ziplist if code == 12 else listpack)
-    if len(found) % 2:
-        raise source.corrupt("a sorted set has a member without a score")
-    for member, score in zip(found[::2], found[1::2]):
+    form = ZIPLIST_FORM if code == 12 else LISTPACK_FORM
+    for member, score in groups_of(2, source, form, "a sorted set has a member without a score"):
         yield Scored(member, number_of(source, score))
 
 
@@ -314,29 +319,26 @@ def _hash(Input source, int code, bint valkey):
         return
     if code == 25:
         milliseconds(source)
-    found = items(source, zipmap if code == 9 else ziplist if code == 13 else listpack)
-    width = 3 if code in (23, 25) else 2
-    if len(found) % width:
-        raise source.corrupt("a hash has a field without a value")
-    if width == 2:
-        for name, value in zip(found[::2], found[1::2]):
-            yield Field(name, value, NEVER)
+    faulty = "a hash has a field without a value, or without a deadline"
+    if code in (23, 25):
+        for name, value, text in groups_of(3, source, LISTPACK_FORM, faulty):
+            try:
+                deadline = int(text)
+            except (ValueError, OverflowError):
+                raise source.corrupt(f"{text!r} is no deadline of a field") from None
+            yield Field(name, value, deadline or NEVER)
         return
-    for name, value, text in zip(found[::3], found[1::3], found[2::3]):
-        try:
-            deadline = int(text)
-        except (ValueError, OverflowError):
-            raise source.corrupt(f"{text!r} is no deadline of a field") from None
-        yield Field(name, value, deadline or NEVER)
+    form = ZIPMAP_FORM if code == 9 else ZIPLIST_FORM if code == 13 else LISTPACK_FORM
+    for name, value in groups_of(2, source, form, faulty):
+        yield Field(name, value, NEVER)
 
 
 def _entries(Input source, bytes node):
     """The entries of one node of a stream. ``node`` is the id to which the ids within it are added."""
     first_ms, first_number = raw_id(node)
-    found = items(source, listpack)
+    numbers = items(source, LISTPACK_FORM)
     faulty = source.corrupt("a node of a stream cannot be taken apart")
     try:
-        numbers = iter(found)
         count, gone, fields = (int(next(numbers)) for _ in range(3))
         names = [next(numbers) for _ in range(fields)]
         next(numbers)  # stands where entries have their length

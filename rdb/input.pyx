@@ -30,6 +30,8 @@ cdef size_t _MOST = MOST_CONTIGUOUS
 
 cdef enum:
     NOT_HELD = -1
+    # Three bytes of LZF give 264 at most.
+    MOST_GAIN = 88
 
 # The bits are reversed, as the CRC is reflected.
 cdef uint64_t POLYNOMIAL = 0x95AC9329AC4BC9B5
@@ -179,11 +181,11 @@ cdef class Input:
         return 0
 
     cdef int hold(self, size_t most) except -1:
-        """Keeps the bytes that are read from here on, until they are let go. Reading more than ``most``, which is at
-        least :data:`PIECE`, may raise :class:`HeldTooMuch`."""
+        """Keeps the bytes that are read from here on, until they are let go. Reading more than ``most``, or one
+        :data:`PIECE`, may raise :class:`HeldTooMuch`: bytes that are in the buffer already are read."""
         self.sum_up()
         self._held = self._at
-        self._most_held = most
+        self._most_held = most if most > _PIECE else _PIECE
         return 0
 
     cdef const uint8_t* held(self, size_t* size) noexcept:
@@ -284,6 +286,8 @@ cdef class Input:
             found.kind = COMPRESSED
             self.count(&found.stored)
             self.count(&found.length)
+            if found.length // MOST_GAIN > found.stored:
+                raise self.corrupt(f"{found.stored} compressed bytes cannot give {found.length}")
         elif value <= 2:
             found.kind = INTEGER
             found.number = signed_little(self.take(<size_t>1 << value), 1 << value)
@@ -330,7 +334,8 @@ cdef class Input:
 
     def inflated(self, bytes data not None, length: int) -> bytes:
         try:
-            content = decompress(data, length)
+            # A string with one byte too many is none that a server writes.
+            content = decompress(data, length + 1)
         except ValueError:
             content = b""
         if len(content) != length:

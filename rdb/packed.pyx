@@ -1,7 +1,8 @@
 """Takes collections apart that are stored as one string: listpacks, ziplists, intsets and zipmaps.
 
-Each function gives all items, numbers in decimal, or None for bytes that no server writes. It reads no byte outside of
-the string. The formats are those of ``listpack.c``, ``ziplist.c``, ``intset.c`` and ``zipmap.c`` of Redis and Valkey.
+:class:`Packed` gives item after item, numbers in decimal, and reads no byte outside of the string. **bounded**: beside
+the string, one item is held. The formats are those of ``listpack.c``, ``ziplist.c``, ``intset.c`` and ``zipmap.c`` of
+Redis and Valkey.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -12,7 +13,11 @@ cdef enum:
     LISTPACK_HEAD = 6
     ZIPLIST_HEAD = 10
     INTSET_HEAD = 8
+    ZIPMAP_HEAD = 1
     END = 255
+
+
+FORMS = ("listpack", "ziplist", "intset", "zipmap")
 
 
 # One item: a number, or the string at `data`.
@@ -75,6 +80,9 @@ cdef const uint8_t* listpack_item(const uint8_t* p, const uint8_t* end, Item* it
     p = start + size
     # The size of the item stands behind it, seven bits a byte.
     size = 1 if size < 128 else 2 if size < 16384 else 3 if size < 2097152 else 4 if size < 268435456 else 5
+    # Redis takes one byte more than it needs for a size of 14, 21 or 28 ones, and that one is zero.
+    if p < end and p[0] == 0:
+        size += 1
     return p + size if <uint64_t>(end - p) >= size else NULL
 
 
@@ -122,93 +130,84 @@ cdef const uint8_t* ziplist_item(const uint8_t* p, const uint8_t* end, Item* ite
     return p + 1 + width
 
 
-ctypedef const uint8_t* (*item_reader)(const uint8_t*, const uint8_t*, Item*) noexcept nogil
+cdef const uint8_t* zipmap_item(const uint8_t* p, const uint8_t* end, bint of_value, Item* item) noexcept nogil:
+    """Reads the name of a field or its value at ``p``; gives where the next one begins, or NULL."""
+    cdef uint64_t length = p[0]
+    cdef uint64_t unused = 0
+    p += 1
+    if length == 254:
+        if end - p < 4:
+            return NULL
+        length = little(p, 4)
+        p += 4
+    if of_value:
+        if p >= end:
+            return NULL
+        # Bytes behind the value that are free.
+        unused = p[0]
+        p += 1
+    if not set_string(item, p, length, end) or unused > <uint64_t>(end - p) - length:
+        return NULL
+    return p + length + unused
 
 
-cdef list items(bytes blob, size_t head, item_reader next_item):
-    """The items behind a head that begins with the length of all."""
-    cdef const uint8_t* start = blob
-    cdef const uint8_t* p = start + head
-    cdef const uint8_t* end = start + len(blob)
-    cdef Item item
-    cdef list found = []
-    if <size_t>len(blob) <= head or little(start, 4) != <uint64_t>len(blob):
-        return None
-    while p[0] != END:
-        p = next_item(p, end, &item)
-        if p == NULL or p >= end:
-            return None
-        found.append(content(&item))
-    return found if p + 1 == end else None
+cdef class Packed:
+    """Iterates over the items of a collection. Of a zipmap, those are the names of fields and values in turn.
 
+    Args:
+        blob: the whole collection.
+        form: its format.
 
-cdef list listpack(bytes blob):
-    """The items of a listpack."""
-    return items(blob, LISTPACK_HEAD, listpack_item)
+    Raises:
+        ValueError: at once or while it iterates, for bytes that no server writes; items before the fault are valid.
+    """
 
-
-cdef list ziplist(bytes blob):
-    """The items of a ziplist."""
-    return items(blob, ZIPLIST_HEAD, ziplist_item)
-
-
-cdef list intset(bytes blob):
-    """The numbers of an intset."""
-    cdef const uint8_t* p = blob
-    cdef uint64_t width
-    cdef uint64_t count
-    cdef uint64_t index
-    cdef list found = []
-    if len(blob) < INTSET_HEAD:
-        return None
-    width = little(p, 4)
-    count = little(p + 4, 4)
-    if width not in (2, 4, 8) or INTSET_HEAD + width * count != <uint64_t>len(blob):
-        return None
-    for index in range(count):
-        found.append(b"%d" % signed_little(p + INTSET_HEAD + width * index, <int>width))
-    return found
-
-
-cdef list zipmap(bytes blob):
-    """The fields of a zipmap, each followed by its value."""
-    cdef const uint8_t* start = blob
-    cdef const uint8_t* p = start + 1
-    cdef const uint8_t* end = start + len(blob)
-    cdef uint64_t length
-    cdef uint64_t unused
-    cdef bint of_value = False
-    cdef list found = []
-    if len(blob) < 2:
-        return None
-    while p[0] != END:
-        if p[0] < 254:
-            length = p[0]
-            p += 1
+    def __init__(self, bytes blob not None, int form) -> None:
+        cdef const uint8_t* start = blob
+        cdef uint64_t size = len(blob)
+        self._blob = blob
+        self._form = form
+        self._end = start + size
+        if form == LISTPACK_FORM or form == ZIPLIST_FORM:
+            self._at = start + (LISTPACK_HEAD if form == LISTPACK_FORM else ZIPLIST_HEAD)
+            if self._at >= self._end or little(start, 4) != size:
+                raise ValueError("its length is another one")
+        elif form == INTSET_FORM:
+            self._at = start + INTSET_HEAD
+            self._width = <int>little(start, 4) if size >= INTSET_HEAD else 0
+            if self._width not in (2, 4, 8) or INTSET_HEAD + self._width * little(start + 4, 4) != size:
+                raise ValueError("its length is another one")
         else:
-            if end - p < 5:
-                return None
-            length = little(p + 1, 4)
-            p += 5
-        unused = 0
-        if of_value:
-            if p >= end:
-                return None
-            # Bytes behind the value that are free.
-            unused = p[0]
-            p += 1
-        if p >= end or length + unused >= <uint64_t>(end - p):
-            return None
-        found.append(p[:length])
-        p += length + unused
-        of_value = not of_value
-    return found if p + 1 == end and not of_value else None
+            self._at = start + ZIPMAP_HEAD
+            if self._at >= self._end:
+                raise ValueError("it has no end")
 
+    def __iter__(self):
+        return self
 
-def take_apart(str form not None, bytes blob not None):
-    """The items of a collection, for tests; ``form`` is the name of one of the functions here."""
-    if form == "listpack":
-        return listpack(blob)
-    if form == "ziplist":
-        return ziplist(blob)
-    return intset(blob) if form == "intset" else zipmap(blob)
+    def __next__(self):
+        cdef Item item
+        item.number = 0
+        if self._at == NULL:
+            raise StopIteration
+        if self._form == INTSET_FORM:
+            if self._at == self._end:
+                raise StopIteration
+            self._at += self._width
+            return b"%d" % signed_little(self._at - self._width, self._width)
+        if self._at[0] == END:
+            if self._at + 1 != self._end or self._of_value:
+                self._at = NULL
+                raise ValueError("it ends too early")
+            raise StopIteration
+        if self._form == LISTPACK_FORM:
+            self._at = listpack_item(self._at, self._end, &item)
+        elif self._form == ZIPLIST_FORM:
+            self._at = ziplist_item(self._at, self._end, &item)
+        else:
+            self._at = zipmap_item(self._at, self._end, self._of_value, &item)
+            self._of_value = not self._of_value
+        if self._at == NULL or self._at >= self._end:
+            self._at = NULL
+            raise ValueError("an item has no end")
+        return content(&item)

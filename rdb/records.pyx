@@ -117,10 +117,13 @@ cdef class Records:
         self.input.hold(most)
         try:
             self.measure(&found)
+            content = self.input.held(&size)
+            if size > self.input._most_held:
+                # The buffer has more room than that since a longer string was read.
+                raise HeldTooMuch
         except HeldTooMuch:
             self.input.go_back()
             return None
-        content = self.input.held(&size)
         whole = PyBytes_FromStringAndSize(NULL, 1 + size + FOOT)
         p = whole
         p[0] = <char>code

@@ -75,7 +75,8 @@ cdef class Snapshot:
             # Somebody may have read some of them.
             for _ in self._elements:
                 pass
-        self._elements = None
+            if self._elements is not None:
+                raise records.input.corrupt("the value that ends here was not read to its end")
         if not records.next():
             raise StopIteration
         name = records.key[:records.key_length] if records.key_length else b""
@@ -103,6 +104,11 @@ cdef class Snapshot:
         """
         if not self._unread:
             raise ValueError("the value of this key has been read")
-        self._elements = elements(self._records.input, self._records.code, self._records.valkey)
+        self._elements = self._to_the_end(elements(self._records.input, self._records.code, self._records.valkey))
         self._unread = False
-        return self._elements
+        # What cannot be closed is read on when the next key is asked for.
+        return iter(self._elements.__next__, None)
+
+    def _to_the_end(self, found):
+        yield from found
+        self._elements = None

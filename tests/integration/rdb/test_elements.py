@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,21 @@ def test_every_key_has_the_elements_that_its_server_has(server: RedisServer) -> 
             assert key.type == "stream"
             here = whole_stream(raw, key.name, version >= (7,), version >= (7, 2))
             assert without_times(found) == here, key.name
+
+
+def test_items_of_all_lengths_about_the_limits_of_their_encodings(server: RedisServer) -> None:
+    client = servers.client_of(server)
+    for setting in ("hash-max-listpack-value", "hash-max-ziplist-value"):
+        with suppress(redis.ResponseError):
+            client.config_set(setting, 5_000_000)
+    sizes = [*range(60, 68), *range(120, 132), *range(4090, 4100), *range(16_370, 16_390), *range(2_097_140, 2_097_155)]
+    for size in sizes:
+        client.hset(f"hash:{size}", "f", "x" * size)
+
+    found = {key.name: elements for key, elements in read(client)}
+
+    assert client.object("encoding", "hash:16378") in (b"listpack", b"ziplist")
+    assert found == {b"hash:%d" % size: [Field(b"f", b"x" * size, NEVER)] for size in sizes}
 
 
 def test_an_entry_that_is_pending_has_the_time_of_its_delivery(server: RedisServer) -> None:

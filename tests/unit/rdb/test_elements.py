@@ -121,6 +121,9 @@ def test_a_faulty_node_of_a_stream_is_refused(items: tuple[bytes | int, ...]) ->
         (15, length(1) + string(stream_id(1)[:15]) + string(listpack()), "no ID of 16 bytes"),
         (0, b"\xc3" + length(2) + length(100) + b"\x01a", "cannot be decompressed"),
         (0, b"\xc3" + length(3) + length(100) + b"\x20\x05a", "cannot be decompressed"),
+        (0, b"\xc3" + length(2) + length(1 << 63) + b"\x00a", "cannot give"),
+        (0, b"\xc3" + length(2) + length(1 << 40) + b"\x00a", "cannot give"),
+        (2, length(1) + b"\xc3" + length(4) + length(2) + b"\x02abc", "cannot be decompressed"),
         (0, b"\xc3" + length(2) + length(9) + b"\x00a", "cannot be decompressed"),
     ],
 )

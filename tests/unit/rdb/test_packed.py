@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdb.packed import take_apart
+from rdb.packed import FORMS, Packed
 from tests.unit.rdb.packing import intset, listpack, ziplist, zipmap
 
 NUMBERS = [0, 1, 127, -1, 4095, -4096, 4096, -4097, 2**15 - 1, -(2**15), 2**23 - 1, -(2**23)]
 NUMBERS += [2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
+
+
+def take_apart(form: str, blob: bytes) -> list[bytes] | None:
+    try:
+        return list(Packed(blob, FORMS.index(form)))
+    except ValueError:
+        return None
 
 
 def shown(items: list[bytes | int]) -> list[bytes]:
@@ -51,6 +58,19 @@ def test_numbers_of_each_width_in_a_set(code: str, width: int) -> None:
     blob = struct.pack("<II", width, len(numbers)) + struct.pack(f"<{len(numbers)}{code}", *numbers)
 
     assert take_apart("intset", blob) == [b"%d" % number for number in numbers]
+
+
+@pytest.mark.parametrize("ones", [14, 21])
+def test_a_size_of_ones_alone_may_take_a_byte_more(ones: int) -> None:
+    """as ``lpEncodeBacklen`` of listpack.c of Redis writes it."""
+    text = b"x" * ((1 << ones) - 6)
+    coded = b"\xf0" + struct.pack("<I", len(text)) + text
+    assert len(coded) == (1 << ones) - 1
+    back = bytes([0]) + bytes([255] * (ones // 7))
+    blob = struct.pack("<IH", 6 + len(coded) + len(back) + 3, 2) + coded + back + b"\x05\x01\xff"
+
+    assert take_apart("listpack", blob) == [text, b"5"]
+    assert take_apart("listpack", listpack(text, 5)) == [text, b"5"]
 
 
 @given(ITEMS)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from rdb.errors import ChecksumMismatch, TruncatedRdb, UnsupportedRdb
+from rdb.errors import ChecksumMismatch, CorruptRdb, TruncatedRdb, UnsupportedRdb
 from rdb.input import PIECE, crc64
 from rdb.snapshot import Snapshot, SnapshotKey
 from tests.unit.rdb.writer import RdbWriter, length, lzf, string
@@ -152,6 +152,42 @@ def test_elements_that_nobody_reads_are_passed_over() -> None:
                 snapshot.elements()
 
     assert read == [(b"0", [b"a", b"b", b"c"]), (b"2", [b"a", b"b"]), (b"3", [b"a", b"b", b"c"])]
+
+
+def test_a_limit_holds_also_after_a_much_longer_string() -> None:
+    writer = RdbWriter(11)
+    writer.key(0, string("x"), b"long" * (2 * PIECE))
+    for size in (2 * PIECE, PIECE + 1, PIECE // 2):
+        writer.key(0, string(b"x" * size), b"%d" % size)
+
+    found = read(writer.end(), 1 << 30, PIECE)
+
+    assert [key.name for key in found if key.payload is not None][1:] == [b"%d" % (PIECE // 2)]
+
+
+def test_a_value_whose_reader_gave_up_is_read_to_its_end() -> None:
+    def one(snapshot: Snapshot) -> Iterator[object]:
+        yield from snapshot.elements()
+
+    data = RdbWriter(11).key(1, length(2) + string("a") + string("b"), b"list").key(0, string("x"), b"after").end()
+    snapshot = Snapshot(io.BytesIO(data), "a.rdb", 0)
+    next(snapshot)
+    given_up = one(snapshot)
+    assert next(given_up) == b"a"
+    given_up.close()  # type: ignore[attr-defined]
+
+    assert next(snapshot).name == b"after"
+
+
+def test_nothing_is_read_behind_a_faulty_value() -> None:
+    data = RdbWriter(11).key(18, length(2) + b"\x03" + string("a"), b"list").key(0, string("x"), b"after").end()
+    snapshot = Snapshot(io.BytesIO(data), "a.rdb", 0)
+    next(snapshot)
+    with pytest.raises(CorruptRdb, match="container 3"):
+        list(snapshot.elements())
+
+    with pytest.raises(CorruptRdb, match="not read to its end"):
+        next(snapshot)
 
 
 def test_a_modules_value_has_no_elements_and_is_passed_over() -> None:
