@@ -110,6 +110,8 @@ class Asking(Loop):
         self._asked: dict[int, _Asked] = {}
         self._heard: dict[int, float] = {}
         """When each member last told what was believed, or else was first seen."""
+        self._known: set[int] = set()
+        """Members that have told this topom, over any stream."""
         self._period_began: float | None = None
         self._servers: tuple[SlotTable | None, frozenset[str]] = (None, frozenset())
 
@@ -129,6 +131,7 @@ class Asking(Loop):
         members = self._members.all()
         if now - self._period_began >= ASK_SECONDS:
             self._heard = {member.record.id: self._heard.get(member.record.id, now) for member in members}
+            self._known &= self._heard.keys()
             whole = all(now - at < TELLING_SECONDS for at in self._heard.values())
             self._book.end_period(min(now - self._period_began, LONG_SECONDS), self._ledger.table, whole)
             self._period_began = now
@@ -175,7 +178,9 @@ class Asking(Loop):
         try:
             self._require_time(load, asked.told_at)
             _require_counts(load)
-            share = _share(load.seconds, asked)
+            # The book forgets a proxy that is not heard, but not the slots, servers and users of which it told.
+            own = _share(load.seconds, asked.between if asked.told_at is None else None)
+            share = _share(load.seconds, None) if member.record.id in self._known else own
             most, most_bytes = _most(load)
             self._book.by_slot.table.add_told(rows, most, most_bytes, share)
         except ValueError as error:
@@ -183,20 +188,21 @@ class Asking(Loop):
         except (_NotBelieved, OverflowError) as error:
             self._doubt(asked, member, str(error))
         else:
-            self._write(member.record.id, load, share)
+            self._write(member.record.id, load, share, own)
             hot = [(said, key) for said, key in keys if self._can_be_hot(said, key)]
             believed = [(said, key) for said, key in notable if self._can_be(said, key)]
             if len(hot) + len(believed) < len(keys) + len(notable):
                 self._doubt(asked, member, "it tells a hot key, or a notable request, that there cannot be")
             self._book.keys.take(member.record.id, hot, load.hashed)
             self._book.notable.take(member.record.id, believed, load.hashed)
+        self._known.add(member.record.id)
         asked.waiting, asked.told_at = False, asked.at
 
-    def _write(self, proxy_id: int, load: Load, share: float) -> None:
+    def _write(self, proxy_id: int, load: Load, share: float, own: float) -> None:
         book = self._book
         book.told()
         self._heard[proxy_id] = self._clock()
-        book.by_proxy.add(proxy_id, _shared(load.all, share))
+        book.by_proxy.add(proxy_id, _shared(load.all, own))
         known = self._known_servers()
         for server, traffic in load.servers.items():
             if server in known:
@@ -239,13 +245,14 @@ class Asking(Loop):
         return self._servers[1]
 
 
-def _share(seconds: float, asked: _Asked) -> float:
+def _share(seconds: float, first: float | None) -> float:
     """How much of what a proxy counted in so many seconds goes into the period.
 
     After a long time without an answer, a period gets no more than its own share. The first answer is also of time
-    before this topom asked, and counts as one of the usual length.
+    before this topom asked, and counts as one of the usual length, which is ``first``. Else all of it is of time since
+    the last answer, over whichever stream that came.
     """
-    usual, longest = (asked.between, asked.between) if asked.told_at is None else (ASK_SECONDS, LONG_SECONDS)
+    usual, longest = (ASK_SECONDS, LONG_SECONDS) if first is None else (first, first)
     return 1.0 if seconds <= longest else usual / seconds
 
 

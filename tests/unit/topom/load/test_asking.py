@@ -338,6 +338,21 @@ async def test_the_counts_of_a_long_time_are_no_burst() -> None:
     assert fleet.book.by_proxy.total().requests == pytest.approx((15 + 50) / asking.LONG_SECONDS)
 
 
+async def test_what_a_proxy_counted_while_its_stream_was_cut_is_not_lost() -> None:
+    fleet = Fleet(1)
+    await fleet.passes(0)
+    fleet.answer(slots=rows((1, 15, 0, 0, 0)), all=Traffic(15, 0, 0, 0))
+    fleet.members[0].link = None
+    await fleet.passes(3.0)
+    fleet.members[0].link = Link()
+    await fleet.passes(0.5)
+    fleet.answer(seconds=3.5, slots=rows((1, 35, 0, 0, 0)), all=Traffic(35, 0, 0, 0))
+    await fleet.passes(1.5)
+    assert fleet.book.slots()[1].requests == pytest.approx(10)
+    # The book began anew for the proxy itself.
+    assert fleet.book.by_proxy.total().requests == pytest.approx(10 * SOON_SECONDS / ASK_SECONDS)
+
+
 async def test_a_proxy_that_is_lost_or_leaves_has_no_part_any_more() -> None:
     for lose in (lambda member: setattr(member, "link", None), lambda member: setattr(member, "lost", True)):
         fleet = Fleet(2)
