@@ -39,5 +39,11 @@ ASIDE = RESERVED + b"aside:"
 """The prefix of names for keys of others that stood in the place of ours: they are kept under these names."""
 PIECE = RESERVED + b"piece:"
 """The prefix of the names of unfinished copies at a target."""
+POSITION = RESERVED + b"position:"
+"""The prefix of the names of positions: strings at a target, one for each copy and database. The value says which batch
+of the copy was the last to be written there (:mod:`migrator.stream.applying`)."""
+MARKER = RESERVED + b"marker"
+"""String in database 0 of a source. It is written while slots are locked, and read back in the replication stream: all
+that was written before it has been read by then (**level**)."""
 TRIAL = RESERVED + b"trial:"
 """The prefix of the names of trial keys (:mod:`migrator.trial`)."""

@@ -1,0 +1,1 @@
+"""Copies slots by the replication stream of their source, while clients stay there."""

@@ -1,0 +1,175 @@
+"""Writes batches to a target, each of them once (**applied-once**).
+
+With each batch goes its *position*, in one transaction: a text that is unique for the batch, in a reserved key of the
+same database. The transaction runs only if the position there is that of the batch before. For this the position is
+watched and read before, so whatever changes it, meanwhile or in between, keeps the batch from running.
+
+If no reply comes, the batch may have run, or may still run. Then the position is read again: it says which. A batch
+that runs after it was read changes the position, and so keeps the next attempt from running.
+
+Whoever takes the copy over, cancels it or has it switched changes the position first: whatever an older process has
+sent then runs no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import hiredis
+
+from migrator.connection import Connection, pack
+from migrator.errors import MigrationError, TargetUnavailable
+from slots.kinds import Kind
+from slots.reserved import POSITION
+
+ATTEMPTS = 5
+"""How often a batch is sent, or its outcome asked for."""
+ATTEMPT_SECONDS = 1.0
+"""Between two of them."""
+MULTI, EXEC = pack("MULTI"), pack("EXEC")
+
+
+class CopyVoid(MigrationError):
+    """What the target has of a copy is not what it ought to be. It is deleted, and the copy begins anew."""
+
+    kind = Kind.DATA
+
+
+class Applier:
+    """Writes the batches of one copy.
+
+    Args:
+        connect: opens a connection to the target. It raises unless it leads to the process that the copy began with.
+        copy: the id of the copy; part of the names of its positions.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], copy: str) -> None:
+        self._connect = connect
+        self._copy = copy
+        self.key = POSITION + copy.encode()
+        """The name of the position in each database."""
+        self._connection: Connection | None = None
+        self._positions: dict[int, bytes] = {}
+        self._watched: int | None = None
+        self._serial = 0
+        self._turn = asyncio.Lock()
+
+    async def apply(self, database: int, commands: bytes, count: int, at: str) -> list[Any]:
+        """Run so many packed commands in a database, once; give their replies.
+
+        If the outcome had to be asked for, there are no replies, and the list is empty.
+
+        Args:
+            at: where in the source's data the batch ends, for whoever looks at the position.
+
+        Raises:
+            CopyVoid: the target refused a command, or its position is not the one that it has to be.
+            TargetUnavailable: the target does not answer, time and again. Whether the batch ran is not known.
+            MigrationError: what ``connect`` raises.
+        """
+        async with self._turn:
+            self._serial += 1
+            position = f"{self._serial} {at}".encode()
+            for attempt in range(ATTEMPTS):
+                if attempt:
+                    await asyncio.sleep(ATTEMPT_SECONDS)
+                try:
+                    found = await self._position(database)
+                    if attempt and found == position:
+                        replies: list[Any] | None = []
+                    else:
+                        self._require(database, found)
+                        replies = await self._run(database, commands, count, position)
+                except TargetUnavailable:
+                    self._lose()
+                    if attempt == ATTEMPTS - 1:
+                        raise
+                    continue
+                if replies is not None:
+                    self._positions[database] = position
+                    return replies
+            raise CopyVoid(f"the position of the copy at {self._copy} changes again and again")
+
+    async def positions(self) -> None:
+        """Return if all positions are what they have to be. Raises as :meth:`apply`."""
+        async with self._turn:
+            for database in tuple(self._positions):
+                self._watched = None
+                self._require(database, await self._position(database))
+
+    async def end(self) -> None:
+        """Take the positions away: no batch of this copy runs any more. Raises as :meth:`apply`."""
+        async with self._turn:
+            connection = await self._connected()
+            for database in tuple(self._positions):
+                await connection.select(database)
+                await connection.call("UNLINK", self.key)
+            self._positions.clear()
+            self._watched = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._lose()
+
+    async def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = await self._connect()
+        return self._connection
+
+    async def _position(self, database: int) -> bytes | None:
+        """The position as the target has it, which is watched from then on."""
+        if self._watched == database:
+            return self._positions[database]
+        connection = await self._connected()
+        self._watched = None
+        await connection.call("UNWATCH")
+        await connection.select(database)
+        return self._read(await connection.send(pack("WATCH", self.key) + pack("GET", self.key), 2))
+
+    def _read(self, replies: list[Any]) -> bytes | None:
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                raise CopyVoid(f'the target does not tell the position of the copy (it said "{reply}")')
+        found = replies[-1]
+        if found is not None and not isinstance(found, bytes):
+            raise CopyVoid(f"the target gives {found!r:.50} as the position of the copy")
+        return found
+
+    def _require(self, database: int, found: bytes | None) -> None:
+        expected = self._positions.get(database)
+        if found != expected:
+            raise CopyVoid(
+                f"the position of the copy in database {database} of the target is {_shown(found)} and has to be "
+                f"{_shown(expected)}: the target was restarted or emptied, or somebody else writes there"
+            )
+
+    async def _run(self, database: int, commands: bytes, count: int, position: bytes) -> list[Any] | None:
+        """The replies of a transaction; None if it did not run because the position had changed."""
+        connection = await self._connected()
+        self._watched = None
+        mark = pack("SET", self.key, position)
+        after = pack("WATCH", self.key) + pack("GET", self.key)
+        *queued, ran, watching, found = await connection.send(b"".join((MULTI, commands, mark, EXEC, after)), count + 5)
+        if ran is None:
+            return None
+        replies = ran if isinstance(ran, list) else [*queued, ran]
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                raise CopyVoid(f'the target refused a command of the copy (it said "{reply}")')
+        if len(replies) != count + 1:
+            raise CopyVoid(f"the target gave {len(replies)} replies to {count + 1} commands of the copy")
+        if self._read([watching, found]) == position:
+            self._watched = database
+        return replies[:-1]
+
+    def _lose(self) -> None:
+        self._watched = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _shown(position: bytes | None) -> str:
+    return "missing" if position is None else f"'{position.decode(errors='replace')}'"

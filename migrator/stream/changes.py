@@ -1,0 +1,214 @@
+"""What a command of the replication stream means for a copy. Pure rules; nothing is sent here.
+
+A source sends the effects of its writes, one command each. Most of them do at the copy what they did at the source:
+both have the same data. The others are of these kinds:
+
+- Those that set a deadline are written in another way, so that a copy never expires by itself
+  (:mod:`migrator.stream.deadlines`).
+- Those whose effect cannot be repeated from the copy alone make their keys *late*: what happens to such a key is not
+  followed any more, and its value is read from the source within the lock, when nothing writes it.
+- Those of which it is not known what they change end the copy: :class:`CannotFollow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from migrator.errors import MigrationError
+from slots.commands import CommandError, UnknownCommandError, find, keys_of
+from slots.keys import KeysError
+from slots.kinds import Kind
+
+IGNORED = frozenset({b"PING", b"REPLCONF", b"PUBLISH", b"SPUBLISH", b"SCRIPT", b"FUNCTION"})
+"""They change no key."""
+
+DELETING = frozenset({"DEL", "UNLINK"})
+CARRYING = frozenset({"RENAME", "RENAMENX", "COPY"})
+"""A key gets the deadline of another one."""
+DEADLINES = frozenset({"SET", "SETEX", "PSETEX", "EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "RESTORE"})
+"""They may set a deadline."""
+LATE = frozenset(
+    {
+        # Deadlines of fields.
+        *("HEXPIRE", "HPEXPIRE", "HEXPIREAT", "HPEXPIREAT", "HPERSIST"),
+        # Servers send what came of these; how they are to be read otherwise is not known.
+        *("GETEX", "SPOP", "XREADGROUP", "XAUTOCLAIM", "RESTORE-ASKING", "MIGRATE", "PFDEBUG"),
+        # The order of a set, and keys that patterns name, may be others at the copy.
+        "SORT",
+        # Another database.
+        "MOVE",
+    }
+)
+PLAIN = frozenset(
+    {
+        *("APPEND", "BITFIELD", "BITOP", "DECR", "DECRBY", "GETDEL", "GETSET", "INCR", "INCRBY", "INCRBYFLOAT"),
+        *("MSET", "MSETNX", "PERSIST", "PFADD", "PFMERGE", "SETBIT", "SETNX", "SETRANGE"),
+        *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "LINSERT", "LMOVE", "LMPOP", "LPOP", "LPUSH", "LPUSHX"),
+        *("LREM", "LSET", "LTRIM", "RPOP", "RPOPLPUSH", "RPUSH", "RPUSHX"),
+        *("SADD", "SDIFFSTORE", "SINTERSTORE", "SMOVE", "SREM", "SUNIONSTORE"),
+        *("BZMPOP", "BZPOPMAX", "BZPOPMIN", "GEOADD", "GEORADIUS", "GEORADIUSBYMEMBER", "GEOSEARCHSTORE"),
+        *("ZADD", "ZDIFFSTORE", "ZINCRBY", "ZINTERSTORE", "ZMPOP", "ZPOPMAX", "ZPOPMIN", "ZRANGESTORE", "ZREM"),
+        *("ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZUNIONSTORE"),
+        *("HDEL", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "HSETNX"),
+        *("XACK", "XADD", "XCLAIM", "XDEL", "XSETID", "XTRIM"),
+        *("XGROUP|CREATE", "XGROUP|CREATECONSUMER", "XGROUP|DELCONSUMER", "XGROUP|DESTROY", "XGROUP|SETID"),
+    }
+)
+"""On the same data they do the same, whenever they run."""
+
+EMPTYING = frozenset({b"FLUSHALL", b"FLUSHDB", b"SWAPDB"})
+UNITS = {b"EX": 1000, b"PX": 1, b"EXAT": 1000, b"PXAT": 1}
+"""Options of SET with a number, and how many milliseconds one of it is."""
+FIELD_DEADLINES = frozenset({22, 23, 24, 25})
+"""Types of payloads: hashes whose fields have deadlines."""
+
+
+class CannotFollow(MigrationError):
+    """The stream has a command after which it is not known what the copy has to be; the copy is given up."""
+
+    kind = Kind.DATA
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be done at the target.
+
+    Attributes:
+        commands: to run there, in this order.
+        deadline: the key that gets a deadline, and when that is, in milliseconds since 1970. None of the commands sets
+            it.
+        carried: two keys, of which the second may have got the deadline of the first.
+        late: databases and keys that become late. None of the commands is about them.
+    """
+
+    commands: tuple[list[bytes], ...] = ()
+    deadline: tuple[bytes, int] | None = None
+    carried: tuple[bytes, bytes] | None = None
+    late: tuple[tuple[int, bytes], ...] = ()
+
+
+NOTHING = Change()
+
+
+def change_of(
+    argv: list[bytes],
+    database: int,
+    arrived_ms: int,
+    moves: Callable[[bytes], bool],
+    is_late: Callable[[int, bytes], bool],
+) -> Change:
+    """What a command of the stream means for one copy.
+
+    Args:
+        argv: the command, with its name.
+        database: in which it ran.
+        arrived_ms: when it came, in milliseconds since 1970. Servers before Redis 7 send how long a key lives, and not
+            its deadline; their replicas count from then, too.
+        moves: whether the copy has a key's slot.
+        is_late: whether a key of a database is late.
+
+    Raises:
+        CannotFollow: it is not known what the command changes.
+    """
+    name = argv[0].upper()
+    if name in IGNORED:
+        return NOTHING
+    if name in EMPTYING:
+        raise CannotFollow(f"databases of the source were emptied or exchanged ({name.decode()})")
+    try:
+        command = find(argv)
+        keys = keys_of(command, argv)
+    except (UnknownCommandError, CommandError, KeysError):
+        raise _cannot(argv) from None
+    if not keys or not (command.name in PLAIN or command.name in DEADLINES | DELETING | CARRYING | LATE):
+        raise _cannot(argv)
+    mine = [key for key in keys if moves(key)]
+    if not mine:
+        return NOTHING
+    if command.split:
+        return _split(argv, command.name, command.step, lambda key: moves(key) and not is_late(database, key))
+    if command.name == "MOVE" or (command.name == "COPY" and len(argv) > 3):
+        return Change(late=_everywhere(argv, database, mine))
+    if len(mine) < len(keys) or command.name in LATE or any(is_late(database, key) for key in mine):
+        return Change(late=tuple((database, key) for key in mine))
+    if command.name in DEADLINES:
+        return _with_deadline(argv, command.name, database, arrived_ms)
+    return Change((argv,), carried=(keys[0], keys[1]) if command.name in CARRYING else None)
+
+
+def _split(argv: list[bytes], name: str, step: int, follows: Callable[[bytes], bool]) -> Change:
+    """A command about each of its keys by itself: only the keys that are followed stay."""
+    parts = [argv[place : place + step] for place in range(1, len(argv), step)]
+    kept = [part for part in parts if follows(part[0])]
+    return Change(([name.encode(), *(item for part in kept for item in part)],)) if kept else NOTHING
+
+
+def _everywhere(argv: list[bytes], database: int, keys: Sequence[bytes]) -> tuple[tuple[int, bytes], ...]:
+    """The keys in this database, and in the other one that the command names."""
+    options = [option.upper() for option in argv[3:]]
+    named = argv[2] if argv[0].upper() == b"MOVE" else argv[4 + options.index(b"DB")] if b"DB" in options else b""
+    if named and not named.isdigit():
+        raise _cannot(argv)
+    databases = {database, int(named)} if named else {database}
+    return tuple((one, key) for one in sorted(databases) for key in keys)
+
+
+def _with_deadline(argv: list[bytes], name: str, database: int, arrived_ms: int) -> Change:
+    """A command that may set a deadline, in which its options are not needed: it has run at the source."""
+    key = argv[1]
+    try:
+        match name:
+            case "SET":
+                return _set(argv, arrived_ms)
+            case "SETEX" | "PSETEX":
+                milliseconds = int(argv[2]) * (1000 if name == "SETEX" else 1)
+                return Change(([b"SET", key, argv[3]],), (key, arrived_ms + milliseconds))
+            case "RESTORE":
+                return _restore(argv, database, arrived_ms)
+            case _:
+                at = int(argv[2]) * (1 if name.startswith("P") else 1000)
+                return Change(deadline=(key, at if name.endswith("AT") else arrived_ms + at))
+    except (ValueError, IndexError):
+        raise _cannot(argv) from None
+
+
+def _set(argv: list[bytes], arrived_ms: int) -> Change:
+    kept: list[bytes] = []
+    deadline = None
+    options = iter(argv[3:])
+    for option in options:
+        word = option.upper()
+        if word in UNITS:
+            at = int(next(options, b"")) * UNITS[word]
+            deadline = (argv[1], at if word.endswith(b"AT") else arrived_ms + at)
+        elif word == b"KEEPTTL":
+            kept.append(word)
+        elif word not in (b"NX", b"XX", b"GET"):
+            raise _cannot(argv)
+    return Change(([b"SET", argv[1], argv[2], *kept],), deadline)
+
+
+def _restore(argv: list[bytes], database: int, arrived_ms: int) -> Change:
+    _, key, lives, payload, *options = argv
+    words = [option.upper() for option in options]
+    if not payload or payload[0] in FIELD_DEADLINES:
+        return Change(late=((database, key),))
+    kept = [
+        option
+        for place, option in enumerate(options)
+        if words[place] != b"ABSTTL" and words[place] != b"REPLACE" and option
+    ]
+    milliseconds = int(lives)
+    command = [b"RESTORE", key, b"0", payload, b"REPLACE", *kept]
+    if not milliseconds:
+        return Change((command,))
+    return Change((command,), (key, milliseconds if b"ABSTTL" in words else arrived_ms + milliseconds))
+
+
+def _cannot(argv: Sequence[bytes]) -> CannotFollow:
+    name = argv[0][:64].decode("ascii", "replace").upper()
+    return CannotFollow(
+        f"the source runs {name}, and what that changes is not known well enough to follow it",
+        "these slots move in another way",
+    )

@@ -1,0 +1,278 @@
+"""One copy: some slots of a source, as the target has them while clients are at the source.
+
+What the snapshot and the stream say comes in here in their order, and goes to the target in batches
+(:mod:`migrator.stream.applying`). Within the lock, when nothing writes the keys any more, :meth:`Copy.settle` reads
+from the source what the stream could not tell: the values of late keys (:mod:`migrator.stream.changes`) and the
+deadlines that were withheld (:mod:`migrator.stream.deadlines`). Then the target has all that the source has.
+
+**hidden**: the keys are of slots that the target does not own yet, so no proxy shows them.
+
+**bounded**: a batch has at most :data:`BATCH_COMMANDS` commands and :data:`BATCH_BYTES`, and one command more. At most
+:data:`MOST_LATE` keys are late.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import hiredis
+
+from migrator.connection import Connection, pack
+from migrator.errors import MigrationError, unknown_command
+from migrator.pieces.deadlines import milliseconds
+from migrator.stream.applying import Applier, CopyVoid
+from migrator.stream.changes import change_of
+from migrator.stream.deadlines import PLACEHOLDER_MS, Deadlines
+from slots.keyslots import KeySlots
+from slots.kinds import Kind
+from slots.replies import integer
+from slots.reserved import RESERVED
+
+BATCH_COMMANDS, BATCH_BYTES = 200, 256 * 1024
+MOST_LATE = 1_000
+"""Their values are read and written within the lock."""
+LATE_BYTES = 4 << 20
+"""Bytes of memory of all late keys together, as the source counts."""
+SETTLING_KEYS = 500
+"""Keys whose values or deadlines are read at once."""
+
+
+class TooManyLate(MigrationError):
+    """More keys than fit within a lock cannot be followed by the stream."""
+
+    kind = Kind.DATA
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Copy:
+    """One copy.
+
+    Args:
+        number: as in ``wanted``.
+        wanted: the number of the copy of each slot; 0 for those of none. Others may change it.
+        key_slots: of the product.
+        applier: writes to the target.
+        deadlines: of this copy.
+        clock: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        wanted: bytearray,
+        key_slots: KeySlots,
+        applier: Applier,
+        deadlines: Deadlines,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self.number = number
+        self.applier = applier
+        self.deadlines = deadlines
+        self._wanted = wanted
+        self._key_slots = key_slots
+        self._clock = clock
+        self._late: set[tuple[int, bytes]] = set()
+        self._database = 0
+        self._commands: list[bytes] = []
+        self._size = 0
+        self.commands = 0
+        """How many were written at the target, without those for positions."""
+
+    def moves(self, database: int, key: bytes) -> bool:
+        """Whether the key is of a slot of this copy."""
+        return not key.startswith(RESERVED) and self._wanted[self._key_slots.slot_of(database, key)] == self.number
+
+    @property
+    def full(self) -> bool:
+        """Whether the open batch has to be written before anything else comes in."""
+        return len(self._commands) >= BATCH_COMMANDS or self._size >= BATCH_BYTES
+
+    def ends_batch(self, database: int) -> bool:
+        """Whether the open batch has to be written before something of this database comes in."""
+        return bool(self._commands) and database != self._database
+
+    def follow(self, database: int, argv: list[bytes], arrived_ms: int) -> None:
+        """Take in one command of the stream; :meth:`ends_batch` was asked before.
+
+        Raises:
+            CannotFollow, TooManyLate, TooManyDeadlines: the copy has to be given up.
+        """
+        self._database = database
+        change = change_of(
+            argv,
+            database,
+            arrived_ms,
+            lambda key: self.moves(database, key),
+            lambda database, key: (database, key) in self._late,
+        )
+        for late in change.late:
+            self._become_late(late)
+        for command in change.commands:
+            self._add(command)
+            if command[0] in (b"DEL", b"UNLINK"):
+                for key in command[1:]:
+                    self.deadlines.gone(database, key)
+        if change.deadline is not None:
+            key, deadline_ms = change.deadline
+            written = self.deadlines.written(database, key, deadline_ms, self._clock())
+            self._add([b"PEXPIREAT", key, b"%d" % written])
+        if change.carried is not None:
+            # The deadline of the first key may be that of the second one now: it is withheld, whatever it is.
+            for key in change.carried:
+                self.deadlines.withhold(database, key)
+                self._add([b"PEXPIREAT", key, b"%d" % PLACEHOLDER_MS])
+
+    def _become_late(self, late: tuple[int, bytes]) -> None:
+        self._late.add(late)
+        if len(self._late) > MOST_LATE:
+            raise TooManyLate(
+                f"more than {MOST_LATE} keys of these slots are written in ways that the copy cannot follow",
+                "these slots move in another way",
+            )
+
+    def _add(self, command: Sequence[bytes]) -> None:
+        packed = pack(*command)
+        self._commands.append(packed)
+        self._size += len(packed)
+
+    async def write(self, at: str) -> None:
+        """Write the open batch. Raises as :meth:`Applier.apply`."""
+        if self._commands:
+            commands, self._commands, self._size = self._commands, [], 0
+            await self._apply(self._database, b"".join(commands), len(commands), at)
+
+    async def restore(
+        self, database: int, commands: bytes, count: int, deadlines: Iterable[tuple[int, bytes]], at: str
+    ) -> None:
+        """Write a batch of the snapshot, whose deadlines up to those that are noted are given: as ``(ms, key)``.
+
+        Raises:
+            DeadlineMissed, TooManyDeadlines: the copy has to be given up.
+            MigrationError: as :meth:`Applier.apply`.
+        """
+        now = self._clock()
+        near = []
+        for deadline_ms, key in deadlines:
+            if self.deadlines.written(database, key, deadline_ms, now) != deadline_ms:
+                near.append(pack("PEXPIREAT", key, PLACEHOLDER_MS))
+        await self._apply(database, commands + b"".join(near), count + len(near), at)
+
+    async def withhold_due(self, at: str) -> None:
+        """Withhold the deadlines that are near. Once a second at least.
+
+        Raises:
+            DeadlineMissed, TooManyDeadlines: the copy has to be given up.
+            MigrationError: as :meth:`Applier.apply`.
+        """
+        await self.write(at)
+        due: dict[int, list[bytes]] = {}
+        for database, key in self.deadlines.due(self._clock()):
+            due.setdefault(database, []).append(pack("PEXPIREAT", key, PLACEHOLDER_MS))
+        for database, commands in due.items():
+            for start in range(0, len(commands), BATCH_COMMANDS):
+                part = commands[start : start + BATCH_COMMANDS]
+                await self._apply(database, b"".join(part), len(part), at)
+
+    async def _apply(self, database: int, commands: bytes, count: int, at: str) -> list[Any]:
+        replies = await self.applier.apply(database, commands, count, at)
+        self.commands += count
+        return replies
+
+    async def settle(self, source: Connection, slots: Iterable[int], at: str) -> None:
+        """Give the target what only the source knows of the keys of these slots. Nothing writes them meanwhile, and all
+        of the stream that is about them was written.
+
+        Raises:
+            CopyVoid: a late key is larger than may be read within a lock.
+            SourceUnavailable, SourceRefused: see there.
+            MigrationError: as :meth:`Applier.apply`.
+        """
+        leaving = frozenset(slots)
+        await self.write(at)
+        late = self._of(self._late, leaving)
+        for database, keys in late.items():
+            await source.select(database)
+            for start in range(0, len(keys), SETTLING_KEYS):
+                await self._settle_values(source, database, keys[start : start + SETTLING_KEYS], at)
+        for database, keys in self._of(self.deadlines.withheld(), leaving).items():
+            rest = sorted(set(keys).difference(late.get(database, ())))
+            await source.select(database)
+            for start in range(0, len(rest), SETTLING_KEYS):
+                part = rest[start : start + SETTLING_KEYS]
+                found = await deadlines_of(source, part)
+                commands = [_with_deadline(key, at_ms) for key, at_ms in zip(part, found, strict=True)]
+                await self._apply(database, b"".join(commands), len(commands), at)
+        for database, key in [one for one in self._late if self._slot(*one) in leaving]:
+            self._late.discard((database, key))
+        for database, key in [one for one in self.deadlines.withheld() if self._slot(*one) in leaving]:
+            self.deadlines.gone(database, key)
+
+    def _of(self, keys: Iterable[tuple[int, bytes]], slots: frozenset[int]) -> dict[int, list[bytes]]:
+        """Those of these slots, by database."""
+        found: dict[int, list[bytes]] = {}
+        for database, key in keys:
+            if self._slot(database, key) in slots:
+                found.setdefault(database, []).append(key)
+        return found
+
+    def _slot(self, database: int, key: bytes) -> int:
+        return self._key_slots.slot_of(database, key)
+
+    async def _settle_values(self, source: Connection, database: int, keys: list[bytes], at: str) -> None:
+        sizes = await source.send(b"".join(pack("MEMORY", "USAGE", key) for key in keys), len(keys))
+        size = sum(one for one in _checked(source, sizes) if isinstance(one, int))
+        if size > LATE_BYTES:
+            raise CopyVoid(
+                f"keys of the source that the copy could not follow have {size} bytes; within a lock no more than "
+                f"{LATE_BYTES} are read",
+                "these slots move in another way",
+            )
+        deadlines = await deadlines_of(source, keys)
+        values = _checked(source, await source.send(b"".join(pack("DUMP", key) for key in keys), len(keys)))
+        commands = []
+        for key, value, deadline_ms in zip(keys, values, deadlines, strict=True):
+            if value is None or deadline_ms is None:
+                commands.append(pack("UNLINK", key))
+            elif deadline_ms < 0:
+                commands.append(pack("RESTORE", key, 0, value, "REPLACE"))
+            else:
+                commands.append(pack("RESTORE", key, max(1, deadline_ms), value, "REPLACE", "ABSTTL"))
+        await self._apply(database, b"".join(commands), len(commands), at)
+
+
+def _with_deadline(key: bytes, deadline_ms: int | None) -> bytes:
+    if deadline_ms is None:
+        return pack("UNLINK", key)
+    return pack("PERSIST", key) if deadline_ms < 0 else pack("PEXPIREAT", key, deadline_ms)
+
+
+def _checked(server: Connection, replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, hiredis.ReplyError):
+            raise server.refusal(reply)
+    return replies
+
+
+async def deadlines_of(server: Connection, keys: Sequence[bytes]) -> list[int | None]:
+    """When keys expire, in milliseconds since 1970; -1 for never, None if there is no such key.
+
+    Servers before Redis 7.0 have no PEXPIRETIME. There the remaining time counts from the clock right before, so the
+    deadline may be early by as long as the server takes for these keys.
+    """
+    replies = await server.send(b"".join(pack("PEXPIRETIME", key) for key in keys), len(keys))
+    if any(isinstance(reply, hiredis.ReplyError) and unknown_command(str(reply)) for reply in replies):
+        clock, *left = _checked(
+            server, await server.send(pack("TIME") + b"".join(pack("PTTL", key) for key in keys), len(keys) + 1)
+        )
+        with server.understood("TIME"):
+            now = milliseconds(clock)
+        replies = [now + one if isinstance(one, int) and one >= 0 else one for one in left]
+    with server.understood("PEXPIRETIME"):
+        found = [integer(reply, least=-2) for reply in _checked(server, replies)]
+    return [None if one == -2 else one for one in found]

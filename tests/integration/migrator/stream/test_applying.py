@@ -1,0 +1,163 @@
+"""Batches are written once, whatever becomes of connections and replies (**applied-once**)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from migrator.connection import Connection, Timeouts, pack
+from migrator.errors import TargetRefused, TargetUnavailable
+from migrator.stream import applying
+from migrator.stream.applying import Applier, CopyVoid
+from slots.access import ServerAccess
+from tests.integration.breaking_relay import BreakingRelay, Direction
+from tests.integration.migrator.pairs import Pair
+
+SOON = Timeouts(reply_seconds=0.5)
+
+
+@pytest.fixture
+async def relay(pair: Pair) -> AsyncIterator[BreakingRelay]:
+    async with BreakingRelay(pair.target.port) as relay:
+        yield relay
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "ATTEMPT_SECONDS", 0.05)
+
+
+def applier_through(relay: BreakingRelay) -> Applier:
+    async def connect() -> Connection:
+        return await Connection.open(
+            relay.address,
+            name="slotferry.test",
+            access=ServerAccess(),
+            unavailable=TargetUnavailable,
+            refused=TargetRefused,
+            timeouts=SOON,
+        )
+
+    return Applier(connect, "c0ffee")
+
+
+@pytest.fixture
+async def applier(relay: BreakingRelay) -> AsyncIterator[Applier]:
+    applier = applier_through(relay)
+    yield applier
+    applier.close()
+
+
+INCR = pack("INCR", "counter")
+
+
+async def test_batches_run_in_their_databases_and_leave_their_positions(applier: Applier, target: Redis) -> None:
+    assert await applier.apply(0, INCR + INCR, 2, "10") == [1, 2]
+    assert await applier.apply(3, INCR, 1, "20") == [1]
+    assert await applier.apply(0, INCR, 1, "30") == [3]
+    assert await applier.apply(0, b"", 0, "40") == []
+    assert await target.get(applier.key) == b"4 40"
+    await target.select(3)
+    assert await target.get(applier.key) == b"2 20"
+    await applier.positions()
+
+
+async def test_a_batch_whose_reply_is_lost_is_not_sent_again(
+    applier: Applier, relay: BreakingRelay, target: Redis
+) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    fault = relay.hold(directions=frozenset({Direction.TO_PEER}), only_present=True)
+    assert await applier.apply(0, INCR, 1, "20") == []
+    fault.mend()
+    assert await target.get("counter") == b"2"
+    assert await applier.apply(0, INCR, 1, "30") == [3]
+
+
+async def test_a_batch_that_did_not_arrive_is_sent_again_and_does_nothing_when_it_arrives_late(
+    applier: Applier, relay: BreakingRelay, target: Redis
+) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    fault = relay.hold(directions=frozenset({Direction.TO_SERVER}), only_present=True)
+    assert await applier.apply(0, INCR, 1, "20") == [2]
+    fault.mend()
+    await applier.apply(0, b"", 0, "30")
+    await asyncio.sleep(0.1)
+    assert await target.get("counter") == b"2"
+
+
+async def test_a_first_batch_whose_reply_is_lost_runs_once(
+    applier: Applier, relay: BreakingRelay, target: Redis
+) -> None:
+    fault = relay.hold(directions=frozenset({Direction.TO_PEER}), containing=b"QUEUED")
+    waiting = asyncio.ensure_future(applier.apply(0, INCR, 1, "10"))
+    while not fault.met:
+        await asyncio.sleep(0.01)
+    fault.mend()
+    await waiting
+    assert await target.get("counter") == b"1"
+
+
+async def test_a_target_that_never_answers_is_given_up(applier: Applier, relay: BreakingRelay) -> None:
+    relay.hold()
+    with pytest.raises(TargetUnavailable):
+        await applier.apply(0, INCR, 1, "10")
+
+
+@pytest.mark.parametrize("emptied", ["FLUSHALL", "FLUSHDB"])
+async def test_a_target_that_was_emptied_voids_the_copy(applier: Applier, target: Redis, emptied: str) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    await target.execute_command(emptied)
+    with pytest.raises(CopyVoid, match="missing"):
+        await applier.apply(0, INCR, 1, "20")
+    assert await target.get("counter") is None
+
+
+async def test_another_position_voids_the_copy_and_nothing_more_is_written(applier: Applier, target: Redis) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    await target.set(applier.key, "somebody else's")
+    with pytest.raises(CopyVoid, match="somebody else's"):
+        await applier.apply(0, INCR, 1, "20")
+    with pytest.raises(CopyVoid, match="somebody else's"):
+        await applier.positions()
+    assert await target.get("counter") == b"1"
+
+
+async def test_two_writers_of_one_copy_do_not_both_go_on(applier: Applier, relay: BreakingRelay, target: Redis) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    late = applier_through(relay)
+    with pytest.raises(CopyVoid):
+        await late.apply(0, INCR, 1, "10")
+    late.close()
+    assert await target.get("counter") == b"1"
+
+
+async def test_a_refused_command_voids_the_copy_and_is_told(applier: Applier, target: Redis) -> None:
+    await target.set("text", "no list")
+    with pytest.raises(CopyVoid, match="WRONGTYPE"):
+        await applier.apply(0, pack("LPUSH", "text", "x"), 1, "10")
+    with pytest.raises(CopyVoid, match="unknown command"):
+        await applier.apply(1, pack("NONSENSE"), 1, "20")
+
+
+async def test_after_the_end_no_position_is_left_and_a_late_batch_does_not_run(
+    applier: Applier, relay: BreakingRelay, target: Redis
+) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    await applier.apply(2, INCR, 1, "20")
+    fault = relay.hold(directions=frozenset({Direction.TO_SERVER}), only_present=True)
+    late = asyncio.ensure_future(applier.apply(2, INCR, 1, "30"))
+    while not fault.met:
+        await asyncio.sleep(0.01)
+    late.cancel()
+    applier.close()
+    successor = applier_through(relay)
+    successor._positions = dict(applier._positions)
+    await successor.end()
+    successor.close()
+    fault.mend()
+    await asyncio.sleep(0.1)
+    for database in (0, 2):
+        await target.select(database)
+        assert await target.get(applier.key) is None
+        assert await target.get("counter") == b"1"
