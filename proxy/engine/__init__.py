@@ -7,9 +7,9 @@ what it may have to wait for, and :mod:`~proxy.engine.decisions` carries the dec
 
 To change
 
-- how requests and replies are read: :mod:`~proxy.engine.resp`, :mod:`~proxy.engine.inline`;
-- what is known of a command: :mod:`~proxy.engine.commandlookup`; where its keys are, if its arguments say so:
-  :mod:`~proxy.engine.keyplaces`;
+- how requests are read, what is known of a command, where its keys are: :mod:`slots.requests`; a request that is a
+  line: :mod:`~proxy.engine.inline`;
+- how replies are measured: :mod:`~proxy.engine.resp`;
 - what becomes of one request: :mod:`~proxy.engine.session`; of one with keys of several servers:
   :mod:`~proxy.engine.splitting`; of a long one while slots move: :mod:`~proxy.engine.clearing`;
 - which server has a slot: :mod:`~proxy.engine.router`; which keys have left a source: :mod:`~proxy.engine.absent`;

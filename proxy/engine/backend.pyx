@@ -14,10 +14,11 @@ from proxy.engine.poller cimport READABLE, WRITABLE
 from proxy.engine.records cimport REQUEST_CALL, REQUEST_PART, REQUEST_PLAIN, client_t, request_t, split_t
 from proxy.engine.requestqueue cimport RequestQueue
 from proxy.engine.requests cimport KEPT_BUFFER, SCRATCH_SIZE, Loop
-from proxy.engine.resp cimport PARSE_COMPLETE, PARSE_ERROR, measure_reply, parse_status
+from proxy.engine.resp cimport measure_reply
 from proxy.engine.serverconnection cimport BACKEND_CONNECTING, BACKEND_GREETING, BACKEND_READY
 from proxy.engine.statistics cimport REPLY_HEAD, may_be_notable, observe
 from proxy.engine.stream cimport receive, transmit
+from slots.requests.parsing cimport PARSE_COMPLETE, PARSE_ERROR, parse_status
 
 from proxy.engine.serverconnection import command as command
 

@@ -2,9 +2,9 @@
 
 from libc.stdint cimport int64_t
 
-from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 
 cdef verdict clear_keys(Session session, const argument_t* keys, int count, int step) except VERDICT_FAILED

@@ -15,9 +15,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 cdef enum:
     # The most keys that one slice asks for; Python makes a small record of each.

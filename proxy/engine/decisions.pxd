@@ -1,7 +1,7 @@
 """Carries out the decisions of plain Python on requests."""
 
-from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 cdef verdict decide(
     Session session, const argument_t* arguments, int count, const char* data, size_t size

@@ -14,7 +14,6 @@ from proxy.engine.dispatch cimport NO_KEY, forward, route
 from proxy.engine.handlers cimport WAITS, begin
 from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, keep_size, request_t
 from proxy.engine.requests cimport Loop
-from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport (
     VERDICT_FAILED,
     VERDICT_HELD,
@@ -25,6 +24,7 @@ from proxy.engine.session cimport (
     verdict,
 )
 from proxy.engine.statistics cimport UNCOUNTED
+from slots.requests.parsing cimport argument_t
 
 cdef enum:
     # The slot of requests without keys.

@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t
 
 from proxy.engine.backend cimport Backend
-from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 
 cdef argument_t NO_KEY

@@ -7,7 +7,17 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.clearing cimport clear_keys
-from proxy.engine.commandlookup cimport (
+from proxy.engine.decisions cimport decide
+from proxy.engine.multi cimport begin_multi, within_multi
+from proxy.engine.pops cimport pop
+from proxy.engine.records cimport REQUEST_PLAIN, keep_key, request_t
+from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
+from proxy.engine.scans cimport scan
+from proxy.engine.serverconnection cimport BACKEND_READY
+from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from proxy.engine.splitting cimport split
+from proxy.engine.watches cimport begin_watch
+from slots.requests.commandlookup cimport (
     CODE_DIGEST,
     CODE_NONE,
     CODE_TEXT,
@@ -23,18 +33,8 @@ from proxy.engine.commandlookup cimport (
     PATH_WATCH,
     command_t,
 )
-from proxy.engine.decisions cimport decide
-from proxy.engine.keyplaces cimport find_keys
-from proxy.engine.multi cimport begin_multi, within_multi
-from proxy.engine.pops cimport pop
-from proxy.engine.records cimport REQUEST_PLAIN, keep_key, request_t
-from proxy.engine.resp cimport argument_t
-from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
-from proxy.engine.scans cimport scan
-from proxy.engine.serverconnection cimport BACKEND_READY
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
-from proxy.engine.splitting cimport split
-from proxy.engine.watches cimport begin_watch
+from slots.requests.keyplaces cimport find_keys
+from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import CROSSSLOT, OUT_OF_MEMORY
 

@@ -14,9 +14,9 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.connection cimport FOR_KEYS, FOR_OWED
-from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router
 from proxy.engine.session cimport VERDICT_WAIT, Session
+from slots.requests.parsing cimport argument_t
 
 cdef enum:
     # The slot of requests without keys.

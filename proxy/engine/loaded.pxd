@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
-from proxy.engine.resp cimport argument_t
 from proxy.engine.tags cimport Tags
+from slots.requests.parsing cimport argument_t
 
 cdef enum:
     # A script's SHA1 in hexadecimal digits.

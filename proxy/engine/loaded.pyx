@@ -11,9 +11,9 @@ Things are forgotten together: a server's scripts are remembered under a number,
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 
-from proxy.engine.commandlookup cimport upper
-from proxy.engine.resp cimport argument_t
 from proxy.engine.tags cimport Tags
+from slots.requests.commandlookup cimport upper
+from slots.requests.parsing cimport argument_t
 
 MOST_SCRIPTS = 10_000
 """How many scripts a worker remembers: an application has some hundreds. What comes beyond has its arguments in it."""

@@ -1,10 +1,10 @@
 """The transactions of simple commands, between MULTI and EXEC."""
 
 from proxy.engine.backend cimport Backend
-from proxy.engine.commandlookup cimport command_t
 from proxy.engine.records cimport multi_t
-from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from slots.requests.commandlookup cimport command_t
+from slots.requests.parsing cimport argument_t
 
 cdef bint begin_multi(Session session) except -1
 cdef verdict within_multi(

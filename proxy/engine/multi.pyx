@@ -16,10 +16,14 @@ from libc.string cimport memset
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
-from proxy.engine.commandlookup cimport PATH_EXEC, PATH_SPLIT, command_t
 from proxy.engine.decisions cimport decide
 from proxy.engine.records cimport REQUEST_PLAIN, keep_key, keep_size, multi_t, request_t
-from proxy.engine.resp cimport (
+from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
+from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, Session, verdict
+from proxy.engine.statistics cimport UNCOUNTED
+from proxy.engine.watches cimport Watch, may_run, run_watched
+from slots.requests.commandlookup cimport PATH_EXEC, PATH_SPLIT, command_t
+from slots.requests.parsing cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
     argument_t,
@@ -27,10 +31,6 @@ from proxy.engine.resp cimport (
     parse_request,
     request_parse_t,
 )
-from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, Session, verdict
-from proxy.engine.statistics cimport UNCOUNTED
-from proxy.engine.watches cimport Watch, may_run, run_watched
 
 from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.refusals import OUT_OF_MEMORY

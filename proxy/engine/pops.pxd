@@ -1,7 +1,7 @@
 """Pops that may wait, as long as there is something to take."""
 
-from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 
 cdef verdict pop(

@@ -15,9 +15,9 @@ from proxy.engine.backend cimport Backend
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.decisions cimport decide
 from proxy.engine.multi cimport append_transaction, has_room_for
-from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import OUT_OF_MEMORY
 

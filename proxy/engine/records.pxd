@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from proxy.engine.buffer cimport buffer_t
+from slots.requests.commandlookup cimport split_kind
 
 cdef enum:
     # KEY_BYTES of slots.messages.load.
@@ -109,14 +110,6 @@ cdef inline void keep_size(request_t* request, size_t size) noexcept nogil:
     """Keep the bytes of a request whose reply is not there. The limit of session_max_request_bytes is below 2^32."""
     request.reply_size = <uint32_t> request.reply_size | <uint64_t> size << 32
 
-
-ctypedef enum split_kind:
-    # Each key has one element in the reply (MGET).
-    SPLIT_ELEMENTS
-    # Parts answer with numbers that add up (DEL, EXISTS, ...).
-    SPLIT_SUM
-    # Parts answer OK (MSET).
-    SPLIT_STATUS
 
 # A request split over servers. Freed when its last part is answered.
 ctypedef struct split_t:

@@ -3,10 +3,11 @@
 from libc.stdint cimport int32_t, int64_t
 
 from proxy.engine.hotkeys cimport HotKeys
-from proxy.engine.records cimport client_t, request_t, split_kind, split_t
+from proxy.engine.records cimport client_t, request_t, split_t
 from proxy.engine.statistics cimport Statistics
 from proxy.engine.traffic cimport Traffic
 from proxy.engine.underway cimport UnderWay
+from slots.requests.commandlookup cimport split_kind
 
 
 cdef class Loop(UnderWay):

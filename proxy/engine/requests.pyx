@@ -20,22 +20,13 @@ from cpython.ref cimport Py_DECREF
 from proxy.engine.buffer cimport buffer_append, buffer_length
 from proxy.engine.hotkeys cimport HotKeys
 from proxy.engine.memory cimport kept_t, new_kept, take_spare
-from proxy.engine.records cimport (
-    REQUEST_CALL,
-    REQUEST_PLACE,
-    REQUEST_PLAIN,
-    REQUEST_PUSH,
-    SPLIT_STATUS,
-    SPLIT_SUM,
-    client_t,
-    request_t,
-    split_kind,
-    split_t,
-)
-from proxy.engine.resp cimport PARSE_COMPLETE, measure_reply, reply_meter_t
+from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLACE, REQUEST_PLAIN, REQUEST_PUSH, client_t, request_t, split_t
+from proxy.engine.resp cimport measure_reply, reply_meter_t
 from proxy.engine.statistics cimport UNCOUNTED, Statistics, may_be_notable, observe
 from proxy.engine.traffic cimport Traffic
 from proxy.engine.underway cimport UnderWay
+from slots.requests.commandlookup cimport SPLIT_STATUS, SPLIT_SUM, split_kind
+from slots.requests.parsing cimport PARSE_COMPLETE
 
 cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this reply\r\n"
 cdef const char* TOO_FEW = b"-ERR a server answered with fewer values than keys\r\n"

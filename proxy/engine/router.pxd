@@ -4,21 +4,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from proxy.engine.absent cimport AbsentKeys
 from proxy.engine.backend cimport Backend
-from proxy.engine.commandlookup cimport CommandLookup
 from proxy.engine.loaded cimport LoadedCode
 from proxy.engine.requests cimport Loop
-from proxy.engine.resp cimport argument_t, request_parse_t
 from slots.keyslots cimport KeySlots
-
-cdef extern from *:
-    """
-    #include <string.h>
-    /* slots.reserved.RESERVED; most keys begin with another letter, and cost no more than that look. */
-    static inline int slotferry_is_reserved(const char *key, size_t size) {
-        return size >= 12 && key[0] == '_' && memcmp(key, "__slotferry:", 12) == 0;
-    }
-    """
-    bint slotferry_is_reserved(const char* key, size_t size) noexcept nogil
+from slots.requests.commandlookup cimport CommandLookup
+from slots.requests.parsing cimport argument_t, request_parse_t
+from slots.reserved cimport slotferry_is_reserved
 
 ctypedef enum route_state:
     # No group, or a group without a server: requests get an error.

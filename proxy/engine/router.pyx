@@ -11,12 +11,12 @@ from libc.string cimport memset
 
 from proxy.engine.absent cimport AbsentKeys
 from proxy.engine.backend cimport Backend
-from proxy.engine.commandlookup cimport CommandLookup
 from proxy.engine.loaded cimport LoadedCode
 from proxy.engine.requests cimport Loop
-from proxy.engine.resp cimport argument_t, free_parse
 from proxy.engine.serverconnection cimport BACKEND_READY
 from slots.keyslots cimport KeySlots
+from slots.requests.commandlookup cimport CommandLookup
+from slots.requests.parsing cimport argument_t, free_parse
 
 KNOWN_ABSENT = 524_288
 """Keys that a worker remembers as absent from the source of a migrating slot, at 16 bytes each: 8 MB at most, and none
@@ -58,7 +58,7 @@ cdef class Router:
         self.per_server = databases * 2 * 2 * self.connections_each
         self.options = options
         self.settings = settings
-        self.commands = CommandLookup(commands, self.loop.statistics)
+        self.commands = CommandLookup(commands, self.loop.statistics.number)
         self.absent = AbsentKeys(KNOWN_ABSENT)
         self.loaded = LoadedCode()
         self.addresses = []
@@ -75,7 +75,7 @@ cdef class Router:
 
     def learn(self, commands):
         """Replace the table of commands."""
-        self.commands = CommandLookup(commands, self.loop.statistics)
+        self.commands = CommandLookup(commands, self.loop.statistics.number)
 
     cdef argument_t* key_room(self, int count) noexcept:
         """The worker's scratch room for ``count`` keys; NULL when there is no memory."""

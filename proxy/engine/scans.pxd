@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t
 
-from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 
 cdef class Pages:

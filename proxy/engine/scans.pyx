@@ -17,9 +17,9 @@ from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
 from proxy.engine.decisions cimport decide
 from proxy.engine.keylist cimport KeyList
-from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import OUT_OF_MEMORY
 

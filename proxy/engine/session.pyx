@@ -24,7 +24,9 @@ from proxy.engine.dispatch cimport dispatch
 from proxy.engine.handlers cimport go_on
 from proxy.engine.multi cimport free_multi
 from proxy.engine.records cimport client_t
-from proxy.engine.resp cimport (
+from proxy.engine.router cimport Router
+from proxy.engine.statistics cimport Statistics, count_request, may_be_notable, observe
+from slots.requests.parsing cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
     PARSE_ERROR,
@@ -33,8 +35,6 @@ from proxy.engine.resp cimport (
     parse_request,
     parse_status,
 )
-from proxy.engine.router cimport Router
-from proxy.engine.statistics cimport Statistics, count_request, may_be_notable, observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline

@@ -1,8 +1,8 @@
 """Splits a multi-key request into parts for the servers of its keys."""
 
-from proxy.engine.commandlookup cimport command_t
-from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from slots.requests.commandlookup cimport command_t
+from slots.requests.parsing cimport argument_t
 
 
 cdef verdict split(

@@ -12,14 +12,14 @@ from libc.string cimport strlen
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append, buffer_length
 from proxy.engine.clearing cimport clear_keys
-from proxy.engine.commandlookup cimport command_t
 from proxy.engine.decisions cimport decide
 from proxy.engine.dispatch cimport forward
-from proxy.engine.records cimport REQUEST_PART, client_t, keep_key, keep_size, request_t, split_kind, split_t
+from proxy.engine.records cimport REQUEST_PART, client_t, keep_key, keep_size, request_t, split_t
 from proxy.engine.requests cimport Loop
-from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OFFLINE, ROUTE_OPEN, Router
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from slots.requests.commandlookup cimport command_t, split_kind
+from slots.requests.parsing cimport argument_t
 
 cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
 

@@ -16,10 +16,10 @@ from proxy.engine.buffer cimport buffer_append, buffer_length
 from proxy.engine.decisions cimport decide
 from proxy.engine.multi cimport append_transaction, end_multi, has_room_for
 from proxy.engine.records cimport multi_t
-from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.serverconnection cimport BACKEND_READY
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
+from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import OUT_OF_MEMORY
 

@@ -16,13 +16,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = ROOT / "build" / "fuzz"
-INSTRUMENTED = ["proxy/engine/resp.pyx", "proxy/engine/commandlookup.pyx"]
+INSTRUMENTED = ["proxy/engine/resp.pyx", "slots/requests/parsing.pyx", "slots/requests/commandlookup.pyx"]
 DEPENDENCIES = [
     *INSTRUMENTED,
     "proxy/engine/resp.pxd",
-    "proxy/engine/commandlookup.pxd",
-    "proxy/engine/records.pxd",
-    "proxy/engine/statistics.pxd",
+    "slots/requests/parsing.pxd",
+    "slots/requests/commandlookup.pxd",
 ]
 SANITIZE = [
     "-fsanitize=address,signed-integer-overflow,shift,bounds,null,integer-divide-by-zero",
@@ -129,10 +128,11 @@ def _build(flavour: Flavour, sources: list[str]) -> None:
 def use(flavour: Flavour) -> None:
     """Have Python import this flavour's modules, before any of them was imported."""
     import proxy.engine
+    import slots.requests
     import tests.fuzz
 
-    proxy.engine.__path__.insert(0, str(flavour.folder / "proxy" / "engine"))
-    tests.fuzz.__path__.insert(0, str(flavour.folder / "tests" / "fuzz"))
+    for package in (proxy.engine, slots.requests, tests.fuzz):
+        package.__path__.insert(0, str(flavour.folder.joinpath(*package.__name__.split("."))))
 
 
 def environment_of(flavour: Flavour) -> dict[str, str]:

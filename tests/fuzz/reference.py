@@ -1,6 +1,6 @@
 """The meaning of the bytes of requests and replies, in the simplest code: the parser is compared with this.
 
-It follows Redis's own rules, without regard to speed, and shares nothing with :mod:`proxy.engine.resp`.
+It follows Redis's own rules, without regard to speed, and shares nothing with :mod:`slots.requests.parsing`.
 """
 
 import re

@@ -9,23 +9,21 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strcmp
 
-from proxy.engine.commandlookup cimport LONGEST_NAME, CommandLookup, command_t
-from proxy.engine.resp cimport (
+from proxy.engine.resp cimport measure_reply, reply_meter_t
+from slots.requests.commandlookup cimport LONGEST_NAME, CommandLookup, command_t
+from slots.requests.parsing cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
     PARSE_ERROR,
     PARSE_INCOMPLETE,
     PARSE_INLINE,
     free_parse,
-    measure_reply,
     parse_request,
     parse_status,
-    reply_meter_t,
     request_parse_t,
 )
 
 from proxy.engine.inline import split_inline
-from proxy.engine.statistics import Statistics
 from slots import commands
 from tests.fuzz import reference
 
@@ -38,7 +36,7 @@ cdef enum:
     UNAUTHENTICATED_ARGUMENTS = 10
 
 cdef size_t LONGEST_BULK = 536870912
-cdef CommandLookup lookup = CommandLookup(commands.table(), Statistics())
+cdef CommandLookup lookup = CommandLookup(commands.table())
 cdef dict table = {name: command for name, command in commands.table().items() if "|" not in name and len(name) <= LONGEST_NAME}
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.commands.pubsub import messages
 from proxy.commands.pubsub.messages import Kind
 from proxy.engine.backend import command
-from proxy.engine.resp import find_requests
+from slots.requests.parsing import find_requests
 
 
 def bulk(data: bytes) -> bytes:

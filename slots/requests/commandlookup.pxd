@@ -37,10 +37,19 @@ ctypedef enum code_kind:
     # The request calls a function of a library that the server has to have.
     CODE_FUNCTION
 
+ctypedef enum split_kind:
+    # Each key has one element in the reply (MGET).
+    SPLIT_ELEMENTS
+    # Parts answer with numbers that add up (DEL, EXISTS, ...).
+    SPLIT_SUM
+    # Parts answer OK (MSET).
+    SPLIT_STATUS
+
 ctypedef struct command_t:
     char name[LONGEST_NAME]
     uint8_t length
     uint8_t path
+    # A split_kind, of PATH_SPLIT.
     uint8_t split
     # The command has the flag write, or readonly.
     uint8_t writes
@@ -49,7 +58,7 @@ ctypedef struct command_t:
     uint8_t queueable
     # The command may remove a key that it names.
     uint8_t takes_away
-    # Of proxy.engine.statistics.
+    # The number that the user of the table gave it.
     int16_t number
     int16_t arity
     int16_t first

@@ -9,9 +9,6 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from proxy.engine.records cimport SPLIT_ELEMENTS, SPLIT_STATUS, SPLIT_SUM
-from proxy.engine.statistics cimport Statistics
-
 from slots.commands import Code, Multi, Route
 from slots.keys import KINDS
 
@@ -52,10 +49,10 @@ cdef class CommandLookup:
     Args:
         commands: name to :class:`slots.commands.Command`. A subcommand (``OBJECT|ENCODING``) has a row if it has keys
             at fixed places; all others are left to the slow path.
-        statistics: gives each command its number.
+        number: gives each command a number, by its name in small letters. Without it, all have 0.
     """
 
-    def __cinit__(self, commands, Statistics statistics):
+    def __cinit__(self, commands, number=None):
         cdef size_t size = 256
         while size < <size_t> len(commands) * 4:
             size *= 2
@@ -64,7 +61,7 @@ cdef class CommandLookup:
         if self.rows == NULL:
             raise MemoryError
 
-    def __init__(self, commands, Statistics statistics):
+    def __init__(self, commands, number=None):
         cdef command_t row
         cdef size_t place
         cdef bytes name
@@ -80,7 +77,7 @@ cdef class CommandLookup:
                 continue
             memcpy(row.name, <const char*> name, len(name))
             row.length = len(name)
-            row.number = statistics.number(command.name.lower())
+            row.number = number(command.name.lower()) if number is not None else 0
             row.arity = command.arity
             # PUBLISH: its channel counts as a key here.
             channel = command.multi is Multi.CHANNEL

@@ -1,3 +1,3 @@
-from proxy.engine.commandlookup import CommandLookup
+from slots.requests.commandlookup import CommandLookup
 
 def keys_of(lookup: CommandLookup, argv: list[bytes]) -> list[bytes] | None: ...

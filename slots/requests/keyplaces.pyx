@@ -11,8 +11,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from proxy.engine.commandlookup cimport PATH_COUNTED, PATH_POP, PATH_STREAMS, CommandLookup, command_t, upper
-from proxy.engine.resp cimport argument_t
+from slots.requests.commandlookup cimport PATH_COUNTED, PATH_POP, PATH_STREAMS, CommandLookup, command_t, upper
+from slots.requests.parsing cimport argument_t
 
 cdef enum:
     # Digits of a number of keys; a longer one is more than a request may have arguments.

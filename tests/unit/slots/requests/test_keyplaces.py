@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.engine.commandlookup import CommandLookup
-from proxy.engine.keyplaces import keys_of
-from proxy.engine.statistics import Statistics
 from slots import commands
 from slots.commands import Route
+from slots.requests.commandlookup import CommandLookup
+from slots.requests.keyplaces import keys_of
 
-LOOKUP = CommandLookup(commands.table(), Statistics())
+LOOKUP = CommandLookup(commands.table())
 MOVABLE = [row for row in commands.table().values() if row.route is Route.MOVABLE and "admin" not in row.flags]
 WORDS = st.sampled_from(b"STREAMS streams COUNT count GROUP NOACK BLOCK CLAIM STORE WEIGHTS $ >".split())
 NUMBERS = st.sampled_from([*b"0 1 2 3 4 01 -1 +1 9 12345678 99999999999".split(), b" 1", b""])
