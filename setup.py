@@ -13,7 +13,7 @@ FLAGS = ["-O3", "-g0", *(["-fno-plt", "-fno-semantic-interposition"] if sys.plat
 
 modules = [
     Extension(".".join(source.with_suffix("").parts), [str(source)], extra_compile_args=FLAGS)
-    for folder in ("slots", "slots/requests", "proxy/engine", "rdb", "sizing/rdb")
+    for folder in ("slots", "slots/requests", "proxy/engine", "rdb", "migrator/stream", "sizing/rdb")
     for source in sorted(Path(folder).glob("*.pyx"))
 ]
 

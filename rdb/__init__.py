@@ -7,5 +7,5 @@ It imports nothing of ours, keeps no value, and holds a bounded part of the file
   that are stored as one string;
 - ``values`` measures a value of each type, with the memory sizes of ``layout`` and ``radix``; ``elements`` gives the
   elements of one;
-- ``records`` goes from key to key; ``snapshot`` does so for Python.
+- ``records`` goes from key to key; ``lastvalue`` is the value of the last one; ``snapshot`` does both for Python.
 """

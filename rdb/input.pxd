@@ -40,7 +40,7 @@ cdef class Input:
     cdef bint special
 
     cdef uint64_t offset(self) noexcept
-    cdef int sum_up(self) noexcept
+    cdef int sum_up(self, size_t end) noexcept
     cdef int refill(self, size_t need) except -1
     cdef int hold(self, size_t most) except -1
     cdef const uint8_t* held(self, size_t* size) noexcept

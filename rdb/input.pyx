@@ -132,11 +132,11 @@ cdef class Input:
     cdef object corrupt(self, str reason):
         return CorruptRdb(self.name, self.offset(), reason)
 
-    cdef int sum_up(self) noexcept:
-        """Includes the bytes that were read in the checksum."""
-        if self._checked and self._at > self._summed:
-            self._crc = summed(self._crc, self._buffer + self._summed, self._at - self._summed)
-        self._summed = self._at
+    cdef int sum_up(self, size_t end) noexcept:
+        """Includes the bytes before the place ``end`` in the checksum."""
+        if self._checked and end > self._summed:
+            self._crc = summed(self._crc, self._buffer + self._summed, end - self._summed)
+        self._summed = end
         return 0
 
     cdef int refill(self, size_t need) except -1:
@@ -149,12 +149,11 @@ cdef class Input:
             raise self.cut(need)
         if need > _MOST:
             raise self.corrupt(f"a string of {need} bytes has to be read at once; at most {_MOST} can be")
-        if self._held == NOT_HELD:
-            self.sum_up()
-        elif self._at - first + need > self._most_held:
-            raise HeldTooMuch
-        else:
+        if self._held != NOT_HELD:
+            if self._at - first + need > self._most_held:
+                raise HeldTooMuch
             self._held = 0
+        self.sum_up(first)
         self._end -= first
         if first:
             memmove(self._buffer, self._buffer + first, self._end)
@@ -183,7 +182,6 @@ cdef class Input:
     cdef int hold(self, size_t most) except -1:
         """Keeps the bytes that are read from here on, until they are let go. Reading more than ``most``, or one
         :data:`PIECE`, may raise :class:`HeldTooMuch`: bytes that are in the buffer already are read."""
-        self.sum_up()
         self._held = self._at
         self._most_held = most if most > _PIECE else _PIECE
         return 0
@@ -344,6 +342,6 @@ cdef class Input:
 
     def check(self) -> tuple[int, int]:
         """The checksum of all bytes so far, and the one in the next eight bytes."""
-        self.sum_up()
+        self.sum_up(self._at)
         computed = self._crc
         return computed, little(self.take(8), 8)

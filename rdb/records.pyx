@@ -2,17 +2,19 @@
 
 What belongs to a key stands before it: its deadline, how long it was idle, how often it was used. Records of other
 kinds, such as functions and notes of the file about itself, stand between keys and are skipped, but for those that tell
-when and by which server the file was written.
+when and by which server the file was written, and where the stream of changes goes on.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from rdb.input cimport INTEGER, PLAIN, Input, Stored, summed
 from rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, VALKEY_8_1, VALKEY_9, Layout
-from rdb.numbers cimport little, signed_little
+from rdb.lzf cimport lzf_decompress
+from rdb.numbers cimport decimal, little, signed_little
 from rdb.values cimport Measured, measure, skip_module_value
 
 from rdb.errors import ChecksumMismatch, HeldTooMuch, NotAnRdbFile, UnsupportedRdb
@@ -29,8 +31,11 @@ cdef size_t _MOST_KEY = MOST_CONTIGUOUS
 
 
 cdef enum:
-    # Behind a value that RESTORE takes: the version of the format in two bytes, and the checksum in eight.
-    FOOT = 10
+    CODE_STRING = 0
+
+cdef enum:
+    # The longest number in decimal.
+    DECIMAL = 20
 
 cdef enum:
     OP_SLOT_IMPORT_OR_KEY_META = 243
@@ -68,6 +73,10 @@ cdef class Records:
         self._checked = checksum
         self.layout.allocator = allocator
         self.created_ms = _NONE
+        self.stream_database = -1
+
+    def __dealloc__(self) -> None:
+        free(self._name)
 
     cdef bint next(self) except -1:
         """Find the next key; false at the end of the file."""
@@ -77,6 +86,7 @@ cdef class Records:
             self.begin()
         self.deadline = _NONE
         self.idle = self.frequency = -1
+        self.metadata = 0
         while not self._ended:
             if not of_key:
                 self.start = self.input.offset()
@@ -101,42 +111,77 @@ cdef class Records:
         )
         return 0
 
+    cdef int skip(self) except -1:
+        """Read the value of the key that :meth:`next` found to its end."""
+        cdef Measured found
+        cdef uint64_t length
+        if self.code == CODE_STRING:
+            return self.input.skip_string(&length)
+        return self.measure(&found)
+
+    cdef const uint8_t* value(self, size_t most, size_t* size) except? NULL:
+        """Read the value of the key that :meth:`next` found. It gives its content, valid until more is read, or NULL if
+        that has more than ``most`` bytes; then it is still to be read."""
+        cdef Measured found
+        cdef Stored stored
+        cdef const uint8_t* content
+        self.input.hold(most)
+        if self.code == CODE_STRING:
+            # Its head tells its size.
+            self.input.string(&stored)
+            self.input.held(size)
+            if size[0] > most or stored.stored > most - size[0]:
+                self.input.go_back()
+                return NULL
+            self.input.skip(stored.stored)
+        else:
+            try:
+                self.measure(&found)
+            except HeldTooMuch:
+                self.input.go_back()
+                return NULL
+        content = self.input.held(size)
+        if size[0] > most:
+            self.input.go_back()
+            return NULL
+        self.input.let_go()
+        return content
+
+    cdef void seal(self, uint8_t* p, size_t size) noexcept:
+        """Make what RESTORE takes of the ``size`` bytes at ``p``, a type code and a content: write :data:`FOOT` bytes
+        behind them."""
+        cdef uint64_t crc
+        cdef int i
+        p[size] = self.version & 255
+        p[size + 1] = self.version >> 8
+        crc = summed(0, p, size + 2)
+        for i in range(8):
+            p[size + 2 + i] = <uint8_t>(crc >> (8 * i))
+
     cdef bytes payload(self, size_t most):
         """Read the value of the key that :meth:`next` found, as RESTORE takes it and DUMP gives it: its type code and
-        content, the version of the format, and the checksum of all this. None if it has more than ``most`` bytes, at
-        least those of one piece; then it is still to be read."""
-        cdef Measured found
-        cdef const uint8_t* content
+        content, the version of the format, and the checksum of all this. None if its content has more than ``most``
+        bytes; then it is still to be read."""
         cdef size_t size
-        cdef uint8_t[FOOT] foot
-        cdef uint8_t code = <uint8_t>self.code
-        cdef uint64_t crc
         cdef bytes whole
-        cdef char* p
-        cdef int i
-        self.input.hold(most)
-        try:
-            self.measure(&found)
-            content = self.input.held(&size)
-            if size > self.input._most_held:
-                # The buffer has more room than that since a longer string was read.
-                raise HeldTooMuch
-        except HeldTooMuch:
-            self.input.go_back()
+        cdef uint8_t* p
+        cdef const uint8_t* content = self.value(most, &size)
+        if content == NULL:
             return None
         whole = PyBytes_FromStringAndSize(NULL, 1 + size + FOOT)
-        p = whole
-        p[0] = <char>code
+        p = <uint8_t*><char*>whole
+        p[0] = <uint8_t>self.code
         memcpy(p + 1, content, size)
-        self.input.let_go()
-        foot[0] = self.version & 255
-        foot[1] = self.version >> 8
-        crc = summed(0, <const uint8_t*>p, 1 + size)
-        crc = summed(crc, foot, 2)
-        for i in range(8):
-            foot[2 + i] = <uint8_t>(crc >> (8 * i))
-        memcpy(p + 1 + size, foot, FOOT)
+        self.seal(p, 1 + size)
         return whole
+
+    cdef uint64_t module(self) except? 0:
+        """The number of the module's type of a value that is still to be read."""
+        cdef uint64_t number
+        self.input.hold(0)
+        self.input.count(&number)
+        self.input.go_back()
+        return number
 
     cdef int begin(self) except -1:
         """Reads the nine bytes at the head: ``REDIS`` and four digits, or ``VALKEY`` and three."""
@@ -171,6 +216,7 @@ cdef class Records:
             self.frequency = self.input.byte()
         elif code == OP_SLOT_IMPORT_OR_KEY_META and not self.valkey:
             self.input.count(&value)
+            self.metadata = value
             while value:
                 self.input.skip(4)
                 skip_module_value(self.input)
@@ -215,17 +261,20 @@ cdef class Records:
         return 0
 
     cdef int note(self) except -1:
-        """Reads a note of the file about itself; the writer and the time are used."""
+        """Reads a note of the file about itself; the writer, the time and the stream's database are used."""
         cdef bytes name = self.input.short_string(MOST_NOTE, "a field's name")
         cdef uint64_t length
         cdef bytes text
-        if name not in (b"ctime", b"valkey-ver"):
+        if name not in (b"ctime", b"valkey-ver", b"repl-stream-db"):
             self.input.skip_string(&length)
             return 0
         text = self.input.short_string(MOST_NOTE, "a field")
         if name == b"ctime":
             if text.isdigit() and len(text) <= 12:
                 self.created_ms = 1000 * int(text)
+        elif name == b"repl-stream-db":
+            if text.isdigit() and len(text) <= 9:
+                self.stream_database = int(text)
         else:
             parts = [int(part) for part in text.split(b".")[:2] if part.isdigit() and len(part) < 9]
             self.layout.generation = VALKEY_9 if parts >= [9] else VALKEY_8_1 if parts >= [8, 1] else REDIS_7_2
@@ -257,13 +306,30 @@ cdef class Records:
         self.input.string(&stored)
         self.key_length = stored.length
         if stored.kind == INTEGER:
-            self._text = b"%d" % stored.number
-            self.key = self._text
+            self.make_room(DECIMAL)
+            self.key_length = decimal(self._name, stored.number)
+            self.key = self._name
         elif stored.length > _MOST_KEY or stored.stored > _MOST_KEY:
             raise self.input.corrupt(f"a key of {stored.length} bytes is longer than {_MOST_KEY}")
         elif stored.kind == PLAIN:
-            self.key = self.input.take(stored.length) if stored.length else NULL
+            self.key = self.input.take(stored.length)
         else:
-            self._text = self.input.inflated(self.input.take(stored.stored)[:stored.stored], stored.length)
-            self.key = self._text
+            # A name with one byte too many is none that a server writes.
+            self.make_room(stored.length + 1)
+            if <uint64_t>lzf_decompress(
+                self.input.take(stored.stored), stored.stored, self._name, stored.length + 1
+            ) != stored.length:
+                raise self.input.corrupt("a compressed string cannot be decompressed")
+            self.key = self._name
+        return 0
+
+    cdef int make_room(self, size_t size) except -1:
+        """Makes room for a name that is not stored as it is."""
+        cdef uint8_t* larger
+        if size > self._name_room:
+            larger = <uint8_t*>realloc(self._name, size)
+            if larger == NULL:
+                raise self.input.corrupt(f"no memory for a key of {size} bytes")
+            self._name = larger
+            self._name_room = size
         return 0

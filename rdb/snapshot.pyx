@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from rdb.elements cimport elements
 from rdb.input cimport Input
+from rdb.lastvalue cimport LastValue
 from rdb.records cimport Records
-from rdb.values cimport MODULE, UNKNOWN, Measured, type_of
+from rdb.values cimport MODULE, UNKNOWN, type_of
 
 from rdb.records import NONE
 from rdb.values import TYPES
@@ -21,7 +21,7 @@ class SnapshotKey(NamedTuple):
         deadline_ms: when it expires, in milliseconds since 1970; None if it does not.
         idle_seconds: for how long it was not used; None if the server does not tell.
         frequency: how often it was used, as OBJECT FREQ tells it; None likewise.
-        payload: its value as RESTORE takes it; None if that has more bytes than may be held.
+        payload: its value as RESTORE takes it; None if that has more bytes than may be in one.
     """
 
     database: int
@@ -39,7 +39,7 @@ cdef class Snapshot:
     Args:
         file: has ``readinto``.
         name: of the snapshot, for errors.
-        most: bytes of a value that is held; a limit below :data:`rdb.input.PIECE` counts as that. 0: no payload is made.
+        most: bytes of a value that becomes a payload. 0: no payload is made.
         size: bytes of the snapshot; None if they are not known.
 
     Raises:
@@ -47,13 +47,12 @@ cdef class Snapshot:
     """
 
     cdef Records _records
+    cdef LastValue _value
     cdef size_t _most
-    # Whether the last key's value is still to be read; and its elements, if somebody reads these.
-    cdef bint _unread
-    cdef object _elements
 
     def __init__(self, file, str name not None, size_t most, size=None) -> None:
         self._records = Records(Input(file, name, size, True), True, 0)
+        self._value = LastValue(self._records)
         self._most = most
 
     @property
@@ -66,23 +65,14 @@ cdef class Snapshot:
 
     def __next__(self):
         cdef Records records = self._records
-        cdef Measured found
         cdef int type
-        if self._unread:
-            self._unread = False
-            records.measure(&found)
-        elif self._elements is not None:
-            # Somebody may have read some of them.
-            for _ in self._elements:
-                pass
-            if self._elements is not None:
-                raise records.input.corrupt("the value that ends here was not read to its end")
+        self._value.pass_over()
         if not records.next():
             raise StopIteration
-        name = records.key[:records.key_length] if records.key_length else b""
+        name = records.key[:records.key_length]
         type = type_of(records.code, records.valkey)
         payload = records.payload(self._most) if self._most else None
-        self._unread = payload is None
+        self._value.unread = payload is None
         return SnapshotKey(
             records.database,
             name,
@@ -102,13 +92,4 @@ cdef class Snapshot:
             UnsupportedRdb: the value is a module's.
             RdbError: while it iterates.
         """
-        if not self._unread:
-            raise ValueError("the value of this key has been read")
-        self._elements = self._to_the_end(elements(self._records.input, self._records.code, self._records.valkey))
-        self._unread = False
-        # What cannot be closed is read on when the next key is asked for.
-        return iter(self._elements.__next__, None)
-
-    def _to_the_end(self, found):
-        yield from found
-        self._elements = None
+        return self._value.elements()

@@ -46,3 +46,5 @@ cdef int measure(
     Input source, const Layout* layout, int code, bint valkey, uint64_t key, bint expires, Measured* found
 ) except -1
 cdef int skip_module_value(Input source) except -1
+# The name of the module's type that has this number.
+cdef str module_name(uint64_t number)

@@ -27,6 +27,8 @@ ENCODINGS = (
     "listpackex",
 )
 
+cdef str MODULE_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
 cdef enum:
     # Bytes that are read of a collection stored as one string.
     HEAD = 16
@@ -360,6 +362,12 @@ cdef int skip_module_value(Input source) except -1:
             source.skip_string(&value)
         else:
             raise source.corrupt(f"a module's value has no parts {part}")
+
+
+cdef str module_name(uint64_t number):
+    """The name of a module's type, by its number: nine letters of six bits each, and ten bits of a version."""
+    cdef int i
+    return "".join([MODULE_LETTERS[(number >> (10 + 6 * (8 - i))) & 63] for i in range(9)])
 
 
 cdef int type_of(int code, bint valkey) noexcept:

@@ -10,7 +10,7 @@ from libc.string cimport memcmp, memcpy
 
 from rdb.input cimport Input
 from rdb.records cimport Records
-from rdb.values cimport MODULE, Measured
+from rdb.values cimport MODULE, Measured, module_name
 from slots.keyslots cimport KeySlots
 
 from rdb.errors import RdbError
@@ -31,8 +31,6 @@ cdef size_t _KEY_BYTES = KEY_BYTES
 
 MOST_MODULE_TYPES = 1024
 """The most types of modules in one file. A damaged file may seem to have one for each key."""
-
-cdef str MODULE_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 cdef class Scanner:
@@ -201,9 +199,8 @@ cdef class Scanner:
         return 0
 
     cdef int module(self, uint64_t number) except -1:
-        """The place in ``types`` of a module's type: nine letters of six bits each, and ten bits of a version."""
-        cdef int i
-        name = "".join([MODULE_LETTERS[(number >> (10 + 6 * (8 - i))) & 63] for i in range(9)])
+        """The place in ``types`` of a module's type."""
+        name = module_name(number)
         place = self._modules.get(name)
         if place is None:
             if len(self._modules) == MOST_MODULE_TYPES:

@@ -12,7 +12,7 @@ ALLOWED: dict[str, set[str]] = {
     "slots": set(),
     "rdb": set(),
     "proxy": {"slots"},
-    "migrator": {"slots"},
+    "migrator": {"slots", "rdb"},
     "topom": {"slots", "migrator"},
     "sizing": {"slots", "rdb"},
     "slotferry": {"slots", "rdb", "proxy", "migrator", "topom", "sizing"},
