@@ -140,6 +140,7 @@ _KINDS: tuple[tuple[str, Refusal, str, str], ...] = (
     ("READONLY", Refusal.READ_ONLY, "it is a read-only replica", "put the group's master first in its list of servers"),
     ("LOADING", Refusal.LOADING, "it is still loading its data from disk", ""),
     ("MASTERDOWN", Refusal.LOADING, "it is a replica that lost its master", "put the group's master first"),
+    ("NOMASTERLINK", Refusal.LOADING, "it is a replica without a link to its master", "see why it has lost its master"),
     ("BUSY ", Refusal.BUSY, "it runs a script that does not end", "wait, or SCRIPT KILL it"),
     ("ERR DUMP payload version or checksum", Refusal.VERSION, "it cannot read the source's format", "upgrade it"),
     ("ERR Bad data format", Refusal.VERSION, "it cannot read the source's format or lacks a module", "upgrade it"),

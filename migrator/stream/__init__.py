@@ -1,5 +1,26 @@
 """Copies slots by the replication stream of their source, while clients stay there.
 
+From the source to the disk, in a thread of its own: ``sourceconnection`` (a connection that blocks), ``handshake``
+(what is said until the snapshot begins), ``link`` (follows one source), ``spool`` (keeps what comes; ``space``,
+``snapshotfile`` and ``streamfile`` are its files, ``waking`` how its readers wait), ``errors``. Readers of a snapshot
+are threads, those of a stream tasks of an event loop::
+
+    spool = Spool(folder, most_bytes)
+    link = Link(address, access, spool, name, run_id)
+    link.start()
+    replication_id, offset, run_id = await link.begun()
+    file = spool.snapshot.reader()  # for a thread: file.readinto(buffer), 0 at the end
+    spool.snapshot.release()  # once nobody begins to read it any more
+    while True:
+        await spool.stream.more(offset)
+        offset += len(spool.stream.read(offset, most))
+        spool.stream.release(offset)  # what is before it is not read again
+    await asyncio.to_thread(link.close)
+    spool.close()
+
 Of the source's snapshot, ``snapshotfilter`` makes ``batches`` of commands for each copy, and names the keys whose
 values are too large for one command.
+
+From there to the target: ``changes`` (what each command of the stream means for a copy), ``deadlines``, ``applying``
+(each batch once), ``copying`` (one copy).
 """

@@ -1,0 +1,126 @@
+"""Files without a name, and how many bytes all of them together may have.
+
+A file has no name from the moment it is made. The system frees it once its last user lets go of it or the process ends,
+in any way, so nothing is ever left over. Nobody else can open it.
+
+**bounded**: a spool has a number of bytes, and leaves :data:`SPARE_BYTES` of its disk to others.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from migrator.stream.errors import SpoolFull, SpoolUnusable
+
+SPARE_BYTES = 512 * 1024 * 1024
+"""What has to stay free on the disk."""
+LOOK_BYTES = 16 * 1024 * 1024
+"""After how many bytes the disk is looked at again."""
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class NamelessFile:
+    """A file that is gone once nobody holds this object. Errors are OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as made:  # its mode is 0600
+            self._descriptor = os.dup(made.fileno())
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+    def write(self, data: memoryview) -> None:
+        """Append all of it."""
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def shorten(self, size: int) -> None:
+        """Have it end after ``size`` bytes."""
+        os.ftruncate(self._descriptor, size)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes at ``position``."""
+        return os.pread(self._descriptor, size, position)
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill the buffer from ``position`` on; gives how many bytes there were."""
+        return os.preadv(self._descriptor, [buffer], position)
+
+    def free_bytes(self) -> int:
+        """What its disk has left for us."""
+        found = os.fstatvfs(self._descriptor)
+        return found.f_bavail * found.f_frsize
+
+
+class Space:
+    """What one spool may take of a disk. Only the thread that writes takes; any may give back, under one lock.
+
+    Args:
+        folder: where the files are; made, for this user only, if it is not there.
+        most: bytes of all files together.
+
+    Raises:
+        SpoolUnusable: no files can be made there.
+
+    Attributes:
+        held: bytes of all files.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self.folder = folder
+        self.most = most
+        self.held = 0
+        self._unlooked = LOOK_BYTES
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            NamelessFile(folder)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def file(self) -> NamelessFile:
+        """An empty file. Raises :class:`SpoolFull` and :class:`SpoolUnusable`."""
+        try:
+            return NamelessFile(self.folder)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def require(self, size: int) -> None:
+        """Raises :class:`SpoolFull` if so many bytes more are too many."""
+        if self.held + size > self.most:
+            raise SpoolFull(
+                f"following the source takes more than the {self.most} bytes that its spool in {self.folder} may have, "
+                "so the copy is given up, for the source must not be slowed down",
+                "give the spool more bytes, move fewer slots at a time or at a quieter hour, or move without `stream`",
+            )
+
+    def write(self, file: NamelessFile, data: memoryview) -> None:
+        """Append to a file. Raises :class:`SpoolFull` and :class:`SpoolUnusable`."""
+        self.require(len(data))
+        self._unlooked += len(data)
+        try:
+            if self._unlooked >= LOOK_BYTES:
+                self._unlooked = 0
+                self.require_on_disk(file, len(data))
+            file.write(data)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def require_on_disk(self, file: NamelessFile, size: int) -> None:
+        """Raises :class:`SpoolFull` if the disk of a file is too full for so many bytes more, and OSError."""
+        if (free := file.free_bytes()) < size + SPARE_BYTES:
+            raise self._disk_full(f"has {free} bytes left and {SPARE_BYTES} have to stay free")
+
+    def _failed(self, error: OSError) -> SpoolFull | SpoolUnusable:
+        return self._disk_full("is full") if error.errno in _NO_SPACE else self._unusable(error)
+
+    def _disk_full(self, how: str) -> SpoolFull:
+        what = f"the disk of the spools in {self.folder} {how}, so the copy is given up"
+        return SpoolFull(what, "free space there, or move without `stream`")
+
+    def _unusable(self, error: OSError) -> SpoolUnusable:
+        what = f"no spool can be kept in {self.folder}: {error.strerror or error}"
+        return SpoolUnusable(what, "see to that folder, which this process has to be able to write to")
