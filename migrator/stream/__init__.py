@@ -19,7 +19,7 @@ are threads, those of a stream tasks of an event loop::
     spool.close()
 
 Of the source's snapshot, ``snapshotfilter`` makes ``batches`` of commands for each copy, and names the keys whose
-values are too large for one command.
+values do not go in one command.
 
 From there to the target: ``changes`` (what each command of the stream means for a copy), ``deadlines``, ``applying``
 (each batch once), ``copying`` (one copy).

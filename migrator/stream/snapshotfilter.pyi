@@ -16,6 +16,7 @@ class BigKey(NamedTuple):
     deadline_ms: int | None
     idle_seconds: int | None
     frequency: int | None
+    fields_expire: bool
 
 class SnapshotFilter(Iterator[Batch | BigKey]):
     withheld_until_ms: int

@@ -5,7 +5,8 @@ open batch of its copy. There is no REPLACE in it: a target was swept, so a key 
 is wrong.
 
 A copy never expires by itself, since the source decides when a key is gone. So a deadline that is near or past is
-withheld: the key gets one that is far ahead, and the batch notes the true one.
+withheld: the key gets one that is far ahead, and the batch notes the true one. A hash whose fields have deadlines comes
+as its elements, like a big value: RESTORE would set the deadlines of the fields with it.
 
 **bounded**: an open batch has at most ``most_bytes`` and one command more; a command has a key and a value of at most
 ``big_bytes``. A larger value is not held at all.
@@ -44,6 +45,9 @@ cdef enum:
     COPIES = 256
     # More than the bytes of a command beside its key and its value.
     BESIDE = 256
+    # The types of hashes whose fields have deadlines, from the first to the last.
+    FIRST_EXPIRING = 22
+    LAST_EXPIRING = 25
 
 
 cdef struct OpenBatch:
@@ -54,7 +58,7 @@ cdef struct OpenBatch:
 
 
 class BigKey(NamedTuple):
-    """A key whose value is too large for one command.
+    """A key whose value does not go in one command: it is too large, or a hash whose fields have deadlines.
 
     Attributes:
         copy: the number of its copy.
@@ -64,6 +68,7 @@ class BigKey(NamedTuple):
         deadline_ms: when it expires, in milliseconds since 1970; None if it does not.
         idle_seconds: for how long it was not used; None if the server does not tell.
         frequency: how often it was used, as OBJECT FREQ tells it; None likewise.
+        fields_expire: whether it is a hash whose fields have deadlines, be it large or not.
     """
 
     copy: int
@@ -73,6 +78,7 @@ class BigKey(NamedTuple):
     deadline_ms: int | None
     idle_seconds: int | None
     frequency: int | None
+    fields_expire: bool
 
 
 cdef class SnapshotFilter:
@@ -252,6 +258,7 @@ cdef class SnapshotFilter:
         cdef bint expires = deadline != _NONE
         cdef bint noted = False
         cdef bint of_use = records.idle >= 0 or records.frequency >= 0
+        cdef bint fields_expire = FIRST_EXPIRING <= records.code <= LAST_EXPIRING
         cdef const uint8_t* content
         if records.metadata:
             raise UnsupportedRdb(
@@ -273,9 +280,11 @@ cdef class SnapshotFilter:
         put_text(batch, b"\r\n", 2)
         put_number(batch, deadline if expires else 0)
         # The name is not valid any more once the value is read.
-        content = records.value(self._big_bytes, &size)
+        content = NULL
+        if not fields_expire:
+            content = records.value(self._big_bytes, &size)
         if content == NULL:
-            self.big_key(copy, batch.data[at:at + length], before)
+            self.big_key(copy, batch.data[at:at + length], before, fields_expire)
             return 0
         self.make_room(batch, size + BESIDE)
         put(batch, b"$", 1 + size + FOOT)
@@ -303,7 +312,7 @@ cdef class SnapshotFilter:
             self.close(copy, batch.size)
         return 0
 
-    cdef int big_key(self, int copy, bytes name, size_t before) except -1:
+    cdef int big_key(self, int copy, bytes name, size_t before, bint fields_expire) except -1:
         """The key that was found has a value that is still to be read; ``before`` is where its command begins."""
         cdef Records records = self._records
         cdef int type = type_of(records.code, records.valkey)
@@ -318,6 +327,7 @@ cdef class SnapshotFilter:
             None if records.deadline == _NONE else records.deadline,
             None if records.idle < 0 else records.idle,
             None if records.frequency < 0 else records.frequency,
+            fields_expire,
         )
         self._ready.append(self._big)
         return 0

@@ -12,7 +12,7 @@ import pytest
 from migrator.errors import CannotBeCut
 from migrator.stream.batches import Batch
 from migrator.stream.snapshotfilter import BigKey, SnapshotFilter
-from rdb.elements import Element
+from rdb.elements import Element, Field
 from rdb.errors import ChecksumMismatch, CorruptRdb, TruncatedRdb, UnreadableRdb, UnsupportedRdb
 from rdb.input import PIECE
 from slots.keyslots import KeySlots
@@ -23,6 +23,8 @@ from tests.unit.sizing.rdb.test_parser import MODULE, MODULE_VALUE, VALUES
 SLOTS = KeySlots("crc32", 1024)
 PLACEHOLDER = 9_000_000_000_000
 EVERYTHING = bytes([1]) * 1024
+EXPIRING = (22, 23, 24, 25)
+"""Types of hashes whose fields have deadlines."""
 MODULE_HEAD = b"\x81" + struct.pack(">Q", MODULE)
 
 
@@ -119,7 +121,7 @@ def texts(*keys: str) -> RdbWriter:
     return writer
 
 
-@pytest.mark.parametrize(("code", "version", "magic", "value"), [row[:4] for row in VALUES])
+@pytest.mark.parametrize(("code", "version", "magic", "value"), [row[:4] for row in VALUES if row[0] not in EXPIRING])
 def test_a_value_of_each_type_becomes_what_restore_takes(code: int, version: int, magic: str, value: bytes) -> None:
     data = RdbWriter(version, magic).key(code, value).key(0, string("x"), b"after").end()
     found = a_filter(data)
@@ -387,10 +389,19 @@ def test_a_big_value_comes_as_its_elements(step: int) -> None:
         (2, 0, b"{list}3"),
         (1, [b"a"]),
     ]
-    assert given[0][0] == BigKey(2, 0, b"list", "list", 5000, 5, None)
+    assert given[0][0] == BigKey(2, 0, b"list", "list", 5000, 5, None, False)
     assert given[0][1] == [b"%d" % number + b"x" * 1000 for number in range(600)]
-    assert given[2][0] == BigKey(2, 0, b"{list}3", "string", None, None, 6)
+    assert given[2][0] == BigKey(2, 0, b"{list}3", "string", None, None, 6, False)
     assert b"".join(part for part in given[2][1] if isinstance(part, bytes)) == b"x" * (PIECE + 1)
+
+
+def test_a_string_is_big_by_its_head_alone() -> None:
+    data = RdbWriter(11).key(0, string(b"x" * PIECE)).end()
+
+    # Nothing is wrong if the byte that makes it too large comes last.
+    [item] = a_filter(data, step=1, big_bytes=PIECE)
+
+    assert isinstance(item, BigKey)
 
 
 @pytest.mark.parametrize(
@@ -413,6 +424,20 @@ def test_a_value_is_big_above_the_limit_and_not_at_it(
     assert isinstance(batch, Batch)
     assert unpacked(batch.commands)[0][3] == payload(code, value)
     assert [(type(item), item.copy) for item in above] == [(BigKey, 1), (Batch, 1)]
+
+
+@pytest.mark.parametrize(("code", "version", "magic", "value"), [row[:4] for row in VALUES if row[0] in EXPIRING])
+def test_a_hash_whose_fields_have_deadlines_comes_as_its_elements(
+    code: int, version: int, magic: str, value: bytes
+) -> None:
+    data = RdbWriter(version, magic).key(code, value, b"a").key(code, value, b"b").key(0, string("x"), b"after").end()
+
+    given = list(with_elements(a_filter(data, marked(a=1, after=1))))
+
+    assert given[0][0] == BigKey(1, 0, b"a", "hash", None, None, None, True)
+    assert all(isinstance(field, Field) for field in given[0][1])
+    assert [names(item) for item, _ in given[1:] if isinstance(item, Batch)] == [[b"after"]]
+    assert len(given[0][1]) in (1, 2)
 
 
 def test_what_nobody_reads_of_a_big_value_is_passed_over() -> None:
@@ -452,7 +477,7 @@ def test_a_modules_big_value_is_named_and_cannot_be_cut() -> None:
     data = RdbWriter(11).key(7, value, b"a\n").key(0, string("x"), b"after").end()
     found = a_filter(data)
 
-    assert next(found) == BigKey(1, 0, b"a\n", "hello-wor", None, None, None)
+    assert next(found) == BigKey(1, 0, b"a\n", "hello-wor", None, None, None, False)
     with pytest.raises(CannotBeCut, match=r"key 'a\\n' of database 0 .* hello-wor"):
         found.elements()
     # Whoever goes on gets what follows.
@@ -480,7 +505,10 @@ def test_functions_are_skipped() -> None:
 
 @pytest.mark.parametrize(
     ("stored", "database"),
-    [(string("3"), 3), (b"\xc0\x0b", 11), (string("0"), 0), (string("-1"), -1), (string("x"), -1), (b"\xc0\xff", -1)],
+    [
+        *((string("3"), 3), (b"\xc0\x0b", 11), (string("0"), 0)),
+        *((string("-1"), -1), (b"\xc0\xff", -1), (string("x"), -1), (string("99999999999"), -1)),
+    ],
 )
 def test_the_database_in_which_the_stream_goes_on_is_told(stored: bytes, database: int) -> None:
     writer = RdbWriter(11).raw(b"\xfa" + string("repl-stream-db") + stored).aux("repl-offset", 7)
