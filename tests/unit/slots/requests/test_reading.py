@@ -109,7 +109,16 @@ def test_what_is_no_request_ends_the_stream(stream: bytes, words: str) -> None:
         next(read(Requests(), stream + b"x" * 8, 1))
 
 
-@pytest.mark.parametrize("piece", [1, 7, 200])
+def test_what_is_no_argument_of_a_begun_request_is_not_waited_for() -> None:
+    reader = Requests()
+    reader.feed(b"*2\r\n$3\r\nDEL\r\n")
+    assert list(reader) == []
+    reader.feed(b":1000\r\n")
+    with pytest.raises(NotRequests, match="an argument begins with: b':1000"):
+        next(reader)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_bounded_a_request_that_is_too_long_ends_the_stream(piece: int) -> None:
     fits, too_long = encode([b"SET", b"a", b"x" * 50]), encode([b"SET", b"a", b"x" * 51])
     assert len(too_long) == len(fits) + 1

@@ -143,6 +143,16 @@ def test_whose_a_request_is(argv: list[bytes], copies: int | None) -> None:
     assert list(reader) == ([] if copies is None else [(argv, len(encode(argv)), copies)])
 
 
+def test_requests_with_few_and_with_many_keys_behind_their_number() -> None:
+    reader = WantedRequests(KEY_SLOTS, WANTED)
+    for count in (1, 1_000, 2, 50_000):
+        unwanted = [b"ZUNIONSTORE", UNWANTED, b"%d" % count, *[UNWANTED] * count]
+        reader.feed(encode(unwanted))
+        reader.feed(encode([*unwanted[:-1], FIRST]))
+        assert [copies for _, _, copies in reader] == [MIXED]
+        assert reader.pending == 0
+
+
 def test_commands_that_run_code_are_never_stepped_over() -> None:
     running = [row for row in commands.table().values() if row.code is not Code.NONE]
     assert len(running) >= 6
