@@ -7,5 +7,8 @@ What others import:
 - ``from migrator.pieces.cutter import PieceCutter``: how large pieces are.
 
 Each type has a file that says how its keys are cut: ``strings``, ``hashes``, ``sets``, ``sorted_sets``, ``lists``,
-``streams`` (with ``stream_groups`` and ``stream_ids``). They all give values of ``piece``, and ``copying`` writes them.
+``streams`` (with ``stream_groups``). They all give values of ``piece``, and ``copying`` writes them.
+
+:mod:`migrator.stream.values` makes values from a snapshot. It shares ``stream_commands`` and ``stream_ids``,
+``field_deadlines``, and ``abilities``: what not every target can do.
 """

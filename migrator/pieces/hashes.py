@@ -7,8 +7,9 @@ A hash kept in a listpack comes in one reply, which the server's settings bound;
 
 from __future__ import annotations
 
-from migrator.connection import Connection, pack
-from migrator.errors import CannotBeCut
+from migrator.connection import pack
+from migrator.pieces.abilities import has_field_deadlines
+from migrator.pieces.field_deadlines import deadline_commands, no_deadlines
 from migrator.pieces.piece import Key, Piece, Pieces, bytes_of, cut
 
 NO_DEADLINE = -1
@@ -21,7 +22,7 @@ async def pieces(key: Key) -> Pieces:
     Raises:
         CannotBeCut: fields have deadlines, and the target does not support them.
     """
-    deadlines_known = await _knows_deadlines(key.source)
+    deadlines_known = await has_field_deadlines(key.source)
     cursor = b"0"
     while True:
         count = key.elements()
@@ -32,12 +33,6 @@ async def pieces(key: Key) -> Pieces:
                 yield await _with_deadlines(key, part) if deadlines_known else _piece(key, part, [])
         if cursor == b"0":
             return
-
-
-async def _knows_deadlines(server: Connection) -> bool:
-    """Whether the server supports deadlines of fields."""
-    (about,) = await server.call("COMMAND", "INFO", "HPEXPIRETIME")
-    return bool(about)
 
 
 def _piece(key: Key, pairs: list[bytes], deadlines: list[bytes]) -> Piece:
@@ -51,11 +46,8 @@ async def _with_deadlines(key: Key, pairs: list[bytes]) -> Piece:
     (deadlines,) = await key.ask(("HPEXPIRETIME", key.name, "FIELDS", len(fields), *fields))
     if all(deadline == NO_DEADLINE for deadline in deadlines):
         return _piece(key, pairs, [])
-    if any(deadline > 0 for deadline in deadlines) and not await _knows_deadlines(key.target):
-        raise CannotBeCut(
-            f"fields of hash {key.name!r} have deadlines, which target {key.target.address} knows nothing of",
-            "upgrade it to a Redis at least as new as the source",
-        )
+    if any(deadline > 0 for deadline in deadlines) and not await has_field_deadlines(key.target):
+        raise no_deadlines(key.name, f"target {key.target.address}")
     left: list[bytes] = []
     fields_of: dict[int, list[bytes]] = {}
     for field, value, deadline in zip(fields, pairs[1::2], deadlines, strict=True):
@@ -65,11 +57,4 @@ async def _with_deadlines(key: Key, pairs: list[bytes]) -> Piece:
         if deadline != NO_DEADLINE:
             fields_of.setdefault(deadline, []).append(field)
             key.passing += 1
-    return _piece(
-        key,
-        left,
-        [
-            pack("HPEXPIREAT", key.temporary, deadline, "FIELDS", len(some), *some)
-            for deadline, some in fields_of.items()
-        ],
-    )
+    return _piece(key, left, deadline_commands(key.temporary, fields_of))

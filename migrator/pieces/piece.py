@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import hiredis
@@ -26,11 +26,14 @@ class Piece:
         commands: packed, one each.
         elements: how many elements they add; an expensive one counts as several.
         size: bytes of these.
+        deadlines: of fields of a hash that the caller has to see to, in milliseconds since 1970; each with the field.
+            Only :mod:`migrator.stream.values` gives some.
     """
 
     commands: list[bytes]
     elements: int
     size: int
+    deadlines: list[tuple[int, bytes]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

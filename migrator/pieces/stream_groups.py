@@ -12,6 +12,7 @@ from typing import Any
 from migrator.pieces.cutter import cost_of
 from migrator.pieces.deadlines import milliseconds
 from migrator.pieces.piece import Key
+from migrator.pieces.stream_commands import Claim
 from migrator.pieces.stream_ids import StreamId, parse_id, write_id
 
 GROUPS_AT_ONCE = 64
@@ -40,22 +41,6 @@ class Group:
     left: int
     consumers: int
     idle: list[bytes] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A pending entry.
-
-    Attributes:
-        delivered: when, in milliseconds since 1970 by the source's clock.
-        deliveries: how often.
-    """
-
-    entry: StreamId
-    group: bytes
-    consumer: bytes
-    delivered: int
-    deliveries: int
 
 
 async def read_groups(key: Key, *, at_target: bool = False) -> list[Group]:

@@ -1,9 +1,8 @@
 """Streams: entries with their ids, groups, consumers, pending entries, and the counters a stream keeps.
 
-Entries and pending entries are read side by side, in the order of ids, and written together. XCLAIM makes an entry
-pending only while the entry exists. So a pending entry that was deleted is added empty, claimed and removed again.
-Before the first entry it is removed by XTRIM, which leaves no trace, elsewhere by XDEL. The final XSETID corrects the
-counters of XDEL, like all others.
+Entries and pending entries are read side by side, in the order of ids, and written together. For a pending entry that
+was deleted there is a stand-in (:mod:`migrator.pieces.stream_commands`). Before the first entry it is removed by XTRIM,
+which leaves no trace, elsewhere by XDEL. The final XSETID corrects the counters of XDEL, like all others.
 
 One value starts again, because no command sets it: when a consumer was last seen. Delivery times are those of the
 source's clock, to the millisecond.
@@ -11,16 +10,23 @@ source's clock, to the millisecond.
 
 from __future__ import annotations
 
-from migrator.connection import Connection, pack
+from migrator.connection import pack
 from migrator.errors import CopyLost
+from migrator.pieces.abilities import counts_entries
 from migrator.pieces.piece import Key, Piece, Pieces, bytes_of
-from migrator.pieces.stream_groups import Claim, Group, read_groups, read_pending
+from migrator.pieces.stream_commands import (
+    CLAIM_ELEMENTS,
+    STAND_IN,
+    Claim,
+    claim_commands,
+    estimate_read,
+    make_empty,
+    set_last_id,
+)
+from migrator.pieces.stream_groups import Group, read_groups, read_pending
 from migrator.pieces.stream_ids import LAST, StreamId, id_after, parse_id, write_id
 
 Entry = tuple[StreamId, list[bytes]]
-
-CLAIM_ELEMENTS = 10
-"""A pending entry costs as much as so many entries: XCLAIM looks for it in the stream (10 and 1 microseconds)."""
 
 CLAIM_BYTES = 64
 """The bytes that a pending entry counts for in a piece."""
@@ -63,11 +69,8 @@ def _parts(key: Key, commands: list[bytes]) -> list[list[bytes]]:
 
 def _founded(key: Key, groups: list[Group]) -> list[bytes]:
     """Commands that make the stream, empty, with its groups and the consumers that have nothing pending."""
-    if not groups:  # the only way to an empty stream without a trace of an entry
-        return [
-            pack("XGROUP", "CREATE", key.temporary, "x", "0-0", "MKSTREAM"),
-            pack("XGROUP", "DESTROY", key.temporary, "x"),
-        ]
+    if not groups:
+        return make_empty(key.temporary)
     commands = []
     for group in groups:
         commands.append(pack("XGROUP", "CREATE", key.temporary, group.name, group.last_id, "MKSTREAM"))
@@ -121,16 +124,9 @@ def _written(key: Key, entries: list[Entry], claims: list[Claim]) -> list[bytes]
     deleted = sorted({claim.entry for claim in claims} - there)
     merged = entries
     if deleted:
-        merged = sorted([*entries, *((entry, [b"", b""]) for entry in deleted)])
+        merged = sorted([*entries, *((entry, [*STAND_IN]) for entry in deleted)])
     commands = [pack("XADD", key.temporary, write_id(entry), *fields) for entry, fields in merged]
-    together: dict[tuple[bytes, bytes, int, int], list[bytes]] = {}
-    for claim in claims:
-        together.setdefault((claim.group, claim.consumer, claim.delivered, claim.deliveries), []).append(
-            write_id(claim.entry)
-        )
-    for (group, consumer, delivered, deliveries), ids in together.items():
-        options = ("TIME", delivered, "RETRYCOUNT", deliveries, "FORCE", "JUSTID")
-        commands.append(pack("XCLAIM", key.temporary, group, consumer, 0, *ids, *options))
+    commands += claim_commands(key.temporary, claims)
     if deleted:
         commands.append(pack("XDEL", key.temporary, *map(write_id, deleted)))
     return commands
@@ -138,40 +134,25 @@ def _written(key: Key, entries: list[Entry], claims: list[Claim]) -> list[bytes]
 
 async def _counters(key: Key, state: dict[bytes, object], groups: list[Group]) -> list[bytes]:
     """Commands that set the stream's last id, and the counters of servers from Redis 7.0 on."""
-    last = state[b"last-generated-id"]
-    assert isinstance(last, bytes)
-    if not await _counts_entries(key.target):
-        return [pack("XSETID", key.temporary, last)]
+    last = _id(state, b"last-generated-id")
+    assert last is not None
+    if not await counts_entries(key.target):
+        return [set_last_id(key.temporary, last, None, None)]
     added = state.get(b"entries-added")
     counted = isinstance(added, int)
-    options: list[str | bytes | int] = ["ENTRIESADDED", added if isinstance(added, int) else key.length]
-    deleted = state.get(b"max-deleted-entry-id")
-    if isinstance(deleted, bytes) and deleted != b"0-0":
-        options += ["MAXDELETEDID", deleted]
-    commands = [pack("XSETID", key.temporary, last, *options)]
+    commands = [
+        set_last_id(
+            key.temporary, last, added if isinstance(added, int) else key.length, _id(state, b"max-deleted-entry-id")
+        )
+    ]
     first = await _entries(key, (0, 0), 1) if not counted else []
     for group in groups:
-        read = group.entries_read if counted else _estimated(group, first[0][0] if first else None, last, key.length)
+        at = parse_id(group.last_id)
+        read = group.entries_read if counted else estimate_read(at, first[0][0] if first else None, last, key.length)
         commands.append(pack("XGROUP", "SETID", key.temporary, group.name, group.last_id, "ENTRIESREAD", read))
     return commands
 
 
-async def _counts_entries(server: Connection) -> bool:
-    """Whether a server counts entries added and read: its XSETID then takes more than two arguments."""
-    (about,) = await server.call("COMMAND", "INFO", "XSETID")
-    return bool(about) and about[1] < 0
-
-
-def _estimated(group: Group, first: StreamId | None, last: bytes, length: int) -> int:
-    """How many entries a group has read, as Redis 7.0 estimates it when it loads a stream of an older server.
-
-    -1 where it cannot be known. Source: ``streamEstimateDistanceFromFirstEverEntry`` in Redis' t_stream.c.
-    """
-    at = parse_id(group.last_id)
-    if first is None:
-        return 0
-    if at == parse_id(last):
-        return length
-    if at < first:
-        return 0
-    return 1 if at == first else -1
+def _id(state: dict[bytes, object], what: bytes) -> StreamId | None:
+    text = state.get(what)
+    return parse_id(text) if isinstance(text, bytes) else None
