@@ -68,8 +68,9 @@ class NotableLog:
         hash_keys: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._slow: deque[SlowRequest] = deque(maxlen=MOST_ENTRIES)
-        self._untold: deque[tuple[float, Notable]] = deque(maxlen=MOST_NOTABLE)
+        # As the engine noted them: if everything is slow, many are noted, and few are ever read.
+        self._slow: deque[tuple[int, float, Noted]] = deque(maxlen=MOST_ENTRIES)
+        self._untold: deque[tuple[float, Noted]] = deque(maxlen=MOST_NOTABLE)
         self._next_id = first_id
         self._step = step
         self._hash_keys = hash_keys
@@ -78,27 +79,18 @@ class NotableLog:
     def note(self, noted: Noted) -> None:
         """Add one; called by the engine."""
         if noted.slow:
-            self._slow.append(self._slow_request(noted))
-        self._untold.append((self._clock(), self._notable(noted)))
+            self._slow.append((self._next_id, time.time(), noted))
+            self._next_id += self._step
+        self._untold.append((self._clock(), noted))
 
-    def _slow_request(self, noted: Noted) -> SlowRequest:
-        state = noted.session.state if noted.session is not None else None
-        shown = not self._hash_keys
-        self._next_id += self._step
-        return SlowRequest(
-            id=self._next_id - self._step,
-            at=time.time(),
-            microseconds=int(noted.microseconds),
-            command=noted.command,
-            slot=noted.slot,
-            key=noted.key.decode(errors="surrogateescape") if shown else "",
-            key_bytes=noted.length if shown else 0,
-            server=noted.server or "",
-            client=noted.session.peer if noted.session is not None else "",
-            client_name=state.name.decode(errors="replace") if state is not None else "",
-        )
+    def take(self) -> list[Notable]:
+        """Those that were not taken yet, the oldest first."""
+        now = self._clock()
+        taken = [self._notable(noted, max(now - at, 0.0)) for at, noted in self._untold]
+        self._untold.clear()
+        return taken
 
-    def _notable(self, noted: Noted) -> Notable:
+    def _notable(self, noted: Noted, seconds: float) -> Notable:
         key, length = noted.key, noted.length
         if self._hash_keys and length:
             key, length = hash_of_key(key), HASH_CHARACTERS
@@ -110,25 +102,33 @@ class NotableLog:
             key=base64.b64encode(key).decode(),
             length=length,
             user=noted.user,
-            client=_visible(noted.session.peer, MOST_CLIENT) if noted.session is not None else "",
+            client=_visible(noted.client, MOST_CLIENT) if noted.client else "",
             server=noted.server or "",
-            seconds=0.0,
+            seconds=round(seconds, 3),
             microseconds=round(noted.microseconds, 1),
             bytes_in=noted.bytes_in,
             bytes_out=noted.bytes_out,
             elements=noted.elements,
         )
 
-    def take(self) -> list[Notable]:
-        """Those that were not taken yet, the oldest first."""
-        now = self._clock()
-        taken = [notable._replace(seconds=round(max(now - at, 0.0), 3)) for at, notable in self._untold]
-        self._untold.clear()
-        return taken
-
     def newest(self, count: int | None = None) -> list[SlowRequest]:
         """The newest slow requests, the newest first; all of them without ``count``."""
-        return list(reversed(self._slow))[:count]
+        return [self._slow_request(*each) for each in list(reversed(self._slow))[:count]]
+
+    def _slow_request(self, number: int, at: float, noted: Noted) -> SlowRequest:
+        shown = not self._hash_keys
+        return SlowRequest(
+            id=number,
+            at=at,
+            microseconds=int(noted.microseconds),
+            command=noted.command,
+            slot=noted.slot,
+            key=noted.key.decode(errors="surrogateescape") if shown else "",
+            key_bytes=noted.length if shown else 0,
+            server=noted.server or "",
+            client=noted.client,
+            client_name=noted.client_name.decode(errors="replace"),
+        )
 
     def reset(self) -> None:
         """Forget the slow requests. topom hears of them all the same."""

@@ -1,8 +1,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from proxy.engine.session import Session
-
 TICK_MICROSECONDS: float
 OTHER: str
 NOBODY: str
@@ -18,7 +16,8 @@ class Noted(NamedTuple):
     key: bytes
     length: int
     user: str
-    session: Session | None
+    client: str
+    client_name: bytes
     server: str | None
     microseconds: float
     slow: bool

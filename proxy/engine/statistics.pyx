@@ -56,8 +56,9 @@ class Noted(NamedTuple):
     """Its first 128 bytes; of several keys, the first. Empty if it is not known."""
     length: int
     user: str
-    session: object
-    """None if the client has left."""
+    client: str
+    """Its address; empty if it has left."""
+    client_name: bytes
     server: object
     """Its address, or None."""
     microseconds: float
@@ -254,6 +255,9 @@ cdef class Statistics:
             if request != NULL:
                 length = request.part
                 key = (<const keyed_request_t*> request).key[:min(length, <size_t> KEPT_OF_KEY)]
+            peer, state = "", None
+            if client != NULL:
+                peer, state = (<object> client).peer, (<object> client).state
             self.on_notable(
                 Noted(
                     why,
@@ -263,7 +267,8 @@ cdef class Statistics:
                     key,
                     length,
                     self.user_names[user],
-                    <object> client if client != NULL else None,
+                    peer,
+                    state.name if state is not None else b"",
                     address,
                     ticks * TICK_MICROSECONDS,
                     slow,

@@ -8,7 +8,7 @@ from proxy.engine.statistics import Noted
 from slots.messages.channel import Load
 from slots.messages.load import MOST_NOTABLE
 
-SLOW = Noted("slow", "get", 3, 5, b"key", 3, "alice", None, "a:1", 20_000.5, True, 30, 70, 0)
+SLOW = Noted("slow", "get", 3, 5, b"key", 3, "alice", "", b"", "a:1", 20_000.5, True, 30, 70, 0)
 
 
 def test_bounded_the_oldest_goes_when_a_new_one_has_no_room() -> None:

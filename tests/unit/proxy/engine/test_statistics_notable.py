@@ -93,7 +93,7 @@ async def test_what_is_large_is_noted_with_its_key(request_: Words, why: str | N
             sent = len(command(request_))
             (one,) = noted
             assert one[:7] == (why, str(request_[0]).lower(), 0, slot_of(key), key.encode(), len(key), NOBODY)
-            assert (one.session, one.server, one.slow) == (client.session, server.address, False)
+            assert (one.client, one.server, one.slow) == (client.session.peer, server.address, False)
             got = len(reply_to([b"GET", key.encode()]))
             assert (one.bytes_in, one.bytes_out, one.elements) == (sent, got, elements)
 
@@ -124,9 +124,9 @@ async def test_one_of_a_pipeline_is_told_with_its_own_key_however_replies_cross(
             let_go.set()
             await first.read(len(bulk(LARGE)) + 2 * len(late) * 11)
             await get(second, ("GET", "big:22"), *(("GET", name) for name in names))
-            assert [(each.key, each.session) for each in noted] == [
-                (b"big:1", first.session),
-                (b"big:22", second.session),
+            assert [(each.key, each.client) for each in noted] == [
+                (b"big:1", "first"),
+                (b"big:22", "second"),
             ]
 
 
@@ -204,9 +204,9 @@ async def test_a_client_that_has_left_is_not_named_and_its_key_is() -> None:
             let_go.set()
             await other.read(11)
             # Then
-            assert [(each.why, each.key, each.session, each.bytes_out) for each in noted] == [
-                ("slow", b"big:left", None, 0),
-                ("slow", b"kept", other.session, 11),
+            assert [(each.why, each.key, each.client, each.bytes_out) for each in noted] == [
+                ("slow", b"big:left", "", 0),
+                ("slow", b"kept", "other", 11),
             ]
             assert [each.server for each in noted] == [server.address] * 2
 

@@ -18,7 +18,7 @@ async def test_counts_stay_while_the_supervisor_is_behind_and_come_once_it_has_r
     supervisor: Channel[WorkerMessage] = await Channel.open(theirs, parse_worker)
     loop = Loop(asyncio.get_running_loop(), 16)
     notable = NotableLog()
-    notable.note(Noted("slow", "get", 0, 5, b"key", 3, "alice", None, "a:1", 20_000.5, True, 30, 70, 0))
+    notable.note(Noted("slow", "get", 0, 5, b"key", 3, "alice", "", b"", "a:1", 20_000.5, True, 30, 70, 0))
     loads = Loads(loop, notable, hash_keys=False)
     channel.send(Answer(id=1, answer="x" * 3_000_000))
     behind = channel.unsent
