@@ -22,13 +22,16 @@ cdef extern from *:
         uint64_t bytes_in
         uint64_t bytes_out
 
+# Half a cache line, for each reply counts here. A slot that has something is in the queue of those to be told.
 ctypedef struct slot_count_t:
     uint64_t requests
     uint64_t errors
     uint64_t bytes_in
     uint64_t bytes_out
-    # Whether the slot is in the queue of those that have something.
-    uint64_t queued
+
+
+cdef inline bint has_something(const slot_count_t* count) noexcept nogil:
+    return (count.requests | count.errors | count.bytes_in | count.bytes_out) != 0
 
 
 cdef class SlotLoad:
@@ -43,22 +46,24 @@ cdef class SlotLoad:
         readonly uint32_t number_of_slots
 
     cdef inline void put_in_queue(self, uint32_t slot) noexcept nogil:
-        self.counts[slot].queued = 1
         # The number of slots is a power of two.
         self.queue[(self.first + self.waiting) & (self.number_of_slots - 1)] = <uint16_t> slot
         self.waiting += 1
 
-    cdef inline void count_in(self, uint32_t slot, uint64_t bytes_in) noexcept nogil:
-        """Bytes of a request, whose reply is counted later. ``slot`` is below the number of slots."""
-        self.counts[slot].bytes_in += bytes_in
-        if not self.counts[slot].queued:
-            self.put_in_queue(slot)
-
-    cdef inline void count_out(self, uint32_t slot, uint64_t bytes_out, bint failed) noexcept nogil:
-        """A request's reply."""
+    cdef inline void count_bytes(self, uint32_t slot, uint64_t bytes_in) noexcept nogil:
+        """Bytes of a request that counts itself later. ``slot`` is below the number of slots."""
         cdef slot_count_t* count = &self.counts[slot]
-        count.requests += 1
-        count.errors += failed
-        count.bytes_out += bytes_out
-        if not count.queued:
+        if bytes_in and not has_something(count):
             self.put_in_queue(slot)
+        count.bytes_in += bytes_in
+
+    cdef inline void count(self, uint32_t slot, uint64_t bytes_in, uint64_t bytes_out, bint failed) noexcept nogil:
+        """A request and its reply. ``slot`` is below the number of slots."""
+        cdef slot_count_t* count = &self.counts[slot]
+        if count.requests == 0 and not has_something(count):
+            self.put_in_queue(slot)
+        count.requests += 1
+        count.bytes_in += bytes_in
+        count.bytes_out += bytes_out
+        if failed:
+            count.errors += 1

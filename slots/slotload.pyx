@@ -5,16 +5,19 @@ tell (:mod:`slots.slotrates`). Each tells on what it has in *rows*: of one slot,
 (4 each), the bytes of requests and of replies (8 each). What has no room in a message stays, and comes with a later one:
 slots are told in the order in which they had something first.
 
-All memory is there from the start: 42 bytes a slot.
+All memory is there from the start: 34 bytes a slot.
 """
 
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from slots.functions cimport checked
 
 from slots.messages.load import ROW_BYTES
+
+cdef extern from "<stdlib.h>" nogil:
+    void* aligned_alloc(size_t alignment, size_t size)
 
 if sizeof(row_t) != ROW_BYTES:
     raise ImportError(f"a row has {sizeof(row_t)} bytes, and ROW_BYTES of slots.messages.load says {ROW_BYTES}")
@@ -46,10 +49,12 @@ cdef class SlotLoad:
 
     def __cinit__(self, number_of_slots):
         self.number_of_slots = checked(number_of_slots)
-        self.counts = <slot_count_t*> calloc(self.number_of_slots, sizeof(slot_count_t))
+        # None lies across two cache lines.
+        self.counts = <slot_count_t*> aligned_alloc(sizeof(slot_count_t), sizeof(slot_count_t) * self.number_of_slots)
         self.queue = <uint16_t*> calloc(self.number_of_slots, sizeof(uint16_t))
         if self.counts == NULL or self.queue == NULL:
             raise MemoryError
+        memset(self.counts, 0, sizeof(slot_count_t) * self.number_of_slots)
 
     def __dealloc__(self):
         free(self.counts)
@@ -100,12 +105,12 @@ cdef class SlotLoad:
             if not (row.requests or row.errors or row.bytes_in or row.bytes_out):
                 continue
             count = &self.counts[row.slot]
+            if not has_something(count):
+                self.put_in_queue(row.slot)
             count.requests = sum_of(count.requests, row.requests)
             count.errors = sum_of(count.errors, row.errors)
             count.bytes_in = sum_of(count.bytes_in, row.bytes_in)
             count.bytes_out = sum_of(count.bytes_out, row.bytes_out)
-            if not count.queued:
-                self.put_in_queue(row.slot)
 
     def take(self, most: int) -> bytes:
         """Rows of at most ``most`` slots, taken away from the counts. Those that have waited longest come first; one of
@@ -123,10 +128,10 @@ cdef class SlotLoad:
             row.errors = told(&count.errors)
             row.bytes_in = count.bytes_in
             row.bytes_out = count.bytes_out
-            count.bytes_in = count.bytes_out = count.queued = 0
+            count.bytes_in = count.bytes_out = 0
             memcpy(data + index * sizeof(row_t), &row, sizeof(row_t))
             self.first = (self.first + 1) & (self.number_of_slots - 1)
             self.waiting -= 1
-            if count.requests or count.errors:
+            if has_something(count):
                 self.put_in_queue(row.slot)
         return rows

@@ -152,9 +152,7 @@ cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
         request = session.loop.new_request(REQUEST_PLAIN, session.asker() if index == before else NULL, slot)
         if index != before:
             request.command = UNCOUNTED
-        backend.queue(request, 0 if index else len(payload))
-        if index == before:
-            keep_size(request, len(payload))
+        backend.queue(request, len(payload) if index == before else 0)
     if backend.congested(False):
         session.hold_back(backend)
     return VERDICT_TAKEN

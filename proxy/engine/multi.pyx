@@ -17,7 +17,7 @@ from libc.string cimport memset
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
 from proxy.engine.decisions cimport decide
-from proxy.engine.records cimport REQUEST_PLAIN, keep_key, keep_size, multi_t, request_t
+from proxy.engine.records cimport REQUEST_PLAIN, keep_key, multi_t, request_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, Session, verdict
 from proxy.engine.statistics cimport UNCOUNTED
@@ -179,9 +179,8 @@ cdef verdict run(Session session) except VERDICT_FAILED:
         request = session.loop.new_request(REQUEST_PLAIN, session.asker() if index == before else NULL, slot)
         if index != before:
             request.command = UNCOUNTED
-        backend.queue(request, 0 if index else size)
+        backend.queue(request, size if index == before else 0)
         if index == before:
-            keep_size(request, size)
             keep_key(request, multi.requests.data + multi.requests.start + multi.key, multi.key_size)
     end_multi(session)
     if backend.congested(False):

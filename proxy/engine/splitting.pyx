@@ -112,9 +112,9 @@ cdef void count_part(
             of_key += snprintf(header, sizeof(header), b"$%zu\r\n", arguments[index].size) + arguments[index].size + 2
         if first < 0:
             first = split.key_slot[key]
-        backend.slots.count_in(split.key_slot[key], of_key)
+        backend.slots.count_bytes(split.key_slot[key], of_key)
         size -= of_key
-    backend.slots.count_in(first, size)
+    backend.slots.count_bytes(first, size)
 
 
 cdef Backend send_in_parts(

@@ -1,13 +1,13 @@
 """What servers were sent and have answered, by slot and by server.
 
-The bytes of a request count when it joins the queue of its server, and everything else when it leaves the queue: with
-its reply, or with an error if the server never answers (:mod:`proxy.engine.requestqueue`). A request of which the proxy
-knows at once that its server cannot be reached has an error, too.
+A request counts when it leaves the queue of its server: with its reply, or with an error if the server never answers
+(:mod:`proxy.engine.requestqueue`). A request of which the proxy knows at once that its server cannot be reached has an
+error, too. It was not sent, so its bytes do not count.
 
 By server, everything counts that goes through a queue: requests of clients, those that the proxy adds (MULTI and EXEC
 around a pop), and its own. By slot, requests count that are sent for the keys of one slot. Of a request that was split
-over servers, each key counts as a request of its slot: with the bytes of its arguments, and its even share in the reply
-of its server. Requests that wait at a server over a connection of their own count by server only, and for
+over servers, each key counts as a request of its slot: with the bytes of its arguments, which count when they are sent,
+and its even share in the reply of its server. Requests that wait at a server over a connection of their own count by server only, and for
 how long they wait says nothing about the server: time is only counted over connections that all sessions share.
 """
 
@@ -48,7 +48,7 @@ cdef class Traffic:
         found = {}
         for address, each in list(self.servers.items()):
             count = <ServerTraffic> each
-            if count.requests or count.bytes_in:
+            if count.requests:
                 microseconds = count.ticks * TICK_MICROSECONDS
                 timed = count.requests - count.untimed
                 found[address] = (count.requests, count.errors, count.bytes_in, count.bytes_out, microseconds, timed)
