@@ -13,15 +13,19 @@ cdef enum:
 ctypedef struct followed_t:
     uint64_t hash
     uint64_t length
-    # Its requests by the sample, counted less the longer ago; and by how much that may be too high.
-    double weight
+    # By how much its weight may be too high.
     double excess
     int32_t database
     uint32_t slot
-    # Its place in the heap, and the next key of its chain.
-    int16_t place
+    # The next key of its chain.
     int16_t following
     char key[KEPT_OF_KEY]
+
+# Weights are in the heap itself: a key that becomes heavier is compared with many others.
+ctypedef struct weighed_t:
+    # Requests by the sample, counted less the longer ago.
+    double weight
+    int16_t number
 
 
 cdef class HotKeys:
@@ -29,9 +33,11 @@ cdef class HotKeys:
 
     cdef:
         followed_t keys[FOLLOWED]
-        # Numbers of keys: those whose hash has the same end; and all of them, as a heap with the lightest at the top.
+        # Numbers of keys whose hash has the same end.
         int16_t chains[CHAINS]
-        int16_t heap[FOLLOWED]
+        # All keys, as a heap with the lightest at the top; and the place there of each.
+        weighed_t heap[FOLLOWED]
+        int16_t places[FOLLOWED]
         int known
         # Requests until the next one of the sample; how many that are on average; and all of them since tell.
         uint32_t gap
@@ -53,4 +59,5 @@ cdef class HotKeys:
     cdef int find(self, int database, uint64_t hash, const char* key, size_t length) noexcept
     cdef void sink(self, int place) noexcept
     cdef void rise(self, int place) noexcept
+    cdef void put(self, int place, weighed_t weighed) noexcept
     cdef void unchain(self, int number) noexcept

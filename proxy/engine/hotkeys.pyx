@@ -96,27 +96,28 @@ cdef class HotKeys:
         cdef uint64_t hash = hash_of(SEED, database, key, length)
         cdef int number = self.find(database, hash, key, length)
         cdef followed_t* followed
+        cdef weighed_t* weighed
         # D. Knuth's MMIX generator. The low bits have short periods.
         self.random = self.random * <uint64_t> 6364136223846793005 + <uint64_t> 1442695040888963407
         self.gap = 1 + <uint32_t> (((self.random >> 32) * (2 * self.mean_gap - 1)) >> 32)
         self.requests += self.mean_gap
         if number != NOBODY:
-            self.keys[number].weight += self.mean_gap
-            self.sink(self.keys[number].place)
+            self.heap[self.places[number]].weight += self.mean_gap
+            self.sink(self.places[number])
             return
         if self.known < FOLLOWED:
             number = self.known
-            followed = &self.keys[number]
-            followed.weight = followed.excess = 0
-            followed.place = <int16_t> number
-            self.heap[number] = <int16_t> number
+            weighed = &self.heap[number]
+            weighed.weight = 0
+            weighed.number = self.places[number] = <int16_t> number
             self.known += 1
         else:
-            number = self.heap[0]
-            followed = &self.keys[number]
-            followed.excess = followed.weight
+            weighed = &self.heap[0]
+            number = weighed.number
             self.unchain(number)
-        followed.weight += self.mean_gap
+        followed = &self.keys[number]
+        followed.excess = weighed.weight
+        weighed.weight += self.mean_gap
         followed.hash = hash
         followed.length = length
         followed.database = database
@@ -124,8 +125,8 @@ cdef class HotKeys:
         memcpy(followed.key, key, min(length, <size_t> KEPT_OF_KEY))
         followed.following = self.chains[hash & (CHAINS - 1)]
         self.chains[hash & (CHAINS - 1)] = <int16_t> number
-        self.rise(followed.place)
-        self.sink(followed.place)
+        self.rise(self.places[number])
+        self.sink(self.places[number])
 
     cdef int find(self, int database, uint64_t hash, const char* key, size_t length) noexcept:
         """The number of a key that is followed, or NOBODY."""
@@ -151,37 +152,36 @@ cdef class HotKeys:
 
     cdef void sink(self, int place) noexcept:
         """A key at a place of the heap has become heavier: put it below lighter ones."""
-        cdef int16_t number = self.heap[place]
-        cdef double weight = self.keys[number].weight
+        cdef weighed_t sinking = self.heap[place]
         cdef int child
         while True:
             child = 2 * place + 1
             if child >= self.known:
                 break
-            if child + 1 < self.known and self.keys[self.heap[child + 1]].weight < self.keys[self.heap[child]].weight:
-                child += 1
-            if self.keys[self.heap[child]].weight >= weight:
+            if child + 1 < self.known:
+                # Added, for which of the two is lighter no processor can guess.
+                child += self.heap[child + 1].weight < self.heap[child].weight
+            if self.heap[child].weight >= sinking.weight:
                 break
-            self.heap[place] = self.heap[child]
-            self.keys[self.heap[place]].place = <int16_t> place
+            self.put(place, self.heap[child])
             place = child
-        self.heap[place] = number
-        self.keys[number].place = <int16_t> place
+        self.put(place, sinking)
 
     cdef void rise(self, int place) noexcept:
         """A key at the end of the heap is new: put it above heavier ones."""
-        cdef int16_t number = self.heap[place]
-        cdef double weight = self.keys[number].weight
+        cdef weighed_t rising = self.heap[place]
         cdef int parent
         while place:
             parent = (place - 1) // 2
-            if self.keys[self.heap[parent]].weight <= weight:
+            if self.heap[parent].weight <= rising.weight:
                 break
-            self.heap[place] = self.heap[parent]
-            self.keys[self.heap[place]].place = <int16_t> place
+            self.put(place, self.heap[parent])
             place = parent
-        self.heap[place] = number
-        self.keys[number].place = <int16_t> place
+        self.put(place, rising)
+
+    cdef void put(self, int place, weighed_t weighed) noexcept:
+        self.heap[place] = weighed
+        self.places[weighed.number] = <int16_t> place
 
     def tell(self, double seconds, int most, bint hashed):
         """The keys that are asked for most of late, the hottest first: ``(database, slot, key, length, requests a second,
@@ -195,15 +195,16 @@ cdef class HotKeys:
                 The length is then that of the hash.
         """
         cdef followed_t* followed
+        cdef double weight
         cdef int number
         cdef double factor = math.pow(0.5, max(seconds, 0.0) / HALF_LIFE_SECONDS)
         found = []
         seconds = max(seconds, 1e-9)
         self.seconds += seconds
         for number in range(self.known):
-            followed = &self.keys[number]
-            own = followed.weight - followed.excess
-            if own < LEAST_SAMPLES * self.coarsest or own < LEAST_SURE * followed.weight:
+            weight = self.heap[self.places[number]].weight
+            own = weight - self.keys[number].excess
+            if own < LEAST_SAMPLES * self.coarsest or own < LEAST_SURE * weight:
                 continue
             found.append((own, number))
         found.sort(reverse=True)
@@ -217,12 +218,12 @@ cdef class HotKeys:
                     followed.slot,
                     hash_of_key(key) if hashed else key,
                     HASH_CHARACTERS if hashed else followed.length,
-                    followed.weight / self.seconds,
+                    self.heap[self.places[<int> place]].weight / self.seconds,
                     followed.excess / self.seconds,
                 )
             )
         for number in range(self.known):
-            self.keys[number].weight *= factor
+            self.heap[number].weight *= factor
             self.keys[number].excess *= factor
         self.seconds *= factor
         self.mean_gap = <uint32_t> min(max(math.ceil(self.requests / seconds / MOST_SAMPLES), 1), SAMPLED)
