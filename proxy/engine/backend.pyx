@@ -16,7 +16,7 @@ from proxy.engine.requestqueue cimport RequestQueue
 from proxy.engine.requests cimport KEPT_BUFFER, SCRATCH_SIZE, Loop
 from proxy.engine.resp cimport measure_reply
 from proxy.engine.serverconnection cimport BACKEND_CONNECTING, BACKEND_GREETING, BACKEND_READY
-from proxy.engine.statistics cimport REPLY_HEAD, may_be_notable, observe
+from proxy.engine.statistics cimport REPLY_HEAD
 from proxy.engine.stream cimport receive, transmit
 from slots.requests.parsing cimport PARSE_COMPLETE, PARSE_ERROR, parse_status
 
@@ -70,17 +70,17 @@ cdef inline void give_reply(
 ) noexcept:
     """Give a client its reply, which is ``data[start:end]``, behind the bytes that were ``passed`` on before. Replies to
     one client are collected in ``run``."""
-    cdef Loop loop = backend.loop
     cdef client_t* client = request.client
     cdef bint in_turn
-    cdef uint32_t ticks = loop.ticks - request.sent
-    loop.errors += failed
-    if may_be_notable(
-        loop.statistics, request.command, ticks, request.reply_size >> 32, passed + end - start, data[start]
+    cdef uint32_t ticks = backend.loop.ticks - request.sent
+    if failed:
+        backend.loop.errors += 1
+    if backend.loop.statistics.may_be_notable(
+        request.command, ticks, request.reply_size >> 32, passed + end - start, data[start]
     ):
         backend.look_at(request, data + start, end - start, passed)
-    observe(loop.statistics, request.command, request.user, ticks, passed + end - start, failed)
-    loop.leave_slot(request.slot)
+    backend.loop.statistics.observe(request.command, request.user, ticks, passed + end - start, failed)
+    backend.loop.leave_slot(request.slot)
     in_turn = client.head == request
     if client != run.client or in_turn != (run.early == NULL) or (
         # Replies that are kept together are also freed together, so they must not be too many.
@@ -96,12 +96,12 @@ cdef inline void give_reply(
     client.head = request.next_at_client
     client.owed -= 1
     client.replies += 1
-    loop.free_request(request)
+    backend.loop.free_request(request)
     if client.head == NULL:
         client.tail = NULL
     elif client.head.done:
         backend.end_run(run, data, end)
-        loop.pop_done(client)
+        backend.loop.pop_done(client)
 
 
 cdef class Backend(RequestQueue):

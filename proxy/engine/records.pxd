@@ -1,6 +1,6 @@
 """The C records of requests, clients, and senders of bytes."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from proxy.engine.buffer cimport buffer_t
@@ -107,8 +107,8 @@ cdef inline void keep_key(request_t* request, const char* key, size_t length) no
 
 
 cdef inline void keep_size(request_t* request, size_t size) noexcept nogil:
-    """Keep the bytes of a request whose reply is not there. The limit of session_max_request_bytes is below 2^32."""
-    request.reply_size = <uint32_t> request.reply_size | <uint64_t> size << 32
+    """Keep the bytes of a request whose reply is not there; of a transaction of more than 4 GiB, that many."""
+    request.reply_size = <uint32_t> request.reply_size | <uint64_t> min(size, <size_t> UINT32_MAX) << 32
 
 
 # A request split over servers. Freed when its last part is answered.

@@ -1,5 +1,6 @@
 """Takes replies from the servers to their clients."""
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from proxy.engine.hotkeys cimport HotKeys
@@ -10,6 +11,7 @@ from proxy.engine.underway cimport UnderWay
 from slots.requests.commandlookup cimport split_kind
 
 
+@cython.final
 cdef class Loop(UnderWay):
     """One worker's event loop as the engine sees it: senders, the free list, the clock, the slots' counters."""
 

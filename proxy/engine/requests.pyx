@@ -22,7 +22,7 @@ from proxy.engine.hotkeys cimport HotKeys
 from proxy.engine.memory cimport kept_t, new_kept, take_spare
 from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLACE, REQUEST_PLAIN, REQUEST_PUSH, client_t, request_t, split_t
 from proxy.engine.resp cimport measure_reply, reply_meter_t
-from proxy.engine.statistics cimport UNCOUNTED, Statistics, may_be_notable, observe
+from proxy.engine.statistics cimport UNCOUNTED, Statistics
 from proxy.engine.traffic cimport Traffic
 from proxy.engine.underway cimport UnderWay
 from slots.requests.commandlookup cimport SPLIT_STATUS, SPLIT_SUM, split_kind
@@ -159,8 +159,8 @@ cdef class Loop(UnderWay):
         cdef bint failed = size > 0 and data[0] == c'-'
         if place.command != UNCOUNTED:
             self.errors += failed
-        observe(self.statistics, place.command, place.user, ticks, gets, failed)
-        if may_be_notable(self.statistics, place.command, ticks, place.reply_size >> 32, gets, data[0]):
+        self.statistics.observe(place.command, place.user, ticks, gets, failed)
+        if self.statistics.may_be_notable(place.command, ticks, place.reply_size >> 32, gets, data[0]):
             self.statistics.look_at(
                 place.command,
                 place.user,

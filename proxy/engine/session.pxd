@@ -1,5 +1,6 @@
 """A client's session: requests parsed and routed, replies in order."""
 
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from proxy.engine.backend cimport Backend
@@ -22,6 +23,7 @@ ctypedef enum verdict:
     VERDICT_HELD
 
 
+@cython.final
 cdef class Session(ClientConnection):
     """One client's session."""
 
@@ -82,7 +84,6 @@ cdef class Session(ClientConnection):
     cdef void choose_connection(self) noexcept
     cdef void has_to_be_looked_at_again(self) noexcept
     cdef bint left_meanwhile(self) noexcept
-    cdef bint gives_up(self)
     cdef void advance(self, size_t size) noexcept
     cdef size_t size_of_front(self)
     cdef void leave_front(self) noexcept

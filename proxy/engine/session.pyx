@@ -25,7 +25,7 @@ from proxy.engine.handlers cimport go_on
 from proxy.engine.multi cimport free_multi
 from proxy.engine.records cimport client_t
 from proxy.engine.router cimport Router
-from proxy.engine.statistics cimport Statistics, count_request, may_be_notable, observe
+from proxy.engine.statistics cimport Statistics
 from slots.requests.parsing cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
@@ -202,7 +202,7 @@ cdef class Session(ClientConnection):
         """The request at the front, of ``size`` bytes, is finished, or under way. It is counted here, once, whatever
         became of it."""
         self.loop.requests += 1
-        count_request(self.loop.statistics, self.last_number, self.client.user, size)
+        self.loop.statistics.count_request(self.last_number, self.client.user, size)
         self.leave_front()
 
     cdef void leave_front(self) noexcept:
@@ -418,8 +418,8 @@ cdef class Session(ClientConnection):
         cdef Statistics statistics = self.loop.statistics
         cdef uint32_t ticks = self.loop.ticks - self.loop.since
         cdef size_t gets = 0 if self.muted else size
-        observe(statistics, self.loop.command, self.client.user, ticks, gets, size > 0 and data[0] == c'-')
-        if may_be_notable(statistics, self.loop.command, ticks, self.front_size, gets, data[0]):
+        statistics.observe(self.loop.command, self.client.user, ticks, gets, size > 0 and data[0] == c'-')
+        if statistics.may_be_notable(self.loop.command, ticks, self.front_size, gets, data[0]):
             statistics.look_at(
                 self.loop.command,
                 self.client.user,

@@ -25,12 +25,12 @@ cdef enum:
     MOST_USERS = 255
 
 ctypedef struct statistic_t:
-    int64_t calls
     int64_t errors
     # Sum of all latencies.
     int64_t ticks
     int64_t bytes_in
     int64_t bytes_out
+    # Calls by their latency.
     int64_t buckets[BUCKETS]
 
 # Of a user.
@@ -39,6 +39,18 @@ ctypedef struct user_count_t:
     int64_t errors
     int64_t bytes_in
     int64_t bytes_out
+
+
+cdef extern from *:
+    int count_leading_zeros "__builtin_clz" (unsigned int value) noexcept nogil
+
+
+cdef inline int bucket_of(uint32_t ticks) noexcept nogil:
+    cdef int power
+    if ticks < 4:
+        return ticks
+    power = 31 - count_leading_zeros(ticks)
+    return (power - 1) * 4 + <int> ((ticks >> (power - 2)) & 3)
 
 
 cdef class Statistics:
@@ -81,50 +93,33 @@ cdef class Statistics:
         int database,
     ) noexcept
 
+    cdef inline void count_request(self, int16_t command, uint8_t user, size_t size) noexcept:
+        """Count one request of ``size`` bytes."""
+        self.rows[command].bytes_in += size
+        self.users[user].requests += 1
+        self.users[user].bytes_in += size
 
-cdef inline int bucket_of(uint32_t ticks) noexcept nogil:
-    cdef int power
-    if ticks < 4:
-        return ticks
-    power = 31 - count_leading_zeros(ticks)
-    return (power - 1) * 4 + <int> ((ticks >> (power - 2)) & 3)
+    cdef inline void observe(self, int16_t command, uint8_t user, uint32_t ticks, size_t size, bint failed) noexcept:
+        """Count one reply, of which the client gets ``size`` bytes."""
+        cdef statistic_t* row
+        if command < 0:
+            return
+        row = &self.rows[command]
+        row.ticks += ticks
+        row.bytes_out += size
+        row.buckets[bucket_of(ticks)] += 1
+        self.users[user].bytes_out += size
+        if failed:
+            row.errors += 1
+            self.users[user].errors += 1
 
-
-cdef inline void count_request(Statistics statistics, int16_t command, uint8_t user, size_t size) noexcept:
-    """Count one request of ``size`` bytes."""
-    statistics.rows[command].bytes_in += size
-    statistics.users[user].requests += 1
-    statistics.users[user].bytes_in += size
-
-
-cdef inline void observe(
-    Statistics statistics, int16_t command, uint8_t user, uint32_t ticks, size_t size, bint failed
-) noexcept:
-    """Count one reply, of which the client gets ``size`` bytes."""
-    cdef statistic_t* row
-    if command < 0:
-        return
-    row = &statistics.rows[command]
-    row.calls += 1
-    row.errors += failed
-    row.ticks += ticks
-    row.bytes_out += size
-    row.buckets[bucket_of(ticks)] += 1
-    statistics.users[user].errors += failed
-    statistics.users[user].bytes_out += size
-
-
-cdef inline bint may_be_notable(
-    Statistics statistics, int16_t command, uint32_t ticks, size_t received, size_t size, char first
-) noexcept:
-    """Whether :meth:`Statistics.look_at` should look at a request of ``received`` bytes, whose reply has ``size`` bytes
-    and begins with ``first``."""
-    return (
-        ticks >= statistics.slow
-        or (size | received) >= LOOKED_AT_BYTES
-        or (first == c':' and size >= LEAST_NUMBER_REPLY and command >= 0 and statistics.tells_length[command])
-    )
-
-
-cdef extern from *:
-    int count_leading_zeros "__builtin_clz" (unsigned int value) noexcept nogil
+    cdef inline bint may_be_notable(
+        self, int16_t command, uint32_t ticks, size_t received, size_t size, char first
+    ) noexcept:
+        """Whether :meth:`look_at` should look at a request of ``received`` bytes, whose reply has ``size`` bytes and begins
+        with ``first``."""
+        return (
+            ticks >= self.slow
+            or (size | received) >= LOOKED_AT_BYTES
+            or (first == c':' and size >= LEAST_NUMBER_REPLY and command >= 0 and self.tells_length[command])
+        )

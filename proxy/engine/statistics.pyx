@@ -189,12 +189,14 @@ cdef class Statistics:
         found = {}
         for name, number in self.numbers.items():
             row = &self.rows[<int> number]
-            if row.calls:
+            buckets = [row.buckets[index] for index in range(BUCKETS)]
+            calls = sum(buckets)
+            if calls:
                 found[name] = (
-                    row.calls,
+                    calls,
                     row.errors,
                     row.ticks * TICK_MICROSECONDS,
-                    [row.buckets[index] for index in range(BUCKETS)],
+                    buckets,
                     row.bytes_in,
                     row.bytes_out,
                 )

@@ -30,5 +30,10 @@ cdef class UnderWay(Sending):
     cdef bint have_requests(self, int count) noexcept
     cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept
     cdef void free_request(self, request_t* request) noexcept
-    cdef void leave_slot(self, int32_t slot) noexcept
+    cdef inline void leave_slot(self, int32_t slot) noexcept:
+        """A request of the slot is answered, or will never be."""
+        if slot >= 0:
+            self.in_flight[slot] -= 1
+            if self.drain_watched and self.in_flight[slot] == 0:
+                self.drain_changed = True
     cpdef check_drained(self)

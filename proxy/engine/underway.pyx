@@ -81,6 +81,7 @@ cdef class UnderWay(Sending):
         request = self.free_requests
         self.free_requests = request.next_at_backend
         prefetch(self.free_requests)
+        prefetch(&(<keyed_request_t*> self.free_requests).key)
         request.next_at_backend = NULL
         request.next_at_client = NULL
         request.client = client
@@ -115,13 +116,6 @@ cdef class UnderWay(Sending):
         self.free_requests = request
 
     # -- slots ---------------------------------------------------------------------------------------------
-
-    cdef void leave_slot(self, int32_t slot) noexcept:
-        """A request of the slot is answered, or will never be."""
-        if slot >= 0:
-            self.in_flight[slot] -= 1
-            if self.drain_watched and self.in_flight[slot] == 0:
-                self.drain_changed = True
 
     def hold_slot(self, int slot):
         """Count an action of the proxy itself, such as a move, as under way for the slot."""
