@@ -51,7 +51,7 @@ byte stream[MOST]; /* what the key became with each change */
 byte length;
 byte saved_source = 1;
 bit at_home; /* its key is one that has come home */
-bit swept;   /* this process has none that the source does not own */
+bit swept = 1; /* it is recorded that this process has none that the source does not own */
 
 #define NOBODY 2
 byte mark = NOBODY, saved_mark = NOBODY; /* of whom that cleans */
@@ -163,7 +163,7 @@ end:
             source = 0;
             record(0)
         }
-    :: atomic { cleaner[me] == CLEANS && may_delete(me) && !source && stored == CLEANING -> stored = CLEANED }
+    :: atomic { cleaner[me] == CLEANS && may_delete(me) && !source && stored == CLEANING -> swept = 1; stored = CLEANED }
     :: atomic { cleaner[me] != IDLE && cleaner[me] != ENDED -> cleaner[me] = ENDED; same[me] = 0 }
     od
 }
@@ -217,7 +217,7 @@ end:
 /* -- topom -------------------------------------------------------------------------------------------------------- */
 
 /* What this topom knows; the one after it does not. */
-bit told;      /* the applier has said that it has dropped the subset */
+bit told;      /* the applier has said that it has dropped the subset, and the source counts as not swept */
 bit withdrawn; /* the mark of whoever cleans */
 bit drop_later;
 
@@ -233,7 +233,7 @@ end:
         }
     :: atomic { stored == LOCKED -> stored = COPYING; marked = 0 } /* the lock has lasted too long */
 #ifdef STORED_AFTER_TABLE
-    :: atomic { stored == LOCKED && marked && place >= marked -> wants = 0; stored = SWITCHED; drop_later = 1 }
+    :: atomic { stored == LOCKED && marked && place >= marked -> wants = 0; swept = 0; stored = SWITCHED; drop_later = 1 }
     :: atomic { drop_later -> drop_later = 0; dropped = 1 }
 #else
     :: atomic { /* level */
@@ -245,9 +245,16 @@ end:
 #endif
             stored = DROPPED
         }
-    :: atomic { stored == DROPPED && !told -> wants = 0; told = 1 }
+    :: atomic { /* owned: slots that switch leave keys behind, so the source is not swept any more */
+            stored == DROPPED && !told ->
+            wants = 0;
+            told = 1;
+#ifndef SWEPT_STAYS
+            swept = 0
+#endif
+        }
 #ifdef DROPPED_LATE
-    :: atomic { stored == DROPPED && target_same -> stored = SWITCHED; marked = 0 }
+    :: atomic { stored == DROPPED && target_same -> swept = 0; stored = SWITCHED; marked = 0 }
     :: atomic { stored >= CLEANING && !told -> wants = 0; told = 1 }
 #else
     :: atomic { stored == DROPPED && told && target_same -> stored = SWITCHED; marked = 0 }
@@ -286,6 +293,7 @@ end:
     :: atomic { /* the copy home begins */
             stored == RETURNING && swept && withdrawn && !at_home ->
 #endif
+            assert(!source); /* owned */
             source = target;
             at_home = 1
         }
