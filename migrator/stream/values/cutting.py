@@ -37,6 +37,9 @@ class Limits:
 class LongCommand(NamedTuple):
     """A piece that is one long command. It makes the same however often it is sent.
 
+    A server reads at once all that has arrived. So wait for a reply on another connection between two parts: else its
+    turns get long, as parts pile up before it.
+
     Attributes:
         size: bytes of all parts.
         parts: its bytes in order, each part within :attr:`Limits.most_bytes`. If they raise, the connection has half a

@@ -1,9 +1,10 @@
 """A string that fits into a piece is one SET. A longer one is one SET whose bytes come in parts.
 
-To make it grow by APPEND is no way. With jemalloc the server copies the whole string now and then: of 256 MB, 22 of
-2,048 steps took 5 to 600 ms on Redis 7.0. SETRANGE at the far end fills it with zeroes first (450 ms). The long SET
-took less than 1 ms: its argument becomes the value, and the server reads it as it arrives
-(:mod:`migrator.pieces.strings`).
+To make it grow by APPEND is no way. With jemalloc the server copies the whole string now and then: of 2,048 steps to
+256 MB, 22 took nine tenths of the time, the longest a sixth. SETRANGE at the far end fills it with zeroes first. The
+argument of a long SET becomes the value, also within MULTI, and the server reads it as it arrives
+(:mod:`migrator.pieces.strings`). What that costs: the server has memory for two such arguments for a moment. Where a
+replica or an append-only file follows, it copies the argument once, in one step.
 
 The length stands before the first byte, and a snapshot's parts do not tell it. So a long string is read twice.
 """
