@@ -267,10 +267,15 @@ cdef class Backend(RequestQueue):
 
     cdef void look_at(self, const request_t* request, const char* data, size_t size, size_t passed) noexcept:
         """Note a request if it is notable. Of its reply, ``passed`` bytes were passed on before these ones."""
+        cdef uint32_t ticks = self.loop.ticks - request.sent
+        if self.loop.statistics.room <= 0:
+            # Where everything is slow, most requests are only counted.
+            self.loop.statistics.slow_requests += ticks >= self.loop.statistics.slow
+            return
         self.loop.statistics.look_at(
             request.command,
             request.user,
-            self.loop.ticks - request.sent,
+            ticks,
             request,
             request.reply_size >> 32,
             <const char*> &self.beginning[0] if passed else data,
