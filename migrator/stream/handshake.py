@@ -14,9 +14,10 @@ To the source the link is a replica, one that nobody takes for a server:
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
-from migrator.stream.errors import CountsFollowers, NotFollowable, SourceReplaced
+from migrator.stream.errors import CountsFollowers, FollowRefused, NotFollowable, SourceReplaced
 from migrator.stream.sourceconnection import REPLY_SECONDS, SourceConnection
 from slots.access import ServerAccess
 from slots.replies import LARGEST, Info, NotUnderstood
@@ -89,7 +90,8 @@ def introduce(connection: SourceConnection, access: ServerAccess, name: str, run
     connection.call("REPLCONF", "ip-address", ADDRESS, "listening-port", 0)
     connection.call("REPLCONF", "capa", "eof", "capa", "psync2")
     if valkey:
-        connection.call("REPLCONF", "version", valkey)
+        with suppress(FollowRefused):  # Valkey 7 does not know it, and has one format only
+            connection.call("REPLCONF", "version", valkey)
     return found
 
 

@@ -132,3 +132,10 @@ def test_the_run_id_is_looked_at_first() -> None:
         handshake.introduce(connection, ServerAccess(), "name", "another")
     with answered(info("role:slave", "master_link_status:up", "min_slaves_good_slaves:0")) as connection:
         assert handshake.introduce(connection, ServerAccess(), "name", ID) == ID
+
+
+def test_a_valkey_that_does_not_take_a_version_is_followed() -> None:
+    said = info("role:master", "valkey_version:7.2.5") + b"-ERR Unrecognized REPLCONF option: version\r\n+FULLRESYNC "
+    with answered(said.replace(b"+OK\r\n-", b"-") + ID.encode() + b" 3\r\n") as connection:
+        run_id = handshake.introduce(connection, ServerAccess(), "name", "")
+        assert handshake.ask_for_snapshot(connection, run_id) == Origin(ID, 3, ID)
