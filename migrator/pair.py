@@ -111,6 +111,10 @@ class ServerPair:
         await take(connection, self._term, self._instance)
         return connection
 
+    def run_id_of(self, address: str) -> str:
+        """The run id of an end to which there is, or was, a connection."""
+        return self._run_ids[address]
+
     async def _identify(self, connection: Connection, unavailable: type[MigrationError]) -> None:
         """Make sure that all connections to an end lead to one process, and those to the other end to another one.
 

@@ -12,7 +12,8 @@ all show: the life differs from the recorded one, or there is no record.
 
 Each deleting script checks in the same step that the hash still has the token of its sweep. A script may lie in the
 socket of a server that stands still, and run at any later time. So before a slot comes to a server, every sweep of it
-has ended, or its token was removed; a late script then deletes nothing.
+has ended, or its token was removed; a late script then deletes nothing. A copy by the replication stream
+(:mod:`migrator.stream`) takes the server's record away, and a sweep ends the copies that began before it.
 
 The caller decides at the first key which keys may be deleted (:class:`Warrant`). The hash also has the id that the
 group's data was given when it was last known to have no foreign keys. Data without that id came from somewhere else,
@@ -36,6 +37,7 @@ from migrator.errors import KeysRemain, Refused, ServerUnavailable, SweepOvertak
 from migrator.pace import Throttle
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
+from migrator.stream.applying import end_copies
 from migrator.terms import MIGRATORS, take
 from slots.access import ServerAccess
 from slots.connections import RedisClient
@@ -142,6 +144,8 @@ async def sweep(
         record = SweepRecord(*(_text(part) for part in said))
         if record.is_swept(data):
             return Swept(0)
+        # hidden: what is left of a copy by the replication stream is foreign, and nothing may come after the scan.
+        await end_copies(connection)
         run = _Run(connection, token, KeySlots(function, number_of_slots), pace)
         found = await run.count(warrant.foreign())
         if found:

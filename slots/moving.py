@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from slots.connections import RedisClient
 from slots.replies import NotUnderstood, integer, items, one_of
-from slots.reserved import FENCED, KINDS, LEADER, RESERVED_KEYS, STATE, SWEPT, WANTED
+from slots.reserved import FENCED, KINDS, LEADER, MARKER, POSITION, RESERVED_KEYS, STATE, SWEPT, WANTED
 from slots.scripts import load
 
 MOST_WANTED = 10_000
@@ -50,8 +50,10 @@ _OURS = {
     FENCED: rb"[0-9a-f]{32}",
     LEADER: rb"term|ended",
     SWEPT: rb"swept|data|token",
+    POSITION: rb"[0-9a-f]+ .+",
+    MARKER: rb"[0-9a-f]{32}",
 }
-"""The pattern of the fields, or elements, of our keys."""
+"""The pattern of the fields or elements of our keys, or of their values."""
 
 
 @dataclass(frozen=True, slots=True)

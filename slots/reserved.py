@@ -22,8 +22,15 @@ SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server. ``swept``: the life in which the server was swept. ``data``: the id of its data.
 ``token``: random, of a sweep under way (:mod:`migrator.sweep`)."""
 
-RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT)
-KINDS = {WANTED: "list"}
+POSITION = RESERVED + b"position"
+"""String in each database of a target: which batch of which copy was the last to be written there
+(:mod:`migrator.stream.applying`)."""
+MARKER = RESERVED + b"marker"
+"""String in database 0 of a source. It is written while slots are locked, and read back in the replication stream: all
+that was written before it has been read by then (**level**)."""
+
+RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT, POSITION, MARKER)
+KINDS = {WANTED: "list", POSITION: "string", MARKER: "string"}
 """The types of those :data:`RESERVED_KEYS` that are not hashes."""
 OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT)
 """Keys that survive a client's flush: a process that comes late has to find them."""
@@ -39,11 +46,5 @@ ASIDE = RESERVED + b"aside:"
 """The prefix of names for keys of others that stood in the place of ours: they are kept under these names."""
 PIECE = RESERVED + b"piece:"
 """The prefix of the names of unfinished copies at a target."""
-POSITION = RESERVED + b"position:"
-"""The prefix of the names of positions: strings at a target, one for each copy and database. The value says which batch
-of the copy was the last to be written there (:mod:`migrator.stream.applying`)."""
-MARKER = RESERVED + b"marker"
-"""String in database 0 of a source. It is written while slots are locked, and read back in the replication stream: all
-that was written before it has been read by then (**level**)."""
 TRIAL = RESERVED + b"trial:"
 """The prefix of the names of trial keys (:mod:`migrator.trial`)."""

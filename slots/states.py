@@ -11,6 +11,8 @@ class SlotState(StrEnum):
 
     PENDING = "pending"
     """Planned, not begun. Proxies send to the source."""
+    COPYING = "copying"
+    """The target gets a copy of the keys by the replication stream, which nobody is shown. Proxies do as at rest."""
     PREPARING = "preparing"
     """About to be locked. Proxies send to the source, and no longer read from replicas."""
     PREPARED = "prepared"
@@ -26,7 +28,11 @@ class SlotState(StrEnum):
         return self in (SlotState.MIGRATING, SlotState.FINISHED)
 
 
-UNTOUCHED = (SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED)
+AS_AT_REST = (SlotState.PENDING, SlotState.COPYING)
+"""States in which proxies do as at rest."""
+AT_SOURCE = (*AS_AT_REST, SlotState.PREPARING)
+"""States in which proxies send to the source."""
+UNTOUCHED = (*AT_SOURCE, SlotState.PREPARED)
 """States in which no key has moved yet, while the course is forward."""
 
 

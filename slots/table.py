@@ -41,8 +41,9 @@ _WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 _NEXT: Mapping[tuple[SlotState, Course], Collection[SlotState]] = {
+    (SlotState.COPYING, Course.FORWARD): (SlotState.PREPARING,),
     (SlotState.PREPARING, Course.FORWARD): (SlotState.PREPARED,),
-    # complete: it may be finished at once only where there is no source, so that no key has to move.
+    # complete: it may be finished at once only where there is no source, so that no key has to move, or after a copy.
     (SlotState.PREPARED, Course.FORWARD): (SlotState.MIGRATING, SlotState.FINISHED),
     (SlotState.PREPARED, Course.BACK): (SlotState.MIGRATING,),
     (SlotState.MIGRATING, Course.FORWARD): (SlotState.FINISHED,),
@@ -62,6 +63,9 @@ class Action:
     ``target_run_id`` are the run ids of the masters that the action began with. They change places when the action is
     turned round. A run id is empty if another master took over since: its data of the slot may differ from its
     predecessor's.
+
+    ``copy`` is the id of the copy that the target has by the replication stream; empty if keys move one by one. Until
+    the action is ``finished``, the target's keys are worth nothing without that copy (**level**).
     """
 
     state: SlotState
@@ -71,6 +75,7 @@ class Action:
     epoch: int = 0
     source_run_id: str = ""
     target_run_id: str = ""
+    copy: str = ""
 
     @property
     def beginning(self) -> Beginning:
@@ -123,36 +128,43 @@ class Slot:
         self._require_no_motion(f"be sent to group {group_id}")
         return Slot(self.id, self.group_id, None if group_id == self.group_id else Action(SlotState.PENDING, group_id))
 
-    def begin(self, epoch: int, min_replicas: int, source_run_id: str, target_run_id: str) -> Slot:
-        """``pending`` becomes ``preparing``; the arguments are explained at :class:`Action`."""
+    def begin(self, epoch: int, min_replicas: int, source_run_id: str, target_run_id: str, copy: str = "") -> Slot:
+        """``pending`` becomes ``preparing``, or ``copying`` with a copy; the arguments are explained at
+        :class:`Action`."""
         action = self._require("begin", Course.FORWARD, SlotState.PENDING)
         return Slot(
             self.id,
             self.group_id,
             replace(
                 action,
-                state=SlotState.PREPARING,
+                state=SlotState.COPYING if copy else SlotState.PREPARING,
                 min_replicas=min_replicas,
                 epoch=epoch,
                 source_run_id=source_run_id,
                 target_run_id=target_run_id,
+                copy=copy,
             ),
         )
 
     def begin_anew(self) -> Slot:
-        """``preparing``, or ``prepared`` on the way forward, becomes ``pending``, as before the action began."""
-        action = self._require("begin anew", Course.FORWARD, SlotState.PREPARING, SlotState.PREPARED)
+        """``copying``, ``preparing``, or ``prepared`` on the way forward, becomes ``pending``, as before the action
+        began."""
+        states = (SlotState.COPYING, SlotState.PREPARING, SlotState.PREPARED)
+        action = self._require("begin anew", Course.FORWARD, *states)
         return Slot(self.id, self.group_id, Action(SlotState.PENDING, action.target_id))
 
     def advance(self, state: SlotState) -> Slot:
-        """One state on: ``preparing``, ``prepared``, ``migrating``, ``finished``.
+        """One state on: ``copying``, ``preparing``, ``prepared``, ``migrating``, ``finished``.
 
-        On the way forward ``prepared`` may become ``finished`` at once. An action that is to be turned round does not
-        advance.
+        On the way forward ``prepared`` may become ``finished`` at once, and with a copy it may not become
+        ``migrating``: keys that were deleted at the source since would be alive again. An action that is to be turned
+        round does not advance.
         """
         action = self.action
         if action is None or state not in _NEXT.get((action.state, action.course), ()):
             raise self._refusal(f"become {state}")
+        if action.copy and state is SlotState.MIGRATING:
+            raise self._refusal(f"become {state}, having a copy")
         return Slot(self.id, self.group_id, replace(action, state=state))
 
     def unlock(self, epoch: int) -> Slot:
@@ -248,6 +260,8 @@ class Slot:
                 action["source_run_id"] = self.action.source_run_id
             if self.action.target_run_id:
                 action["target_run_id"] = self.action.target_run_id
+            if self.action.copy:
+                action["copy"] = self.action.copy
         return {"id": self.id, "group_id": self.group_id, "action": action}
 
     @classmethod
@@ -267,6 +281,7 @@ class Slot:
                     epoch=fields.number(raw.get("epoch", 0)),
                     source_run_id=fields.text(raw.get("source_run_id", "")),
                     target_run_id=fields.text(raw.get("target_run_id", "")),
+                    copy=fields.text(raw.get("copy", "")),
                 )
             return cls(fields.number(wire["id"]), fields.group_id(wire["group_id"]), action)
         except _WRONG as error:

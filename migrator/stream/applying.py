@@ -7,22 +7,24 @@ watched and read before, so whatever changes it, meanwhile or in between, keeps 
 If no reply comes, the batch may have run, or may still run. Then the position is read again: it says which. A batch
 that runs after it was read changes the position, and so keeps the next attempt from running.
 
-Whoever takes the copy over, cancels it or has it switched changes the position first: whatever an older process has
-sent then runs no more.
+A server is the target of one copy at a time. A copy begins with its position in database 0, and each first batch in
+another database needs that as well. So whoever takes the positions away (:func:`end_copies`), that of database 0 first,
+ends the copy: whatever an older process has sent, or sends later, runs no more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import hiredis
 
 from migrator.connection import Connection, pack
 from migrator.errors import MigrationError, TargetUnavailable
+from migrator.scan import occupied_databases
 from slots.kinds import Kind
-from slots.reserved import POSITION
+from slots.reserved import PIECE, POSITION, SWEPT
 
 ATTEMPTS = 5
 """How often a batch is sent, or its outcome asked for."""
@@ -42,14 +44,12 @@ class Applier:
 
     Args:
         connect: opens a connection to the target. It raises unless it leads to the process that the copy began with.
-        copy: the id of the copy; part of the names of its positions.
+        copy: the id of the copy; part of its positions.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], copy: str) -> None:
         self._connect = connect
-        self._copy = copy
-        self.key = POSITION + copy.encode()
-        """The name of the position in each database."""
+        self.copy = copy
         self._connection: Connection | None = None
         self._positions: dict[int, bytes] = {}
         self._watched: int | None = None
@@ -71,7 +71,7 @@ class Applier:
         """
         async with self._turn:
             self._serial += 1
-            position = f"{self._serial} {at}".encode()
+            position = f"{self.copy} {self._serial} {at}".encode()
             for attempt in range(ATTEMPTS):
                 if attempt:
                     await asyncio.sleep(ATTEMPT_SECONDS)
@@ -90,7 +90,40 @@ class Applier:
                 if replies is not None:
                     self._positions[database] = position
                     return replies
-            raise CopyVoid(f"the position of the copy at {self._copy} changes again and again")
+            raise CopyVoid(f"the position of the copy at {self.copy} changes again and again")
+
+    async def begin(self) -> None:
+        """Begin the copy, which ends any other. The target does not count as swept from then on
+        (:mod:`migrator.sweep`).
+
+        Raises :class:`MigrationError`, as :meth:`apply` does.
+        """
+        async with self._turn:
+            connection = await self._connected()
+            await end_copies(connection)
+            await connection.select(0)
+            # owned: what is left of the copy is swept, whatever becomes of this process.
+            await connection.call("HDEL", SWEPT, "swept", "token")
+            position = f"{self.copy} begun".encode()
+            await connection.call("SET", POSITION, position)
+            self._positions = {0: position}
+            self._watched = None
+
+    async def send(self, database: int, parts: AsyncIterator[bytes]) -> None:
+        """Run one long command that is about a name of this copy only, and does the same however often it runs.
+
+        Raises:
+            CopyVoid: the target refused it.
+            MigrationError: as :meth:`apply`; the command is not sent again.
+        """
+        async with self._turn:
+            self._watched = None
+            connection = await self._connected()
+            await connection.call("UNWATCH")
+            await connection.select(database)
+            reply = await connection.stream(parts)
+            if isinstance(reply, hiredis.ReplyError):
+                raise CopyVoid(f'the target refused a value of the copy (it said "{reply}")')
 
     async def positions(self) -> None:
         """Return if all positions are what they have to be. Raises as :meth:`apply`."""
@@ -98,16 +131,6 @@ class Applier:
             for database in tuple(self._positions):
                 self._watched = None
                 self._require(database, await self._position(database))
-
-    async def end(self) -> None:
-        """Take the positions away: no batch of this copy runs any more. Raises as :meth:`apply`."""
-        async with self._turn:
-            connection = await self._connected()
-            for database in tuple(self._positions):
-                await connection.select(database)
-                await connection.call("UNLINK", self.key)
-            self._positions.clear()
-            self._watched = None
 
     def close(self) -> None:
         """Close the connection."""
@@ -125,8 +148,13 @@ class Applier:
         connection = await self._connected()
         self._watched = None
         await connection.call("UNWATCH")
+        if database not in self._positions:
+            self._require(0, await self._watch(connection, 0))
+        return await self._watch(connection, database)
+
+    async def _watch(self, connection: Connection, database: int) -> bytes | None:
         await connection.select(database)
-        return self._read(await connection.send(pack("WATCH", self.key) + pack("GET", self.key), 2))
+        return self._read(await connection.send(pack("WATCH", POSITION) + pack("GET", POSITION), 2))
 
     def _read(self, replies: list[Any]) -> bytes | None:
         for reply in replies:
@@ -149,8 +177,8 @@ class Applier:
         """The replies of a transaction; None if it did not run because the position had changed."""
         connection = await self._connected()
         self._watched = None
-        mark = pack("SET", self.key, position)
-        after = pack("WATCH", self.key) + pack("GET", self.key)
+        mark = pack("SET", POSITION, position)
+        after = pack("WATCH", POSITION) + pack("GET", POSITION)
         *queued, ran, watching, found = await connection.send(b"".join((MULTI, commands, mark, EXEC, after)), count + 5)
         if ran is None:
             return None
@@ -169,6 +197,23 @@ class Applier:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def temporary_name(copy: str) -> bytes:
+    """The name of a value of a copy that is not whole yet."""
+    return PIECE + copy.encode()
+
+
+async def end_copies(target: Connection) -> None:
+    """Return once no batch of a copy that began before can run at a server. Raises as its connection."""
+    await target.select(0)
+    position = await target.call("GET", POSITION)
+    names = [POSITION]
+    if isinstance(position, bytes):
+        names.append(temporary_name(position.partition(b" ")[0].decode("ascii", "replace")))
+    for database in sorted({0, *await occupied_databases(target)}):
+        await target.select(database)
+        await target.call("UNLINK", *names)
 
 
 def _shown(position: bytes | None) -> str:

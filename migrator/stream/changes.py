@@ -68,6 +68,7 @@ class CannotFollow(MigrationError):
     """The stream has a command after which it is not known what the copy has to be; the copy is given up."""
 
     kind = Kind.DATA
+    passing = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,28 @@ deadlines that were withheld (:mod:`migrator.stream.deadlines`). Then the target
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import hiredis
 
 from migrator.connection import Connection, pack
 from migrator.errors import MigrationError, unknown_command
+from migrator.pieces.abilities import Abilities
 from migrator.pieces.deadlines import milliseconds
-from migrator.stream.applying import Applier, CopyVoid
+from migrator.progress import Progress
+from migrator.stream.applying import Applier, CopyVoid, temporary_name
+from migrator.stream.batches import Batch
 from migrator.stream.changes import change_of
-from migrator.stream.deadlines import PLACEHOLDER_MS, Deadlines
+from migrator.stream.deadlines import MARGIN_MS, PLACEHOLDER_MS, DeadlineMissed, Deadlines
+from migrator.stream.snapshotfilter import BigKey
+from migrator.stream.streamfile import now_ms
+from migrator.stream.values.cutting import Limits, LongCommand
+from migrator.stream.values.finishing import finish_commands
+from migrator.stream.values.hashes import FieldDeadlines
+from migrator.stream.values.making import pieces_of
+from rdb.elements import Element
 from slots.keyslots import KeySlots
 from slots.kinds import Kind
 from slots.replies import integer
@@ -43,11 +53,7 @@ class TooManyLate(MigrationError):
     """More keys than fit within a lock cannot be followed by the stream."""
 
     kind = Kind.DATA
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+    passing = False
 
 
 class Copy:
@@ -59,6 +65,8 @@ class Copy:
         key_slots: of the product.
         applier: writes to the target.
         deadlines: of this copy.
+        progress: counts the keys of the snapshot.
+        abilities: of the target.
         clock: milliseconds since 1970.
     """
 
@@ -69,6 +77,8 @@ class Copy:
         key_slots: KeySlots,
         applier: Applier,
         deadlines: Deadlines,
+        progress: Progress,
+        abilities: Abilities,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.number = number
@@ -76,17 +86,22 @@ class Copy:
         self.deadlines = deadlines
         self._wanted = wanted
         self._key_slots = key_slots
+        self._progress = progress
+        self._abilities = abilities
         self._clock = clock
         self._late: set[tuple[int, bytes]] = set()
         self._database = 0
         self._commands: list[bytes] = []
         self._size = 0
-        self.commands = 0
-        """How many were written at the target, without those for positions."""
 
     def moves(self, database: int, key: bytes) -> bool:
         """Whether the key is of a slot of this copy."""
         return not key.startswith(RESERVED) and self._wanted[self._key_slots.slot_of(database, key)] == self.number
+
+    @property
+    def temporary(self) -> bytes:
+        """The name of a value that is not whole yet."""
+        return temporary_name(self.applier.copy)
 
     @property
     def full(self) -> bool:
@@ -147,21 +162,62 @@ class Copy:
             commands, self._commands, self._size = self._commands, [], 0
             await self._apply(self._database, b"".join(commands), len(commands), at)
 
-    async def restore(
-        self, database: int, commands: bytes, count: int, deadlines: Iterable[tuple[int, bytes]], at: str
-    ) -> None:
-        """Write a batch of the snapshot, whose deadlines up to those that are noted are given: as ``(ms, key)``.
+    async def restore(self, batch: Batch, withheld_until_ms: int, at: str) -> None:
+        """Write a batch of the snapshot.
+
+        Args:
+            withheld_until_ms: of the filter that made it, now; deadlines up to then may be withheld in it already.
 
         Raises:
             DeadlineMissed, TooManyDeadlines: the copy has to be given up.
             MigrationError: as :meth:`Applier.apply`.
         """
         now = self._clock()
+        if now + MARGIN_MS > withheld_until_ms:
+            raise DeadlineMissed("values of the snapshot waited for too long before they were written")
         near = []
-        for deadline_ms, key in deadlines:
-            if self.deadlines.written(database, key, deadline_ms, now) != deadline_ms:
+        for deadline_ms, key in batch.deadlines:
+            if deadline_ms <= withheld_until_ms:
+                self.deadlines.withhold(batch.database, key)
                 near.append(pack("PEXPIREAT", key, PLACEHOLDER_MS))
-        await self._apply(database, commands + b"".join(near), count + len(near), at)
+            else:
+                self.deadlines.written(batch.database, key, deadline_ms, now)
+        await self._apply(batch.database, batch.commands + b"".join(near), batch.count + len(near), at)
+        self._progress.moved(batch.count, len(batch.commands))
+
+    async def make(self, big: BigKey, opened: Callable[[], Iterator[Element]], at: str) -> None:
+        """Write a value of the snapshot in pieces. They are made in a thread, because the snapshot is read for them.
+
+        Args:
+            opened: gives the elements of the value.
+
+        Raises:
+            TooManyDeadlines: the copy has to be given up.
+            CannotBeCut, CopyLost, RdbError: as :func:`migrator.stream.values.making.pieces_of`.
+            MigrationError: as :meth:`Applier.apply`.
+        """
+        # A hash with deadlines of fields is late, so none is withheld here.
+        none = FieldDeadlines(0, 0, PLACEHOLDER_MS)
+        abilities = self._abilities
+        target = f"the target of copy {self.applier.copy}"
+        pieces = pieces_of(big.type, opened, self.temporary, Limits(), none, target=target, abilities=abilities)
+        size = 0
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            size += piece.size
+            if isinstance(piece, LongCommand):
+                await self.applier.send(big.database, _in_thread(piece.parts))
+            else:
+                await self._apply(big.database, b"".join(piece.commands), len(piece.commands), at)
+        deadline_ms = big.deadline_ms
+        if deadline_ms is not None:
+            deadline_ms = self.deadlines.written(big.database, big.name, deadline_ms, self._clock())
+        commands = finish_commands(self.temporary, big.name, deadline_ms)
+        await self._apply(big.database, b"".join(commands), len(commands), at)
+        self._progress.moved(1, size)
+
+    def become_late(self, database: int, key: bytes) -> None:
+        """Read the key's value from the source within the lock. Raises :class:`TooManyLate`."""
+        self._become_late((database, key))
 
     async def withhold_due(self, at: str) -> None:
         """Withhold the deadlines that are near. Once a second at least.
@@ -173,6 +229,8 @@ class Copy:
         await self.write(at)
         due: dict[int, list[bytes]] = {}
         for database, key in self.deadlines.due(self._clock()):
+            if not self.moves(database, key):
+                continue  # its slot has switched: the key's deadline is its own
             due.setdefault(database, []).append(pack("PEXPIREAT", key, PLACEHOLDER_MS))
         for database, commands in due.items():
             for start in range(0, len(commands), BATCH_COMMANDS):
@@ -180,9 +238,7 @@ class Copy:
                 await self._apply(database, b"".join(part), len(part), at)
 
     async def _apply(self, database: int, commands: bytes, count: int, at: str) -> list[Any]:
-        replies = await self.applier.apply(database, commands, count, at)
-        self.commands += count
-        return replies
+        return await self.applier.apply(database, commands, count, at)
 
     async def settle(self, source: Connection, slots: Iterable[int], at: str) -> None:
         """Give the target what only the source knows of the keys of these slots. Nothing writes them meanwhile, and all
@@ -244,6 +300,11 @@ class Copy:
             else:
                 commands.append(pack("RESTORE", key, max(1, deadline_ms), value, "REPLACE", "ABSTTL"))
         await self._apply(database, b"".join(commands), len(commands), at)
+
+
+async def _in_thread(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (part := await asyncio.to_thread(next, parts, None)) is not None:
+        yield part
 
 
 def _with_deadline(key: bytes, deadline_ms: int | None) -> bytes:

@@ -37,6 +37,7 @@ class TooManyDeadlines(MigrationError):
     """More keys expire soon than can be seen to within a lock."""
 
     kind = Kind.DATA
+    passing = False
 
 
 class DeadlineMissed(MigrationError):

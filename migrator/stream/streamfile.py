@@ -5,7 +5,11 @@ An *offset* is how many bytes of the stream are before a point. So who has all u
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from migrator.stream.errors import LinkClosed
 from migrator.stream.space import NamelessFile, Space
@@ -15,6 +19,22 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 """The least size of a file, and what is freed at a time."""
 MOST_SEGMENTS = 64
 """How many files a stream has at most, besides the one that is written; a larger spool has larger files."""
+
+ARRIVAL_MS = 200
+"""Bytes that come within this time have one time of arrival, that of the last of them."""
+MOST_ARRIVALS = 100_000
+"""How many times of arrival are kept; bytes older than the oldest count as having come then."""
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class _Arrival(NamedTuple):
+    end: int
+    began_ms: int
+    ended_ms: int
 
 
 @dataclass
@@ -32,7 +52,8 @@ class SpooledStream:
         end: offset behind the last one.
     """
 
-    def __init__(self, space: Space, waking: Waking) -> None:
+    def __init__(self, space: Space, waking: Waking, clock: Callable[[], int] = now_ms) -> None:
+        self._clock = clock
         self._space = space
         self._waking = waking
         self._segments: list[_Segment] = []
@@ -41,6 +62,7 @@ class SpooledStream:
         self._closed = False
         self.start = 0
         self.end = 0
+        self._arrivals: deque[_Arrival] = deque(maxlen=MOST_ARRIVALS)
 
     def begin(self, offset: int) -> None:
         """The stream begins at ``offset``."""
@@ -58,6 +80,7 @@ class SpooledStream:
                 segment.size += len(part)
                 self._space.held += len(part)
                 self.end += len(part)
+                self._note_arrival()
                 self._waking.wake()
             data = data[len(part) :]
 
@@ -81,6 +104,14 @@ class SpooledStream:
             size = min(most, segment.size - position)
         return segment.file.read(size, position)
 
+    def arrived_ms(self, offset: int) -> int:
+        """When the byte before ``offset`` came, in milliseconds since 1970, or up to :data:`ARRIVAL_MS` later. It may
+        be asked for what has been read and not released."""
+        with self._waking.condition:
+            while len(self._arrivals) > 1 and self._arrivals[0].end < offset:
+                self._arrivals.popleft()
+            return self._arrivals[0].ended_ms if self._arrivals else self._clock()
+
     async def more(self, offset: int) -> None:
         """Wait until there are bytes behind ``offset``. Raises the failure if there are none and none come."""
         await self._waking.until(lambda: self.end > offset)
@@ -99,6 +130,13 @@ class SpooledStream:
             self._space.held -= sum(segment.size for segment in self._segments)
             freed, self._segments = self._segments, []
         del freed  # the system takes a while to free a large file, and nobody waits for it
+
+    def _note_arrival(self) -> None:
+        now = self._clock()
+        began = now
+        if self._arrivals and now - self._arrivals[-1].began_ms < ARRIVAL_MS:
+            began = self._arrivals.pop().began_ms
+        self._arrivals.append(_Arrival(self.end, began, now))
 
     def _free(self) -> None:
         # Here and not where it is released: to free a large file takes a while, and an event loop has no time for it.

@@ -32,7 +32,7 @@ from proxy.worker.replicas.replicas import Replicas
 from slots import ranges
 from slots.beginning import UNKNOWN as UNKNOWN_BEGINNING
 from slots.beginning import Beginning
-from slots.states import Course, SlotState
+from slots.states import AT_SOURCE, Course, SlotState
 from slots.table import Slot, SlotTable
 
 log = structlog.get_logger()
@@ -67,7 +67,7 @@ def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset()) -
     if route.state == OFFLINE:
         return route
     groups = [table.groups[slot.group_id]] if slot.group_id in table.groups else []
-    at_rest = slot.action is None or slot.action.state in (SlotState.PENDING, SlotState.PREPARING)
+    at_rest = slot.action is None or slot.action.state in AT_SOURCE
     if slot.action is not None and not at_rest:
         groups.append(table.groups[slot.action.target_id])
     if any(group.lost for group in groups):
@@ -84,7 +84,7 @@ def _route_by_state(table: SlotTable, slot: Slot) -> Route:
     """The table of states in :mod:`slots.states`."""
     master = table.master_of(slot.group_id)
     action = slot.action
-    if action is None or action.state in (SlotState.PENDING, SlotState.PREPARING):
+    if action is None or action.state in AT_SOURCE:
         return Route(OPEN if master else OFFLINE, master)
     target = table.master_of(action.target_id)
     if action.state is SlotState.PREPARED:

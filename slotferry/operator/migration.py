@@ -1,5 +1,6 @@
 """``slotferry migration``: the state of the moving of keys, and its pace."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -18,6 +19,14 @@ Slots = Annotated[
     str | None, typer.Option("--slots", metavar="RANGES", help="Slots, such as 0-511,700. All, if not given.")
 ]
 
+
+class Way(StrEnum):
+    """How slots move."""
+
+    KEYS = "keys"
+    STREAM = "stream"
+
+
 SETTINGS = {
     "parallel_slots": "slots of one pair of groups that move together",
     "keys_per_second": "limit over all moves, 0 for none",
@@ -26,6 +35,7 @@ SETTINGS = {
     "hours": "hours of the day in which keys move; empty means always",
     "time_zone": "time zone of these hours; empty means the one of topom's computer",
     "min_replicas": "replicas that have to have a key before it is deleted at its source",
+    "way": "how slots move that begin now: key by key, or by the replication stream",
 }
 
 
@@ -90,6 +100,10 @@ def set_settings(
             "slot that is already moving, proxies keep the number from its start.",
         ),
     ] = None,
+    way: Annotated[
+        Way | None,
+        typer.Option(help="How slots move that begin from now on: key by key, or by the replication stream."),
+    ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -103,6 +117,7 @@ def set_settings(
         "hours": hours,
         "time_zone": time_zone,
         "min_replicas": min_replicas,
+        "way": None if way is None else str(way),
     }
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes:

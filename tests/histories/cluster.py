@@ -39,7 +39,11 @@ PROXY_SETTINGS = {
     "drain_seconds": 3.0,
 }
 # An acknowledged write is in the file, which outlives the process, so a server that was killed has it again.
-REDIS_ARGUMENTS = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
+REDIS_ARGUMENTS = (
+    *("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"),
+    # A copy by the replication stream is not to wait for replicas that might come.
+    *("--repl-diskless-sync-delay", "0"),
+)
 
 
 class NotAtRest(AssertionError):
@@ -51,16 +55,17 @@ class HistoriesCluster(Cluster):
 
     Args:
         planted: name of a fault of :mod:`tests.histories.planted`, or "" for none.
+        way: how slots move.
     """
 
-    def __init__(self, planted: str = "") -> None:
+    def __init__(self, planted: str = "", way: str = "keys") -> None:
         super().__init__(
             groups=GROUPS,
             proxies=PROXIES,
             workers=WORKERS,
             number_of_slots=SLOTS,
             patient=False,
-            topom_settings=TOPOM_SETTINGS,
+            topom_settings={**TOPOM_SETTINGS, "migration_way": way},
             proxy_settings=PROXY_SETTINGS,
             redis_arguments=REDIS_ARGUMENTS,
         )
@@ -176,9 +181,9 @@ class HistoriesCluster(Cluster):
 
 
 @asynccontextmanager
-async def started(planted: str = "") -> AsyncIterator[HistoriesCluster]:
+async def started(planted: str = "", way: str = "keys") -> AsyncIterator[HistoriesCluster]:
     """A cluster with its ballast, for any number of runs."""
-    cluster = HistoriesCluster(planted)
+    cluster = HistoriesCluster(planted, way)
     async with cluster, LocalCluster.client(cluster) as cluster.api:
         await cluster.load()
         yield cluster

@@ -31,6 +31,7 @@ class MigrationLimits(BaseModel):
     hours: str = Field(examples=["22:00-06:00"], description="Of the day, in which keys move; empty: always.")
     time_zone: str = Field(examples=["Europe/Paris"], description="Of these hours; empty: that of topom's computer.")
     min_replicas: int = Field(description="Of the target, that have to have a key before it is deleted at its source.")
+    way: str = Field(description="How slots move that begin now.", examples=["keys", "stream"])
 
 
 class MigrationChange(In):
@@ -43,6 +44,7 @@ class MigrationChange(In):
     hours: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["22:00-06:00"])] | None = None
     time_zone: Annotated[str, Field(max_length=100, examples=["Europe/Paris"])] | None = None
     min_replicas: settings.MinReplicas | None = None
+    way: Literal["keys", "stream"] | None = None
 
 
 class ServerLatency(BaseModel):

@@ -11,7 +11,7 @@ from topom.reasons import Reason
 class SlotAction(BaseModel):
     """What is happening to a slot."""
 
-    state: Literal["pending", "preparing", "prepared", "migrating", "finished"] | None = None
+    state: Literal["pending", "copying", "preparing", "prepared", "migrating", "finished"] | None = None
     target_id: int | None = None
     course: Literal["turning", "back"] | None = Field(
         default=None, description="For one that was cancelled: `turning`, then `back` with source and target changed."

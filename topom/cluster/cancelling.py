@@ -9,7 +9,7 @@ What cancelling does depends on how far a slot is:
 | state | what becomes of it |
 |---|---|
 | at rest | nothing |
-| ``pending``, ``preparing``, ``prepared`` | its action ends; nothing had moved |
+| ``pending``, ``copying``, ``preparing``, ``prepared`` | its action ends; nothing had moved |
 | ``migrating`` | it is turned round: what has moved goes back (:class:`slots.states.Course`) |
 | on its way back | nothing: it is being cancelled already |
 | ``finished`` | nothing: all its keys have moved, and it stays where they are |

@@ -58,6 +58,7 @@ becomes of replicas that differ. A plan is told by :mod:`topom.balance.rebalanci
 
 _OF_STATE = {
     SlotState.PENDING: (What.SLOTS_PENDING, "wait to move"),
+    SlotState.COPYING: (What.SLOTS_COPYING, "are being copied, to move"),
     SlotState.PREPARING: (What.SLOTS_PREPARING, "are about to be locked, to move"),
     SlotState.PREPARED: (What.SLOTS_LOCKED, "are locked, to move"),
     SlotState.MIGRATING: (What.SLOTS_MOVING, "are being moved, with their keys,"),

@@ -55,6 +55,7 @@ class What(StrEnum):
     REBALANCE_PLANNED = "rebalance_planned"
     REBALANCE_WAITS = "rebalance_waits"
     SLOTS_PENDING = "slots_pending"
+    SLOTS_COPYING = "slots_copying"
     SLOTS_PREPARING = "slots_preparing"
     SLOTS_LOCKED = "slots_locked"
     SLOTS_UNLOCKED = "slots_unlocked"

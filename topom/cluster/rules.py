@@ -29,6 +29,7 @@ Rule = Callable[[ClusterState, ClusterState], ClusterState]
 
 Raises a TopomError for a change that is refused."""
 UNLOCKED = (SlotState.PENDING, SlotState.PREPARING)
+"""States in which the keys that the target has of the slot may be deleted there."""
 
 
 def ruled(old: ClusterState, new: ClusterState) -> ClusterState:
@@ -65,8 +66,10 @@ def require_not_swept(state: ClusterState, server: str | None) -> None:
 
 
 def locked_for(slot: Slot) -> int | None:
-    """The id of the group for which a slot was locked, until the slot has come there; None for other slots."""
-    return slot.action.target_id if slot.action is not None and slot.action.state not in UNLOCKED else None
+    """The id of the group for which a slot was locked, or that gets a copy of it, until the slot has come there; None
+    for other slots."""
+    action = slot.action
+    return action.target_id if action is not None and (action.copy or action.state not in UNLOCKED) else None
 
 
 def no_slot_for_a_server_that_is_swept(old: ClusterState, new: ClusterState) -> ClusterState:

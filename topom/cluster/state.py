@@ -225,7 +225,8 @@ class LastPlan:
 
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
-    """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
+    """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time.
+    ``way`` is ``keys`` or ``stream``."""
 
     parallel_slots: int
     keys_per_second: int
@@ -235,6 +236,7 @@ class MigrationSettings:
     hours: str = ""
     time_zone: str = ""
     min_replicas: int = 0
+    way: str = "keys"
 
 
 @dataclass(frozen=True)

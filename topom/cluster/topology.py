@@ -270,18 +270,21 @@ def begin(
     min_replicas: int = 0,
     source_run_id: str = "",
     target_run_id: str = "",
+    copy: str = "",
 ) -> SlotTable:
-    """Pending slots put in ``preparing``; the rest is as in :class:`slots.table.Action`. Raises as :func:`advance`."""
+    """Pending slots put in ``preparing``, or with a copy in ``copying``; the rest is as in
+    :class:`slots.table.Action`. Raises as :func:`advance`."""
     chosen = _in_state(table, slots, SlotState.PENDING)
     _require_unlocked_ends(table, chosen)
     return with_slots(
-        table, epoch, _changed(chosen, lambda slot: slot.begin(epoch, min_replicas, source_run_id, target_run_id))
+        table, epoch, _changed(chosen, lambda slot: slot.begin(epoch, min_replicas, source_run_id, target_run_id, copy))
     )
 
 
-def begin_anew(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
-    """Slots in ``preparing`` put back to ``pending``. No key of theirs has moved. Raises as :func:`advance`."""
-    chosen = _in_state(table, slots, SlotState.PREPARING)
+def begin_anew(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotState) -> SlotTable:
+    """Slots in state ``before``, up to ``preparing``, put back to ``pending``. No key of theirs has moved. Raises as
+    :func:`advance`."""
+    chosen = _in_state(table, slots, before)
     return with_slots(table, epoch, _changed(chosen, Slot.begin_anew))
 
 

@@ -72,6 +72,7 @@ class Actions(Loop):
             self._wait,
             on_step,
             sweep=sweep,
+            by_stream=lambda batch: self.settings.way == "stream",
         )
         self._running: dict[asyncio.Task[None], Batch] = {}
         self._deferral = Deferral(self.wake)
@@ -240,6 +241,13 @@ class Actions(Loop):
             self.wake()
 
     async def _carry(self, batch: Batch) -> None:
+        """Take one batch to rest, and end what it has begun."""
+        try:
+            await self._take_to_rest(batch)
+        finally:
+            await self.steps.copies.leave(batch)
+
+    async def _take_to_rest(self, batch: Batch) -> None:
         """Take one batch to rest. What fails is tried again with growing waits; only a lost place in the store ends
         that.
         """

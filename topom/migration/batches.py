@@ -41,6 +41,8 @@ class Batch:
         changed: set when its slots may go another way now, or should be tried again at once.
         writing: whether the next change of the state is this batch's own.
         resting: whether it waits for the next attempt.
+        copies_lost: how many copies by the replication stream it has lost.
+        by_keys: why its keys move one by one, although they were to go by the stream; empty if that is not so.
     """
 
     source_id: int
@@ -53,6 +55,8 @@ class Batch:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     writing: bool = False
     resting: bool = False
+    copies_lost: int = 0
+    by_keys: str = ""
 
     @property
     def groups(self) -> frozenset[int]:

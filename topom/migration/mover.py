@@ -1,14 +1,19 @@
 """The migrator as topom uses it: with one product's functions and secrets, and one pace for all batches together."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from tempfile import gettempdir
 
 from migrator.checks import Findings, Watch, check, watch
+from migrator.connection import Timeouts
 from migrator.errors import NotApart
 from migrator.move import migrate
 from migrator.options import Confirmation, MoveOptions
 from migrator.pace import Pace, PaceSettings
+from migrator.pair import ServerPair
 from migrator.progress import Progress
+from migrator.stream.running import RunningCopy
 from migrator.sweep import Swept, Warrant, stop, sweep
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
@@ -32,14 +37,17 @@ class RedisMover:
         term: int = 0,
         conflict: Callable[[str], Reason | None] = lambda server: None,
         doubt: Callable[[str], Reason | None] = lambda server: None,
+        spool: Path | None = None,
     ) -> None:
         """
         Args:
+            spool: the folder for what replication streams bring; by default, one of the system's for temporary files.
             leads, term: as :class:`topom.term.service.Topom` has them.
             conflict: why nothing may be done to a server; None if anything may be done
                 (:mod:`topom.servers.identities`).
             doubt: why nothing may be begun at a server; None if anything may.
         """
+        self._spool = spool or Path(gettempdir(), "slotferry")
         self._doubt = doubt
         self._conflict = conflict
         self._leads = leads
@@ -69,6 +77,30 @@ class RedisMover:
         """Which processes both servers are, and remain. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
         return watch(source, target, access=self._access, instance=self._instance)
+
+    def copy(self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress) -> RunningCopy:
+        """A copy of these slots by the replication stream."""
+        return RunningCopy(
+            source,
+            target,
+            slots,
+            id,
+            folder=self._spool,
+            function=self._product.slot_function,
+            number_of_slots=self._product.number_of_slots,
+            access=self._access,
+            pace=self._pace,
+            progress=progress,
+            instance=self._instance,
+            term=self._term,
+        )
+
+    async def confirm(self, source: str, target: str) -> None:
+        """Return once enough replicas of the target have all that it has. Raises MigrationError."""
+        self._require(source, target)
+        async with AsyncExitStack() as stack:
+            pair = ServerPair(stack, source, target, self._access, self._instance, Timeouts(), self._term)
+            await Confirmation(self._min_replicas).caught_up(await pair.connect_target())
 
     async def withdraw(self, source: str, target: str) -> None:
         """Return once nothing that was taken can still be placed. Raises :class:`migrator.errors.MigrationError`."""

@@ -1,13 +1,20 @@
 """The steps of one batch of slots, each from one stored state to the next.
 
     pending -> preparing -> prepared -> migrating -> finished -> at rest
+    pending -> copying -> preparing -> prepared -> finished -> at rest
+
+The second way is that by the replication stream (:mod:`migrator.stream`).
 
 - First the servers are checked, so that a target that cannot take the slots is found while no slot is touched.
+- ``copying`` lasts until the target has a copy that is nearly level with the source. Clients are at the source.
 - ``preparing`` waits until all proxies have it, so that the lock after it lasts only for what is in flight. If a server
   is then another process than the one that was checked, all begins anew. The servers are watched until the slots are
   handed over.
 - ``prepared`` is the lock. **drained**: the next state is stored only after every proxy acknowledged this one. If a
   proxy refuses or takes too long, all slots are unlocked.
+- **level**: with a copy, ``finished`` follows at once, stored only after the target has all that the source has. The
+  copy belongs to this process: if it ends, or the copy is void, the slots are ``pending`` again, and whatever the
+  target has of them is swept before they begin anew.
 - ``migrating`` lasts until the mover says that **complete** holds. Its scan begins after the barrier.
 - ``finished`` waits until all proxies send to the target only, so that no proxy looks at the source.
 
@@ -42,6 +49,7 @@ from topom.cluster.speed import Speed
 from topom.cluster.state import ClusterState, MigrationSettings
 from topom.errors import Conflict, TopomError, Unavailable
 from topom.migration.batches import Batch, servers_of, share_of
+from topom.migration.streamed import Copier, NotLevel, StreamedCopies
 from topom.proxies.barrier import Barrier, BarrierFailed
 from topom.reasons import Kind, Reason
 
@@ -79,7 +87,7 @@ class CheckFailed(Unavailable):
     kind = Kind.SERVER
 
 
-class Mover(Protocol):
+class Mover(Copier, Protocol):
     """What is needed of the migrator."""
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
@@ -108,6 +116,12 @@ class Mover(Protocol):
 
         ``beginning`` is the one of :class:`slots.table.Action`. ``require`` is called right before keys are dropped at
         the source, and what it raises ends the move.
+        """
+
+    async def confirm(self, source: str, target: str) -> None:
+        """Return once as many replicas of the target as have to have keys have all that the target has.
+
+        Raises :class:`~migrator.errors.MigrationError`.
         """
 
     async def withdraw(self, source: str, target: str) -> None:
@@ -141,6 +155,7 @@ class Steps:
         on_step: is called with each step.
         clock: seconds since 1970.
         sweep: sweeps a target.
+        by_stream: whether a batch that begins goes by the replication stream.
     """
 
     def __init__(
@@ -155,7 +170,9 @@ class Steps:
         on_step: Observer | None = None,
         clock: Callable[[], float] = time.time,
         sweep: Sweep | None = None,
+        by_stream: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
+        self.copies = StreamedCopies(mover, by_stream)
         self._ledger = ledger
         self._barrier = barrier
         self._mover = mover
@@ -190,6 +207,7 @@ class Steps:
             return False
         if begun:
             batch.state = begun[batch.slots[0]]
+        self.copies.keep_only_slots(batch)
         return True
 
     async def _let_go(self, batch: Batch) -> None:
@@ -219,7 +237,12 @@ class Steps:
         match batch.state:
             case SlotState.PENDING:
                 await self._begin(batch)
+            case SlotState.COPYING:
+                if await self._has_its_copy(batch):
+                    await self._copy(batch)
             case SlotState.PREPARING:
+                if not await self._has_its_copy(batch):
+                    return True
                 await self._wait_for_everyone(batch)
                 await self._observe("preparing acknowledged")
                 if not self._not_halted.is_set():
@@ -240,19 +263,33 @@ class Steps:
             case SlotState.MIGRATING:
                 await self._migrate(batch)
             case SlotState.FINISHED:
+                await self.copies.leave(batch)
                 await self._wait_for_everyone(batch)
                 await self._observe("finished acknowledged")
                 source = self._ledger.table.master_of(batch.source_id)
                 if source is not None:
                     # one-way: before the slot may come back, nothing from this move may still move keys this way.
                     await self._mover.withdraw(source, self._target_of(batch))
+                copied = any(action.copy for action in self._actions(batch))
+                if source is not None and copied:
+                    await self._mover.confirm(source, self._target_of(batch))
                 await self._change(batch, topology.come_to_rest, arrives=source is not None)
                 if batch.course is Course.FORWARD:
                     self.slots_moved += len(batch.slots)
                 log.info("slots_moved", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
                 await self._observe("at rest")
+                if copied:
+                    await self._clean(batch.source_id)
                 return False
         return True
+
+    async def _clean(self, source_id: int) -> None:
+        """Have the source's keys of slots that have left it deleted. What fails here is tried again as any sweep is."""
+        try:
+            await self._sweep(source_id)
+        except (MigrationError, TopomError) as error:
+            log.warning("source_not_cleaned", group=source_id, reason=str(error))
+        await self._observe("cleaned")
 
     async def check(self, source_id: int, target_id: int, slots: Collection[int]) -> None:
         """Look whether slots of one group could begin to move to another one. Raises :class:`CheckFailed`."""
@@ -279,23 +316,47 @@ class Steps:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
         batch.notes = found.notes
         await self._observe("checked")
+        copy = self.copies.id_for(batch) if source is not None else ""
 
         def begin(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
             # run-id: what the check found holds for these two masters only.
             if (table.master_of(batch.source_id), table.master_of(batch.target_id)) != (source, target):
                 raise MasterChanged("a group has another master than the one that was looked at; it is looked at again")
-            return topology.begin(table, epoch, slots, found.min_replicas, found.source_run_id, found.target_run_id)
+            return topology.begin(
+                table, epoch, slots, found.min_replicas, found.source_run_id, found.target_run_id, copy
+            )
 
         await self._change(batch, begin)
-        batch.state = SlotState.PREPARING
+        batch.state = SlotState.COPYING if copy else SlotState.PREPARING
+        if source is not None and copy:
+            await self.copies.begin(batch, source, target, copy)
         await self._advanced(batch)
+
+    async def _has_its_copy(self, batch: Batch) -> bool:
+        """Whether the copy that the stored actions tell of is this process's, and both masters are those of its
+        beginning; if not, all begins anew. True if there is to be no copy."""
+        if self.copies.stands(batch, self._actions(batch)):
+            return True
+        await self._begin_anew(batch)
+        return False
+
+    async def _copy(self, batch: Batch) -> None:
+        with self.speed.following(batch.progress):
+            try:
+                await self.copies.nearly_level(batch)
+            except MigrationError:
+                await self._begin_anew(batch)
+                raise
+        await self._store(batch, SlotState.PREPARING)
 
     def _are_as_begun(self, batch: Batch, watch: Watch) -> bool:
         """Whether both masters are the processes that were checked, and swept, before ``preparing`` was stored."""
         return all((action.source_run_id, action.target_run_id) == watch.run_ids for action in self._actions(batch))
 
     async def _begin_anew(self, batch: Batch) -> None:
-        await self._change(batch, topology.begin_anew)
+        await self.copies.leave(batch)
+        before = batch.state
+        await self._change(batch, lambda table, epoch, slots: topology.begin_anew(table, epoch, slots, before))
         batch.state = SlotState.PENDING
         log.info("slots_begin_anew", slots=ranges.show(batch.slots), reason="a server was restarted or replaced")
         await self._observe("pending again")
@@ -305,16 +366,22 @@ class Steps:
             # owned: from here on, what the target has of these slots belongs to them.
             await self._store(batch, SlotState.PREPARED)
             still_held = await self._hold_lock(batch)
+            source = self._ledger.table.master_of(batch.source_id)
+            copied = source is not None and self.copies.of(batch) is not None
+            require = self._still(batch, source, self._target_of(batch)) if source is not None and copied else _nothing
             try:
+                if copied:
+                    await self.copies.settle(batch, self._barrier_seconds)
+                    await self._observe("level")
                 # owned, by-action: if a server was restarted, it may have keys again that a sweep had deleted. If
                 # it restarts after this point, it is known that the action began with another process
                 # (:mod:`slots.beginning`).
                 await watch.same()
-            except MigrationError:
+            except (MigrationError, NotLevel):
                 await self._unlock(batch)
                 raise
-            has_keys_to_move = self._ledger.table.master_of(batch.source_id) is not None
-            await self._hand_over(batch, SlotState.MIGRATING if has_keys_to_move else SlotState.FINISHED, still_held)
+            moves_keys = source is not None and not copied
+            await self._hand_over(batch, SlotState.MIGRATING if moves_keys else SlotState.FINISHED, still_held, require)
 
     async def _turn(self, batch: Batch) -> None:
         """Exchange source and target, while no proxy uses the slots. The mover does not run."""
@@ -363,19 +430,28 @@ class Steps:
             raise
         return lambda: self._barrier.passed(table.epoch, servers)
 
-    async def _hand_over(self, batch: Batch, state: SlotState, still_held: Callable[[], bool]) -> None:
-        """Store the state in which the target owns the slots; unlock if a proxy does not hold the lock."""
+    async def _hand_over(
+        self,
+        batch: Batch,
+        state: SlotState,
+        still_held: Callable[[], bool],
+        require: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Store the state in which the target owns the slots; unlock if a proxy does not hold the lock, or ``require``
+        raises MasterChanged."""
 
         def advance(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
             # drained: a proxy that registered meanwhile may have got the locking table and failed to drain. No proxy
             # can register between this look and the write.
             if not still_held():
                 raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            # level: what the target has is that of these two masters.
+            require()
             return topology.advance(table, epoch, slots, SlotState.PREPARED, state)
 
         try:
             await self._change(batch, advance)
-        except BarrierFailed:
+        except (BarrierFailed, MasterChanged):
             await self._unlock(batch)
             raise
         batch.state = state
@@ -529,6 +605,10 @@ class Steps:
     async def _observe(self, step: str) -> None:
         if self.on_step is not None:
             await self.on_step(step)
+
+
+def _nothing() -> None:
+    """Used if there is nothing to require."""
 
 
 async def _nothing_to_sweep(group_id: int) -> None:

@@ -77,6 +77,7 @@ def migration(settings: TopomSettings) -> MigrationSettings:
         hours=settings.migration_hours,
         time_zone=settings.migration_time_zone,
         min_replicas=settings.migration_min_replicas,
+        way=settings.migration_way,
     )
 
 

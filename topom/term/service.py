@@ -159,6 +159,7 @@ class Topom:
             term,
             self.identities.conflict,
             self.identities.doubt,
+            spool=settings.data / "spool",
         )
         self.sweeps = Sweeps(self.ledger, mover, self.servers, self.health, self.hands_off, self.identities.conflict)
         self.actions = Actions(

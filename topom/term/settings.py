@@ -329,6 +329,12 @@ class TopomSettings(Settings):
         "by the number of when a slot was touched.",
     )
 
+    migration_way: Literal["keys", "stream"] = Field(
+        default="keys",
+        description='How slots move. "keys": key by key, and a request for a key that has yet to move waits for it. '
+        '"stream": by the replication stream of the source, while clients stay there until one short lock.',
+    )
+
     rebalance: Literal["manual", "auto"] = Field(
         default="manual",
         description='Whether slots move by themselves, by load, when groups are uneven for minutes. "manual": never.',

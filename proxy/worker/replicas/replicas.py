@@ -23,7 +23,7 @@ from proxy.engine.router import Router
 from proxy.settings import ProxySettings
 from proxy.worker.replicas.replicagroup import Limits, ReplicaGroup
 from proxy.worker.replicas.replication import QUESTION, Replication, read
-from slots.states import SlotState
+from slots.states import AS_AT_REST
 from slots.table import Slot, SlotTable
 
 log = structlog.get_logger()
@@ -313,4 +313,4 @@ class Replicas:
 
 def _at_rest(slot: Slot) -> bool:
     """Whether no step of an action was taken yet. From ``preparing`` on, the slot's keys may be about to leave."""
-    return slot.action is None or slot.action.state is SlotState.PENDING
+    return slot.action is None or slot.action.state in AS_AT_REST

@@ -8,7 +8,8 @@ import pytest
 from slots.states import Course, SlotState
 from slots.table import Action, Slot, SlotStateError
 
-PENDING, PREPARING, PREPARED = SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED
+PENDING, COPYING, PREPARING = SlotState.PENDING, SlotState.COPYING, SlotState.PREPARING
+PREPARED = SlotState.PREPARED
 MIGRATING, FINISHED = SlotState.MIGRATING, SlotState.FINISHED
 EPOCH = 9
 """Of the changes. The actions are of epoch 5."""
@@ -21,6 +22,11 @@ def moving(state: SlotState, course: Course = Course.FORWARD, epoch: int = 5) ->
     return Slot(7, 1, Action(state, 2, course, 1, epoch, "s", "t"))
 
 
+def copied(state: SlotState) -> Slot:
+    """The same, with a copy."""
+    return Slot(7, 1, Action(state, 2, Course.FORWARD, 1, 5, "s", "t", "c"))
+
+
 def waiting(target_id: int = 2) -> Slot:
     return Slot(7, 1, Action(PENDING, target_id))
 
@@ -31,6 +37,10 @@ SLOTS = {
     "offline pending": Slot(7, 0, Action(PENDING, 2)),
     "at rest": AT_REST,
     "pending": waiting(),
+    "copying": copied(COPYING),
+    "preparing a copy": copied(PREPARING),
+    "prepared with a copy": copied(PREPARED),
+    "finished by a copy": copied(FINISHED),
     "preparing": moving(PREPARING),
     "prepared": moving(PREPARED),
     "migrating": moving(MIGRATING),
@@ -85,10 +95,24 @@ CHANGES: dict[str, tuple[Callable[[Slot], Slot], dict[str, Slot]]] = {
             "offline pending": Slot(7, 0, Action(PREPARING, 2, Course.FORWARD, 1, 5, "s", "t")),
         },
     ),
-    "begin anew": (Slot.begin_anew, {"preparing": waiting(), "prepared": waiting()}),
+    "begin with a copy": (
+        lambda slot: slot.begin(5, 1, "s", "t", "c"),
+        {
+            "pending": copied(COPYING),
+            "offline pending": Slot(7, 0, Action(COPYING, 2, Course.FORWARD, 1, 5, "s", "t", "c")),
+        },
+    ),
+    "begin anew": (
+        Slot.begin_anew,
+        dict.fromkeys(("copying", "preparing a copy", "prepared with a copy", "preparing", "prepared"), waiting()),
+    ),
+    "advance to copying": (lambda slot: slot.advance(COPYING), {}),
     "advance to pending": (lambda slot: slot.advance(PENDING), {}),
-    "advance to preparing": (lambda slot: slot.advance(PREPARING), {}),
-    "advance to prepared": (lambda slot: slot.advance(PREPARED), {"preparing": moving(PREPARED)}),
+    "advance to preparing": (lambda slot: slot.advance(PREPARING), {"copying": copied(PREPARING)}),
+    "advance to prepared": (
+        lambda slot: slot.advance(PREPARED),
+        {"preparing": moving(PREPARED), "preparing a copy": copied(PREPARED)},
+    ),
     "advance to migrating": (
         lambda slot: slot.advance(MIGRATING),
         {"prepared": moving(MIGRATING), "prepared back": moving(MIGRATING, Course.BACK)},
@@ -97,20 +121,29 @@ CHANGES: dict[str, tuple[Callable[[Slot], Slot], dict[str, Slot]]] = {
         lambda slot: slot.advance(FINISHED),
         {
             "prepared": moving(FINISHED),
+            "prepared with a copy": copied(FINISHED),
             "migrating": moving(FINISHED),
             "migrating back": moving(FINISHED, Course.BACK),
         },
     ),
     "unlock": (
         lambda slot: slot.unlock(EPOCH),
-        {"prepared": moving(PREPARING), "prepared back": moving(MIGRATING, Course.TURNING, EPOCH)},
+        {
+            "prepared": moving(PREPARING),
+            "prepared with a copy": copied(PREPARING),
+            "prepared back": moving(MIGRATING, Course.TURNING, EPOCH),
+        },
     ),
-    "come to rest": (Slot.come_to_rest, {"finished": AT_TARGET, "finished back": AT_REST}),
+    "come to rest": (
+        Slot.come_to_rest,
+        {"finished": AT_TARGET, "finished by a copy": AT_TARGET, "finished back": AT_REST},
+    ),
     "cancel": (
         Slot.cancel,
         {
             "offline pending": OFFLINE,
             **dict.fromkeys(("pending", "preparing", "prepared"), AT_REST),
+            **dict.fromkeys(("copying", "preparing a copy", "prepared with a copy"), AT_REST),
             "migrating": moving(MIGRATING, Course.TURNING),
         },
     ),

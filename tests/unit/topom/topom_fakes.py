@@ -120,6 +120,39 @@ class MemoryBook(Book):
             raise StoreError("the disk went away")
 
 
+class FakeCopy:
+    """A copy of a :class:`FakeMover`; notes what it is asked for."""
+
+    def __init__(self, mover: "FakeMover", pair: tuple[str, str], slots: Sequence[int], id: str) -> None:
+        self._mover = mover
+        self.pair = pair
+        self.id = id
+        self.kept = tuple(slots)
+        self.settled: list[tuple[int, ...]] = []
+        self.closed = False
+
+    async def nearly_level(self) -> None:
+        assert not self.closed
+        if self._mover.copy_errors:
+            raise self._mover.copy_errors.pop(0)
+        if self._mover.copying is not None:
+            await self._mover.copying()
+
+    async def settle(self, slots: Sequence[int]) -> None:
+        assert not self.closed
+        self.settled.append(tuple(slots))
+        if self._mover.settle_errors:
+            raise self._mover.settle_errors.pop(0)
+        if self._mover.settling is not None:
+            await self._mover.settling()
+
+    def keep_only(self, slots: Collection[int]) -> None:
+        self.kept = tuple(slots)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
 class FakeMover:
     """Notes what it is asked to move; ``during`` runs meanwhile.
 
@@ -143,6 +176,14 @@ class FakeMover:
         """Run ids by address, of servers that were started anew."""
         self.withdrawn: list[tuple[str, str]] = []
         self.withdraw_errors: list[Exception] = []
+        self.copies: list[FakeCopy] = []
+        self.copy_errors: list[Exception] = []
+        self.settle_errors: list[Exception] = []
+        self.copying: Callable[[], Awaitable[None]] | None = None
+        """Runs until a copy is nearly level."""
+        self.settling: Callable[[], Awaitable[None]] | None = None
+        """Runs until a copy is level."""
+        self.confirmed: list[tuple[str, str]] = []
         self.broken_off = 0
         self.pace: MigrationSettings | None = None
         self._moving: list[tuple[str, str]] = []
@@ -172,6 +213,13 @@ class FakeMover:
 
     async def stop_sweeping(self, server: str) -> None:
         pass
+
+    def copy(self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress) -> FakeCopy:
+        self.copies.append(FakeCopy(self, (source, target), slots, id))
+        return self.copies[-1]
+
+    async def confirm(self, source: str, target: str) -> None:
+        self.confirmed.append((source, target))
 
     async def withdraw(self, source: str, target: str) -> None:
         assert (source, target) not in self._moving, "nobody may move keys while the permit is withdrawn"
@@ -319,6 +367,7 @@ class Bench:
         barrier_seconds: float = 0.05,
         on_step: Callable[[str], Awaitable[None]] | None = None,
         product: Product = PRODUCT,
+        way: str = "keys",
     ) -> None:
         self.product = product
         self.store = store or MemoryStore()
@@ -327,7 +376,9 @@ class Bench:
         self.ledger = Ledger(self.store, f"writer {id(self)}")
         self.members = Members(self.ledger, lease)
         self.barrier = Barrier(self.ledger, self.members, self.fencer)
-        self.actions = Actions(self.ledger, self.barrier, self.mover, MIGRATION, barrier_seconds, on_step)
+        self.actions = Actions(
+            self.ledger, self.barrier, self.mover, replace(MIGRATION, way=way), barrier_seconds, on_step
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> "Bench":

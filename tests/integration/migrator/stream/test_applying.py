@@ -9,8 +9,9 @@ from redis.asyncio import Redis
 from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import TargetRefused, TargetUnavailable
 from migrator.stream import applying
-from migrator.stream.applying import Applier, CopyVoid
+from migrator.stream.applying import Applier, CopyVoid, end_copies
 from slots.access import ServerAccess
+from slots.reserved import POSITION, SWEPT
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import Pair
 
@@ -28,23 +29,25 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applying, "ATTEMPT_SECONDS", 0.05)
 
 
-def applier_through(relay: BreakingRelay) -> Applier:
-    async def connect() -> Connection:
-        return await Connection.open(
-            relay.address,
-            name="slotferry.test",
-            access=ServerAccess(),
-            unavailable=TargetUnavailable,
-            refused=TargetRefused,
-            timeouts=SOON,
-        )
+async def connect(relay: BreakingRelay) -> Connection:
+    return await Connection.open(
+        relay.address,
+        name="slotferry.test",
+        access=ServerAccess(),
+        unavailable=TargetUnavailable,
+        refused=TargetRefused,
+        timeouts=SOON,
+    )
 
-    return Applier(connect, "c0ffee")
+
+def applier_through(relay: BreakingRelay) -> Applier:
+    return Applier(lambda: connect(relay), "c0ffee")
 
 
 @pytest.fixture
 async def applier(relay: BreakingRelay) -> AsyncIterator[Applier]:
     applier = applier_through(relay)
+    await applier.begin()
     yield applier
     applier.close()
 
@@ -57,9 +60,9 @@ async def test_batches_run_in_their_databases_and_leave_their_positions(applier:
     assert await applier.apply(3, INCR, 1, "20") == [1]
     assert await applier.apply(0, INCR, 1, "30") == [3]
     assert await applier.apply(0, b"", 0, "40") == []
-    assert await target.get(applier.key) == b"4 40"
+    assert await target.get(POSITION) == b"c0ffee 4 40"
     await target.select(3)
-    assert await target.get(applier.key) == b"2 20"
+    assert await target.get(POSITION) == b"c0ffee 2 20"
     await applier.positions()
 
 
@@ -115,7 +118,7 @@ async def test_a_target_that_was_emptied_voids_the_copy(applier: Applier, target
 
 async def test_another_position_voids_the_copy_and_nothing_more_is_written(applier: Applier, target: Redis) -> None:
     await applier.apply(0, INCR, 1, "10")
-    await target.set(applier.key, "somebody else's")
+    await target.set(POSITION, "somebody else's")
     with pytest.raises(CopyVoid, match="somebody else's"):
         await applier.apply(0, INCR, 1, "20")
     with pytest.raises(CopyVoid, match="somebody else's"):
@@ -134,30 +137,50 @@ async def test_two_writers_of_one_copy_do_not_both_go_on(applier: Applier, relay
 
 async def test_a_refused_command_voids_the_copy_and_is_told(applier: Applier, target: Redis) -> None:
     await target.set("text", "no list")
-    with pytest.raises(CopyVoid, match="WRONGTYPE"):
-        await applier.apply(0, pack("LPUSH", "text", "x"), 1, "10")
     with pytest.raises(CopyVoid, match="unknown command"):
-        await applier.apply(1, pack("NONSENSE"), 1, "20")
+        await applier.apply(1, pack("NONSENSE"), 1, "10")
+    with pytest.raises(CopyVoid, match="WRONGTYPE"):
+        await applier.apply(0, pack("LPUSH", "text", "x"), 1, "20")
 
 
-async def test_after_the_end_no_position_is_left_and_a_late_batch_does_not_run(
+async def test_another_copy_ends_the_one_before_and_the_target_does_not_count_as_swept(
     applier: Applier, relay: BreakingRelay, target: Redis
 ) -> None:
+    await target.hset(SWEPT, mapping={"swept": "life", "data": "id"})
+    await applier.apply(3, INCR, 1, "10")
+    other = Applier(lambda: connect(relay), "facade")
+    await other.begin()
+    assert await target.hgetall(SWEPT) == {b"data": b"id"}
+    for database in (0, 3, 4):
+        with pytest.raises(CopyVoid, match=r"facade|missing"):
+            await applier.apply(database, INCR, 1, "20")
+    assert await other.apply(3, INCR, 1, "10") == [2]
+    other.close()
+
+
+@pytest.mark.parametrize("database", [0, 2, 5])
+async def test_after_the_end_no_position_is_left_and_a_late_batch_does_not_run(
+    applier: Applier, relay: BreakingRelay, target: Redis, database: int
+) -> None:
+    """It may be the first one in its database."""
     await applier.apply(0, INCR, 1, "10")
     await applier.apply(2, INCR, 1, "20")
-    fault = relay.hold(directions=frozenset({Direction.TO_SERVER}), only_present=True)
-    late = asyncio.ensure_future(applier.apply(2, INCR, 1, "30"))
+    fault = relay.hold(directions=frozenset({Direction.TO_SERVER}), containing=b"MULTI")
+    late = asyncio.ensure_future(applier.apply(database, INCR, 1, "30"))
     while not fault.met:
         await asyncio.sleep(0.01)
     late.cancel()
-    applier.close()
-    successor = applier_through(relay)
-    successor._positions = dict(applier._positions)
-    await successor.end()
-    successor.close()
+    relay.restrict_to_caught(fault)
+    ending = await connect(relay)
+    await end_copies(ending)
+    ending.close()
     fault.mend()
     await asyncio.sleep(0.1)
-    for database in (0, 2):
-        await target.select(database)
-        assert await target.get(applier.key) is None
-        assert await target.get("counter") == b"1"
+    with pytest.raises(CopyVoid, match="missing"):
+        await applier.apply(database, INCR, 1, "40")
+    with pytest.raises(CopyVoid, match="missing"):
+        await applier.apply(7, INCR, 1, "50")
+    for place, counter in ((0, b"1"), (2, b"1"), (5, None), (7, None)):
+        await target.select(place)
+        assert await target.get(POSITION) is None
+        assert await target.get("counter") == counter

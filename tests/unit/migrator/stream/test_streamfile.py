@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from migrator.errors import SourceUnavailable
 from migrator.stream import streamfile
+from migrator.stream.space import Space
 from migrator.stream.spool import Spool
-from migrator.stream.streamfile import MOST_SEGMENTS
+from migrator.stream.streamfile import MOST_SEGMENTS, SpooledStream
 
 
 @given(
@@ -78,6 +79,20 @@ def test_what_came_before_a_failure_is_read_before_it(tmp_path: Path) -> None:
     assert spool.stream.read(0, 100) == b"0123456789"
     with pytest.raises(SourceUnavailable):
         spool.stream.read(10, 100)
+
+
+def test_each_byte_has_a_time_of_arrival(tmp_path: Path) -> None:
+    """A server of before Redis 7 sends how long a key lives, which counts from then."""
+    times = iter((1000, 1100, 1199, 1200, 1500))
+    spool = Spool(tmp_path, 1000)
+    stream = SpooledStream(Space(tmp_path, 1000), spool.waking, lambda: next(times))
+    for _ in range(5):
+        stream.append(memoryview(b"01"))
+    assert stream.arrived_ms(1) == 1199, "within a fifth of a second all came with the last"
+    assert stream.arrived_ms(6) == 1199
+    assert stream.arrived_ms(7) == 1200
+    assert stream.arrived_ms(10) == 1500
+    assert stream.arrived_ms(2) == 1500, "what is not kept any more counts as later"
 
 
 def test_a_larger_spool_has_larger_files_and_not_more(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_by_action_no_two_actions_of_a_slot_have_the_same_epoch(table: SlotTable
 
 
 def test_by_action_what_has_not_moved_begins_anew_without_what_it_began_with(table: SlotTable) -> None:
-    pending = topology.begin_anew(begun(table, 20), 21, [0, 1])
+    pending = topology.begin_anew(begun(table, 20), 21, [0, 1], SlotState.PREPARING)
     assert pending.slots[0].action == Action(SlotState.PENDING, 2)
 
 

@@ -6,7 +6,7 @@ import { Refused, refusal } from "./api.js";
 const SILENT_MILLISECONDS = 35000; // topom sends something each ten seconds
 const RETRY_MILLISECONDS = [500, 1000, 2000, 4000, 8000, 15000];
 const MOST_EVENTS = 1000;
-const STATES = ["", "pending", "preparing", "prepared", "migrating", "finished"];
+const STATES = ["", "pending", "copying", "preparing", "prepared", "migrating", "finished"];
 
 // Sections as topom sends them: `cluster`, `problems`, `groups`, `figures`, `proxies`, `migration`, `sizes`, `load`,
 // `notable`, `decision`.

@@ -19,6 +19,7 @@ LIMITS = {
     "hours": "",
     "time_zone": "",
     "min_replicas": 0,
+    "way": "keys",
 }
 MIGRATION = {
     "paused": False,

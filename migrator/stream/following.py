@@ -1,0 +1,217 @@
+"""Follows one source for its copies: first the snapshot, then the stream, without an end.
+
+The source's data comes in its order, and goes to the copies in that order (:mod:`migrator.stream.copying`). What the
+targets take sets the pace here; the link goes on filling the spool meanwhile (:mod:`migrator.stream.spool`).
+
+**level**: while slots are locked, whoever switches them writes a marker at the source. Once the marker has come by in
+the stream, all copies have what was written before it: :meth:`Following.reached`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from migrator.pace import Throttle
+from migrator.stream.changes import CannotFollow
+from migrator.stream.copying import BATCH_BYTES, BATCH_COMMANDS, Copy
+from migrator.stream.deadlines import PLACEHOLDER_MS
+from migrator.stream.snapshotfilter import BigKey, SnapshotFilter
+from migrator.stream.spool import Spool
+from migrator.stream.streamfile import now_ms
+from migrator.stream.values.keeping import Kept
+from slots.keyslots import KeySlots
+from slots.requests.reading import NotRequests
+from slots.requests.wanted import MIXED, UNKNOWN, WantedRequests
+from slots.reserved import MARKER
+
+BUILDING_MS = 15_000
+"""Values of the snapshot are written within this time after they were read from it."""
+BIG_BYTES = 64 * 1024
+"""A value with more bytes in the snapshot goes in pieces."""
+READ_TWICE = ("string", "stream")
+"""Types of values whose elements are read more than once."""
+MOST_KEPT = 4 << 30
+"""Bytes of a value that is read more than once."""
+READ_BYTES = 256 * 1024
+WITHHOLD_SECONDS = 0.5
+"""Between two looks at deadlines that are near. It is far below :data:`migrator.stream.deadlines.MARGIN_MS`."""
+
+
+class Following:
+    """Follows one source.
+
+    Args:
+        source: ``host:port``, for messages.
+        spool: what the link brings; it has begun.
+        key_slots: of the product.
+        wanted: the number of the copy of each slot; 0 for those of none. Others may change it.
+        copies: by their numbers.
+        pace: how fast keys go to the targets.
+        folder: for values that are read more than once.
+        clock: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        spool: Spool,
+        key_slots: KeySlots,
+        wanted: bytearray,
+        copies: Mapping[int, Copy],
+        pace: Throttle,
+        folder: Path,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self._source = source
+        self._spool = spool
+        self._key_slots = key_slots
+        self._wanted = wanted
+        self._copies = copies
+        self._pace = pace
+        self._folder = folder
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._offset = spool.stream.start
+        self._streaming = asyncio.Event()
+        self._markers: dict[bytes, tuple[asyncio.Event, frozenset[int]]] = {}
+
+    @property
+    def lag(self) -> int | None:
+        """Bytes of the stream that have come and are not applied; None while the snapshot is not."""
+        return self._spool.stream.end - self._offset if self._streaming.is_set() else None
+
+    async def run(self) -> None:
+        """Follow the source until this is cancelled.
+
+        Raises:
+            CannotFollow: the stream has something that cannot be followed.
+            MigrationError: the copies are void: see :mod:`migrator.stream.copying`, the link and the spool.
+        """
+        tasks = [asyncio.create_task(self._withhold()), asyncio.create_task(self._follow())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+
+    async def streaming(self) -> None:
+        """Return once the snapshot was written. It is for whoever also waits for :meth:`run`."""
+        await self._streaming.wait()
+
+    def expect(self, marker: bytes, slots: Iterable[int]) -> asyncio.Event:
+        """An event that is set once this value of :data:`slots.reserved.MARKER` has come by, and all before it was
+        written. What comes after it concerns no copy as far as it is about these slots."""
+        event = asyncio.Event()
+        self._markers[marker] = event, frozenset(slots)
+        return event
+
+    async def _follow(self) -> None:
+        database = await self._restore_snapshot()
+        self._streaming.set()
+        await self._follow_stream(database)
+
+    async def _restore_snapshot(self) -> int:
+        """Write the snapshot to the copies; give the database that the stream begins in."""
+        file = self._spool.snapshot.reader()
+        found = SnapshotFilter(
+            file,
+            f"snapshot of {self._source}",
+            self._key_slots,
+            self._wanted,
+            most_bytes=BATCH_BYTES,
+            most_keys=BATCH_COMMANDS,
+            big_bytes=BIG_BYTES,
+            placeholder_ms=PLACEHOLDER_MS,
+        )
+        at = f"snapshot of {self._offset}"
+        while True:
+            await self._pace.ready()
+            withheld_until = found.withheld_until_ms = self._clock() + BUILDING_MS
+            found.noted_until_ms = max(copy.deadlines.noted_until_ms for copy in self._copies.values())
+            one = await asyncio.to_thread(next, found, None)
+            if one is None:
+                self._spool.snapshot.release()
+                return max(0, found.stream_database)
+            copy = self._copies[one.copy]
+            if isinstance(one, BigKey):
+                await self._make(copy, one, found, at)
+                continue
+            await self._pace.admit(one.count, len(one.commands))
+            async with self._turn:
+                await copy.restore(one, withheld_until, at)
+
+    async def _make(self, copy: Copy, big: BigKey, found: SnapshotFilter, at: str) -> None:
+        """Write a big value. The stream waits, so nothing else is written to this copy meanwhile but deadlines."""
+        if big.fields_expire:
+            await asyncio.to_thread(lambda: [None for _ in found.elements()])
+            copy.become_late(big.database, big.name)
+            return
+        await self._pace.admit(1, 0)
+        if big.type not in READ_TWICE:
+            await copy.make(big, found.elements, at)
+            return
+        with await asyncio.to_thread(Kept, found.elements(), self._folder, MOST_KEPT) as kept:
+            await copy.make(big, kept, at)
+
+    async def _follow_stream(self, database: int) -> None:
+        requests = WantedRequests(self._key_slots, self._wanted, self._offset)
+        requests.database = database
+        while True:
+            have = requests.offset + requests.pending
+            await self._spool.stream.more(have)
+            data = self._spool.stream.read(have, READ_BYTES)
+            requests.feed(data)
+            async with self._turn:
+                try:
+                    for argv, end, copies in requests:
+                        await self._take(requests, argv, end, copies)
+                except NotRequests as error:
+                    raise CannotFollow(f"the stream of {self._source} cannot be read: {error}") from error
+                await self._write(requests.offset)
+
+    async def _take(self, requests: WantedRequests, argv: list[bytes], end: int, copies: int) -> None:
+        name = argv[0].upper()
+        if name == b"SELECT":
+            requests.database = _database(argv)
+        elif name in (b"MULTI", b"EXEC"):
+            pass  # nobody sees a copy before it is level, and that is never within a transaction
+        elif name == b"SET" and argv[1] == MARKER:
+            await self._write(end)
+            event, slots = self._markers.pop(argv[2], (None, frozenset()))
+            if event is not None:
+                # level: from here on the source's expiry and cleaning are not the target's.
+                for slot in slots:
+                    self._wanted[slot] = 0
+                event.set()
+        else:
+            arrived = self._spool.stream.arrived_ms(end)
+            concerned = self._copies.values() if copies in (MIXED, UNKNOWN) else (self._copies[copies],)
+            for copy in concerned:
+                if copy.full or copy.ends_batch(requests.database):
+                    await copy.write(str(end))
+                copy.follow(requests.database, argv, arrived)
+
+    async def _write(self, offset: int) -> None:
+        """Write the open batches; all before the offset is applied then."""
+        for copy in self._copies.values():
+            await copy.write(str(offset))
+        self._offset = offset
+        self._spool.stream.release(offset)
+
+    async def _withhold(self) -> None:
+        while True:
+            await asyncio.sleep(WITHHOLD_SECONDS)
+            async with self._turn:
+                for copy in self._copies.values():
+                    await copy.withhold_due(str(self._offset))
+
+
+def _database(argv: list[bytes]) -> int:
+    if len(argv) != 2 or not argv[1].isdigit():
+        raise CannotFollow(f"the stream selects the database {argv[1:]!r:.50}")
+    return int(argv[1])

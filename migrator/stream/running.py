@@ -1,0 +1,249 @@
+"""A copy from its beginning to its switch: the link, the spool, the following and the copy put together.
+
+One task runs it, from the first :meth:`RunningCopy.nearly_level` on. Whoever waits for something of the copy hears of
+its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Collection, Coroutine, Iterable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from migrator.connection import Connection, Timeouts
+from migrator.errors import MigrationError, TargetUnfit
+from migrator.facts import facts_of
+from migrator.pace import Pace
+from migrator.pair import WRITING, ServerPair
+from migrator.pieces.abilities import read_abilities
+from migrator.progress import Progress
+from migrator.steering import steered
+from migrator.stream.applying import Applier
+from migrator.stream.copying import Copy
+from migrator.stream.deadlines import Deadlines
+from migrator.stream.following import Following
+from migrator.stream.link import Link
+from migrator.stream.spool import Spool
+from migrator.stream.streamfile import now_ms
+from slots import ranges
+from slots.access import ServerAccess
+from slots.connections import migrator_prefix
+from slots.keyslots import KeySlots
+from slots.reserved import MARKER, SWEPT
+
+log = structlog.get_logger()
+
+NEARLY_BYTES = 256 * 1024
+"""Bytes of the stream that may be missing at the target when the slots are locked. It writes them in milliseconds."""
+LOOK_SECONDS = 0.02
+LEVEL_SECONDS = 600.0
+"""How long the copy may take to become nearly level, once the snapshot was written."""
+LONGEST_MS = 4 * 3_600_000
+"""How long a copy may last."""
+SPOOL_BYTES = 64 << 30
+"""Of what the source has sent and the target has not taken yet, snapshot and stream together."""
+MARKER_SECONDS = 60
+"""The marker's life at the source."""
+NUMBER = 1
+"""Of the copy, of which there is one."""
+
+
+class NeverLevel(MigrationError):
+    """The source is written faster than the target takes it."""
+
+    passing = False
+
+
+class TargetEvicts(TargetUnfit):
+    """The target removes keys by itself when its memory is full, and a copy would not notice."""
+
+
+class RunningCopy:
+    """One copy.
+
+    Args:
+        source, target: ``host:port`` of both masters.
+        slots: those that are copied.
+        copy: the id of the copy.
+        folder: for the spool.
+        function, number_of_slots, access, pace, progress, instance, term: as for :func:`migrator.move.migrate`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        slots: Iterable[int],
+        copy: str,
+        *,
+        folder: Path,
+        function: str,
+        number_of_slots: int,
+        access: ServerAccess,
+        pace: Pace,
+        progress: Progress,
+        instance: str,
+        term: int = 0,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._id = copy
+        self._folder = folder
+        self._key_slots = KeySlots(function, number_of_slots)
+        self._access = access
+        self._pace = pace
+        self._progress = progress
+        self._instance = instance
+        self._term = term
+        self._timeouts = timeouts or Timeouts()
+        self._wanted = bytearray(number_of_slots)
+        for slot in slots:
+            self._wanted[slot] = NUMBER
+        self._task: asyncio.Task[None] | None = None
+        self._writing: Connection | None = None
+        self._following: Following | None = None
+        self._copy: Copy | None = None
+
+    async def nearly_level(self) -> None:
+        """Return once little is missing at the target.
+
+        Raises:
+            NeverLevel: that takes too long.
+            MigrationError: the copy is void; see the modules of this room.
+        """
+        if self._task is None:
+            log.info("copy_began", source=self._source, target=self._target, slots=sum(map(bool, self._wanted)))
+            self._task = asyncio.create_task(self._run(), name=f"copy from {self._source} to {self._target}")
+        await self._unless_ended(self._nearly_level())
+
+    async def settle(self, slots: Collection[int]) -> None:
+        """Return once the target has all that the source has of these slots (**level**). They are locked.
+
+        The source does not count as swept from then on: it keeps its keys of the slots, which are not its own after
+        the switch.
+
+        Raises :class:`MigrationError`: the copy is void.
+        """
+        await self._unless_ended(self._settle(slots))
+        log.info("copy_level", source=self._source, target=self._target, slots=ranges.show(slots))
+
+    def keep_only(self, slots: Collection[int]) -> None:
+        """Copy no other slots from now on."""
+        kept = frozenset(slots)
+        for slot, number in enumerate(self._wanted):
+            if number and slot not in kept:
+                self._wanted[slot] = 0
+
+    async def close(self) -> None:
+        """End the copy, and whatever it has under way. It raises nothing."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._task
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this, unless the copy ends before; then raise what ended it."""
+        assert self._task is not None, "the copy was begun"
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((task, self._task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+        if self._task.done():
+            task.cancelled() or task.exception()
+            self._task.result()
+        task.result()
+
+    async def _nearly_level(self) -> None:
+        loop = asyncio.get_running_loop()
+        limit: float | None = None
+        while self._following is None or (lag := self._following.lag) is None or lag > NEARLY_BYTES:
+            if self._following is not None and self._following.lag is not None:
+                limit = limit or loop.time() + LEVEL_SECONDS
+                if loop.time() > limit:
+                    raise NeverLevel(
+                        f"{self._source} is written faster than {self._target} takes it: {lag} bytes are missing there "
+                        f"after {LEVEL_SECONDS:g} s",
+                        "move fewer slots at a time, or in another way",
+                    )
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _settle(self, slots: Collection[int]) -> None:
+        assert self._writing is not None, "it is nearly level"
+        assert self._following is not None, "likewise"
+        assert self._copy is not None, "likewise"
+        source = self._writing
+        marker = secrets.token_hex(16).encode()
+        come_by = self._following.expect(marker, slots)
+        # level: no client writes these slots, so all of them that the source will ever have stands before the marker.
+        await source.select(0)
+        # owned: a sweep under way has looked for keys of slots that have left by now; it is not to count.
+        await source.call("HDEL", SWEPT, "swept", "token")
+        await source.call("SET", MARKER, marker, "EX", MARKER_SECONDS)
+        await come_by.wait()
+        await self._copy.settle(source, slots, f"marker {marker.decode()}")
+        await self._copy.applier.positions()
+        self._progress.completed()
+
+    async def _run(self) -> None:
+        async with AsyncExitStack() as stack:
+            throttle = await stack.enter_async_context(
+                steered(
+                    self._pace,
+                    self._source,
+                    self._target,
+                    self._access,
+                    self._progress,
+                    self._instance,
+                    self._timeouts,
+                )
+            )
+            pair = ServerPair(
+                stack, self._source, self._target, self._access, self._instance, self._timeouts, self._term
+            )
+            target = await pair.connect_target()
+            await pair.end_earlier(target, WRITING)
+            abilities = await read_abilities(target)
+            await _require_that_nothing_is_evicted(target)
+            self._writing = await pair.connect_source()
+            await pair.end_earlier(self._writing, migrator_prefix())
+            applier = Applier(pair.connect_target, self._id)
+            await applier.begin()
+            self._copy = Copy(
+                NUMBER,
+                self._wanted,
+                self._key_slots,
+                applier,
+                Deadlines(now_ms() + LONGEST_MS),
+                self._progress,
+                abilities,
+            )
+            spool = Spool(self._folder, SPOOL_BYTES)
+            stack.callback(spool.close)
+            name = f"{migrator_prefix(self._instance)}follow"
+            link = Link(self._source, self._access, spool, name, pair.run_id_of(self._source))
+            stack.push_async_callback(asyncio.to_thread, link.close)
+            link.start()
+            await link.begun()
+            self._following = Following(
+                self._source, spool, self._key_slots, self._wanted, {NUMBER: self._copy}, throttle, self._folder
+            )
+            await self._following.run()
+
+
+async def _require_that_nothing_is_evicted(target: Connection) -> None:
+    facts = await facts_of(target)
+    if facts.evicts:
+        raise TargetEvicts(
+            f"target {target.address} evicts keys ({facts.policy}) when its memory is full, and a copy by the "
+            "replication stream would not notice",
+            "these slots move key by key",
+        )

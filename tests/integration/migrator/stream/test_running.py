@@ -1,0 +1,242 @@
+"""A copy by the replication stream between real servers, while clients write: at its end the target is **level**.
+
+Nothing writes within the lock, as behind proxies that have locked.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from migrator.connection import Connection, Timeouts
+from migrator.errors import ServerUnavailable, SourceRefused
+from migrator.stream import following
+from migrator.stream.running import RunningCopy
+from slotferry.redis_server import RedisServer
+from slots.access import ServerAccess
+from slots.reserved import RESERVED, SWEPT
+from tests.integration.migrator import streams
+from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, Pair, client_of, slot_of
+from tests.integration.migrator.stream.traffic import DATABASES, Writer, filled
+
+MOVING = range(0, NUMBER_OF_SLOTS, 2)
+READS = {
+    "string": ("GET",),
+    "list": ("LRANGE", 0, -1),
+    "set": ("SMEMBERS",),
+    "zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    "hash": ("HGETALL",),
+}
+
+
+def copy_between(pair: Pair, folder: Path) -> RunningCopy:
+    return RunningCopy(
+        pair.source.address,
+        pair.target.address,
+        MOVING,
+        "c0ffee",
+        folder=folder,
+        function="crc32",
+        number_of_slots=NUMBER_OF_SLOTS,
+        access=ServerAccess(),
+        pace=pair.pace,
+        progress=pair.progress,
+        instance=INSTANCE,
+    )
+
+
+async def connected(server: RedisServer) -> Connection:
+    return await Connection.open(
+        server.address,
+        name="slotferry.test",
+        access=ServerAccess(),
+        unavailable=ServerUnavailable,
+        refused=SourceRefused,
+        timeouts=Timeouts(),
+    )
+
+
+async def contents(server: RedisServer, database: int) -> dict[bytes, Any]:
+    """Every key of the moving slots: its type, its value in a form that can be compared, and its deadline."""
+    connection = await connected(server)
+    await connection.select(database)
+    found = {}
+    for key in await connection.call("KEYS", "*"):
+        if key.startswith(RESERVED) or slot_of(key) not in MOVING:
+            continue
+        kind = (await connection.call("TYPE", key)).decode()
+        if kind == "none":
+            continue
+        if kind == "stream":
+            value = await streams.state(connection, key)
+            for group in value["groups"]:
+                # Redis 7.0 does not tell its replicas how many entries a group has read.
+                del group["entries-read"], group["lag"]
+        else:
+            name, *arguments = READS[kind]
+            value = await connection.call(name, key, *arguments)
+        if kind == "set":
+            value = sorted(value)
+        elif kind == "hash":
+            value = dict(zip(value[::2], value[1::2], strict=True))
+        found[key] = kind, value, await connection.call("PEXPIRETIME", key)
+    connection.close()
+    return found
+
+
+async def assert_level(pair: Pair) -> int:
+    """Both have the same keys of the moving slots; gives how many. A key may expire between two looks."""
+    number = 0
+    for database in DATABASES:
+        async with client_of(pair.source, database) as redis:
+            now = await redis.time()
+        soon = now[0] * 1000 + 2000
+        source, target = await contents(pair.source, database), await contents(pair.target, database)
+        for key in source.keys() | target.keys():
+            have = source.get(key), target.get(key)
+            if any(one is not None and 0 < one[2] <= soon for one in have) and None in have:
+                continue
+            assert have[0] == have[1], f"{key!r} in database {database}"
+        number += len(source)
+    return number
+
+
+@pytest.fixture
+async def copy(pair: Pair, source: Redis, tmp_path: Path) -> AsyncIterator[RunningCopy]:
+    # A server waits 5 s for other replicas before it begins a snapshot.
+    await source.config_set("repl-diskless-sync-delay", 0)
+    copy = copy_between(pair, tmp_path / "spool")
+    yield copy
+    await copy.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("renames", [True, False])
+async def test_level_with_all_types_and_deadlines_under_writes(
+    pair: Pair, copy: RunningCopy, seed: int, renames: bool
+) -> None:
+    await filled(pair.source, seed, 4000)
+    writers = [Writer(pair.source, 10 * seed + number, renames=renames) for number in range(2)]
+    tasks = [asyncio.create_task(writer.run()) for writer in writers]
+    try:
+        async with asyncio.timeout(60):
+            await copy.nearly_level()
+        await asyncio.sleep(1.5)  # deadlines come within it
+    finally:
+        for writer in writers:
+            writer.stop()
+        await asyncio.gather(*tasks)
+    async with asyncio.timeout(20):
+        await copy.settle(MOVING)
+    assert await assert_level(pair) > 100
+    assert sum(writer.written for writer in writers) > 1000
+
+
+async def test_hidden_and_one_way_only_moving_slots_come_and_the_source_keeps_all(
+    pair: Pair, copy: RunningCopy, source: Redis, target: Redis
+) -> None:
+    await filled(pair.source, 7, 2000)
+    before = await source.dbsize()
+    await copy.nearly_level()
+    await copy.settle(MOVING)
+    keys = [key for key in await target.keys("*") if not key.startswith(RESERVED)]
+    assert {slot_of(key) % 2 for key in keys} == {0}
+    assert await source.dbsize() >= before - 60, "only expired keys go"
+
+
+async def test_level_after_the_marker_nothing_of_the_source_reaches_the_target(
+    pair: Pair, copy: RunningCopy, source: Redis, target: Redis
+) -> None:
+    """Cleaning at the source deletes the keys there, and the target keeps them."""
+    keys = [b"key:%d" % number for number in range(200)]
+    await source.mset(dict.fromkeys(keys, b"value"))
+    await copy.nearly_level()
+    await copy.settle(MOVING)
+    await source.delete(*keys)
+    await source.set("after", "1")
+    await asyncio.sleep(0.5)
+    moved = [key for key in keys if slot_of(key) in MOVING]
+    assert await target.exists(*moved) == len(moved)
+
+
+async def test_owned_neither_server_counts_as_swept_any_more(copy: RunningCopy, source: Redis, target: Redis) -> None:
+    for redis in (source, target):
+        await redis.hset(SWEPT, mapping={"swept": "life", "data": "id", "token": "of a sweep under way"})
+    await copy.nearly_level()
+    assert await target.hkeys(SWEPT) == [b"data"]
+    assert len(await source.hkeys(SWEPT)) == 3
+    await copy.settle(MOVING)
+    assert await source.hkeys(SWEPT) == [b"data"], "a sweep under way is not to count"
+
+
+async def test_big_values_of_every_type(pair: Pair, copy: RunningCopy, source: Redis) -> None:
+    pipe = source.pipeline(transaction=False)
+    many = range(20_000)
+    pipe.set("string:big", b"text" * 300_000)
+    pipe.rpush("list:big", *(f"element {number}" for number in many))
+    pipe.sadd("set:big", *(f"member {number}" for number in many))
+    pipe.zadd("zset:big", {f"member {number}": number / 7 for number in many})
+    pipe.hset("hash:big", mapping={f"field {number}": "value" for number in many})
+    await pipe.execute()
+    await streams.busy(source, 3000, b"stream:big")
+    for kind in (*READS, "stream"):
+        for number in range(3):
+            await source.copy(f"{kind}:big", f"{kind}:big:{number}")
+            await source.pexpire(f"{kind}:big:{number}", 3_600_000)
+    await copy.nearly_level()
+    await source.hset("hash:big", "field 1", "another value")
+    await copy.settle(MOVING)
+    assert await assert_level(pair) >= 8, "about half of 24"
+
+
+async def test_a_source_that_is_emptied_voids_the_copy(copy: RunningCopy, source: Redis) -> None:
+    await source.set("key", "value")
+    await copy.nearly_level()
+    await source.flushdb()
+    with pytest.raises(Exception, match="FLUSHDB"):
+        async with asyncio.timeout(20):
+            await copy.settle(MOVING)
+
+
+async def test_persist_right_before_a_deadline_keeps_the_key(
+    pair: Pair, copy: RunningCopy, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At the time of the snapshot the deadlines are too far ahead to be withheld.
+    monkeypatch.setattr(following, "BUILDING_MS", 6000)
+    keys = [f"string:{number}" for number in range(300)]
+    pipe = source.pipeline(transaction=False)
+    for number, key in enumerate(keys):
+        pipe.set(key, "value", px=8000 + 2 * number)
+    await pipe.execute()
+    await copy.nearly_level()
+    while await source.pttl(keys[0]) > 300:
+        await asyncio.sleep(0.05)
+    assert copy._following is not None
+    async with copy._following._turn:
+        # The target hears of it only after the deadlines.
+        pipe = source.pipeline(transaction=False)
+        for key in keys:
+            pipe.persist(key)
+        assert all(await pipe.execute())
+        await asyncio.sleep(1.5)
+    await copy.settle(MOVING)
+    moved = [key for key in keys if slot_of(key.encode()) in MOVING]
+    assert await target.exists(*moved) == len(moved)
+    assert {await target.pttl(key) for key in moved} == {-1}
+
+
+async def test_what_is_left_of_a_copy_that_is_closed_begins_anew(
+    pair: Pair, copy: RunningCopy, source: Redis, target: Redis, tmp_path: Path
+) -> None:
+    await source.set("string:1", "value")
+    await copy.nearly_level()
+    await copy.close()
+    await target.flushall()
+    again = copy_between(pair, tmp_path / "spool")
+    await again.nearly_level()
+    await again.settle(MOVING)
+    await assert_level(pair)
+    await again.close()

@@ -1,0 +1,307 @@
+"""Slots that move by the replication stream: the steps, their failures, and what a restart makes of each."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from migrator.errors import SourceUnavailable
+from migrator.stream.changes import CannotFollow
+from slots.states import SlotState
+from slots.table import SlotTable
+from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
+from topom.cluster import cancelling, topology
+from topom.cluster.topology import Move
+from topom.migration.streamed import MOST_COPIES
+
+MakeBench = Callable[..., Awaitable[Bench]]
+SLOTS = range(4)
+STEPS = [
+    "checked",
+    "copying stored",
+    "preparing stored",
+    "preparing acknowledged",
+    "prepared stored",
+    "prepared acknowledged",
+    "level",
+    "finished stored",
+    "finished acknowledged",
+    "at rest",
+    "cleaned",
+]
+
+
+def send(table: SlotTable, epoch: int) -> SlotTable:
+    return topology.move(table, epoch, SLOTS, 2)
+
+
+def state_of(table: SlotTable) -> SlotState | None:
+    action = table.slots[0].action
+    return action.state if action is not None else None
+
+
+def states(proxy: FakeProxy) -> list[str]:
+    """What a proxy saw of slot 0, without repetitions."""
+    seen = [str(state_of(table) or f"group {table.slots[0].group_id}") for table in proxy.seen]
+    return [state for place, state in enumerate(seen) if not place or seen[place - 1] != state]
+
+
+async def test_a_slot_goes_through_its_states(bench: MakeBench) -> None:
+    steps: list[str] = []
+
+    async def note(step: str) -> None:
+        steps.append(step)
+
+    one = await bench(on_step=note, barrier_seconds=5.0, way="stream")
+    proxy = await FakeProxy(one, 1).register()
+    await asyncio.sleep(0)
+    one.run()
+    await one.edit(send)
+    table = await one.at_rest()
+    assert [slot.group_id for slot in table.slots] == [2] * 4 + [1] * 12
+    assert states(proxy) == ["group 1", "pending", "copying", "preparing", "prepared", "finished", "group 2"]
+    async with asyncio.timeout(10):
+        while len(steps) < len(STEPS):
+            await asyncio.sleep(0)
+    assert steps == STEPS
+    (copy,) = one.mover.copies
+    assert copy.pair == ("s1:6379", "s2:6379")
+    assert copy.settled == [tuple(SLOTS)]
+    assert copy.closed
+    assert one.mover.confirmed == [copy.pair], "replicas have all before the source's keys are swept"
+    assert one.mover.moved == []
+
+
+async def test_level_the_target_owns_nothing_before_it_is_level(bench: MakeBench) -> None:
+    level = asyncio.Event()
+    one = await bench(way="stream", barrier_seconds=5.0)
+
+    async def locked() -> None:
+        assert state_of(one.ledger.table) is SlotState.PREPARED
+        await level.wait()
+        assert one.ledger.table.slots[0].owner_id == 1
+
+    one.mover.settling = locked
+    one.run()
+    await one.edit(send)
+    await one.until(lambda table: bool(one.mover.copies and one.mover.copies[0].settled))
+    await asyncio.sleep(0.02)
+    assert one.ledger.table.slots[0].owner_id == 1
+    level.set()
+    await one.at_rest()
+    assert one.ledger.table.slots[0].owner_id == 2
+
+
+@pytest.mark.parametrize("where", ["copy_errors", "settle_errors"])
+async def test_a_void_copy_is_closed_and_all_begins_anew(bench: MakeBench, where: str) -> None:
+    one = await bench(way="stream")
+    proxy = await FakeProxy(one, 1).register()
+    getattr(one.mover, where).append(SourceUnavailable("it is gone"))
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    first, second = one.mover.copies
+    assert first.closed
+    assert first.id != second.id
+    seen = states(proxy)
+    assert seen.count("copying") == 2
+    assert "pending" in seen[seen.index("copying") :], "the target is swept before the second copy"
+    if where == "settle_errors":
+        lock = seen.index("prepared")
+        assert seen[lock + 1] == "preparing", "the slots are unlocked at once"
+
+
+async def test_a_copy_that_is_not_level_in_time_is_given_up_and_said(bench: MakeBench) -> None:
+    one = await bench(way="stream", barrier_seconds=0.05)
+    for_ever = [True]
+
+    async def settling() -> None:
+        if for_ever.pop() if for_ever else False:
+            await asyncio.Event().wait()
+
+    one.mover.settling = settling
+    one.run()
+    await one.edit(send)
+    await one.until(lambda table: len(one.mover.copies) == 2)
+    assert one.mover.copies[0].closed
+    await one.at_rest()
+
+
+@pytest.mark.parametrize("step", ["copying stored", "preparing stored", "prepared acknowledged", "level"])
+async def test_a_copy_does_not_outlive_its_process(bench: MakeBench, step: str) -> None:
+    """When another topom goes on from the store, then the slots begin anew, and are never served from the old copy."""
+    reached = asyncio.Event()
+
+    async def stand_still(name: str) -> None:
+        if name == step:
+            reached.set()
+            await asyncio.Event().wait()
+
+    store = MemoryStore()
+    one = await bench(store=store, on_step=stand_still, way="stream")
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        await reached.wait()
+    await one.stop()
+    assert one.mover.copies[0].closed
+    other = await Bench(store, way="stream").start()
+    other.run()
+    await other.at_rest()
+    await other.stop()
+    assert other.ledger.table.slots[0].group_id == 2
+    assert len(other.mover.copies) == 1
+
+
+async def test_after_a_restart_keys_may_go_the_other_way_but_not_into_the_old_copy(bench: MakeBench) -> None:
+    reached = asyncio.Event()
+
+    async def stand_still(name: str) -> None:
+        if name == "preparing stored":
+            reached.set()
+            await asyncio.Event().wait()
+
+    store = MemoryStore()
+    one = await bench(store=store, on_step=stand_still, way="stream")
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        await reached.wait()
+    await one.stop()
+    other = await Bench(store, way="keys").start()
+    other.run()
+    await other.at_rest()
+    await other.stop()
+    assert other.mover.checked, "it begins with the check and the sweep"
+    assert other.mover.moved == [("s1:6379", "s2:6379", tuple(SLOTS))]
+
+
+async def test_another_master_at_either_end_voids_the_copy(bench: MakeBench) -> None:
+    one = await bench(way="stream")
+    waiting, going = asyncio.Event(), asyncio.Event()
+
+    async def copying() -> None:
+        waiting.set()
+        await going.wait()
+
+    one.mover.copying = copying
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 2, "s5:6379"))
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        await waiting.wait()
+    await one.edit(lambda table, epoch: topology.promote(table, epoch, 2, "s5:6379"))
+    going.set()
+    await one.at_rest()
+    first, *_, last = one.mover.copies
+    assert first.closed
+    assert not first.settled
+    assert last.pair == ("s1:6379", "s5:6379")
+    assert last.settled
+
+
+async def test_a_master_that_changes_while_it_becomes_level_is_not_switched_to(bench: MakeBench) -> None:
+    """The run ids were compared, and the promotion begins right after: the store refuses the switch."""
+    one = await bench(way="stream", barrier_seconds=5.0)
+    once = [True]
+
+    async def settling() -> None:
+        if once:
+            once.clear()
+            await one.edit(lambda table, epoch: topology.lock_group(table, epoch, 2, lost=True))
+
+    one.mover.settling = settling
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 2, "s5:6379"))
+    one.run()
+    await one.edit(send)
+    await one.until(lambda table: table.groups[2].locked)
+    await one.until(lambda table: state_of(table) in (SlotState.PREPARING, SlotState.PENDING))
+    assert one.ledger.table.slots[0].owner_id == 1
+    await one.edit(lambda table, epoch: topology.promote(table, epoch, 2, "s5:6379"))
+    await one.at_rest()
+    assert one.mover.copies[-1].pair == ("s1:6379", "s5:6379")
+
+
+async def test_a_cancelled_copy_costs_nothing(bench: MakeBench) -> None:
+    one = await bench(way="stream")
+    waiting = asyncio.Event()
+
+    async def copying() -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    one.mover.copying = copying
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        await waiting.wait()
+    outcome = cancelling.Cancelled()
+
+    def cancel(state, epoch):  # type: ignore[no-untyped-def]
+        nonlocal outcome
+        new, outcome = cancelling.cancel(state, epoch, [0, 1])
+        return new
+
+    await one.ledger.change(cancel)
+    assert outcome.ended == [0, 1]
+    async with asyncio.timeout(10):
+        while one.mover.copies[0].kept != (2, 3):
+            await asyncio.sleep(0.002)
+    await one.ledger.change(lambda state, epoch: cancelling.cancel(state, epoch, SLOTS)[0])
+    await one.at_rest()
+    async with asyncio.timeout(10):
+        while not one.mover.copies[0].closed:
+            await asyncio.sleep(0.002)
+    assert {slot.group_id for slot in one.ledger.table.slots} == {1}
+
+
+async def test_a_refused_lock_does_not_cost_the_copy(bench: MakeBench) -> None:
+    one = await bench(way="stream", barrier_seconds=0.3)
+    tries = [False]
+
+    def once_not(table: SlotTable) -> bool | None:
+        if state_of(table) is SlotState.PREPARED and tries:
+            return tries.pop()
+        return True
+
+    await FakeProxy(one, 1, once_not).register()
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    assert len(one.mover.copies) == 1
+
+
+async def test_a_source_without_servers_has_nothing_to_copy(bench: MakeBench) -> None:
+    one = await bench(way="stream")
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, SLOTS))
+    one.run()
+    moves = [Move(slot, 0, 2) for slot in SLOTS]
+    await one.edit(lambda table, epoch: topology.apply_moves(table, epoch, moves))
+    await one.at_rest()
+    assert one.mover.copies == []
+    assert one.ledger.table.slots[0].group_id == 2
+
+
+async def test_what_cannot_be_copied_goes_key_by_key_and_is_said(bench: MakeBench) -> None:
+    one = await bench(way="stream")
+    one.mover.copy_errors.append(CannotFollow("the source runs EVAL"))
+    one.run()
+    await one.edit(send)
+    notes: list[str] = []
+    async with asyncio.timeout(10):
+        while one.ledger.table.slots[0].group_id != 2:
+            notes += [note for batch in one.actions.batches for note in batch.notes]
+            await asyncio.sleep(0.002)
+    assert len(one.mover.copies) == 1
+    assert one.mover.moved == [("s1:6379", "s2:6379", tuple(SLOTS))]
+    assert "keys move one by one: the source runs EVAL" in notes
+
+
+async def test_copies_that_are_lost_again_and_again_are_given_up(bench: MakeBench) -> None:
+    one = await bench(way="stream")
+    one.mover.copy_errors += [SourceUnavailable("it is gone")] * MOST_COPIES
+    one.run()
+    await one.edit(send)
+    await one.at_rest(20.0)
+    assert len(one.mover.copies) == MOST_COPIES
+    assert len(one.mover.moved) == 1

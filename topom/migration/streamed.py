@@ -1,0 +1,145 @@
+"""The copies by the replication stream that one topom has under way: one a batch, in its memory alone.
+
+A stored action names its copy. If this process does not have that copy, or a master has changed since, the copy is
+worth nothing, and all begins anew (**level**). What cannot be copied, or was lost several times, moves key by key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+import structlog
+
+from migrator.errors import MigrationError
+from migrator.progress import Progress
+from slots import ranges
+from slots.table import Action
+from topom.errors import Unavailable
+from topom.migration.batches import Batch
+from topom.reasons import Kind
+
+log = structlog.get_logger(__name__)
+
+MOST_COPIES = 3
+"""So many copies of a batch may be lost before its keys move one by one."""
+
+
+class NotLevel(Unavailable):
+    """A copy took too long to become level while its slots were locked."""
+
+    kind = Kind.SERVER
+
+
+class Copy(Protocol):
+    """A copy of a batch's slots. It goes on until it is closed, or fails."""
+
+    async def nearly_level(self) -> None:
+        """Return once little is missing at the target. Raises MigrationError if the copy is void."""
+
+    async def settle(self, slots: Sequence[int]) -> None:
+        """Return once **level** holds for these slots, which are locked. Raises MigrationError."""
+
+    def keep_only(self, slots: Collection[int]) -> None:
+        """Copy no other slots from now on."""
+
+    async def close(self) -> None:
+        """End the copy. It raises nothing."""
+
+
+class Copier(Protocol):
+    """What is needed of the migrator."""
+
+    def copy(self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress) -> Copy:
+        """Begin a copy between these masters, which has this id."""
+
+
+class StreamedCopies:
+    """The copies of one topom.
+
+    Args:
+        by_stream: whether a batch that begins is to be copied.
+    """
+
+    def __init__(self, copier: Copier, by_stream: Callable[[Batch], bool]) -> None:
+        self._copier = copier
+        self._by_stream = by_stream
+        self._copies: dict[Batch, tuple[str, Copy]] = {}
+
+    def id_for(self, batch: Batch) -> str:
+        """The id of the copy by which a batch is to move that begins; empty if its keys move one by one."""
+        if not self._by_stream(batch):
+            return ""
+        if batch.by_keys:
+            batch.notes = (*batch.notes, f"keys move one by one: {batch.by_keys}")
+            return ""
+        return secrets.token_hex(16)
+
+    async def begin(self, batch: Batch, source: str, target: str, id: str) -> None:
+        """Begin a batch's copy; one that it had ends."""
+        await self.leave(batch)
+        self._copies[batch] = id, self._copier.copy(source, target, batch.slots, id, batch.progress)
+
+    def of(self, batch: Batch) -> Copy | None:
+        """The copy of a batch; None if it has none."""
+        return self._copies.get(batch, ("", None))[1]
+
+    def stands(self, batch: Batch, actions: Collection[Action]) -> bool:
+        """Whether a batch has the copy that its actions name, with the masters of its beginning; also if it neither has
+        nor needs one."""
+        id, _ = self._copies.get(batch, ("", None))
+        return all(one.copy == id and (not id or (one.source_run_id and one.target_run_id)) for one in actions)
+
+    def keep_only_slots(self, batch: Batch) -> None:
+        """The batch has lost slots, perhaps: they are copied no longer."""
+        if (copy := self.of(batch)) is not None:
+            copy.keep_only(batch.slots)
+
+    async def leave(self, batch: Batch) -> None:
+        """End a batch's copy, if it has one."""
+        _, copy = self._copies.pop(batch, ("", None))
+        if copy is not None:
+            await copy.close()
+
+    async def nearly_level(self, batch: Batch) -> None:
+        """Return once little is missing at the target. Raises MigrationError: the copy is void."""
+        _, copy = self._copies[batch]
+        try:
+            await copy.nearly_level()
+        except MigrationError as error:
+            self._lost(batch, error, error.passing)
+            raise
+
+    async def settle(self, batch: Batch, seconds: float) -> None:
+        """Return once **level** holds for the batch's slots, which are locked.
+
+        The copy cannot go on after that. What follows is that the target becomes the owner, or that all begins anew.
+
+        Raises:
+            MigrationError: the copy is void.
+            NotLevel: that takes longer than ``seconds``.
+        """
+        _, copy = self._copies[batch]
+        self._copies[batch] = "", copy
+        try:
+            async with asyncio.timeout(seconds):
+                await copy.settle(batch.slots)
+        except MigrationError as error:
+            self._lost(batch, error, error.passing)
+            raise
+        except TimeoutError:
+            late = NotLevel(
+                f"the target was not level with the source within {seconds:g} s of the lock; the slots are unlocked, "
+                "and it is tried again"
+            )
+            self._lost(batch, late)
+            raise late from None
+
+    def _lost(self, batch: Batch, error: MigrationError | NotLevel, passing: bool = True) -> None:
+        """After an error that does not pass by itself, or several others, the batch goes on key by key."""
+        batch.copies_lost += 1
+        if not passing or batch.copies_lost >= MOST_COPIES:
+            batch.by_keys = error.what
+            log.warning("copy_given_up", slots=ranges.show(batch.slots), reason=str(error))
