@@ -25,11 +25,15 @@
 #ifndef TARGET_CHANGES
 #define TARGET_CHANGES 0 /* the same of the target */
 #endif
+#ifndef SWEEPS
+#define SWEEPS 0 /* of the target, while it owns none of the slots; 1 at most */
+#endif
 byte changes_left = CHANGES;
 byte markers_left = MARKERS;
 byte copies_left = COPIES;
 byte source_changes_left = SOURCE_CHANGES;
 byte target_changes_left = TARGET_CHANGES;
+byte sweeps_left = SWEEPS;
 
 /* -- the source --------------------------------------------------------------------------------------------------- */
 
@@ -80,8 +84,6 @@ bit target_same; /* it is the process in which the position was closed */
 bit swept = 1;   /* it has no keys of these slots, by a sweep of this process */
 bit own_loss;    /* it has come back with older data when nothing was left to look at */
 bit sweep_mark;
-bit late_sweep;     /* a step of a sweep that was given up; it is run at any later time, or never */
-bit late_sweep_old; /* the process is not the one that this sweep began at */
 
 /* -- appliers ----------------------------------------------------------------------------------------------------- */
 
@@ -191,6 +193,14 @@ inline make_batch(me) {
 #define is_copy(what) ((what) >= BEGUN && (what) <= COPY)
 #define copies_now (stored == COPYING || stored == LOCKED)
 
+/* What topom knows; the one after it does not. */
+#if SWEEPS
+bit stopped; /* the mark of a sweep that began before the copy was taken away */
+#define sweeps_are_stopped stopped
+#else
+#define sweeps_are_stopped true
+#endif
+
 inline leave(me) {
     connection[me] = FREE;
     appointed[me] = 0;
@@ -202,7 +212,7 @@ active [2] proctype Applier() {
 end:
     do
     :: atomic { /* a process that is appointed, or the same one anew */
-            copies_now && connection[me] == FREE ->
+            copies_now && connection[me] == FREE && sweeps_are_stopped ->
             connection[me] = OPEN;
             appointed[me] = 1;
             appointed[1 - me] = 0
@@ -329,6 +339,46 @@ inline lose_connection(me) {
     forget_batch(me)
 }
 
+/* Who sweeps the target may pause between any two steps, be it topom or a former one. */
+#define IDLE 0
+#define ASKED 1  /* it is about to set its mark */
+#define MARKED 2 /* and to look at the store */
+#define SWEEPS_NOW 3
+byte sweeper;
+bit sweeper_same; /* the target is the process that it has set its mark at */
+
+#ifdef SWEEP_WITHOUT_MARK
+#define may_delete true
+#else
+#ifdef MARK_WITHOUT_RUN_ID
+#define may_delete sweep_mark
+#else
+#define may_delete (sweep_mark && sweeper_same)
+#endif
+#endif
+#define no_copy_now (stored == REST || stored == CANCELLED)
+
+active proctype Sweeper() {
+end:
+    do
+    :: atomic { sweeper == IDLE && sweeps_left > 0 && no_copy_now -> sweeps_left--; sweeper = ASKED }
+    :: atomic { sweeper == ASKED -> sweeper = MARKED; sweep_mark = 1; sweeper_same = 1 }
+    :: atomic {
+            sweeper == MARKED ->
+            if
+            :: no_copy_now -> sweeper = SWEEPS_NOW
+            :: else -> sweeper = IDLE
+            fi
+        }
+    :: atomic { /* owned: the step that deletes looks at the mark, and for which process it was set */
+            sweeper == SWEEPS_NOW && may_delete ->
+            sweeper = IDLE;
+            assert(stored == CANCELLED || stored == REST || !(copy == HALF || copy == COPY || copy == OWNED))
+        }
+    :: atomic { sweeper != IDLE -> sweeper = IDLE }
+    od
+}
+
 active proctype Target() {
 end:
     do
@@ -358,7 +408,7 @@ end:
             fi;
             own_loss = 1;
             swept = 0;
-            late_sweep_old = late_sweep;
+            sweeper_same = 0;
             lose_connection(0);
             lose_connection(1);
             if
@@ -366,24 +416,6 @@ end:
                 saved_copy = NONE; saved_token = NOBODY; saved_history = 0; saved_place = 0; saved_mark = 0
             :: else
             fi
-        }
-    :: atomic { /* owned: the step that deletes looks at the mark, and for which process it was set */
-            late_sweep ->
-            late_sweep = 0;
-            if
-#ifdef SWEEP_WITHOUT_MARK
-            :: true
-#else
-#ifdef MARK_WITHOUT_RUN_ID
-            :: sweep_mark
-#else
-            :: sweep_mark && !late_sweep_old
-#endif
-#endif
-                -> assert(stored == CANCELLED || stored == REST || !(copy == HALF || copy == COPY || copy == OWNED))
-            :: else
-            fi;
-            late_sweep_old = 0
         }
     od
 }
@@ -456,13 +488,28 @@ inline switch() {
     forget()
 }
 
+#ifdef STOPPED_BEFORE_COPY
+#define may_begin stopped
+#define may_stop true
+#else
+#define may_begin true
+#define may_stop copies_now
+#endif
+
 active proctype Topom() {
 end:
     do
+#if SWEEPS
+    :: atomic { may_stop && !stopped -> sweep_mark = 0; stopped = 1 }
+    :: atomic { stopped -> stopped = 0 } /* another topom */
+#endif
     :: atomic {
-            stored == REST && copies_left > 0 && swept && !sweep_mark ->
+            stored == REST && copies_left > 0 && swept && may_begin ->
             assert(copy == NONE || copy == BEGUN); /* owned */
             copies_left--;
+#if SWEEPS && !defined(STOPPED_BEFORE_COPY)
+            stopped = 0;
+#endif
             voided = 0;
             source_same = 1;
             if
@@ -544,26 +591,20 @@ end:
         }
 
     /* A cancel. */
-    :: atomic { stored == CANCELLED && !sweep_mark -> sweep_mark = 1 }
 #ifndef CANCEL_DELETES_FIRST
     :: atomic { stored == CANCELLED && !position_changed -> shut_out(); position_changed = 1 }
 #endif
     :: atomic {
 #ifdef CANCEL_DELETES_FIRST
-            stored == CANCELLED && sweep_mark && copy != NONE && copy != GONE ->
+            stored == CANCELLED && copy != NONE && copy != GONE ->
 #else
-            stored == CANCELLED && sweep_mark && copy != NONE && copy != GONE && position_changed ->
+            stored == CANCELLED && copy != NONE && copy != GONE && position_changed ->
 #endif
             copy = GONE;
             p_history = 0;
-            place = 0;
-            if
-            :: true
-            :: late_sweep = 1; late_sweep_old = 0
-            fi
+            place = 0
         }
     :: atomic { stored == CANCELLED && copy == GONE -> write_position(NOBODY); copy = NONE }
     :: atomic { stored == CANCELLED && copy == NONE && position_changed -> stored = REST; swept = 1; forget() }
-    :: atomic { stored == REST && sweep_mark -> sweep_mark = 0 }
     od
 }
