@@ -18,6 +18,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import InvalidResponse
 
 from slots.failures import FAILURES
+from slots.reserved import FOLLOWER
 
 MOST_INFO_BYTES = 4 * 1024 * 1024
 """The most bytes of a reply to INFO. A server with ten thousand replicas stays below it."""
@@ -154,7 +155,18 @@ class Info(dict[str, Any]):
 
     @property
     def replicas(self) -> list[Info]:
-        """Its fields about each of its replicas. Raises as :meth:`number` does."""
+        """Its fields about each of its replicas, without the links that follow its stream
+        (:mod:`migrator.stream.link`). Raises as :meth:`number` does."""
+        return [one for one in self._listed() if one.get("ip") != FOLLOWER]
+
+    @property
+    def replicas_connected(self) -> int:
+        """How many replicas it has, listed or not, without those links; 0 if it does not tell. Raises likewise."""
+        links = len([one for one in self._listed() if one.get("ip") == FOLLOWER])
+        connected: int = self.number("connected_slaves", 0)
+        return max(0, connected - links)
+
+    def _listed(self) -> list[Info]:
         return [
             Info(_mapping(name, value))
             for name, value in self.items()

@@ -35,6 +35,9 @@ KINDS = {WANTED: "list", POSITION: "string", MARKER: "string"}
 OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT)
 """Keys that survive a client's flush: a process that comes late has to find them."""
 
+FOLLOWER = "slotferry"
+"""The host by which a link that follows a server's replication stream shows itself there, as if it were a replica."""
+
 CLAIM_FIELD = "claim:"
 """The prefix of the fields of :data:`STATE` that are claims."""
 FLUSH_FIELD = "flush:"

@@ -21,10 +21,10 @@ from migrator.stream.errors import CountsFollowers, FollowRefused, NotFollowable
 from migrator.stream.sourceconnection import REPLY_SECONDS, SourceConnection
 from slots.access import ServerAccess
 from slots.replies import LARGEST, Info, NotUnderstood
+from slots.reserved import FOLLOWER
 
-HOST = "slotferry"
-"""The host of a link as most programs understand INFO; its port is 0."""
-ADDRESS = f"{HOST},port=-1"
+ADDRESS = f"{FOLLOWER},port=-1"
+"""Most programs understand INFO so that the link's host is :data:`slots.reserved.FOLLOWER` and its port 0."""
 START_SECONDS = 900.0
 """For the beginning of a snapshot. A source waits for others (``repl-diskless-sync-delay``), for a save or a rewrite
 that runs, and saves to disk first if ``repl-diskless-sync`` is off."""

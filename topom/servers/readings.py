@@ -159,7 +159,7 @@ def reading_of(said: Mapping[str, Any], keys: int) -> Reading:
         read_replication(info),
         info.run_id,
         keys,
-        info.number("connected_slaves", 0),
+        info.replicas_connected,
         bool(info.number("loading", 0)),
         info.number("used_memory", 0),
     )

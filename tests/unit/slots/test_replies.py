@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from migrator.facts import Facts
 from slots.failures import FAILURES
 from slots.replies import MOST_RUN_ID, Info, NotUnderstood, understood
+from slots.reserved import FOLLOWER
 from topom.servers.readings import read_replication, reading_of
 
 MASTER = {
@@ -54,6 +55,15 @@ def test_what_a_server_says_is_read() -> None:
     assert (info.keys_of_databases, info.number("loading"), info.sections) == ({0: 3}, 0, {"Server"})
     assert [one.number("port") for one in Info.parse(written(MASTER)).replicas] == [6379]
     assert issubclass(NotUnderstood, FAILURES)
+
+
+def test_a_link_that_follows_the_stream_is_no_replica() -> None:
+    """Else a master that had no replica would count as one that somebody has made a master."""
+    link = f"ip={FOLLOWER},port=-1,port=0,state=online,offset=0,lag=0"
+    info = Info.parse(written({**MASTER, "connected_slaves": "2", "slave1": link}))
+    assert [one.text("ip") for one in info.replicas] == ["10.0.0.2"]
+    assert info.replicas_connected == 1
+    assert reading_of(info, 0).replicas == 1
 
 
 @given(st.one_of(st.binary(), st.text(), st.integers(), st.none(), st.lists(st.binary()), st.floats()))

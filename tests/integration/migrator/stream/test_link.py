@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from migrator.errors import MigrationError, SourceRefused, SourceUnavailable
-from migrator.stream import handshake, link
+from migrator.stream import link
 from migrator.stream.errors import (
     CountsFollowers,
     FollowRefused,
@@ -33,6 +33,7 @@ from rdb.snapshot import Snapshot, SnapshotKey
 from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer, find_binary, start_redis
 from slots.access import ServerAccess, ServerTls
+from slots.reserved import FOLLOWER
 from tests.certificates import Authority
 from tests.integration.breaking_relay import BreakingRelay
 from tests.integration.rdb import servers
@@ -184,7 +185,7 @@ async def test_it_is_no_replica_to_those_who_count_them(any_server: RedisServer,
         (listed,) = [one for one in client.client_list() if one["name"] == NAME]
         assert "S" in listed["flags"]
         seen = client.info("replication")["slave0"]
-        assert (seen["ip"], seen["port"], seen["offset"]) == (handshake.HOST, 0, 0)
+        assert (seen["ip"], seen["port"], seen["offset"]) == (FOLLOWER, 0, 0)
         assert seen["lag"] <= 3
 
 
