@@ -1,7 +1,8 @@
 """Which keys a worker is asked for most, by a sample of its requests.
 
 A worker looks at 2,500 requests a second: at all of them if it has fewer, and at no fewer than one of 16 if it has
-many. How many it had between the last two calls of :meth:`HotKeys.tell` decides that. The gaps between two that are
+many. How many it had between the last two calls of :meth:`HotKeys.tell` decides that, until it has looked at twice as
+many: a burst after quiet seconds costs no more than steady traffic. The gaps between two that are
 looked at differ by chance, so that they fall into step with no pipeline. A generator of pseudo-random numbers gives a
 gap with a multiplication.
 
@@ -29,7 +30,12 @@ from slots.messages.load import KEY_BYTES
 
 MOST_SAMPLES = 2500.0
 """A second, unless that is less than one of :data:`SAMPLED` requests."""
-SAMPLED = 16
+cdef enum:
+    LONGEST_GAP = 16
+    # Looked at since the last call of tell, with the gap of that call; twice what it meant to look at.
+    MOST_AT_ONCE = 5000
+
+SAMPLED = LONGEST_GAP
 """One of so many requests is looked at, at least."""
 HALF_LIFE_SECONDS = 15.0
 LEAST_SURE = 0.5
@@ -101,6 +107,9 @@ cdef class HotKeys:
         self.random = self.random * <uint64_t> 6364136223846793005 + <uint64_t> 1442695040888963407
         self.gap = 1 + <uint32_t> (((self.random >> 32) * (2 * self.mean_gap - 1)) >> 32)
         self.requests += self.mean_gap
+        if self.mean_gap < LONGEST_GAP and self.requests > <double> self.mean_gap * MOST_AT_ONCE:
+            self.mean_gap = LONGEST_GAP
+            self.coarsest = LONGEST_GAP
         if number != NOBODY:
             self.heap[self.places[number]].weight += self.mean_gap
             self.sink(self.places[number])

@@ -51,6 +51,20 @@ def test_the_heaviest_keys_of_many_are_found_and_their_rates_bounded(seed: int) 
     assert sure == sorted(sure, reverse=True)
 
 
+def test_a_burst_after_quiet_seconds_is_not_looked_at_whole() -> None:
+    """given ten quiet minutes, so that all requests are looked at, and a second with many."""
+    sketch = HotKeys(1)
+    sketch.tell(600.0, 10, False)
+    for _ in range(100_000):
+        sketch.request(0, 1, b"hot")
+    # Ten requests are enough to be told where all are looked at, and too few in a sample of one of 16.
+    for _ in range(10):
+        sketch.request(0, 2, b"late")
+    [(_, _, key, _, rate, _)] = sketch.tell(1.0, 10, False)
+    assert key == b"hot"
+    assert rate == pytest.approx(100_000, rel=0.1)
+
+
 @pytest.mark.parametrize("period", [2, 16, 32, 64])
 def test_the_sample_does_not_fall_into_step_with_pipelines(period: int) -> None:
     """given a client whose every nth request is for the same key, and all others for others."""
