@@ -54,6 +54,7 @@ class Applier:
         self._positions: dict[int, bytes] = {}
         self._watched: int | None = None
         self._serial = 0
+        self._ended = False
         self._turn = asyncio.Lock()
 
     async def apply(self, database: int, commands: bytes, count: int, at: str) -> list[Any]:
@@ -70,6 +71,7 @@ class Applier:
             MigrationError: what ``connect`` raises.
         """
         async with self._turn:
+            self._require_open()
             self._serial += 1
             position = f"{self.copy} {self._serial} {at}".encode()
             for attempt in range(ATTEMPTS):
@@ -117,6 +119,7 @@ class Applier:
             MigrationError: as :meth:`apply`; the command is not sent again.
         """
         async with self._turn:
+            self._require_open()
             self._watched = None
             connection = await self._connected()
             await connection.call("UNWATCH")
@@ -125,12 +128,22 @@ class Applier:
             if isinstance(reply, hiredis.ReplyError):
                 raise CopyVoid(f'the target refused a value of the copy (it said "{reply}")')
 
-    async def positions(self) -> None:
-        """Return if all positions are what they have to be. Raises as :meth:`apply`."""
+    async def end(self) -> None:
+        """Return once all positions were what they have to be, and are gone: no batch of this copy runs any more.
+
+        Raises as :meth:`apply`.
+        """
         async with self._turn:
-            for database in tuple(self._positions):
+            self._require_open()
+            # The first is that of database 0, without which no batch is the first in another database.
+            for database in sorted(self._positions):
                 self._watched = None
                 self._require(database, await self._position(database))
+                connection = await self._connected()
+                *_, ran = await connection.send(b"".join((MULTI, pack("UNLINK", POSITION), EXEC)), 3)
+                if not isinstance(ran, list):
+                    raise CopyVoid(f"somebody else has changed the position of the copy in database {database}")
+            self._ended = True
 
     def close(self) -> None:
         """Close the connection."""
@@ -164,6 +177,10 @@ class Applier:
         if found is not None and not isinstance(found, bytes):
             raise CopyVoid(f"the target gives {found!r:.50} as the position of the copy")
         return found
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise CopyVoid("the copy has ended")
 
     def _require(self, database: int, found: bytes | None) -> None:
         expected = self._positions.get(database)
@@ -211,7 +228,9 @@ async def end_copies(target: Connection) -> None:
     names = [POSITION]
     if isinstance(position, bytes):
         names.append(temporary_name(position.partition(b" ")[0].decode("ascii", "replace")))
-    for database in sorted({0, *await occupied_databases(target)}):
+    await target.call("UNLINK", *names)
+    # From here on no batch is the first in its database, so none comes behind this look.
+    for database in sorted(await occupied_databases(target)):
         await target.select(database)
         await target.call("UNLINK", *names)
 

@@ -190,7 +190,7 @@ class RunningCopy:
         await source.call("SET", MARKER, marker, "EX", MARKER_SECONDS)
         await come_by.wait()
         await self._copy.settle(source, slots, f"marker {marker.decode()}")
-        await self._copy.applier.positions()
+        await self._copy.applier.end()
         self._progress.completed()
 
     async def _run(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 from redis.asyncio import Redis
@@ -63,7 +64,6 @@ async def test_batches_run_in_their_databases_and_leave_their_positions(applier:
     assert await target.get(POSITION) == b"c0ffee 4 40"
     await target.select(3)
     assert await target.get(POSITION) == b"c0ffee 2 20"
-    await applier.positions()
 
 
 async def test_a_batch_whose_reply_is_lost_is_not_sent_again(
@@ -122,7 +122,7 @@ async def test_another_position_voids_the_copy_and_nothing_more_is_written(appli
     with pytest.raises(CopyVoid, match="somebody else's"):
         await applier.apply(0, INCR, 1, "20")
     with pytest.raises(CopyVoid, match="somebody else's"):
-        await applier.positions()
+        await applier.end()
     assert await target.get("counter") == b"1"
 
 
@@ -184,3 +184,36 @@ async def test_after_the_end_no_position_is_left_and_a_late_batch_does_not_run(
         await target.select(place)
         assert await target.get(POSITION) is None
         assert await target.get("counter") == counter
+
+
+async def test_a_copy_that_has_ended_has_no_positions_and_writes_nothing(applier: Applier, target: Redis) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    await applier.apply(3, INCR, 1, "20")
+    await applier.end()
+    for database in (0, 3):
+        await target.select(database)
+        assert await target.get(POSITION) is None
+        with pytest.raises(CopyVoid, match="ended"):
+            await applier.apply(database, INCR, 1, "30")
+        assert await target.get("counter") == b"1"
+
+
+async def test_no_first_batch_slips_through_while_a_copy_is_ended(
+    applier: Applier, relay: BreakingRelay, target: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    occupied = applying.occupied_databases
+
+    async def with_a_batch_behind_it(server: Connection) -> dict[int, int]:
+        found = await occupied(server)
+        with suppress(CopyVoid):
+            await applier.apply(3, INCR, 1, "10")
+        return found
+
+    monkeypatch.setattr(applying, "occupied_databases", with_a_batch_behind_it)
+    ending = await connect(relay)
+    await end_copies(ending)
+    ending.close()
+    with pytest.raises(CopyVoid, match="missing"):
+        await applier.apply(3, INCR, 1, "20")
+    await target.select(3)
+    assert await target.get("counter") is None
