@@ -4,7 +4,7 @@
 
 All slots and keys are on the first of two groups. A probe sends GET and SET through the proxy all the time: first in
 quiet, then while the upper half of the slots moves to the second group, then in quiet again. It does so once for each
-given latency goal, each time with a new cluster. README.md says how to read the figures.
+way and latency goal, each time with a new cluster. README.md says how to read the figures.
 """
 
 import asyncio
@@ -48,6 +48,8 @@ OTHERS = "all others"
 """The role of all other work of the machine, including this program's."""
 WARM_SECONDS = 2.0
 """The probe's first seconds, which are not counted."""
+REDIS_ARGUMENTS = ("--repl-diskless-sync-delay", "0")
+"""A server waits 5 s by default before it begins a snapshot. Figures count from its beginning."""
 _POLL_SECONDS = 0.1
 _PROBE_STOP_SECONDS = 30.0
 _WINDOW_SECONDS = 0.1
@@ -70,6 +72,7 @@ class Scenario:
     big_keys: int
     big_fields: int
     latency_goals: tuple[float, ...]
+    ways: tuple[str, ...]
     connections: int
     rate: float
     writes: float
@@ -107,10 +110,11 @@ class Phase:
 class Run:
     """One move from beginning to end. CPU is in seconds, by process, from the request to the end of the move.
 
-    ``goal`` is the latency goal in milliseconds, 0 for none. ``speeds`` has the share of the full speed at each request
-    to topom for the state of the move.
+    ``way`` is how slots moved. ``goal`` is the latency goal in milliseconds, 0 for none. ``speeds`` has the share of
+    the full speed at each request to topom for the state of the move.
     """
 
+    way: str
     goal: float
     speeds: list[float]
     keys_moved: int
@@ -192,16 +196,18 @@ async def quiet(probe: ManagedProcess, seconds: float) -> tuple[float, float]:
 
 
 async def move(
-    topom: TopomClient, scenario: Scenario, goal: float, speeds: list[float] | None = None
+    topom: TopomClient, scenario: Scenario, way: str, goal: float, speeds: list[float] | None = None
 ) -> tuple[float, float]:
     """Move the upper half of the slots by a latency goal; give the moments of the request and of the end.
+
+    What is left at the source of slots that have moved is deleted before this returns; that is not in the time.
 
     ``speeds`` gets the speeds, see :class:`Run`.
 
     Raises:
         MigrationFailed: when it is not done in time, or slots are not where they should be.
     """
-    wanted: dict[str, int | float | str] = {"latency_goal_milliseconds": goal}
+    wanted: dict[str, int | float | str] = {"latency_goal_milliseconds": goal, "way": way}
     if scenario.parallel_slots:
         wanted["parallel_slots"] = scenario.parallel_slots
     if scenario.keys_per_second:
@@ -227,6 +233,9 @@ async def move(
             f"{state.get('slots_moving')} moving, {state.get('keys_moved')} keys moved, batches {state.get('batches')}"
         ) from None
     end = time.monotonic()
+    async with asyncio.timeout(scenario.limit_seconds):
+        while (await topom.migration())["batches"]:
+            await asyncio.sleep(_POLL_SECONDS)
     wrong = [
         slot["id"]
         for slot in (await topom.slots())["slots"]
@@ -237,12 +246,18 @@ async def move(
     return begin, end
 
 
-async def measure(scenario: Scenario, goal: float, console: Console) -> Run:
+async def measure(scenario: Scenario, way: str, goal: float, console: Console) -> Run:
     """Start a cluster, fill it, move half of it under the probe, and end it. Raises the errors that :func:`main`
     catches."""
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(
-            LocalCluster(groups=2, proxies=1, workers=scenario.workers, slots_on=[SOURCE])
+            LocalCluster(
+                groups=2,
+                proxies=1,
+                workers=scenario.workers,
+                slots_on=[SOURCE],
+                redis_arguments=REDIS_ARGUMENTS,
+            )
         )
         source, target = cluster.groups[SOURCE][0], cluster.groups[TARGET][0]
         console.print(f"putting in {scenario.keys} keys of {scenario.value_bytes} bytes")
@@ -263,11 +278,11 @@ async def measure(scenario: Scenario, goal: float, console: Console) -> Run:
         await quiet(probe, WARM_SECONDS)
         console.print(f"quiet for {scenario.quiet_seconds:g} s")
         spans = {"quiet": await quiet(probe, scenario.quiet_seconds)}
-        console.print(f"moving half of the slots, {say_goal(goal)}")
+        console.print(f"moving half of the slots, {say(way, goal)}")
         speeds: list[float] = []
         topom = await stack.enter_async_context(cluster.client())
         before, busy = processes.cpu_by_role(roles), processes.machine_busy_seconds()
-        spans["moving"] = await move(topom, scenario, goal, speeds)
+        spans["moving"] = await move(topom, scenario, way, goal, speeds)
         cpu = processes.spent(before, processes.cpu_by_role(roles))
         cpu[OTHERS] = max(0.0, processes.machine_busy_seconds() - busy - sum(cpu.values()))
         spans["after"] = await quiet(probe, scenario.quiet_seconds)
@@ -282,6 +297,7 @@ async def measure(scenario: Scenario, goal: float, console: Console) -> Run:
             console.print(said, style="red", markup=False, highlight=False)
         begin, end = spans["moving"]
         return Run(
+            way,
             goal,
             speeds,
             moved,
@@ -293,38 +309,38 @@ async def measure(scenario: Scenario, goal: float, console: Console) -> Run:
         )
 
 
-def say_goal(goal: float) -> str:
-    """A latency goal in words."""
-    return f"goal {goal:g} ms" if goal else "no goal"
+def say(way: str, goal: float) -> str:
+    """A way and a latency goal in words."""
+    return f"{way}, goal {goal:g} ms" if goal else f"{way}, no goal"
 
 
 def show(runs: Sequence[Run], console: Console) -> None:
     """Print the table of every run, and the speed."""
     table = Table(title="what the client saw, in milliseconds")
-    for heading in ("goal", "phase", "seconds", "requests", "p50", "p99", "p99.9", "max", "failed"):
-        table.add_column(heading, justify="left" if heading in ("goal", "phase") else "right")
+    for heading in ("way", "phase", "seconds", "requests", "p50", "p99", "p99.9", "max", "failed"):
+        table.add_column(heading, justify="left" if heading in ("way", "phase") else "right")
     for run in runs:
         for name, phase in run.phases.items():
             figures = (phase.p50, phase.p99, phase.p999, phase.maximum)
             failed = ", ".join(f"{count} {kind}" for kind, count in phase.failed.items()) or "0"
             cells = (f"{phase.seconds:.1f}", str(phase.requests), *(f"{figure:.2f}" for figure in figures), failed)
-            table.add_row(say_goal(run.goal), name, *cells, end_section=name == "after")
+            table.add_row(say(run.way, run.goal), name, *cells, end_section=name == "after")
     console.print(table)
     for run in runs:
         shares = ", ".join(f"{role} {100 * seconds / run.seconds:.0f}%" for role, seconds in run.cpu_seconds.items())
         console.print(
-            f"{say_goal(run.goal)}: {run.keys_moved} keys moved, {run.keys_left} left, in {run.seconds:.2f} s; "
+            f"{say(run.way, run.goal)}: {run.keys_moved} keys moved, {run.keys_left} left, in {run.seconds:.2f} s; "
             f"share of a core: {shares}"
         )
-    for goal in dict.fromkeys(run.goal for run in runs):
-        mine = [run for run in runs if run.goal == goal]
+    for way, goal in dict.fromkeys((run.way, run.goal) for run in runs):
+        mine = [run for run in runs if (run.way, run.goal) == (way, goal)]
         speed = report.Spread.of([run.keys_per_second / 1000 for run in mine])
         p99 = report.Spread.of([run.phases["moving"].p99 for run in mine])
         slower = report.Spread.of([run.slower for run in mine])
         paced = [speed for run in mine for speed in run.speeds]
         held = f"; speed {report.Spread.of(paced).show()} of the full one" if paced else ""
         console.print(
-            f"{say_goal(goal)}: moved, k keys/s: {speed.show(1)}; client p99 meanwhile, ms: {p99.show()}, "
+            f"{say(way, goal)}: moved, k keys/s: {speed.show(1)}; client p99 meanwhile, ms: {p99.show()}, "
             f"times the quiet one: {slower.show()}{held}"
         )
 
@@ -332,8 +348,13 @@ def show(runs: Sequence[Run], console: Console) -> None:
 async def benchmark(scenario: Scenario, repeats: int, output: Path | None, console: Console) -> list[Run]:
     """Measure as often as asked, each time with a new cluster; print and save."""
     before = report.machine()
-    # Goals take turns, so that a disturbance affects all alike.
-    runs = [await measure(scenario, goal, console) for _ in range(repeats) for goal in scenario.latency_goals]
+    # Ways and goals take turns, so that a disturbance affects all alike.
+    runs = [
+        await measure(scenario, way, goal, console)
+        for _ in range(repeats)
+        for goal in scenario.latency_goals
+        for way in scenario.ways
+    ]
     show(runs, console)
     content = {
         "machine": before,
@@ -356,6 +377,9 @@ def main(
     latency_goal: Annotated[
         list[float] | None,
         typer.Option(min=0, help="Latency goal in milliseconds, 0 for none; may be given often. By default 0 and 10."),
+    ] = None,
+    way: Annotated[
+        list[str] | None, typer.Option(help="How slots move, keys or stream; may be given often. By default both.")
     ] = None,
     connections: Annotated[int, typer.Option(min=1, max=64, help="Connections of the probe.")] = 8,
     rate: Annotated[
@@ -383,6 +407,7 @@ def main(
         big_keys,
         big_fields,
         tuple(latency_goal or (0.0, 10.0)),
+        tuple(way or ("keys", "stream")),
         connections,
         rate,
         writes,
