@@ -317,6 +317,8 @@ class Steps:
         batch.notes = found.notes
         await self._observe("checked")
         copy = self.copies.id_for(batch) if source is not None else ""
+        if copy:
+            await self._make_known(batch.source_id)
 
         def begin(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
             # run-id: what the check found holds for these two masters only.
@@ -331,6 +333,14 @@ class Steps:
         if source is not None and copy:
             await self.copies.begin(batch, source, target, copy)
         await self._advanced(batch)
+
+    async def _make_known(self, source_id: int) -> None:
+        """Have the source's data known before its slots leave: after the switch its keys of them are foreign there, and
+        only those of known data are deleted without an operator."""
+        try:
+            await self._sweep(source_id)
+        except MigrationError as error:
+            raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
 
     async def _has_its_copy(self, batch: Batch) -> bool:
         """Whether the copy that the stored actions tell of is this process's, and both masters are those of its

@@ -182,6 +182,10 @@ async def test_each_element_is_given_once_while_its_slot_is_locked_time_and_agai
         while not pushing.done():
             await worker.act([SLOT], SlotState.PREPARED, source, target)
             await worker.act([SLOT], SlotState.MIGRATING, source, target)
+            # complete: a key that is being moved is on both servers for a moment.
+            async with worker.direct(source) as redis:
+                while await redis.exists(KEY):
+                    await asyncio.sleep(0)
             await worker.apply([Slot(SLOT, target)])
             source, target = target, source
             # A slot that is locked again and again at once would let no request through.
