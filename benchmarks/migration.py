@@ -40,6 +40,7 @@ from slotferry.redis_server import ask
 from slotferry.signals import until_signal
 from slots import functions
 from slots.ranges import show as show_slots
+from slots.reserved import RESERVED_KEYS
 from slots.table import DEFAULT_SLOTS
 
 SOURCE = 1
@@ -152,11 +153,14 @@ def windows(requests: Sequence[Request], begin: float, end: float) -> list[dict[
 
 
 async def keys_at(address: str) -> int:
-    """How many keys a server holds in database 0. Raises OSError, MigrationFailed."""
-    reply = await ask(address, "DBSIZE")
-    if not reply.startswith(":"):
-        raise MigrationFailed(f"{address} answered DBSIZE with {reply}")
-    return int(reply[1:])
+    """How many keys a server holds in database 0, without Slotferry's own. Raises OSError, MigrationFailed."""
+    numbers = []
+    for command in (["DBSIZE"], ["EXISTS", *(key.decode() for key in RESERVED_KEYS)]):
+        reply = await ask(address, *command)
+        if not reply.startswith(":"):
+            raise MigrationFailed(f"{address} answered {command[0]} with {reply}")
+        numbers.append(int(reply[1:]))
+    return numbers[0] - numbers[1]
 
 
 def fill_big(address: str, count: int, fields: int) -> None:
@@ -263,7 +267,7 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
         console.print(f"putting in {scenario.keys} keys of {scenario.value_bytes} bytes")
         await asyncio.to_thread(fill, source, scenario.keys, scenario.value_bytes)
         await asyncio.to_thread(fill_big, source, scenario.big_keys, scenario.big_fields)
-        held = await keys_at(source)  # one more or less: what the cluster looked for at its start, for instance
+        held = await keys_at(source)
         probe, output = start_probe(cluster.proxy_addresses[0], scenario, cluster.directory)
         stack.push_async_callback(probe.stop)
         supervisor = cluster.proxies[0].pid
