@@ -175,23 +175,32 @@ class RunningCopy:
                         "move fewer slots at a time, or in another way",
                     )
             await asyncio.sleep(LOOK_SECONDS)
+        # A source may hold its stream back for a second behind a snapshot. That is over once a marker has come by.
+        await self._pass_marker(())
 
     async def _settle(self, slots: Collection[int]) -> None:
         assert self._writing is not None, "it is nearly level"
-        assert self._following is not None, "likewise"
         assert self._copy is not None, "likewise"
         source = self._writing
-        marker = secrets.token_hex(16).encode()
-        come_by = self._following.expect(marker, slots)
-        # level: no client writes these slots, so all of them that the source will ever have stands before the marker.
-        await source.select(0)
         # owned: a sweep under way has looked for keys of slots that have left by now; it is not to count.
+        await source.select(0)
         await source.call("HDEL", SWEPT, "swept", "token")
-        await source.call("SET", MARKER, marker, "EX", MARKER_SECONDS)
-        await come_by.wait()
-        await self._copy.settle(source, slots, f"marker {marker.decode()}")
+        # level: no client writes these slots, so all of them that the source will ever have stands before the marker.
+        marker = await self._pass_marker(slots)
+        await self._copy.settle(source, slots, f"marker {marker}")
         await self._copy.applier.end()
         self._progress.completed()
+
+    async def _pass_marker(self, slots: Collection[int]) -> str:
+        """Write a marker at the source, and return it once it has come by; these slots leave the copy with it."""
+        assert self._writing is not None, "it is nearly level"
+        assert self._following is not None, "likewise"
+        marker = secrets.token_hex(16)
+        come_by = self._following.expect(marker.encode(), slots)
+        await self._writing.select(0)
+        await self._writing.call("SET", MARKER, marker, "EX", MARKER_SECONDS)
+        await come_by.wait()
+        return marker
 
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
