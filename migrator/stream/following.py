@@ -180,7 +180,7 @@ class Following:
             requests.database = _database(argv)
         elif name in (b"MULTI", b"EXEC"):
             pass  # nobody sees a copy before it is level, and that is never within a transaction
-        elif name == b"SET" and argv[1] == MARKER:
+        elif name == b"SET" and argv[1:2] == [MARKER]:
             await self._write(end)
             event, slots = self._markers.pop(argv[2], (None, frozenset()))
             if event is not None:

@@ -106,6 +106,7 @@ class RunningCopy:
         for slot in slots:
             self._wanted[slot] = NUMBER
         self._task: asyncio.Task[None] | None = None
+        self._pair: ServerPair | None = None
         self._writing: Connection | None = None
         self._following: Following | None = None
         self._copy: Copy | None = None
@@ -175,6 +176,13 @@ class RunningCopy:
                         "move fewer slots at a time, or in another way",
                     )
             await asyncio.sleep(LOOK_SECONDS)
+        assert self._pair is not None, "it follows"
+        assert self._copy is not None, "likewise"
+        # Within the lock nothing is to be connected anew, and a server may close what was idle.
+        former, self._writing = self._writing, await self._pair.connect_source()
+        if former is not None:
+            former.close()
+        await self._copy.applier.apply(0, b"", 0, "nearly level")
         # A source may hold its stream back for a second behind a snapshot. That is over once a marker has come by.
         await self._pass_marker(())
 
@@ -215,15 +223,14 @@ class RunningCopy:
                     self._timeouts,
                 )
             )
-            pair = ServerPair(
+            pair = self._pair = ServerPair(
                 stack, self._source, self._target, self._access, self._instance, self._timeouts, self._term
             )
             target = await pair.connect_target()
             await pair.end_earlier(target, WRITING)
             abilities = await read_abilities(target)
             await _require_that_nothing_is_evicted(target)
-            self._writing = await pair.connect_source()
-            await pair.end_earlier(self._writing, migrator_prefix())
+            await pair.end_earlier(await pair.connect_source(), migrator_prefix())
             applier = Applier(pair.connect_target, self._id)
             await applier.begin()
             self._copy = Copy(

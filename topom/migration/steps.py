@@ -49,7 +49,7 @@ from topom.cluster.speed import Speed
 from topom.cluster.state import ClusterState, MigrationSettings
 from topom.errors import Conflict, TopomError, Unavailable
 from topom.migration.batches import Batch, servers_of, share_of
-from topom.migration.streamed import Copier, NotLevel, StreamedCopies
+from topom.migration.streamed import Copier, StreamedCopies
 from topom.proxies.barrier import Barrier, BarrierFailed
 from topom.reasons import Kind, Reason
 
@@ -249,6 +249,9 @@ class Steps:
                     if (halt := self._halt()) is not None:
                         self._waits(batch, halt)
                     await self._not_halted.wait()
+                if self.copies.of(batch) is not None:
+                    # Since it was, much may have been written, and servers may have closed what was idle.
+                    await self._nearly_level(batch)
                 source = self._ledger.table.master_of(batch.source_id)
                 async with self._mover.watch(source, self._target_of(batch)) as watch:
                     if self._are_as_begun(batch, watch):
@@ -352,12 +355,16 @@ class Steps:
 
     async def _copy(self, batch: Batch) -> None:
         with self.speed.following(batch.progress):
-            try:
-                await self.copies.nearly_level(batch)
-            except MigrationError:
-                await self._begin_anew(batch)
-                raise
+            await self._nearly_level(batch)
         await self._store(batch, SlotState.PREPARING)
+
+    async def _nearly_level(self, batch: Batch) -> None:
+        """Return once the copy is nearly level; if it is void, all begins anew."""
+        try:
+            await self.copies.nearly_level(batch)
+        except Exception:
+            await self._begin_anew(batch)
+            raise
 
     def _are_as_begun(self, batch: Batch, watch: Watch) -> bool:
         """Whether both masters are the processes that were checked, and swept, before ``preparing`` was stored."""
@@ -387,7 +394,7 @@ class Steps:
                 # it restarts after this point, it is known that the action began with another process
                 # (:mod:`slots.beginning`).
                 await watch.same()
-            except (MigrationError, NotLevel):
+            except Exception:
                 await self._unlock(batch)
                 raise
             moves_keys = source is not None and not copied

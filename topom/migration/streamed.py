@@ -16,6 +16,7 @@ import structlog
 from migrator.errors import MigrationError
 from migrator.progress import Progress
 from slots import ranges
+from slots.kinds import Explained
 from slots.table import Action
 from topom.errors import Unavailable
 from topom.migration.batches import Batch
@@ -104,12 +105,12 @@ class StreamedCopies:
             await copy.close()
 
     async def nearly_level(self, batch: Batch) -> None:
-        """Return once little is missing at the target. Raises MigrationError: the copy is void."""
+        """Return once little is missing at the target. Whatever it raises, the copy is void."""
         _, copy = self._copies[batch]
         try:
             await copy.nearly_level()
-        except MigrationError as error:
-            self._lost(batch, error, error.passing)
+        except Exception as error:
+            self._lost(batch, error)
             raise
 
     async def settle(self, batch: Batch, seconds: float) -> None:
@@ -117,18 +118,13 @@ class StreamedCopies:
 
         The copy cannot go on after that. What follows is that the target becomes the owner, or that all begins anew.
 
-        Raises:
-            MigrationError: the copy is void.
-            NotLevel: that takes longer than ``seconds``.
+        Whatever it raises, the copy is void: NotLevel if that takes longer than ``seconds``.
         """
         _, copy = self._copies[batch]
         self._copies[batch] = "", copy
         try:
             async with asyncio.timeout(seconds):
                 await copy.settle(batch.slots)
-        except MigrationError as error:
-            self._lost(batch, error, error.passing)
-            raise
         except TimeoutError:
             late = NotLevel(
                 f"the target was not level with the source within {seconds:g} s of the lock; the slots are unlocked, "
@@ -136,10 +132,14 @@ class StreamedCopies:
             )
             self._lost(batch, late)
             raise late from None
+        except Exception as error:
+            self._lost(batch, error)
+            raise
 
-    def _lost(self, batch: Batch, error: MigrationError | NotLevel, passing: bool = True) -> None:
+    def _lost(self, batch: Batch, error: Exception) -> None:
         """After an error that does not pass by itself, or several others, the batch goes on key by key."""
         batch.copies_lost += 1
-        if not passing or batch.copies_lost >= MOST_COPIES:
-            batch.by_keys = error.what
+        passes = not isinstance(error, MigrationError) or error.passing
+        if not passes or batch.copies_lost >= MOST_COPIES:
+            batch.by_keys = error.what if isinstance(error, Explained) else str(error)
             log.warning("copy_given_up", slots=ranges.show(batch.slots), reason=str(error))

@@ -305,3 +305,29 @@ async def test_copies_that_are_lost_again_and_again_are_given_up(bench: MakeBenc
     await one.at_rest(20.0)
     assert len(one.mover.copies) == MOST_COPIES
     assert len(one.mover.moved) == 1
+
+
+async def test_an_error_that_nobody_expects_voids_the_copy_too(bench: MakeBench) -> None:
+    """Such as a damaged snapshot."""
+    one = await bench(way="stream")
+    one.mover.copy_errors += [ValueError("the snapshot is damaged")] * MOST_COPIES
+    one.run()
+    await one.edit(send)
+    await one.at_rest(20.0)
+    assert len(one.mover.copies) == MOST_COPIES
+    assert all(copy.closed for copy in one.mover.copies)
+    assert len(one.mover.moved) == 1
+
+
+async def test_a_copy_that_is_lost_before_the_lock_costs_no_lock(bench: MakeBench) -> None:
+    async def lose(step: str) -> None:
+        if step == "preparing stored" and len(one.mover.copies) == 1:
+            one.mover.copy_errors.append(SourceUnavailable("it is gone"))
+
+    one = await bench(way="stream", on_step=lose)
+    proxy = await FakeProxy(one, 1).register()
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    assert len(one.mover.copies) == 2
+    assert states(proxy).count("prepared") == 1
