@@ -34,7 +34,7 @@ from migrator.errors import ForeignKeys, KeysRemain, MigrationError
 from migrator.sweep import SweepRecord, Swept, Warrant, look
 from slots.backoff import Backoff
 from slots.states import SlotState
-from slots.table import SlotTable
+from slots.table import Slot, SlotTable
 from topom.cluster.events import Said, What
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger, LostPlace
@@ -383,7 +383,15 @@ class _Warrant:
             raise SweepBrokenOff(f"{self._server} is not the master of group {self._group_id} any more, as it seems")
         if state.data_ids.get(self._group_id) != self._data:
             raise SweepBrokenOff(f"slots were assigned or taken offline; what {self._server} has is looked at again")
+        if any(slot.action and slot.action.copy and self._group_id in _ends(slot) for slot in state.table.slots):
+            # owned: their keys are foreign at one end, and not known as that yet. A scan without them would not count.
+            raise SweepBrokenOff(f"slots are being copied to or from {self._server}, which is looked at after that")
         return foreign_to(state.table, self._group_id)
+
+
+def _ends(slot: Slot) -> tuple[int, ...]:
+    """The groups from which and to which a slot is on its way."""
+    return (slot.group_id, slot.action.target_id) if slot.action is not None else ()
 
 
 def _lost(before: bytes, after: bytes) -> Iterable[bool]:

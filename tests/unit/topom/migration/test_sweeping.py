@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -182,6 +184,22 @@ async def test_a_target_is_swept_before_it_is_touched_and_anew_if_it_is_restarte
     assert restarted
     texts = [event.text for event in one.ledger.state.events if event.what == What.SERVER_SWEPT]
     assert texts == ["16 keys of slots that it does not own were removed from s3:1 of group 3"] * 2
+
+
+@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("group_id", [1, 3])
+async def test_owned_neither_end_of_a_copy_comes_to_count_as_swept(one: SweptBench, group_id: int, steps: int) -> None:
+    """What is left at one of them is foreign there, and the table does not say so yet."""
+    server = f"s{group_id}:1"
+    one.sweeper.swept.discard(server)
+    states = [SlotState.COPYING, SlotState.PREPARING, SlotState.PREPARED, SlotState.FINISHED]
+    await one.edit(lambda table, epoch: topology.move(table, epoch, [0], 3))
+    await one.edit(lambda table, epoch: topology.begin(table, epoch, [0], 0, "s", "t", "c0ffee"))
+    for before, after in pairwise(states[: steps + 1]):
+        await one.edit(partial(topology.advance, slots=[0], before=before, after=after))
+    with pytest.raises(SweepBrokenOff, match="copied"):
+        await one.sweeps.ensure(group_id)
+    assert server not in one.sweeper.swept
 
 
 async def test_slots_are_not_locked_for_a_server_that_is_being_swept(one: SweptBench) -> None:
