@@ -173,8 +173,8 @@ class Copy:
             MigrationError: as :meth:`Applier.apply`.
         """
         now = self._clock()
-        if now + MARGIN_MS > withheld_until_ms:
-            raise DeadlineMissed("values of the snapshot waited for too long before they were written")
+        if any(withheld_until_ms < deadline_ms <= now + MARGIN_MS for deadline_ms, _ in batch.deadlines):
+            raise DeadlineMissed("values of the snapshot waited for so long that their deadlines are near")
         near = []
         for deadline_ms, key in batch.deadlines:
             if deadline_ms <= withheld_until_ms:
@@ -236,6 +236,7 @@ class Copy:
             for start in range(0, len(commands), BATCH_COMMANDS):
                 part = commands[start : start + BATCH_COMMANDS]
                 await self._apply(database, b"".join(part), len(part), at)
+        self.deadlines.require_in_time(self._clock())
 
     async def _apply(self, database: int, commands: bytes, count: int, at: str) -> list[Any]:
         return await self.applier.apply(database, commands, count, at)

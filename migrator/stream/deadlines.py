@@ -56,6 +56,7 @@ class Deadlines:
         self._buckets: dict[int, list[tuple[int, int, bytes]]] = {}
         self._size = 0
         self._withheld: dict[tuple[int, bytes], None] = {}
+        self._earliest_due_ms: int | None = None
 
     def written(self, database: int, key: bytes, deadline_ms: int, now_ms: int) -> int:
         """Note the deadline that a key of the copy is to have; give the one that is written, in ms since 1970.
@@ -100,17 +101,23 @@ class Deadlines:
         if now_ms + MARGIN_MS > self.noted_until_ms:
             raise DeadlineMissed("the copy takes longer than deadlines are noted for", "move fewer slots at a time")
         found = []
+        self._earliest_due_ms = None
         for bucket in sorted(one for one in self._buckets if one * BUCKET_MS <= now_ms + MARGIN_MS):
             for deadline_ms, database, key in self._buckets.pop(bucket):
                 self._size -= len(key) + OVERHEAD
-                if deadline_ms <= now_ms:
-                    raise DeadlineMissed(
-                        f"this process, or the target, stood still for more than {MARGIN_MS / 1000:g} s, and a key of "
-                        "the copy may have expired meanwhile"
-                    )
+                self._earliest_due_ms = min(deadline_ms, self._earliest_due_ms or deadline_ms)
                 self.withhold(database, key)
                 found.append((database, key))
+        self.require_in_time(now_ms)
         return found
+
+    def require_in_time(self, now_ms: int) -> None:
+        """What was last due has the placeholder by now. Raises DeadlineMissed if one of its deadlines has come."""
+        if self._earliest_due_ms is not None and self._earliest_due_ms <= now_ms:
+            raise DeadlineMissed(
+                f"this process, or the target, stood still for more than {MARGIN_MS / 1000:g} s, and a key of the copy "
+                "may have expired meanwhile"
+            )
 
     def withheld(self) -> Iterator[tuple[int, bytes]]:
         """The keys, with their databases, whose true deadlines have to be set within the lock."""

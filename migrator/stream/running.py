@@ -23,7 +23,7 @@ from migrator.pair import WRITING, ServerPair
 from migrator.pieces.abilities import read_abilities
 from migrator.progress import Progress
 from migrator.steering import steered
-from migrator.stream.applying import Applier
+from migrator.stream.applying import Applier, CopyVoid
 from migrator.stream.copying import Copy
 from migrator.stream.deadlines import Deadlines
 from migrator.stream.following import Following
@@ -49,6 +49,8 @@ SPOOL_BYTES = 64 << 30
 """Of what the source has sent and the target has not taken yet, snapshot and stream together."""
 MARKER_SECONDS = 60
 """The marker's life at the source."""
+ENDING_SECONDS = 1.0
+"""How long the cause of an error is waited for."""
 NUMBER = 1
 """Of the copy, of which there is one."""
 
@@ -108,6 +110,8 @@ class RunningCopy:
         self._task: asyncio.Task[None] | None = None
         self._pair: ServerPair | None = None
         self._writing: Connection | None = None
+        self._asking: Connection | None = None
+        self._evicted = 0
         self._following: Following | None = None
         self._copy: Copy | None = None
 
@@ -158,6 +162,9 @@ class RunningCopy:
             if not task.done():
                 task.cancel()
                 await asyncio.wait((task,))
+        if not task.cancelled() and task.exception() is not None:
+            # The end of the copy closes connections; what ended it says more than that.
+            await asyncio.wait((self._task,), timeout=ENDING_SECONDS)
         if self._task.done():
             task.cancelled() or task.exception()
             self._task.result()
@@ -179,15 +186,18 @@ class RunningCopy:
         assert self._pair is not None, "it follows"
         assert self._copy is not None, "likewise"
         # Within the lock nothing is to be connected anew, and a server may close what was idle.
-        former, self._writing = self._writing, await self._pair.connect_source()
-        if former is not None:
-            former.close()
+        former = self._writing, self._asking
+        self._writing, self._asking = await self._pair.connect_source(), await self._pair.connect_target()
+        for one in former:
+            if one is not None:
+                one.close()
         await self._copy.applier.apply(0, b"", 0, "nearly level")
         # A source may hold its stream back for a second behind a snapshot. That is over once a marker has come by.
         await self._pass_marker(())
 
     async def _settle(self, slots: Collection[int]) -> None:
         assert self._writing is not None, "it is nearly level"
+        assert self._asking is not None, "likewise"
         assert self._copy is not None, "likewise"
         source = self._writing
         # owned: a sweep under way has looked for keys of slots that have left by now; it is not to count.
@@ -196,6 +206,8 @@ class RunningCopy:
         # level: no client writes these slots, so all of them that the source will ever have stands before the marker.
         marker = await self._pass_marker(slots)
         await self._copy.settle(source, slots, f"marker {marker}")
+        if await _evicted_at(self._asking) != self._evicted:
+            raise CopyVoid("the target has evicted keys since the copy began")
         await self._copy.applier.end()
         self._progress.completed()
 
@@ -229,7 +241,7 @@ class RunningCopy:
             target = await pair.connect_target()
             await pair.end_earlier(target, WRITING)
             abilities = await read_abilities(target)
-            await _require_that_nothing_is_evicted(target)
+            self._evicted = await _evicted_at(target)
             await pair.end_earlier(await pair.connect_source(), migrator_prefix())
             applier = Applier(pair.connect_target, self._id)
             await applier.begin()
@@ -255,7 +267,8 @@ class RunningCopy:
             await self._following.run()
 
 
-async def _require_that_nothing_is_evicted(target: Connection) -> None:
+async def _evicted_at(target: Connection) -> int:
+    """How many keys the target has evicted. Raises TargetEvicts if it may evict some."""
     facts = await facts_of(target)
     if facts.evicts:
         raise TargetEvicts(
@@ -263,3 +276,6 @@ async def _require_that_nothing_is_evicted(target: Connection) -> None:
             "replication stream would not notice",
             "these slots move key by key",
         )
+    info = await target.info("stats")
+    with target.understood("INFO"):
+        return info.number("evicted_keys", 0)

@@ -4,6 +4,8 @@ Nothing writes within the lock, as behind proxies that have locked.
 """
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from redis.asyncio import Redis
 from migrator.connection import Connection, Timeouts
 from migrator.errors import ServerUnavailable, SourceRefused
 from migrator.stream import following
-from migrator.stream.running import RunningCopy
+from migrator.stream.deadlines import DeadlineMissed
+from migrator.stream.running import RunningCopy, TargetEvicts
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
 from slots.reserved import RESERVED, SWEPT
@@ -244,3 +247,38 @@ async def test_what_is_left_of_a_copy_that_is_closed_begins_anew(
     await again.settle(MOVING)
     await assert_level(pair)
     await again.close()
+
+
+async def test_a_target_that_begins_to_evict_voids_the_copy(copy: RunningCopy, source: Redis, target: Redis) -> None:
+    await source.set("string:1", "value")
+    await copy.nearly_level()
+    memory, policy = await target.config_get("maxmemory"), await target.config_get("maxmemory-policy")
+    try:
+        await target.config_set("maxmemory-policy", "allkeys-lru")
+        await target.config_set("maxmemory", 1 << 40)
+        with pytest.raises(TargetEvicts):
+            await copy.settle(MOVING)
+    finally:
+        for name, value in {**memory, **policy}.items():
+            await target.config_set(name, value)
+
+
+async def test_a_target_that_stands_still_past_a_deadline_voids_the_copy(
+    pair: Pair, copy: RunningCopy, source: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets the placeholder too late, and may have lost the key by then."""
+    monkeypatch.setattr(following, "BUILDING_MS", 3500)
+    keys = [f"string:{number}" for number in range(40)]
+    for key in keys:
+        await source.set(key, "value", px=9000)
+    await copy.nearly_level()
+    assert pair.target.pid is not None
+    os.kill(pair.target.pid, signal.SIGSTOP)
+    try:
+        while await source.pttl(keys[-1]) > 0:
+            await asyncio.sleep(0.05)
+    finally:
+        os.kill(pair.target.pid, signal.SIGCONT)
+    with pytest.raises(DeadlineMissed):
+        async with asyncio.timeout(20):
+            await copy.settle(MOVING)

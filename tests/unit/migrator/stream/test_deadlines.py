@@ -76,3 +76,16 @@ def test_only_so_many_keys_are_withheld(monkeypatch):
     some.withhold(0, b"0")
     with pytest.raises(TooManyDeadlines, match="about to expire"):
         some.withhold(0, b"3")
+
+
+def test_what_was_due_has_to_be_withheld_before_its_deadline() -> None:
+    """A target that stands still meanwhile may have lost the key before it got the placeholder."""
+    some = Deadlines(NOW + HOUR)
+    some.written(0, b"k", NOW + 10_000, NOW)
+    some.written(0, b"l", NOW + 10_400, NOW)
+    assert len(some.due(NOW + 8_000)) == 2
+    some.require_in_time(NOW + 9_999)
+    with pytest.raises(DeadlineMissed, match="stood still"):
+        some.require_in_time(NOW + 10_000)
+    assert some.due(NOW + 12_000) == []
+    some.require_in_time(NOW + 12_000)
