@@ -274,17 +274,25 @@ class Steps:
                     # one-way: before the slot may come back, nothing from this move may still move keys this way.
                     await self._mover.withdraw(source, self._target_of(batch))
                 copied = any(action.copy for action in self._actions(batch))
+                doubted = None
                 if source is not None and copied:
                     await self._mover.confirm(source, self._target_of(batch))
-                await self._change(batch, topology.come_to_rest, arrives=source is not None)
+                    if not await self._is_as_level(batch, source):
+                        doubted = batch.source_id
+                await self._change(batch, topology.come_to_rest, arrives=source is not None, doubted=doubted)
                 if batch.course is Course.FORWARD:
                     self.slots_moved += len(batch.slots)
                 log.info("slots_moved", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
                 await self._observe("at rest")
-                if copied:
+                if copied and doubted is None:
                     await self._clean(batch.source_id)
                 return False
         return True
+
+    async def _is_as_level(self, batch: Batch, source: str) -> bool:
+        """Whether the target is the process that was level. Another one may lack what only the source has besides."""
+        async with self._mover.watch(source, self._target_of(batch)) as watch:
+            return all(action.target_run_id == watch.run_ids[1] for action in self._actions(batch))
 
     async def _clean(self, source_id: int) -> None:
         """Have the source's keys of slots that have left it deleted. What fails here is tried again as any sweep is."""
@@ -585,10 +593,12 @@ class Steps:
         make: Callable[[SlotTable, int, Collection[int]], SlotTable],
         turns: bool = False,
         arrives: bool = False,
+        doubted: int | None = None,
     ) -> None:
         """Store a change of the slots that the batch still has; raises as the rules of new states do.
 
         ``turns`` if their source and target change places; ``arrives`` if they come to rest with their keys.
+        ``doubted`` is a group whose left keys are deleted only once an operator has said so.
         """
         turned = False
 
@@ -606,6 +616,9 @@ class Steps:
             if arrives:
                 moved = {**state.moved, **dict.fromkeys(batch.slots, math.ceil(self._clock()))}
                 new = replace(new, moved=moved, speed=self.speed.latest or state.speed)
+            if doubted is not None:
+                known = {group_id: data for group_id, data in state.data_ids.items() if group_id != doubted}
+                new = replace(new, data_ids=known)
             return new
 
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -331,3 +332,24 @@ async def test_a_copy_that_is_lost_before_the_lock_costs_no_lock(bench: MakeBenc
     await one.at_rest()
     assert len(one.mover.copies) == 2
     assert states(proxy).count("prepared") == 1
+
+
+async def test_a_target_that_is_another_process_by_then_costs_no_key_at_the_source(bench: MakeBench) -> None:
+    """What the source still has may be all that there is: an operator says whether it may go."""
+    steps: list[str] = []
+
+    async def restart(step: str) -> None:
+        steps.append(step)
+        if step == "finished stored":
+            one.mover.run_ids["s2:6379"] = "another"
+
+    one = await bench(way="stream", on_step=restart)
+    await one.ledger.change(lambda state, epoch: replace(state, data_ids={1: "one", 2: "two"}))
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    async with asyncio.timeout(10):
+        while "at rest" not in steps or one.actions.batches:
+            await asyncio.sleep(0.002)
+    assert "cleaned" not in steps
+    assert one.ledger.state.data_ids == {2: "two"}
