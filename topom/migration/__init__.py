@@ -6,7 +6,10 @@ To change
 
 - which slots move together, and which pairs of groups side by side: :mod:`~topom.migration.batches`;
 - what becomes of a batch that fails: :mod:`~topom.migration.actions`;
-- the steps of one batch: :mod:`~topom.migration.steps`;
+- the steps of one batch, put together: :mod:`~topom.migration.steps`; how it begins: :mod:`~topom.migration.begin`; the
+  two ways of its keys: :mod:`~topom.migration.bykeys`, and :mod:`~topom.migration.bycopy` with
+  :mod:`~topom.migration.streamed`; the lock: :mod:`~topom.migration.lock`; its end: :mod:`~topom.migration.arrival`;
+- how a step is stored: :mod:`~topom.migration.stored`; what all steps need: :mod:`~topom.migration.interfaces`;
 - why a pair waits, and how long: :mod:`~topom.migration.deferral`;
 - what operators order while slots move: :mod:`~topom.migration.orders`; how offline slots are assigned to a group:
   :mod:`~topom.migration.assigning`;

@@ -29,8 +29,10 @@ from topom.cluster.ledger import Ledger, LostPlace
 from topom.cluster.speed import PairSpeed
 from topom.cluster.state import ClusterState, MigrationSettings
 from topom.migration.batches import Batch, Pair, next_batches, pending_slots
+from topom.migration.begin import CheckFailed
 from topom.migration.deferral import Deferral
-from topom.migration.steps import CheckFailed, Mover, Observer, Steps, Sweep
+from topom.migration.interfaces import Mover, Observer, Sweep
+from topom.migration.steps import Steps
 from topom.periodic import Look, Loop
 from topom.proxies.barrier import Barrier, BarrierFailed
 from topom.reasons import Kind, Reason, Reasons

@@ -26,7 +26,7 @@ from topom.store.leading import OVER
 
 
 class RedisMover:
-    """Moves slots between Redis servers. It is the :class:`topom.migration.steps.Mover` of a real topom."""
+    """Moves slots between Redis servers. It is the :class:`topom.migration.interfaces.Mover` of a real topom."""
 
     def __init__(
         self,

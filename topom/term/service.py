@@ -41,9 +41,9 @@ from topom.masters.sentinels.service import Sentinels
 from topom.migration.actions import Actions
 from topom.migration.assigning import Assignments
 from topom.migration.clock import Clock
+from topom.migration.interfaces import Mover, Observer
 from topom.migration.mover import RedisMover
 from topom.migration.orders import Orders
-from topom.migration.steps import Mover, Observer
 from topom.migration.sweeping import Sweeps
 from topom.periodic import Loop
 from topom.placement.applying import Placements

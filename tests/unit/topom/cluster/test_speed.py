@@ -30,13 +30,13 @@ async def test_when_slots_came_to_rest_and_how_fast_is_stored(bench: Any) -> Non
     assert one.actions.speed is None
     with one.actions.steps.speed.following(progress := Progress()):
         progress.keys_moved = 100
-    one.actions.steps._clock = lambda: 77.12345
+    one.actions.steps.stored._clock = lambda: 77.12345
     one.run()
     await send(one, [3, 5])
     await one.until(lambda found: groups_of(found).count(2) == 2)
     await one.at_rest()
     assert one.ledger.state.moved == {3: 78, 5: 78}
-    one.actions.steps._clock = lambda: 80.0
+    one.actions.steps.stored._clock = lambda: 80.0
     await send(one, [5], 3)
     await one.until(lambda found: found.slots[5] == Slot(5, 3))
     again = await type(one)(one.store).start()

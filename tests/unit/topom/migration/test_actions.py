@@ -21,7 +21,7 @@ from topom.errors import SlotsInAction
 from topom.migration import actions
 from topom.migration.actions import Actions
 from topom.migration.batches import Batch
-from topom.migration.steps import MasterChanged
+from topom.migration.samemasters import MasterChanged
 from topom.reasons import Kind
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -330,7 +330,7 @@ async def test_complete_what_was_scanned_has_to_be_the_source_when_it_is_stored(
         if step == "complete":
             await one.edit(lambda table, epoch: topology.promote(table, epoch, 1, "r:1"))
 
-    one.actions.steps.on_step = fails_over
+    one.actions.steps.stored.on_step = fails_over
     with pytest.raises(MasterChanged):
         await one.actions.steps.take(Batch(1, 2, (0,), SlotState.MIGRATING))
     action = one.ledger.table.slots[0].action
@@ -543,7 +543,7 @@ async def test_random_interleavings_come_to_rest(bench: MakeBench) -> None:
 
     history: list[SlotTable] = []
     one.ledger.listen(lambda old, new: history.append(new.table))
-    one.actions.steps.on_step = watch
+    one.actions.steps.stored.on_step = watch
 
     def moody(table: SlotTable) -> bool | None:
         return rng.choices([True, False, None], [20, 1, 1])[0]

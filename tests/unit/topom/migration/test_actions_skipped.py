@@ -52,7 +52,7 @@ async def test_by_action_what_is_another_process_at_the_lock_is_checked_anew(ben
         if step == when and len(one.mover.checked) == 1:
             one.mover.run_ids["s1:6379"] = "another"
 
-    one.actions.steps.on_step = restarts
+    one.actions.steps.stored.on_step = restarts
     one.run()
     await send(one, range(4))
     await one.at_rest()

@@ -176,7 +176,7 @@ async def test_a_target_is_swept_before_it_is_touched_and_anew_if_it_is_restarte
             assert one.sweeper.keys["s3:1"] == set()
             assert one.ledger.state.sweeping == {}
 
-    one.actions.steps.on_step = restart
+    one.actions.steps.stored.on_step = restart
     one.run()
     await send(one, range(4), 3)
     await one.at_rest()

@@ -1,0 +1,66 @@
+"""The end of a batch, whichever way its keys went: its slots come to rest at their target.
+
+``finished`` waits until all proxies send to the target only, so that no proxy looks at the source. After a copy the
+source still has its keys of the slots; they are swept once the slots are at rest.
+"""
+
+import structlog
+
+from migrator.errors import MigrationError
+from slots import ranges
+from slots.states import Course
+from topom.cluster import topology
+from topom.errors import TopomError
+from topom.migration.batches import Batch
+from topom.migration.interfaces import Mover, Sweep
+from topom.migration.lock import Lock
+from topom.migration.stored import StoredBatches
+
+log = structlog.get_logger(__name__)
+
+
+class Arrivals:
+    """The arrivals of one topom's batches."""
+
+    def __init__(self, stored: StoredBatches, lock: Lock, mover: Mover, sweep: Sweep) -> None:
+        self._stored = stored
+        self._lock = lock
+        self._mover = mover
+        self._sweep = sweep
+        self.slots_moved = 0
+        """How many slots have arrived at their targets."""
+
+    async def come_to_rest(self, batch: Batch) -> None:
+        """Take a finished batch to rest."""
+        await self._lock.wait_for_everyone(batch)
+        await self._stored.observe("finished acknowledged")
+        source = self._stored.source_of(batch)
+        if source is not None:
+            # one-way: before the slot may come back, nothing from this move may still move keys this way.
+            await self._mover.withdraw(source, self._stored.target_of(batch))
+        copied = any(action.copy for action in self._stored.actions(batch))
+        doubted = None
+        if source is not None and copied:
+            await self._mover.confirm(source, self._stored.target_of(batch))
+            if not await self._is_as_level(batch, source):
+                doubted = batch.source_id
+        await self._stored.change(batch, topology.come_to_rest, arrives=source is not None, doubted=doubted)
+        if batch.course is Course.FORWARD:
+            self.slots_moved += len(batch.slots)
+        log.info("slots_moved", slots=ranges.show(batch.slots), epoch=self._stored.table.epoch)
+        await self._stored.observe("at rest")
+        if copied and doubted is None:
+            await self._clean(batch.source_id)
+
+    async def _is_as_level(self, batch: Batch, source: str) -> bool:
+        """Whether the target is the process that was level. Another one may lack what only the source has besides."""
+        async with self._mover.watch(source, self._stored.target_of(batch)) as watch:
+            return all(action.target_run_id == watch.run_ids[1] for action in self._stored.actions(batch))
+
+    async def _clean(self, source_id: int) -> None:
+        """Have the source's keys of slots that have left it deleted. What fails here is tried again as any sweep is."""
+        try:
+            await self._sweep(source_id)
+        except (MigrationError, TopomError) as error:
+            log.warning("source_not_cleaned", group=source_id, reason=str(error))
+        await self._stored.observe("cleaned")

@@ -1,0 +1,101 @@
+"""How a batch begins, and begins anew.
+
+First the servers are checked, so that a target that cannot take the slots is found while no slot is touched, and the
+target is swept. A batch whose check fails stays ``pending``.
+"""
+
+from collections.abc import Collection
+
+import structlog
+
+from migrator.errors import MigrationError
+from slots import ranges
+from slots.states import SlotState
+from slots.table import SlotTable
+from topom.cluster import topology
+from topom.errors import Unavailable
+from topom.migration.batches import Batch, share_of
+from topom.migration.interfaces import Mover, Sweep
+from topom.migration.samemasters import MasterChanged
+from topom.migration.stored import StoredBatches, TargetWithoutServer
+from topom.migration.streamed import StreamedCopies
+from topom.reasons import Kind
+
+log = structlog.get_logger(__name__)
+
+
+class CheckFailed(Unavailable):
+    """The slots cannot be moved to their target now; none was touched."""
+
+    kind = Kind.SERVER
+
+
+class Beginnings:
+    """The beginnings of one topom's batches."""
+
+    def __init__(self, stored: StoredBatches, mover: Mover, sweep: Sweep, copies: StreamedCopies) -> None:
+        self._stored = stored
+        self._mover = mover
+        self._sweep = sweep
+        self._copies = copies
+
+    async def check(self, source_id: int, target_id: int, slots: Collection[int]) -> None:
+        """Look whether slots of one group could begin to move to another one. Raises :class:`CheckFailed`."""
+        table = self._stored.table
+        source, target = table.master_of(source_id), table.master_of(target_id)
+        if target is None:
+            raise CheckFailed(f"group {target_id} has no server", "add one")
+        try:
+            await self._mover.check(source, target, share_of(table, source_id, slots))
+        except MigrationError as error:
+            raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
+
+    async def begin(self, batch: Batch) -> None:
+        """Check the servers, and store ``preparing``, or ``copying`` if the batch goes by a copy. Raises CheckFailed,
+        and MasterChanged."""
+        table = self._stored.table
+        source = self._stored.source_of(batch)
+        share = share_of(table, batch.source_id, batch.slots)
+        try:
+            target = self._stored.target_of(batch)
+            found = await self._mover.check(source, target, share)
+            # owned: keys of these slots that it already has are old, and would be alive again.
+            await self._sweep(batch.target_id)
+        except (MigrationError, TargetWithoutServer) as error:
+            raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
+        batch.notes = found.notes
+        await self._stored.observe("checked")
+        copy = self._copies.id_for(batch) if source is not None else ""
+        if copy:
+            await self._make_known(batch.source_id)
+
+        def begin(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
+            # run-id: what the check found holds for these two masters only.
+            if (table.master_of(batch.source_id), table.master_of(batch.target_id)) != (source, target):
+                raise MasterChanged("a group has another master than the one that was looked at; it is looked at again")
+            return topology.begin(
+                table, epoch, slots, found.min_replicas, found.source_run_id, found.target_run_id, copy
+            )
+
+        await self._stored.change(batch, begin)
+        batch.state = SlotState.COPYING if copy else SlotState.PREPARING
+        if source is not None and copy:
+            await self._copies.begin(batch, source, target, copy)
+        await self._stored.advanced(batch)
+
+    async def _make_known(self, source_id: int) -> None:
+        """Have the source's data known before its slots leave: after the switch its keys of them are foreign there, and
+        only those of known data are deleted without an operator."""
+        try:
+            await self._sweep(source_id)
+        except MigrationError as error:
+            raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
+
+    async def begin_anew(self, batch: Batch) -> None:
+        """Put a batch that was not locked yet back to ``pending``; its copy ends."""
+        await self._copies.leave(batch)
+        before = batch.state
+        await self._stored.change(batch, lambda table, epoch, slots: topology.begin_anew(table, epoch, slots, before))
+        batch.state = SlotState.PENDING
+        log.info("slots_begin_anew", slots=ranges.show(batch.slots), reason="a server was restarted or replaced")
+        await self._stored.observe("pending again")

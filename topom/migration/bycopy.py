@@ -1,0 +1,55 @@
+"""The way of a batch whose keys are copied before the lock, by the replication stream (:mod:`migrator.stream`).
+
+``copying`` lasts until the target has a copy that is nearly level with the source. Clients are at the source.
+
+**level**: the target becomes the owner within the lock, only after it has all that the source has. The copy belongs to
+this process: if it ends, or the copy is void, the slots are ``pending`` again, and whatever the target has of them is
+swept before they begin anew.
+"""
+
+from slots.states import SlotState
+from topom.migration.batches import Batch
+from topom.migration.begin import Beginnings
+from topom.migration.lock import Lock
+from topom.migration.stored import StoredBatches
+from topom.migration.streamed import StreamedCopies
+
+
+class ByCopy:
+    """The steps of batches that go by a copy; for others, its methods return at once."""
+
+    def __init__(self, stored: StoredBatches, lock: Lock, beginnings: Beginnings, copies: StreamedCopies) -> None:
+        self._stored = stored
+        self._lock = lock
+        self._beginnings = beginnings
+        self._copies = copies
+
+    async def stands(self, batch: Batch) -> bool:
+        """Whether the copy that the stored actions tell of is this process's, and both masters are those of its
+        beginning; if not, all begins anew. True if there is to be no copy."""
+        if self._copies.stands(batch, self._stored.actions(batch)):
+            return True
+        await self._beginnings.begin_anew(batch)
+        return False
+
+    async def copy(self, batch: Batch) -> None:
+        """Wait until the copy is nearly level, and store ``preparing``."""
+        with self._stored.speed.following(batch.progress):
+            await self.nearly_level(batch)
+        await self._stored.store(batch, SlotState.PREPARING)
+
+    async def nearly_level(self, batch: Batch) -> None:
+        """Return once the copy is nearly level; if it is void, all begins anew."""
+        if self._copies.of(batch) is None:
+            return
+        try:
+            await self._copies.nearly_level(batch)
+        except Exception:
+            await self._beginnings.begin_anew(batch)
+            raise
+
+    async def settle(self, batch: Batch) -> None:
+        """Return once **level** holds for the slots, which are locked. Whatever it raises, the copy is void."""
+        if self._copies.of(batch) is not None:
+            await self._copies.settle(batch, self._lock.seconds)
+            await self._stored.observe("level")
