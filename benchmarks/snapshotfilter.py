@@ -61,6 +61,8 @@ def seconds(data: bytes, every: int) -> tuple[float, int]:
         most_bytes=1 << 20,
         most_keys=1000,
         big_bytes=1 << 18,
+        most_work=1 << 20,
+        big_work=1 << 20,
         placeholder_ms=1 << 50,
         size=len(data),
     )

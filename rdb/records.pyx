@@ -15,7 +15,7 @@ from rdb.input cimport INTEGER, PLAIN, Input, Stored, summed
 from rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, VALKEY_8_1, VALKEY_9, Layout
 from rdb.lzf cimport lzf_decompress
 from rdb.numbers cimport decimal, little, signed_little
-from rdb.values cimport Measured, measure, skip_module_value
+from rdb.values cimport STRING, Measured, measure, skip_module_value, work_of
 
 from rdb.errors import ChecksumMismatch, HeldTooMuch, NotAnRdbFile, UnsupportedRdb
 from rdb.input import MOST_CONTIGUOUS
@@ -119,9 +119,10 @@ cdef class Records:
             return self.input.skip_string(&length)
         return self.measure(&found)
 
-    cdef const uint8_t* value(self, size_t most, size_t* size) except? NULL:
-        """Read the value of the key that :meth:`next` found. It gives its content, valid until more is read, or NULL if
-        that has more than ``most`` bytes; then it is still to be read."""
+    cdef const uint8_t* value(self, size_t most, uint64_t most_work, size_t* size, uint64_t* work) except? NULL:
+        """Read the value of the key that :meth:`next` found. It gives its content, valid until more is read, and the
+        :func:`~rdb.values.work_of` it. It gives NULL if the content has more than ``most`` bytes or is more than
+        ``most_work``; then it is still to be read."""
         cdef Measured found
         cdef Stored stored
         cdef const uint8_t* content
@@ -134,6 +135,8 @@ cdef class Records:
                 self.input.go_back()
                 return NULL
             self.input.skip(stored.stored)
+            found.type = STRING
+            found.memory = stored.length
         else:
             try:
                 self.measure(&found)
@@ -141,7 +144,8 @@ cdef class Records:
                 self.input.go_back()
                 return NULL
         content = self.input.held(size)
-        if size[0] > most:
+        work[0] = work_of(&found)
+        if size[0] > most or work[0] > most_work:
             self.input.go_back()
             return NULL
         self.input.let_go()
@@ -163,9 +167,10 @@ cdef class Records:
         content, the version of the format, and the checksum of all this. None if its content has more than ``most``
         bytes; then it is still to be read."""
         cdef size_t size
+        cdef uint64_t work
         cdef bytes whole
         cdef uint8_t* p
-        cdef const uint8_t* content = self.value(most, &size)
+        cdef const uint8_t* content = self.value(most, <uint64_t>-1, &size, &work)
         if content == NULL:
             return None
         whole = PyBytes_FromStringAndSize(NULL, 1 + size + FOOT)

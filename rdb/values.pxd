@@ -45,6 +45,9 @@ cdef int type_of(int code, bint valkey) noexcept
 cdef int measure(
     Input source, const Layout* layout, int code, bint valkey, uint64_t key, bint expires, Measured* found
 ) except -1
+# What a server has to do for a value at once when it reads it, in about the time that one element takes (0.2
+# microseconds).
+cdef uint64_t work_of(const Measured* found) noexcept
 cdef int skip_module_value(Input source) except -1
 # The name of the module's type that has this number.
 cdef str module_name(uint64_t number)

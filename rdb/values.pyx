@@ -34,6 +34,10 @@ cdef enum:
     HEAD = 16
     # So many compressed bytes always give them: each instruction has at most 33 bytes and gives at least 1.
     COMPRESSED_HEAD = 64
+    # So many bytes in memory cost as much as an element.
+    WORK_BYTES = 128
+    # Bytes of the smallest element in a listpack.
+    LEAST_ELEMENT = 2
     # The value in a listpack or ziplist with more elements than two bytes can count.
     UNCOUNTED = 65535
 
@@ -384,6 +388,17 @@ cdef int type_of(int code, bint valkey) noexcept:
     if code in (4, 9, 13, 16, 22) or code in (23, 24, 25) and not valkey:
         return HASH
     return MODULE if code == 7 else UNKNOWN
+
+
+cdef uint64_t work_of(const Measured* found) noexcept:
+    # The bytes are those in memory, so a compressed value counts as what comes out of it.
+    cdef uint64_t work = found.memory // WORK_BYTES
+    if found.type == STRING or found.type == MODULE:
+        return work
+    if found.elements < 0:
+        # Only a packed collection does not tell. A server may make a table of it, with an entry for each element.
+        return work + found.memory // LEAST_ELEMENT
+    return work + <uint64_t>found.elements
 
 
 cdef int measure(

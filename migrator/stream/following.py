@@ -30,6 +30,9 @@ BUILDING_MS = 15_000
 """Values of the snapshot are written within this time after they were read from it."""
 BIG_BYTES = 64 * 1024
 """A value with more bytes in the snapshot goes in pieces."""
+BATCH_WORK, BIG_WORK = 6_000, 4_000
+"""Work of a batch of the snapshot, and of a value that goes whole, as :mod:`migrator.stream.snapshotfilter` counts it.
+They are about a millisecond of the target: 4,000 elements, or 512 KB that a few compressed bytes become."""
 READ_TWICE = ("string", "stream")
 """Types of values whose elements are read more than once."""
 MOST_KEPT = 4 << 30
@@ -126,6 +129,8 @@ class Following:
             most_bytes=BATCH_BYTES,
             most_keys=BATCH_COMMANDS,
             big_bytes=BIG_BYTES,
+            most_work=BATCH_WORK,
+            big_work=BIG_WORK,
             placeholder_ms=PLACEHOLDER_MS,
         )
         at = f"snapshot of {self._offset}"

@@ -39,6 +39,8 @@ class SnapshotFilter(Iterator[Batch | BigKey]):
         most_bytes: int,
         most_keys: int,
         big_bytes: int,
+        most_work: int,
+        big_work: int,
         placeholder_ms: int,
         size: int | None = None,
     ) -> None: ...

@@ -9,7 +9,9 @@ withheld: the key gets one that is far ahead, and the batch notes the true one. 
 as its elements, like a big value: RESTORE would set the deadlines of the fields with it.
 
 **bounded**: an open batch has at most ``most_bytes`` and one command more; a command has a key and a value of at most
-``big_bytes``. A larger value is not held at all.
+``big_bytes``. A larger value is not held at all. A target does nothing else while it runs a batch, and a few bytes may
+be megabytes there, or thousands of elements. So its *work* is bounded, too, in steps of about 0.2 microseconds: one for
+each element and each 128 bytes in memory, and :data:`COMMAND_WORK` for the command.
 """
 
 from typing import NamedTuple
@@ -45,6 +47,8 @@ cdef enum:
     COPIES = 256
     # More than the bytes of a command beside its key and its value.
     BESIDE = 256
+    # Of a command beside its value.
+    COMMAND_WORK = 5
     # The types of hashes whose fields have deadlines, from the first to the last.
     FIRST_EXPIRING = 22
     LAST_EXPIRING = 25
@@ -55,10 +59,12 @@ cdef struct OpenBatch:
     size_t size
     size_t room
     size_t count
+    uint64_t work
 
 
 class BigKey(NamedTuple):
-    """A key whose value does not go in one command: it is too large, or a hash whose fields have deadlines.
+    """A key whose value does not go in one command: it is too large or too much work, or a hash whose fields have
+    deadlines.
 
     Attributes:
         copy: the number of its copy.
@@ -94,6 +100,8 @@ cdef class SnapshotFilter:
         most_bytes: of the commands in a batch, unless it has only one.
         most_keys: in a batch.
         big_bytes: of a value as the snapshot has it; a key with more is a :class:`BigKey`.
+        most_work: of a batch, unless it has only one command.
+        big_work: of a value; a key with more is a :class:`BigKey`.
         placeholder_ms: the deadline of keys whose own is withheld, in milliseconds since 1970.
         size: bytes of the snapshot; None if they are not known.
 
@@ -117,6 +125,8 @@ cdef class SnapshotFilter:
     cdef size_t _most_bytes
     cdef size_t _most_keys
     cdef size_t _big_bytes
+    cdef uint64_t _most_work
+    cdef uint64_t _big_work
     # Bytes of an open batch's memory, but for very long names.
     cdef size_t _most_room
     cdef int64_t _placeholder_ms
@@ -143,12 +153,17 @@ cdef class SnapshotFilter:
         most_bytes: int,
         most_keys: int,
         big_bytes: int,
+        most_work: int,
+        big_work: int,
         placeholder_ms: int,
         size: object = None,
     ) -> None:
         if len(wanted) != key_slots.number_of_slots:
             raise ValueError(f"{len(wanted)} slots are wanted or not; there are {key_slots.number_of_slots}")
-        for what, number in (("most_bytes", most_bytes), ("most_keys", most_keys), ("big_bytes", big_bytes)):
+        for what, number in (
+            *(("most_bytes", most_bytes), ("most_keys", most_keys), ("big_bytes", big_bytes)),
+            *(("most_work", most_work), ("big_work", big_work)),
+        ):
             if not 1 <= number <= MOST_CONTIGUOUS:
                 raise ValueError(f"{what} is {number}; it has to be between 1 and {MOST_CONTIGUOUS}")
         if not 1 <= placeholder_ms < 1 << 62:
@@ -159,6 +174,8 @@ cdef class SnapshotFilter:
         self._most_bytes = most_bytes
         self._most_keys = most_keys
         self._big_bytes = big_bytes
+        self._most_work = most_work
+        self._big_work = big_work
         self._placeholder_ms = placeholder_ms
         self._most_room = self._most_bytes + self._big_bytes + 2 * BESIDE
         self._deadlines = [[] for _ in range(COPIES)]
@@ -254,6 +271,7 @@ cdef class SnapshotFilter:
         cdef size_t before = batch.size
         cdef size_t length = records.key_length
         cdef size_t at, size
+        cdef uint64_t work
         cdef int64_t deadline = records.deadline
         cdef bint expires = deadline != _NONE
         cdef bint noted = False
@@ -282,7 +300,7 @@ cdef class SnapshotFilter:
         # The name is not valid any more once the value is read.
         content = NULL
         if not fields_expire:
-            content = records.value(self._big_bytes, &size)
+            content = records.value(self._big_bytes, self._big_work, &size, &work)
         if content == NULL:
             self.big_key(copy, batch.data[at:at + length], before, fields_expire)
             return 0
@@ -302,10 +320,12 @@ cdef class SnapshotFilter:
         elif of_use:
             put_text(batch, b"$4\r\nFREQ\r\n", 10)
             put_number(batch, records.frequency)
-        if batch.size > self._most_bytes and batch.count:
+        work += COMMAND_WORK
+        if batch.count and (batch.size > self._most_bytes or batch.work + work > self._most_work):
             at -= before
             self.close(copy, before)
         batch.count += 1
+        batch.work += work
         if noted:
             (<list>self._deadlines[copy]).append((records.deadline, batch.data[at:at + length]))
         if batch.size >= self._most_bytes or batch.count >= self._most_keys:
@@ -349,6 +369,7 @@ cdef class SnapshotFilter:
         self._deadlines[copy] = []
         batch.size -= size
         batch.count = 0
+        batch.work = 0
         if batch.size:
             memmove(batch.data, batch.data + size, batch.size)
         elif batch.room > self._most_room:

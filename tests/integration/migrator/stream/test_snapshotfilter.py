@@ -64,6 +64,8 @@ def filtered(path: Path, withheld_until_ms: int = 0) -> Iterator[Batch | BigKey]
             most_bytes=1 << 16,
             most_keys=100,
             big_bytes=BIG,
+            most_work=1 << 20,
+            big_work=1 << 20,
             placeholder_ms=PLACEHOLDER,
             size=path.stat().st_size,
         )
@@ -229,6 +231,8 @@ async def test_a_replicas_snapshot_tells_in_which_database_its_stream_goes_on(wh
                 most_bytes=1000,
                 most_keys=10,
                 big_bytes=1000,
+                most_work=1 << 20,
+                big_work=1 << 20,
                 placeholder_ms=PLACEHOLDER,
             )
             [batch] = found

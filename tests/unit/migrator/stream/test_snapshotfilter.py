@@ -51,6 +51,8 @@ def a_filter(
     most_bytes: int = 1 << 20,
     most_keys: int = 1000,
     big_bytes: int = PIECE,
+    most_work: int = 1 << 20,
+    big_work: int = 1 << 20,
 ) -> SnapshotFilter:
     return SnapshotFilter(
         Slowly(data, step),
@@ -60,6 +62,8 @@ def a_filter(
         most_bytes=most_bytes,
         most_keys=most_keys,
         big_bytes=big_bytes,
+        most_work=most_work,
+        big_work=big_work,
         placeholder_ms=PLACEHOLDER,
         size=len(data),
     )
@@ -426,6 +430,62 @@ def test_a_value_is_big_above_the_limit_and_not_at_it(
     assert [(type(item), item.copy) for item in above] == [(BigKey, 1), (Batch, 1)]
 
 
+def listpack(*entries: bytes) -> bytes:
+    """Of bytes that are entries already; fewer than 65,535."""
+    content = b"".join(entries)
+    return struct.pack("<IH", len(content) + 7, min(len(entries), 65_535)) + content + b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "work"),
+    [
+        # Each 128 bytes that come out of a compressed value count one.
+        (0, string(b"x" * 1280), 10),
+        (0, lzf(b"x" * 128_000), 1000),
+        (0, string(5), 0),
+        # A server may make a table of a packed collection, however small it is.
+        (16, string(listpack(*[b"\x01\x01"] * 2000)), 1000),
+        # It does not tell how many elements it has.
+        (16, lzf(listpack(*[b"\x01\x01"] * 100_000)), 100_000),
+        # Three nodes of a list, which are compressed.
+        (18, length(3) + 3 * (b"\x01" + lzf(b"x" * 128_000)), 3003),
+        (2, length(500) + b"".join(string(b"member:%d" % number) for number in range(500)), 500),
+    ],
+)
+def test_a_value_is_big_by_the_work_that_it_is(code: int, value: bytes, work: int) -> None:
+    data = texts("a").key(code, value, b"key").key(0, string("x"), b"after").end()
+
+    [whole] = batches(a_filter(data, big_work=work + work // 2 + 20))
+    assert names(whole) == [b"a", b"key", b"after"]
+    if work:
+        kinds = [type(item) for item in a_filter(data, big_work=work - 1)]
+        assert kinds == [Batch, BigKey, Batch]
+
+
+def test_a_batch_has_at_most_so_much_work_unless_it_has_one_command() -> None:
+    members = length(100) + b"".join(string(b"%d" % number) for number in range(100))
+    writer = RdbWriter(11)
+    for number in range(7):
+        writer.key(2, members, b"%d" % number)
+    data = writer.end()
+
+    def sizes(most_work: int) -> list[int]:
+        return [batch.count for batch in batches(a_filter(data, most_work=most_work))]
+
+    assert sizes(1) == [1] * 7
+    assert sum(sizes(600)) == 7
+    assert set(sizes(600)[:-1]) == {4}
+    assert sizes(10_000) == [7]
+
+
+def test_a_batch_has_at_most_so_much_work_of_commands() -> None:
+    writer = RdbWriter(11)
+    for number in range(100):
+        writer.key(0, string("x"), b"%d" % number)
+
+    assert [batch.count for batch in batches(a_filter(writer.end(), most_work=200))] == [40, 40, 20]
+
+
 @pytest.mark.parametrize(("code", "version", "magic", "value"), [row[:4] for row in VALUES if row[0] in EXPIRING])
 def test_a_hash_whose_fields_have_deadlines_comes_as_its_elements(
     code: int, version: int, magic: str, value: bytes
@@ -562,6 +622,8 @@ def test_a_file_that_fails_ends_the_filter_with_its_error() -> None:
         most_bytes=1000,
         most_keys=1,
         big_bytes=1000,
+        most_work=1000,
+        big_work=1000,
         placeholder_ms=PLACEHOLDER,
     )
 
@@ -601,6 +663,8 @@ def test_a_very_long_name_is_taken() -> None:
         (bytes(1024), {"most_keys": 0}, "most_keys is 0"),
         (bytes(1024), {"big_bytes": 0}, "big_bytes is 0"),
         (bytes(1024), {"big_bytes": (64 << 20) + 1}, "big_bytes is"),
+        (bytes(1024), {"most_work": 0}, "most_work is 0"),
+        (bytes(1024), {"big_work": 0}, "big_work is 0"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(wanted: bytes, limits: dict[str, int], match: str) -> None:
@@ -619,5 +683,7 @@ def test_a_placeholder_that_is_no_deadline_is_refused(placeholder: int) -> None:
             most_bytes=1,
             most_keys=1,
             big_bytes=1,
+            most_work=1,
+            big_work=1,
             placeholder_ms=placeholder,
         )
