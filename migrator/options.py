@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,10 +11,14 @@ from migrator.connection import Connection
 from migrator.errors import TooFewReplicas
 from slots.beginning import Beginning
 from slots.replies import integer
+from slots.reserved import MARKER
 
 CONFIRM_SECONDS = 2.0
 """How long replicas may take to have the keys of one small step: far longer than one that follows its master needs.
 Meanwhile no other keys go, and clients wait for these."""
+
+MARKER_SECONDS = 60
+"""The life of the marker that is written to be waited for."""
 
 CONFIRM_BYTES = 1024 * 1024
 """Replicas confirm a key that goes in pieces each time so many of its bytes were written: as much as two batches of
@@ -51,12 +56,16 @@ class Confirmation:
             self._owed -= size
 
     async def caught_up(self, target: Connection) -> None:
-        """Return once they have what earlier calls wrote, which :attr:`_owed` knows nothing of.
+        """Return once they have what others wrote, which :attr:`_owed` knows nothing of.
 
         Raises :class:`TooFewReplicas`.
         """
         if not self.replicas:
             return
+        # A server from Redis 7.2 on, and each Valkey, waits for what the connection itself has written, and for nothing
+        # if that is nothing.
+        await target.select(0)
+        await target.call("SET", MARKER, secrets.token_hex(16), "EX", MARKER_SECONDS)
         said = await target.info("replication")
         with target.understood("INFO"):
             offset = said.number("master_repl_offset")

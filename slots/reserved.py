@@ -27,7 +27,7 @@ POSITION = RESERVED + b"position"
 (:mod:`migrator.stream.applying`)."""
 MARKER = RESERVED + b"marker"
 """String in database 0 of a source. It is written while slots are locked, and read back in the replication stream: all
-that was written before it has been read by then (**level**)."""
+that was written before it has been read by then (**level**). A target gets one before its replicas are waited for."""
 
 RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT, POSITION, MARKER)
 KINDS = {WANTED: "list", POSITION: "string", MARKER: "string"}

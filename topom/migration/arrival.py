@@ -1,12 +1,13 @@
 """The end of a batch, whichever way its keys went: its slots come to rest at their target.
 
 ``finished`` waits until all proxies send to the target only, so that no proxy looks at the source. After a copy the
-source still has its keys of the slots; they are swept once the slots are at rest.
+source still has its keys of the slots. They are swept once the slots are at rest, and that waits for the target's
+replicas.
 """
 
 import structlog
 
-from migrator.errors import MigrationError
+from migrator.errors import MigrationError, TooFewReplicas
 from slots import ranges
 from slots.states import Course
 from topom.cluster import topology
@@ -41,7 +42,7 @@ class Arrivals:
         copied = any(action.copy for action in self._stored.actions(batch))
         doubted = None
         if source is not None and copied:
-            await self._mover.confirm(source, self._stored.target_of(batch))
+            await self._spread(batch)
             if not await self._is_as_level(batch, source):
                 doubted = batch.source_id
         await self._stored.change(batch, topology.come_to_rest, arrives=source is not None, doubted=doubted)
@@ -51,6 +52,18 @@ class Arrivals:
         await self._stored.observe("at rest")
         if copied and doubted is None:
             await self._clean(batch.source_id)
+
+    async def _spread(self, batch: Batch) -> None:
+        """Wait until all replicas that follow the target have what it got, within a limit: until then the source's keys
+        are all that is left if the target is lost.
+
+        A target without replicas is not waited for. Its next save may be an hour away, and no other slots could move to
+        the group meanwhile. It has these keys as safely as those that clients write there.
+        """
+        try:
+            await self._mover.confirm(self._stored.target_of(batch), None)
+        except TooFewReplicas as error:
+            log.warning("replicas_behind", slots=ranges.show(batch.slots), reason=str(error))
 
     async def _is_as_level(self, batch: Batch, source: str) -> bool:
         """Whether the target is the process that was level. Another one may lack what only the source has besides."""

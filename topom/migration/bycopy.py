@@ -5,6 +5,9 @@
 **level**: the target becomes the owner within the lock, only after it has all that the source has. The copy belongs to
 this process: if it ends, or the copy is void, the slots are ``pending`` again, and whatever the target has of them is
 swept before they begin anew.
+
+If replicas have to have the keys (``min_replicas`` of the action), they have all before the target becomes the owner.
+They are waited for before the lock as well, so that little is left within it.
 """
 
 from slots.states import SlotState
@@ -40,16 +43,26 @@ class ByCopy:
 
     async def nearly_level(self, batch: Batch) -> None:
         """Return once the copy is nearly level; if it is void, all begins anew."""
-        if self._copies.of(batch) is None:
-            return
         try:
             await self._copies.nearly_level(batch)
         except Exception:
             await self._beginnings.begin_anew(batch)
             raise
 
-    async def settle(self, batch: Batch) -> None:
-        """Return once **level** holds for the slots, which are locked. Whatever it raises, the copy is void."""
+    async def ready(self, batch: Batch) -> None:
+        """Return once little is left to do within the lock: the copy is nearly level, and enough replicas have it.
+
+        Raises as :meth:`nearly_level`, and MigrationError for the replicas; then the copy goes on.
+        """
         if self._copies.of(batch) is not None:
-            await self._copies.settle(batch, self._lock.seconds)
+            await self._copies.confirm(self._stored.target_of(batch), self._stored.actions(batch))
+            # Since it was, much may have been written, and servers may have closed what was idle.
+            await self.nearly_level(batch)
+
+    async def settle(self, batch: Batch) -> None:
+        """Return once **level** holds for the slots, which are locked, also at enough replicas. Whatever it raises, the
+        copy is void."""
+        if self._copies.of(batch) is not None:
+            target, actions = self._stored.target_of(batch), self._stored.actions(batch)
+            await self._copies.settle(batch, target, actions, self._lock.seconds)
             await self._stored.observe("level")

@@ -48,12 +48,6 @@ class Mover(Copier, Protocol):
         the source, and what it raises ends the move.
         """
 
-    async def confirm(self, source: str, target: str) -> None:
-        """Return once as many replicas of the target as have to have keys have all that the target has.
-
-        Raises :class:`~migrator.errors.MigrationError`.
-        """
-
     async def withdraw(self, source: str, target: str) -> None:
         """Return once nothing that any mover took from the source can still be placed at the target, or dropped.
 

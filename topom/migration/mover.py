@@ -1,18 +1,17 @@
 """The migrator as topom uses it: with one product's functions and secrets, and one pace for all batches together."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from tempfile import gettempdir
 
 from migrator.checks import Findings, Watch, check, watch
-from migrator.connection import Timeouts
 from migrator.errors import NotApart
 from migrator.move import migrate
 from migrator.options import Confirmation, MoveOptions
 from migrator.pace import Pace, PaceSettings
-from migrator.pair import ServerPair
 from migrator.progress import Progress
+from migrator.replicas import confirm
 from migrator.stream.running import RunningCopy
 from migrator.sweep import Swept, Warrant, stop, sweep
 from migrator.withdrawing import withdraw
@@ -95,12 +94,11 @@ class RedisMover:
             term=self._term,
         )
 
-    async def confirm(self, source: str, target: str) -> None:
-        """Return once enough replicas of the target have all that it has. Raises MigrationError."""
-        self._require(source, target)
-        async with AsyncExitStack() as stack:
-            pair = ServerPair(stack, source, target, self._access, self._instance, Timeouts(), self._term)
-            await Confirmation(self._min_replicas).caught_up(await pair.connect_target())
+    async def confirm(self, target: str, replicas: int | None) -> None:
+        """Return once so many replicas of a server, or all that are online, have all that it has. Raises
+        MigrationError."""
+        self._require(target)
+        await confirm(target, replicas, access=self._access, instance=self._instance)
 
     async def withdraw(self, source: str, target: str) -> None:
         """Return once nothing that was taken can still be placed. Raises :class:`migrator.errors.MigrationError`."""

@@ -141,8 +141,7 @@ class Steps:
             if (halt := self._halt()) is not None:
                 self._waits(batch, halt)
             await self._not_halted.wait()
-        # Since a copy was nearly level, much may have been written, and servers may have closed what was idle.
-        await self._by_copy.nearly_level(batch)
+        await self._by_copy.ready(batch)
         source = self.stored.source_of(batch)
         async with self._mover.watch(source, self.stored.target_of(batch)) as watch:
             if self._are_as_begun(batch, watch):

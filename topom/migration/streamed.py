@@ -56,6 +56,13 @@ class Copier(Protocol):
     def copy(self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress) -> Copy:
         """Begin a copy between these masters, which has this id."""
 
+    async def confirm(self, target: str, replicas: int | None) -> None:
+        """Return once so many replicas of a server, or if None all that are online, have all that it has.
+
+        Raises :class:`~migrator.errors.TooFewReplicas` after a time that is enough for what they have to get, and other
+        MigrationErrors.
+        """
+
 
 class StreamedCopies:
     """The copies of one topom.
@@ -113,8 +120,16 @@ class StreamedCopies:
             self._lost(batch, error)
             raise
 
-    async def settle(self, batch: Batch, seconds: float) -> None:
-        """Return once **level** holds for the batch's slots, which are locked.
+    async def confirm(self, target: str, actions: Collection[Action]) -> None:
+        """Return once as many replicas of the target have all that it has as have to have the keys of these actions.
+
+        Raises MigrationError; the copy goes on.
+        """
+        if replicas := max((action.min_replicas for action in actions), default=0):
+            await self._copier.confirm(target, replicas)
+
+    async def settle(self, batch: Batch, target: str, actions: Collection[Action], seconds: float) -> None:
+        """Return once **level** holds for the batch's slots, which are locked, and :meth:`confirm` returns.
 
         The copy cannot go on after that. What follows is that the target becomes the owner, or that all begins anew.
 
@@ -122,14 +137,21 @@ class StreamedCopies:
         """
         _, copy = self._copies[batch]
         self._copies[batch] = "", copy
+        late = NotLevel(
+            f"the target was not level with the source within {seconds:g} s of the lock; the slots are unlocked, and "
+            "it is tried again"
+        )
         try:
             async with asyncio.timeout(seconds):
                 await copy.settle(batch.slots)
+                late = NotLevel(
+                    f"target {target} was level with the source, but not as many of its replicas as "
+                    f"migration_min_replicas says within {seconds:g} s of the lock; the slots are unlocked, and it is "
+                    "tried again",
+                    "look how far the replicas are behind",
+                )
+                await self.confirm(target, actions)
         except TimeoutError:
-            late = NotLevel(
-                f"the target was not level with the source within {seconds:g} s of the lock; the slots are unlocked, "
-                "and it is tried again"
-            )
             self._lost(batch, late)
             raise late from None
         except Exception as error:

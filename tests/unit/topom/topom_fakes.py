@@ -183,7 +183,10 @@ class FakeMover:
         """Runs until a copy is nearly level."""
         self.settling: Callable[[], Awaitable[None]] | None = None
         """Runs until a copy is level."""
-        self.confirmed: list[tuple[str, str]] = []
+        self.confirmed: list[tuple[str, int | None]] = []
+        """Servers whose replicas were waited for, and how many."""
+        self.confirming: Callable[[], Awaitable[None]] | None = None
+        """Runs until they have all."""
         self.broken_off = 0
         self.pace: MigrationSettings | None = None
         self._moving: list[tuple[str, str]] = []
@@ -218,8 +221,10 @@ class FakeMover:
         self.copies.append(FakeCopy(self, (source, target), slots, id))
         return self.copies[-1]
 
-    async def confirm(self, source: str, target: str) -> None:
-        self.confirmed.append((source, target))
+    async def confirm(self, target: str, replicas: int | None) -> None:
+        self.confirmed.append((target, replicas))
+        if self.confirming is not None:
+            await self.confirming()
 
     async def withdraw(self, source: str, target: str) -> None:
         assert (source, target) not in self._moving, "nobody may move keys while the permit is withdrawn"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from migrator.errors import SourceUnavailable
+from migrator.errors import SourceUnavailable, TooFewReplicas
 from migrator.stream.changes import CannotFollow
 from slots.states import SlotState
 from slots.table import SlotTable
@@ -69,7 +69,7 @@ async def test_a_slot_goes_through_its_states(bench: MakeBench) -> None:
     assert copy.pair == ("s1:6379", "s2:6379")
     assert copy.settled == [tuple(SLOTS)]
     assert copy.closed
-    assert one.mover.confirmed == [copy.pair], "replicas have all before the source's keys are swept"
+    assert one.mover.confirmed == [("s2:6379", None)], "replicas have all before the source's keys are swept"
     assert one.mover.moved == []
 
 
@@ -284,15 +284,16 @@ async def test_a_source_without_servers_has_nothing_to_copy(bench: MakeBench) ->
 
 
 async def test_what_cannot_be_copied_goes_key_by_key_and_is_said(bench: MakeBench) -> None:
-    one = await bench(way="stream")
+    notes: list[str] = []
+
+    async def collect(step: str) -> None:
+        notes.extend(note for batch in one.actions.batches for note in batch.notes)
+
+    one = await bench(way="stream", on_step=collect)
     one.mover.copy_errors.append(CannotFollow("the source runs EVAL"))
     one.run()
     await one.edit(send)
-    notes: list[str] = []
-    async with asyncio.timeout(10):
-        while one.ledger.table.slots[0].group_id != 2:
-            notes += [note for batch in one.actions.batches for note in batch.notes]
-            await asyncio.sleep(0.002)
+    await one.at_rest()
     assert len(one.mover.copies) == 1
     assert one.mover.moved == [("s1:6379", "s2:6379", tuple(SLOTS))]
     assert "keys move one by one: the source runs EVAL" in notes
@@ -353,3 +354,87 @@ async def test_a_target_that_is_another_process_by_then_costs_no_key_at_the_sour
             await asyncio.sleep(0.002)
     assert "cleaned" not in steps
     assert one.ledger.state.data_ids == {2: "two"}
+
+
+async def test_as_many_replicas_as_the_action_says_have_all_before_the_lock_and_within_it(bench: MakeBench) -> None:
+    """What an operator sets meanwhile is for actions that begin later."""
+    one = await bench(way="stream", barrier_seconds=5.0)
+    one.mover.min_replicas = 2
+    seen: list[tuple[int | None, SlotState | None]] = []
+
+    async def confirming() -> None:
+        one.mover.min_replicas = 0
+        seen.append((one.mover.confirmed[-1][1], state_of(one.ledger.table)))
+
+    one.mover.confirming = confirming
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    wanted = [(2, SlotState.PREPARING), (2, SlotState.PREPARED), (None, SlotState.FINISHED)]
+    assert seen == wanted
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_if_replicas_lack_keys_the_lock_is_given_up_and_it_is_said(bench: MakeBench, late: bool) -> None:
+    one = await bench(way="stream", barrier_seconds=0.2)
+    one.mover.min_replicas = 1
+    locks = 0
+
+    async def confirming() -> None:
+        nonlocal locks
+        if state_of(one.ledger.table) is SlotState.PREPARED:
+            locks += 1
+            if locks == 1 and late:
+                await asyncio.Event().wait()
+            elif locks == 1:
+                raise TooFewReplicas("none of the replicas has it")
+
+    one.mover.confirming = confirming
+    proxy = await FakeProxy(one, 1).register()
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        while not any(
+            "of its replicas" in str(why) or "the replicas" in str(why) for why in one.actions.reasons().values()
+        ):
+            await asyncio.sleep(0.002)
+    assert one.ledger.table.slots[0].owner_id == 1
+    await one.at_rest()
+    assert states(proxy).count("prepared") == 2
+    assert [copy.closed for copy in one.mover.copies] == [True, True], "what was settled cannot go on"
+
+
+async def test_replicas_that_lag_before_the_lock_cost_neither_a_lock_nor_the_copy(bench: MakeBench) -> None:
+    one = await bench(way="stream")
+    one.mover.min_replicas = 1
+    lags = [True, True]
+    said: list[str] = []
+
+    async def confirming() -> None:
+        if lags:
+            lags.pop()
+            raise TooFewReplicas("none of them has it")
+        said.extend(str(reason) for reason in one.actions.reasons().values())
+
+    one.mover.confirming = confirming
+    proxy = await FakeProxy(one, 1).register()
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    assert len(one.mover.copies) == 1
+    assert states(proxy).count("prepared") == 1
+    assert any("none of them has it" in one for one in said)
+
+
+async def test_replicas_that_stay_behind_after_the_switch_do_not_keep_slots_from_coming_to_rest(
+    bench: MakeBench,
+) -> None:
+    one = await bench(way="stream")
+
+    async def confirming() -> None:
+        raise TooFewReplicas("none of them has it")
+
+    one.mover.confirming = confirming
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
