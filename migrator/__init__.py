@@ -11,6 +11,7 @@ What others import:
   KeysRemain``: what a call raises. After each of them the call may be made again: it starts from the keys at the
   source, and keeps nothing between calls.
 - ``from migrator.checks import check``: whether a target can take slots, before any of them is touched.
+- ``from migrator.checks import look``: what a server says of itself, for a forecast.
 - ``from migrator.withdrawing import withdraw``: returns once nothing sent from a source to a target can still arrive.
 - ``from migrator.sweep import sweep``: returns once a server has no keys of slots that it does not own.
 
@@ -18,6 +19,6 @@ The modules. To move keys: ``connection`` (a pipelined connection to one server)
 page), ``batch`` (how many keys go in a call), ``transfer`` (moves one batch), ``bigkeys``, ``claims`` and ``pieces``
 (move big keys in pieces), ``pair`` (connections), ``move`` (puts them together). For the pace: ``latency`` (measures
 how slow a server is), ``feedback`` (decides which speed that allows), ``steering`` (slows the migration down). For the
-checks: ``facts`` (what a server says about itself), ``trial`` (a key of our own goes from source to target), ``checks``
-(judges by both), ``withdrawing``.
+checks: ``facts`` (what a server says about itself), ``followable`` (whether it lets us follow it), ``trial`` (a key of
+our own goes from source to target), ``checks`` (judges by both), ``withdrawing``.
 """

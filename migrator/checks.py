@@ -25,7 +25,9 @@ from migrator.errors import (
     NotEnoughMemory,
     NotMaster,
     Refusal,
+    Refused,
     ReplicasMissing,
+    ServerUnavailable,
     SourceRefused,
     SourceUnavailable,
     StillLoading,
@@ -33,7 +35,8 @@ from migrator.errors import (
     TargetUnavailable,
     TooFewDatabases,
 )
-from migrator.facts import Facts, facts_of
+from migrator.facts import Facts, facts_of, shown
+from migrator.followable import Followable, followable_of
 from migrator.trial import try_a_key
 from slots.access import ServerAccess
 from slots.connections import PREFIX
@@ -55,12 +58,16 @@ _numbers = count(1)
 @dataclass(frozen=True, slots=True)
 class Findings:
     """The result of a check: notes for the operator, how many of the target's replicas have to have a key before it is
-    dropped at the source, and the run ids of both servers."""
+    dropped at the source, and the run ids of both servers. ``source``, ``target`` and ``followable`` are for the choice
+    of a way; None for what was not asked."""
 
     notes: tuple[str, ...] = ()
     min_replicas: int = 0
     source_run_id: str = ""
     target_run_id: str = ""
+    source: Facts | None = None
+    target: Facts | None = None
+    followable: Followable | None = None
 
 
 async def check(
@@ -73,6 +80,7 @@ async def check(
     instance: str,
     min_replicas: int = 0,
     timeouts: Timeouts | None = None,
+    may_follow: bool = False,
 ) -> Findings:
     """See whether ``target`` can take a share of the source's keys now.
 
@@ -87,6 +95,7 @@ async def check(
         instance: id of the process that calls; part of the names of the connections.
         min_replicas: how many of the target's replicas have to have a key before it is dropped at the source.
         timeouts: limits of waiting.
+        may_follow: ask also whether the source can be followed.
 
     Raises:
         TargetUnfit: the target is a replica, loading, or lacks memory, databases, modules or replicas; see its
@@ -112,11 +121,35 @@ async def check(
             notes += await _count_databases(receiving, giver, databases)
             judge_replicas(taker, min_replicas)
             await try_a_key(giving, receiving)
-            return Findings(tuple(notes), min_replicas, giver.run_id, taker.run_id)
+            followable = await followable_of(giving) if may_follow else None
+            return Findings(tuple(notes), min_replicas, giver.run_id, taker.run_id, giver, taker, followable)
         finally:
             giving.close()
     finally:
         receiving.close()
+
+
+async def look(
+    server: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None
+) -> tuple[Facts, Followable]:
+    """What a server says of itself, for a forecast; nothing is written there.
+
+    Raises:
+        ServerUnavailable, Refused: as the server answers.
+    """
+    name = f"{PREFIX}.check.{instance}.{next(_numbers)}"
+    connection = await Connection.open(
+        server,
+        name=name,
+        access=access,
+        unavailable=ServerUnavailable,
+        refused=Refused,
+        timeouts=timeouts or Timeouts(),
+    )
+    try:
+        return await facts_of(connection), await followable_of(connection)
+    finally:
+        connection.close()
 
 
 class Watch:
@@ -223,8 +256,8 @@ def _judge_memory(source: Facts, target: Facts, needed: int) -> list[str]:
         return []
     free = target.maximum_bytes - target.used_bytes
     said = (
-        f"it uses {_size(target.used_bytes)} of its maxmemory of {_size(target.maximum_bytes)}, "
-        f"and the slots take about {_size(needed)}"
+        f"it uses {shown(target.used_bytes)} of its maxmemory of {shown(target.maximum_bytes)}, "
+        f"and the slots take about {shown(needed)}"
     )
     if not target.evicts:
         if needed * HEADROOM > free:
@@ -273,12 +306,3 @@ async def _has_database(target: Connection, number: int) -> bool:
         raise
     await target.select(0)
     return True
-
-
-def _size(number: int) -> str:
-    value = float(number)
-    for unit in ("bytes", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from migrator.connection import Connection
 from migrator.errors import Refused
-from slots.replies import Info
+from slots.replies import LARGEST, Info
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,9 @@ class Facts:
         keys: the number of keys of each database that is not empty.
         modules: the version of each loaded module, by name.
         replicas_online: how many replicas follow it and receive its stream (state ``online``).
+        resident_bytes: memory that its process has; None if it does not say.
+        machine_bytes: memory of its machine; None if it does not say.
+        counts_replicas: whether it takes writes only while it has some replicas (``min-replicas-to-write``).
     """
 
     address: str
@@ -43,6 +46,14 @@ class Facts:
     keys: Mapping[int, int] = field(default_factory=dict)
     modules: Mapping[str, int] = field(default_factory=dict)
     replicas_online: int = 0
+    resident_bytes: int | None = None
+    machine_bytes: int | None = None
+    counts_replicas: bool = False
+
+    @property
+    def all_keys(self) -> int:
+        """The number of keys of all databases."""
+        return sum(self.keys.values())
 
     @property
     def evicts(self) -> bool:
@@ -73,7 +84,25 @@ class Facts:
             keys=info.keys_of_databases,
             modules=modules or {},
             replicas_online=sum(one.get("state") == "online" for one in info.replicas),
+            resident_bytes=_told(info, "used_memory_rss"),
+            machine_bytes=_told(info, "total_system_memory"),
+            counts_replicas="min_slaves_good_slaves" in info,
         )
+
+
+def _told(info: Info, name: str) -> int | None:
+    """A number that only serves a forecast: an odd one counts as not told."""
+    value = info.get(name)
+    return value if type(value) is int and 0 < value <= LARGEST else None
+
+
+def shown(size: float) -> str:
+    """Bytes as text for a person."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
 
 
 async def facts_of(connection: Connection) -> Facts:

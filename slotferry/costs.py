@@ -19,6 +19,7 @@ def show_costs(cost: Mapping[str, Any]) -> None:
     if cost["pairs"]:
         say("")
         _show_pairs(cost["pairs"])
+        _show_ways(cost["pairs"])
     say("")
     say(_total(cost))
 
@@ -78,6 +79,42 @@ def _show_pairs(pairs: list[dict[str, Any]]) -> None:
     table(("from", "to", "slots", "bytes", "keys"), rows, title="to move")
 
 
+def _show_ways(pairs: list[dict[str, Any]]) -> None:
+    """How the slots of each pair would move, and what that costs."""
+    known = sorted(
+        (pair for pair in pairs if pair.get("way") is not None),
+        key=lambda pair: (-(pair["way"]["bytes"] or 0), -pair["slots"], pair["from"], pair["to"]),
+    )
+    if not known:
+        return
+    rows = [
+        (
+            f"group {pair['from']}",
+            f"group {pair['to']}",
+            f"by {'the stream' if way['way'] == 'stream' else 'keys'}",
+            _time(way["seconds"]),
+            size(way["bytes"]),
+            "-" if way["twice_bytes"] is None else f"{size(way['twice_bytes'])} for {_time(way['twice_seconds'])}",
+            "-" if way["lock_seconds"] is None else f"{way['lock_seconds'] * 1000:.0f} ms",
+            way["reason"],
+        )
+        for pair in known[:MOST_PAIRS]
+        for way in (pair["way"],)
+    ]
+    say("")
+    table(
+        ("from", "to", "way", "time", "bytes", "memory held twice", "lock", "because"),
+        rows,
+        title="how they would move",
+    )
+    if len(known) > MOST_PAIRS:
+        say(f"and {len(known) - MOST_PAIRS} more pairs; --json has them")
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
+
+
 def _total(cost: Mapping[str, Any]) -> str:
     total = cost["total"]
     if not total["slots"]:
@@ -89,9 +126,15 @@ def _total(cost: Mapping[str, Any]) -> str:
         parts.append(f"{total['keys']:,} keys")
     seconds = cost["seconds"]
     time = (
-        f"about {duration(seconds)} at the measured rate" if seconds is not None else "no rate known to tell the time"
+        f"about {duration(seconds)}{_by_what(cost['pairs'])}"
+        if seconds is not None
+        else "no rate known to tell the time"
     )
     return f"in all {', '.join(parts)}; {time}"
+
+
+def _by_what(pairs: list[dict[str, Any]]) -> str:
+    return "" if any(pair.get("way") for pair in pairs) else " at the measured rate"
 
 
 def duration(seconds: float) -> str:

@@ -40,6 +40,7 @@ PURE: Mapping[str, tuple[str, ...]] = {
     "the load of the last day": tuple(f"topom/load/{name}.py" for name in ("day", "minutes", "history")),
     "which servers have failed": ("topom/servers/detector.py",),
     "who may follow whom": ("topom/servers/lastcopy.py",),
+    "which way slots move": ("topom/migration/ways.py",),
     "which commands make a value": ("migrator/stream/values/*.py",),
     "which replica becomes the master": ("topom/masters/choice.py", "topom/masters/choicerules.py"),
 }

@@ -25,6 +25,7 @@ class Way(StrEnum):
 
     KEYS = "keys"
     STREAM = "stream"
+    AUTO = "auto"
 
 
 SETTINGS = {
@@ -35,7 +36,7 @@ SETTINGS = {
     "hours": "hours of the day in which keys move; empty means always",
     "time_zone": "time zone of these hours; empty means the one of topom's computer",
     "min_replicas": "replicas that have to have a key before it is deleted at its source",
-    "way": "how slots move that begin now: key by key, or by the replication stream",
+    "way": "how slots move that begin now: key by key, by the replication stream, or each batch as suits it",
 }
 
 
@@ -102,7 +103,10 @@ def set_settings(
     ] = None,
     way: Annotated[
         Way | None,
-        typer.Option(help="How slots move that begin from now on: key by key, or by the replication stream."),
+        typer.Option(
+            help="How slots move that begin from now on: key by key, by the replication stream, or each batch as "
+            "suits it."
+        ),
     ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",

@@ -1,5 +1,7 @@
 """The objects of a plan's cost, as pydantic models; null for unknown values."""
 
+from typing import Literal
+
 from pydantic import BaseModel, Field
 
 
@@ -20,11 +22,29 @@ class Held(Amount):
     )
 
 
+class WayCost(BaseModel):
+    """How slots of one group go to another, and what that costs; null for what is not known."""
+
+    way: Literal["keys", "stream"]
+    reason: str = Field(description="Why that way, in a sentence.")
+    seconds: float | None = Field(description="Forecast, while nothing halts it.")
+    keys: int | None = Field(description="That move.")
+    bytes: int | None = Field(description="Their memory at the source.")
+    twice_bytes: int | None = Field(description="Memory that source and target hold at once, of one batch.")
+    twice_seconds: float | None = Field(description="For how long.")
+    lock_seconds: float | None = Field(description="For which requests for these slots wait, once a batch.")
+    disk_bytes: int | None = Field(description="Disk of topom's machine that one batch takes at most.")
+    rounds: int | None = Field(description="So many batches go one after the other.")
+
+
 class PairCost(Amount):
     """What goes from one group to another."""
 
     source: int = Field(alias="from", description="0: was offline, and brings no bytes or keys.")
     target: int = Field(alias="to")
+    way: WayCost | None = Field(
+        default=None, description="How its slots would move; null for offline slots, and unless it is a dry run."
+    )
 
 
 class GroupOutlook(BaseModel):

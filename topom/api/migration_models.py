@@ -31,7 +31,7 @@ class MigrationLimits(BaseModel):
     hours: str = Field(examples=["22:00-06:00"], description="Of the day, in which keys move; empty: always.")
     time_zone: str = Field(examples=["Europe/Paris"], description="Of these hours; empty: that of topom's computer.")
     min_replicas: int = Field(description="Of the target, that have to have a key before it is deleted at its source.")
-    way: str = Field(description="How slots move that begin now.", examples=["keys", "stream"])
+    way: str = Field(description="How slots move that begin now.", examples=["keys", "stream", "auto"])
 
 
 class MigrationChange(In):
@@ -44,7 +44,7 @@ class MigrationChange(In):
     hours: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["22:00-06:00"])] | None = None
     time_zone: Annotated[str, Field(max_length=100, examples=["Europe/Paris"])] | None = None
     min_replicas: settings.MinReplicas | None = None
-    way: Literal["keys", "stream"] | None = None
+    way: Literal["keys", "stream", "auto"] | None = None
 
 
 class ServerLatency(BaseModel):
@@ -83,7 +83,10 @@ class BatchProgress(BaseModel):
         default="forward", description="`turning` and `back`: it was cancelled and returns."
     )
     reason: Reason | None = Field(description="What the batch waits for; null if it does not.")
-    notes: list[str] = Field(default_factory=list, description="What the operator should know of its servers.")
+    notes: list[str] = Field(
+        default_factory=list,
+        description="What the operator should know of its servers, and by which way its slots move and why.",
+    )
 
 
 class SkippedSlots(BaseModel):

@@ -27,6 +27,8 @@ from topom.cluster.state import ClusterState, LastPlan, MigrationSettings, leavi
 from topom.cluster.topology import Move
 from topom.errors import Conflict
 from topom.migration.actions import Actions
+from topom.migration.batches import Pair
+from topom.migration.choosing import Ways
 
 log = structlog.get_logger(__name__)
 
@@ -118,7 +120,7 @@ class Rebalancing:
         """
         async with self._one_plan:
             for _ in range(TRIES):
-                planned = await self._plan(options)
+                planned = await self._plan(options, forecast_ways=dry_run)
                 if not (dry_run or confirmed):
                     _require_no_undoing(planned.plan, options, self._ledger.state.last_plan)
                 weights = None if options.policy == BY_NUMBER else options.capacity
@@ -164,7 +166,8 @@ class Rebalancing:
         async with self._one_plan:
             return await self._begin(moves, table, BY_LOAD, text=text, allowed=allowed)
 
-    async def _plan(self, options: PlanOptions) -> Planned:
+    async def _plan(self, options: PlanOptions, forecast_ways: bool = False) -> Planned:
+        """``forecast_ways``: look at the servers, and tell how the slots would move."""
         state = self._ledger.state
         table = state.table
         known = self._sizes.known
@@ -177,7 +180,7 @@ class Rebalancing:
                 raise NoSizes(f"the sizes of slots are not known, so no limit of bytes can be kept; {HOW_TO_MEASURE}")
         speed, settings = self._actions.speed, self._actions.settings
 
-        def work() -> tuple[Plan, Rate, Forecast]:
+        def make() -> tuple[PlanRequest, Plan, Rate]:
             count_of, keys_of = sizes_of(known, table)
             request = PlanRequest(
                 loads=measured.slot_loads(self._loads) if by_load else {},
@@ -191,21 +194,30 @@ class Rebalancing:
                 drain=options.drain | (leaving_groups(state) & table.groups.keys()),
             )
             plan = planners.plan(options.policy, table.groups.values(), table.slots, request)
-            rate = rate_of(plan.moves, keys_of, speed, settings)
-            cost = forecast(
-                table.groups.values(),
-                table.slots,
-                plan.moves,
-                request,
-                keys_per_second=rate.keys,
-                bytes_per_second=rate.bytes,
-            )
-            return plan, rate, cost
+            return request, plan, rate_of(plan.moves, keys_of, speed, settings)
 
-        plan, rate, cost = await asyncio.to_thread(work)
+        request, plan, rate = await asyncio.to_thread(make)
+        ways = Ways()
+        if forecast_ways:
+            by_pair: dict[Pair, list[int]] = {}
+            for move in plan.moves:
+                by_pair.setdefault((move.source, move.target), []).append(move.slot)
+            ways = await self._actions.choosing.of_pairs(by_pair)
+        cost = await asyncio.to_thread(
+            forecast,
+            table.groups.values(),
+            table.slots,
+            plan.moves,
+            request,
+            keys_per_second=rate.keys,
+            bytes_per_second=rate.bytes,
+            ways=ways.choices,
+            limits=(settings.keys_per_second, settings.bytes_per_second),
+        )
         warnings = list(self._sizes.freshness(self._ledger.state).warnings) if known.slots else []
         if by_load:
             warnings += measured.doubts(self._loads)
+        warnings += ways.warnings
         return Planned(plan, table, cost, rate, tuple(warnings))
 
     async def _begin(

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from slots import ranges
 from slots.table import OFFLINE, SlotTable
 from topom.errors import Conflict, Invalid
+from topom.migration.ways import Sized
 
 MOST_BIGGEST = 10
 """How many of the biggest keys are kept for each slot."""
@@ -140,6 +141,24 @@ def fresh(known: KnownSizes, now: float, stale_seconds: float) -> KnownSizes:
     """What is known without stale sizes."""
     slots = {slot: size for slot, size in known.slots.items() if now - size.taken_at <= stale_seconds}
     return KnownSizes(slots, known.last)
+
+
+def sizes_in(known: KnownSizes, table: SlotTable, group_id: int, slots: Collection[int]) -> Sized | None:
+    """What these slots of a group have, and all of its slots; None if no size is known. A slot that was not measured
+    counts as the mean of the measured ones."""
+    if not known.slots:
+        return None
+    means = [sum(getattr(size, part) for size in known.slots.values()) / len(known.slots) for part in ("keys", "bytes")]
+
+    def total(wanted: Collection[int]) -> tuple[float, float]:
+        measured = [size for slot in wanted if (size := known.slots.get(slot)) is not None]
+        others = len(wanted) - len(measured)
+        return (
+            sum(size.keys for size in measured) + others * means[0],
+            sum(size.bytes for size in measured) + others * means[1],
+        )
+
+    return Sized(*total(slots), *total([slot.id for slot in table.slots if slot.group_id == group_id]))
 
 
 @dataclass(frozen=True, slots=True)

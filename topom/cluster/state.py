@@ -226,7 +226,7 @@ class LastPlan:
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time.
-    ``way`` is ``keys`` or ``stream``."""
+    ``way`` is ``keys``, ``stream`` or ``auto``."""
 
     parallel_slots: int
     keys_per_second: int

@@ -26,10 +26,11 @@ from slots.backoff import Backoff
 from slots.states import SlotState
 from topom.cluster.hours import Halt
 from topom.cluster.ledger import Ledger, LostPlace
-from topom.cluster.speed import PairSpeed
+from topom.cluster.speed import PairSpeed, Speeds
 from topom.cluster.state import ClusterState, MigrationSettings
 from topom.migration.batches import Batch, Pair, next_batches, pending_slots
 from topom.migration.begin import CheckFailed
+from topom.migration.choosing import Choosing
 from topom.migration.deferral import Deferral
 from topom.migration.interfaces import Mover, Observer, Sweep
 from topom.migration.steps import Steps
@@ -64,6 +65,8 @@ class Actions(Loop):
         self._mover = mover
         self._configured = configured
         self._not_halted = asyncio.Event()
+        speeds = Speeds()
+        self.choosing = Choosing(ledger, mover, lambda: self.settings, speeds)
         self.steps = Steps(
             ledger,
             barrier,
@@ -72,9 +75,10 @@ class Actions(Loop):
             self._not_halted,
             self.halted,
             self._wait,
+            self.choosing.of_batch,
+            speeds,
             on_step,
             sweep=sweep,
-            by_stream=lambda batch: self.settings.way == "stream",
         )
         self._running: dict[asyncio.Task[None], Batch] = {}
         self._deferral = Deferral(self.wake)
@@ -119,10 +123,10 @@ class Actions(Loop):
 
     @property
     def speed(self) -> PairSpeed | None:
-        """How fast a pair of groups moved keys lately, by this topom or else an earlier leader; None while that is
-        unknown.
+        """How fast a pair of groups moved keys one by one lately, by this topom or else an earlier leader; None while
+        that is unknown.
         """
-        return self.steps.speed.latest or self._ledger.state.speed
+        return self.steps.speeds.by_keys.latest or self._ledger.state.speed
 
     def reason(self, batch: Batch) -> Reason | None:
         """What a batch waits for; None if it does not wait."""
@@ -235,7 +239,7 @@ class Actions(Loop):
     def follow_clock(self) -> None:
         """Halt or go on by the hours of migration, and measure how fast keys move (:mod:`topom.migration.clock`)."""
         halted = self.halted() is not None
-        self.steps.speed.look(halted=halted)
+        self.steps.speeds.look(halted)
         if self._not_halted.is_set() == halted:
             if not halted:
                 log.info("migration_goes_on")

@@ -65,7 +65,7 @@ class Beginnings:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
         batch.notes = found.notes
         await self._stored.observe("checked")
-        copy = self._copies.id_for(batch) if source is not None else ""
+        copy = self._copies.id_for(batch, found) if source is not None else ""
         if copy:
             await self._make_known(batch.source_id)
 

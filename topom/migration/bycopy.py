@@ -37,7 +37,7 @@ class ByCopy:
 
     async def copy(self, batch: Batch) -> None:
         """Wait until the copy is nearly level, and store ``preparing``."""
-        with self._stored.speed.following(batch.progress):
+        with self._stored.speeds.by_stream.following(batch.progress):
             await self.nearly_level(batch)
         await self._stored.store(batch, SlotState.PREPARING)
 

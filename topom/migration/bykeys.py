@@ -53,7 +53,7 @@ class ByKeys:
             # by-action: slots whose actions began otherwise are in another batch.
             beginnings = {action.beginning for action in self._stored.actions(batch)}
             beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
-            with self._stored.speed.following(batch.progress):
+            with self._stored.speeds.by_keys.following(batch.progress):
                 await self._mover.move(source, target, batch.slots, batch.progress, beginning, require)
         await self._stored.observe("complete")
         await self._finish(batch, source)

@@ -9,6 +9,7 @@ from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
 from topom.cluster.state import MigrationSettings
+from topom.migration.choosing import Looker
 from topom.migration.streamed import Copier
 
 Observer = Callable[[str], Awaitable[None]]
@@ -17,7 +18,7 @@ Sweep = Callable[[int], Awaitable[None]]
 """Returns once a group's master is swept (:mod:`topom.migration.sweeping`). Raises MigrationError and TopomError."""
 
 
-class Mover(Copier, Protocol):
+class Mover(Copier, Looker, Protocol):
     """What is needed of the migrator."""
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:

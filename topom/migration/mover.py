@@ -1,12 +1,16 @@
 """The migrator as topom uses it: with one product's functions and secrets, and one pace for all batches together."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 
-from migrator.checks import Findings, Watch, check, watch
+from migrator.checks import Findings, Watch, check, look, watch
 from migrator.errors import NotApart
+from migrator.facts import Facts
+from migrator.followable import Followable, disk_of
 from migrator.move import migrate
 from migrator.options import Confirmation, MoveOptions
 from migrator.pace import Pace, PaceSettings
@@ -20,6 +24,7 @@ from slots.beginning import Beginning
 from slots.messages.message import Product
 from topom.cluster.state import MigrationSettings
 from topom.errors import NotLeading
+from topom.migration.ways import AUTO
 from topom.reasons import Reason
 from topom.store.leading import OVER
 
@@ -56,13 +61,14 @@ class RedisMover:
         self._instance = instance
         self._pace = Pace()
         self._min_replicas = 0
+        self._may_follow = False
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """What to know before a move. Raises :class:`migrator.errors.MigrationError` if it cannot be made."""
         self._require()
         for server in (target,) if source is None else (source, target):
             self._require_known(server)
-        return await check(
+        found = await check(
             source,
             target,
             share=share,
@@ -70,7 +76,18 @@ class RedisMover:
             access=self._access,
             instance=self._instance,
             min_replicas=self._min_replicas,
+            may_follow=self._may_follow,
         )
+        return replace(found, followable=await self._with_disk(found.followable))
+
+    async def look(self, server: str) -> tuple[Facts, Followable]:
+        """What a server says of itself; nothing is written there. Raises MigrationError."""
+        self._require()
+        facts, followable = await look(server, access=self._access, instance=self._instance)
+        return facts, await self._with_disk(followable) or followable
+
+    async def _with_disk(self, known: Followable | None) -> Followable | None:
+        return known and replace(known, disk_bytes=await asyncio.to_thread(disk_of, self._spool))
 
     def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
         """Which processes both servers are, and remain. Raises :class:`migrator.errors.MigrationError`."""
@@ -176,6 +193,7 @@ class RedisMover:
         Raises :class:`ValueError` if one is out of range.
         """
         self._min_replicas = settings.min_replicas
+        self._may_follow = settings.way == AUTO
         self._pace.change(
             PaceSettings(
                 keys_per_second=settings.keys_per_second,

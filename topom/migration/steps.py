@@ -17,10 +17,10 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 
-from migrator.checks import Watch
+from migrator.checks import Findings, Watch
 from slots.states import Course, SlotState
 from topom.cluster.ledger import Ledger
-from topom.cluster.speed import Speed
+from topom.cluster.speed import Speeds
 from topom.errors import TopomError
 from topom.migration.arrival import Arrivals
 from topom.migration.batches import Batch
@@ -32,6 +32,7 @@ from topom.migration.lock import Lock
 from topom.migration.samemasters import same_masters
 from topom.migration.stored import StoredBatches
 from topom.migration.streamed import StreamedCopies
+from topom.migration.ways import Choice
 from topom.proxies.barrier import Barrier
 from topom.reasons import Reason
 
@@ -44,10 +45,11 @@ class Steps:
         not_halted: set unless an operator has paused the migration, or its hours are over.
         halt: gives which of these it is.
         waits: is called with a batch that waits, and the reason.
+        choose: the way of a batch that begins.
+        speeds: measures the moves.
         on_step: is called with each step.
         clock: seconds since 1970.
         sweep: sweeps a target.
-        by_stream: whether a batch that begins goes by the replication stream.
     """
 
     def __init__(
@@ -59,19 +61,21 @@ class Steps:
         not_halted: asyncio.Event,
         halt: Callable[[], Reason | None],
         waits: Callable[[Batch, Reason | TopomError], object],
+        choose: Callable[[Batch, Findings], Choice],
+        speeds: Speeds,
         on_step: Observer | None = None,
         clock: Callable[[], float] = time.time,
         sweep: Sweep | None = None,
-        by_stream: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
-        self.copies = StreamedCopies(mover, by_stream)
+        self.copies = StreamedCopies(mover, choose)
+        self.speeds = speeds
         self._ledger = ledger
         self._mover = mover
         self._not_halted = not_halted
         self._halt = halt
         self._waits = waits
         sweep = sweep or _nothing_to_sweep
-        self.stored = StoredBatches(ledger, on_step, clock)
+        self.stored = StoredBatches(ledger, speeds, on_step, clock)
         self._lock = Lock(self.stored, barrier, barrier_seconds, waits)
         self._beginnings = Beginnings(self.stored, mover, sweep, self.copies)
         self._by_copy = ByCopy(self.stored, self._lock, self._beginnings, self.copies)
@@ -82,11 +86,6 @@ class Steps:
     def slots_moved(self) -> int:
         """How many slots have arrived at their targets."""
         return self._arrivals.slots_moved
-
-    @property
-    def speed(self) -> Speed:
-        """The speed of moves."""
-        return self.stored.speed
 
     async def check(self, source_id: int, target_id: int, slots: Collection[int]) -> None:
         """As :meth:`topom.migration.begin.Beginnings.check`."""

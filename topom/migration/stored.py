@@ -16,7 +16,7 @@ from slots.states import SlotState
 from slots.table import Action, SlotTable
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger
-from topom.cluster.speed import Speed
+from topom.cluster.speed import Speeds
 from topom.cluster.state import ClusterState
 from topom.errors import Conflict, Unavailable
 from topom.migration.batches import Batch
@@ -36,16 +36,22 @@ class StoredBatches:
     """The batches of one topom, as the store has them.
 
     Args:
+        speeds: measures the moves.
         on_step: is called with each step.
         clock: seconds since 1970.
     """
 
-    def __init__(self, ledger: Ledger, on_step: Observer | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        speeds: Speeds,
+        on_step: Observer | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._ledger = ledger
         self._clock = clock
         self.on_step = on_step
-        self.speed = Speed()
-        """The speed of moves."""
+        self.speeds = speeds
 
     @property
     def table(self) -> SlotTable:
@@ -125,7 +131,7 @@ class StoredBatches:
             new = replace(state, table=table)
             if arrives:
                 moved = {**state.moved, **dict.fromkeys(batch.slots, math.ceil(self._clock()))}
-                new = replace(new, moved=moved, speed=self.speed.latest or state.speed)
+                new = replace(new, moved=moved, speed=self.speeds.by_keys.latest or state.speed)
             if doubted is not None:
                 known = {group_id: data for group_id, data in state.data_ids.items() if group_id != doubted}
                 new = replace(new, data_ids=known)

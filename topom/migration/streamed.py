@@ -13,6 +13,7 @@ from typing import Protocol
 
 import structlog
 
+from migrator.checks import Findings
 from migrator.errors import MigrationError
 from migrator.progress import Progress
 from slots import ranges
@@ -20,6 +21,7 @@ from slots.kinds import Explained
 from slots.table import Action
 from topom.errors import Unavailable
 from topom.migration.batches import Batch
+from topom.migration.ways import Choice, Way
 from topom.reasons import Kind
 
 log = structlog.get_logger(__name__)
@@ -68,22 +70,21 @@ class StreamedCopies:
     """The copies of one topom.
 
     Args:
-        by_stream: whether a batch that begins is to be copied.
+        choose: the way of a batch that begins, by what was found at its servers.
     """
 
-    def __init__(self, copier: Copier, by_stream: Callable[[Batch], bool]) -> None:
+    def __init__(self, copier: Copier, choose: Callable[[Batch, Findings], Choice]) -> None:
         self._copier = copier
-        self._by_stream = by_stream
+        self._choose = choose
         self._copies: dict[Batch, tuple[str, Copy]] = {}
 
-    def id_for(self, batch: Batch) -> str:
-        """The id of the copy by which a batch is to move that begins; empty if its keys move one by one."""
-        if not self._by_stream(batch):
-            return ""
-        if batch.by_keys:
-            batch.notes = (*batch.notes, f"keys move one by one: {batch.by_keys}")
-            return ""
-        return secrets.token_hex(16)
+    def id_for(self, batch: Batch, found: Findings) -> str:
+        """The id of the copy by which a batch is to move that begins; empty if its keys move one by one. Its notes say
+        why."""
+        choice = self._choose(batch, found)
+        batch.notes = (*batch.notes, str(choice))
+        log.info("way_chosen", slots=ranges.show(batch.slots), way=choice.way.value, reason=choice.reason)
+        return secrets.token_hex(16) if choice.way is Way.STREAM else ""
 
     async def begin(self, batch: Batch, source: str, target: str, id: str) -> None:
         """Begin a batch's copy; one that it had ends."""

@@ -14,6 +14,7 @@ from topom.balance.deciding import Rules
 from topom.balance.firstlayout import FirstLayout
 from topom.balance.rebalancing import Rebalancing
 from topom.balance.sizebook import SizeBook
+from topom.balance.sizes import sizes_in
 from topom.cluster.differing import Differing
 from topom.cluster.events import NAMED_BY
 from topom.cluster.hands_off import HandsOff
@@ -247,6 +248,9 @@ class Topom:
         )
 
         self.sizes = SizeBook(store, settings.number_of_slots, settings.sizes_stale_seconds)
+        self.actions.choosing.sizes = lambda group_id, slots: sizes_in(
+            self.sizes.known, self.ledger.table, group_id, slots
+        )
         self.first_layout = FirstLayout(
             self.ledger, self.servers, settings.min_groups, self.identities.require, self.hands_off.paused
         )

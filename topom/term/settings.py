@@ -329,10 +329,11 @@ class TopomSettings(Settings):
         "by the number of when a slot was touched.",
     )
 
-    migration_way: Literal["keys", "stream"] = Field(
+    migration_way: Literal["keys", "stream", "auto"] = Field(
         default="keys",
         description='How slots move. "keys": key by key, and a request for a key that has yet to move waits for it. '
-        '"stream": by the replication stream of the source, while clients stay there until one short lock.',
+        '"stream": by the replication stream of the source, while clients stay there until one short lock. "auto": '
+        "each batch in the way that suits it, by a forecast.",
     )
 
     rebalance: Literal["manual", "auto"] = Field(

@@ -8,6 +8,7 @@ from slotferry.costs import MOST_PAIRS, duration, show_costs
 from slots.table import Group, Slot
 from topom.balance.planners import PlanRequest, forecast
 from topom.cluster.topology import Move
+from topom.migration.ways import Choice, Way, WayForecast
 
 GROUPS = [Group(group_id, (f"s{group_id}:1",)) for group_id in (1, 2)]
 SLOTS = [Slot(0, 1), Slot(1, 1), Slot(2, 1), Slot(3, 0)]
@@ -32,6 +33,21 @@ def test_a_plan_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["group", "1", "group", "2", "2", "2.0", "MB", "2,000"] in shown
     assert ["offline", "group", "2", "1", "0", "B", "0"] in shown
     assert "in all 3 slots, 2.0 MB, 2,000 keys; about 3 min 20 s at the measured rate" in text
+
+
+def test_the_way_of_each_pair_is_shown_and_why(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    costs = WayForecast(20.0, 5000, 3 * 2**20, 2**20, 90.0, 0.015, rounds=3)
+    ways = {(1, 2): Choice(Way.STREAM, "it suits", costs), (2, 1): Choice(Way.KEYS, "nothing is known")}
+    slots = [*SLOTS, Slot(4, 2)]
+    show_costs(forecast(GROUPS, slots, [Move(1, 1, 2), Move(4, 2, 1)], PlanRequest(), ways=ways).to_wire())
+    text = capsys.readouterr().out
+    first = "group 1 group 2 by the stream 20 s 3.0 MB 1.0 MB for 1 min 30 s 15 ms it suits"
+    assert first.split() in rows(text)
+    assert ["group", "2", "group", "1", "by", "keys", "-", "-", "-", "-", "nothing", "is", "known"] in rows(text)
+    assert "no rate known" in text, "of one pair nothing is known"
+    show_costs(forecast(GROUPS, slots, [Move(1, 1, 2)], PlanRequest(), ways=ways).to_wire())
+    assert "in all 1 slots; about 20 s\n" in capsys.readouterr().out
 
 
 def test_what_nobody_knows_is_not_claimed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from migrator.checks import Findings, Watch
-from migrator.errors import TargetUnavailable
+from migrator.errors import ServerUnavailable, TargetUnavailable
+from migrator.facts import Facts
+from migrator.followable import Followable
 from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
@@ -172,6 +174,10 @@ class FakeMover:
         self.dropped = 0
         """How often keys were dropped at the source."""
         self.checked: list[tuple[str | None, str, float]] = []
+        self.facts: dict[str, Facts] = {}
+        """What servers say of themselves, by address."""
+        self.followable = Followable()
+        self.looked: list[str] = []
         self.run_ids: dict[str, str] = {}
         """Run ids by address, of servers that were started anew."""
         self.withdrawn: list[tuple[str, str]] = []
@@ -202,7 +208,14 @@ class FakeMover:
         self.checked.append((source, target, share))
         if target in self.refusing:
             raise self.refusing[target]
-        return Findings(tuple(self.notes), self.min_replicas, *self._identities(source, target))
+        seen = self.facts.get(source or ""), self.facts.get(target), self.followable
+        return Findings(tuple(self.notes), self.min_replicas, *self._identities(source, target), *seen)
+
+    async def look(self, server: str) -> tuple[Facts, Followable]:
+        self.looked.append(server)
+        if server not in self.facts:
+            raise ServerUnavailable(f"{server} does not answer")
+        return self.facts[server], self.followable
 
     @asynccontextmanager
     async def watch(self, source: str | None, target: str) -> AsyncIterator[Watch]:

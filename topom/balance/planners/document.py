@@ -1,7 +1,7 @@
 """Plans without a cluster, from a document with groups, slots and sizes, such as a file holds."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,10 @@ from slots.table import OFFLINE, Group, Slot, TableError
 from topom.balance.planners.forecast import forecast
 from topom.balance.planners.policies import POLICIES, UnknownPolicy, plan
 from topom.balance.planners.request import MOST, PlanRequest, SlotLoad
+from topom.cluster.topology import Move
 from topom.errors import Invalid
+from topom.migration.batches import Pair
+from topom.migration.ways import AUTO, Choice, Ground, Sized, choose
 from topom.placement.planner.document import POLICY as PLACEMENT
 
 BARE = "codis"
@@ -61,9 +64,33 @@ def answer_document(
     planned = plan(policy, given.groups, given.slots, request)
     answer: dict[str, Any] = {"moves": [move.to_wire() for move in planned.moves]}
     if policy != BARE:
-        cost = forecast(given.groups, given.slots, planned.moves, request).to_wire()
+        ways = _ways(given, planned.moves)
+        cost = forecast(given.groups, given.slots, planned.moves, request, ways=ways).to_wire()
         answer |= {"reasons": list(planned.reasons), "groups": cost.pop("groups"), "cost": cost}
     return answer, planned.reasons
+
+
+def _ways(given: Document, moves: Iterable[Move]) -> dict[Pair, Choice]:
+    """How the slots of each pair would move by themselves, as far as a document tells; no server is looked at."""
+    by_pair: dict[Pair, list[int]] = {}
+    for move in moves:
+        if move.source != OFFLINE:
+            by_pair.setdefault((move.source, move.target), []).append(move.slot)
+    held: dict[int, list[int]] = {}
+    for slot in given.slots:
+        held.setdefault(slot.group_id, []).append(slot.id)
+    sizes, keys = given.known.bytes, given.known.keys
+
+    def counted(slots: Iterable[int]) -> tuple[float, float]:
+        listed = list(slots)
+        return sum(keys.get(slot, 0) for slot in listed), sum(sizes.get(slot, 0) for slot in listed)
+
+    return {
+        (source, target): choose(
+            Ground.of(0.0, Sized(*counted(slots), *counted(held[source])) if keys and sizes else None), AUTO
+        )
+        for (source, target), slots in by_pair.items()
+    }
 
 
 def read(document: Any) -> Document:

@@ -1,7 +1,8 @@
 """What a plan costs, and what the groups are before and after it. Pure functions.
 
 Unknown counts are None: bytes (or keys) if the request has none at all, seconds if no rate is known. If some slots have
-sizes, a slot without one counts as empty.
+sizes, a slot without one counts as empty. The way of each pair, and its forecast, come from
+:mod:`topom.migration.ways`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from slots.table import OFFLINE, Group, Slot
 from topom.balance.planners.request import PlanRequest, loads_of
 from topom.balance.planners.shares import shares
 from topom.cluster.topology import Move
+from topom.migration.batches import Pair
+from topom.migration.ways import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +30,21 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class PairCost:
-    """What goes from one group to another. An offline slot (``source`` is 0) carries no bytes and keys."""
+    """What goes from one group to another. An offline slot (``source`` is 0) carries no bytes and keys.
+
+    ``choice`` is the way of these slots, and what it costs; None if it was not looked at.
+    """
 
     source: int
     target: int
     moved: Amount
+    choice: Choice | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """``{"from", "to", "slots", "bytes", "keys"}``."""
-        return {"from": self.source, "to": self.target, **asdict(self.moved)}
+        """``{"from", "to", "slots", "bytes", "keys", "way"}``; ``way`` as :meth:`topom.migration.ways.Choice.to_wire`
+        has it, or None."""
+        way = None if self.choice is None else self.choice.to_wire()
+        return {"from": self.source, "to": self.target, **asdict(self.moved), "way": way}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,7 @@ class Forecast:
         pairs: the costs by source and target.
         groups: the groups by id.
         total: the bytes and keys that go from server to server, and all slots that move, also those that were offline.
-        seconds: how long that takes at the given rates; None if no rate is known.
+        seconds: how long that takes: by the ways of the pairs, or else at the given rates; None if neither is known.
     """
 
     pairs: tuple[PairCost, ...]
@@ -110,6 +119,8 @@ def forecast(
     *,
     keys_per_second: float | None = None,
     bytes_per_second: float | None = None,
+    ways: Mapping[Pair, Choice] | None = None,
+    limits: tuple[float, float] = (0, 0),
 ) -> Forecast:
     """What ``moves`` cost.
 
@@ -120,6 +131,8 @@ def forecast(
         request: what the planner was given.
         keys_per_second: the rate of all moves together, as measured, or the configured limit; None or 0 if not known.
         bytes_per_second: likewise. With both rates, the slower one gives the time.
+        ways: how the slots of each pair of groups move.
+        limits: keys and bytes a second of all moves together, as an operator set them; 0 for none.
     """
     listed = sorted(groups, key=lambda group: group.id)
     resting = sorted(slots, key=lambda slot: slot.id)
@@ -148,14 +161,17 @@ def forecast(
     for move in moves:
         by_pair.setdefault((move.source, move.target), []).append(move.slot)
     pairs = tuple(
-        PairCost(source, target_id, counted.moved(source, ids)) for (source, target_id), ids in sorted(by_pair.items())
+        PairCost(*pair, counted.moved(pair[0], ids), (ways or {}).get(pair)) for pair, ids in sorted(by_pair.items())
     )
     total = Amount(
         len(moves),
         sum(pair.moved.bytes or 0 for pair in pairs) if request.bytes else None,
         sum(pair.moved.keys or 0 for pair in pairs) if request.keys else None,
     )
-    return Forecast(pairs, outlooks, total, _seconds(total, keys_per_second, bytes_per_second))
+    seconds = _seconds_by_ways(pairs, limits)
+    if seconds is None:
+        seconds = _seconds(total, keys_per_second, bytes_per_second)
+    return Forecast(pairs, outlooks, total, seconds)
 
 
 def _load_off(
@@ -165,6 +181,27 @@ def _load_off(
         return None
     has, gets = (sum(load.get(slot, 0) for slot in slots) for slots in (before, after))
     return has / share - 1, gets / share - 1
+
+
+def _seconds_by_ways(pairs: Iterable[PairCost], limits: tuple[float, float]) -> float | None:
+    """A group takes part in one batch at a time, so the busiest group sets the time; the limits hold for all together.
+    None unless all pairs have a forecast."""
+    busy: dict[int, float] = {}
+    keys = size = 0
+    for pair in pairs:
+        if pair.source == OFFLINE:
+            continue
+        if pair.choice is None or (costs := pair.choice.forecast) is None:
+            return None
+        keys += costs.keys
+        size += costs.bytes
+        for group_id in (pair.source, pair.target):
+            busy[group_id] = busy.get(group_id, 0.0) + costs.seconds
+    if not busy:
+        return None
+    return max(
+        *busy.values(), *(amount / limit for amount, limit in zip((keys, size), limits, strict=True) if limit > 0)
+    )
 
 
 def _seconds(total: Amount, keys_per_second: float | None, bytes_per_second: float | None) -> float | None:

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from migrator.facts import Facts
+from migrator.followable import Followable
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import client_of
@@ -19,18 +21,22 @@ from topom.balance.rebalancing import TRIES, Rate, Rebalancing, rate_of, still_f
 from topom.cluster import topology
 from topom.cluster.speed import PairSpeed
 from topom.cluster.topology import Move
+from topom.migration.ways import ASSUMED
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
 NOW = 1_000_000.0
 MB = 1024 * 1024
+ADDRESSES = tuple(f"127.0.0.1:{number}" for number in range(1, 6))
 
 
 @pytest.fixture
 async def topom(tmp_path: Path) -> AsyncIterator[Topom]:
     """Slots 0 to 7 in group 1, 8 to 15 in group 2. All stay where they are: nobody runs the actions."""
     settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2)
-    one = Topom(settings, MemoryStore(), FakeMover())
+    mover = FakeMover()
+    mover.facts = {address: Facts(address, dataset_bytes=80 * MB, keys={0: 838_860}) for address in ADDRESSES}
+    one = Topom(settings, MemoryStore(), mover)
     one.sizes.clock = lambda: NOW
     await one.start()
     for group_id in (1, 2):
@@ -148,17 +154,62 @@ async def test_what_a_plan_costs(client: httpx.AsyncClient, topom: Topom) -> Non
     await post_sizes(client, UNEVEN)
     cost = (await rebalance(client, dry_run=True, tolerance=0.1))["cost"]
     moved = {"slots": 3, "bytes": 30 * MB, "keys": 3 * (10 * MB // 100)}
-    assert cost["pairs"] == [{"from": 1, "to": 2, **moved}]
+    [pair] = cost["pairs"]
+    way = pair.pop("way")
+    assert pair == {"from": 1, "to": 2, **moved}
+    assert (way["way"], way["reason"], way["rounds"]) == ("keys", 'migration_way is "keys"', 1)
+    assert way["keys"] == pytest.approx(moved["keys"], abs=1)
+    assert (way["bytes"], way["lock_seconds"]) == (moved["bytes"], 0.005)
     assert cost["total"] == moved
     assert [group["before"]["bytes"] for group in cost["groups"]] == [80 * MB, 16 * MB]
     assert [group["after"]["bytes"] for group in cost["groups"]] == [50 * MB, 46 * MB]
     assert [group["share_bytes"] for group in cost["groups"]] == [48 * MB] * 2
-    assert (cost["seconds"], cost["keys_per_second"]) == (None, None), "nothing was ever moved"
+    assert cost["keys_per_second"] is None, "nothing was ever moved"
+    assert cost["seconds"] == pytest.approx(way["seconds"], abs=0.1)
 
     await topom.orders.set({"keys_per_second": 1000})
     cost = (await rebalance(client, dry_run=True, tolerance=0.1))["cost"]
     assert cost["keys_per_second"] == 1000
-    assert cost["seconds"] == pytest.approx(moved["keys"] / 1000, abs=0.1)
+    assert cost["seconds"] == pytest.approx(moved["keys"] / 1000 + 838_860 / ASSUMED.scanned_keys, abs=0.1)
+
+
+async def test_each_pair_is_told_its_way_and_what_was_not_looked_at_is_said(
+    client: httpx.AsyncClient, topom: Topom
+) -> None:
+    await topom.orders.set({"way": "auto"})
+    mover = topom.actions._mover
+    assert isinstance(mover, FakeMover)
+    mover.followable = Followable(permitted=True, delay_seconds=0.0)
+    mover.facts[ADDRESSES[0]] = Facts(ADDRESSES[0], dataset_bytes=1000 * MB, keys={0: 8_000_000})
+    planned = await rebalance(client, policy="codis", drain=[1], dry_run=True)
+    [pair] = planned["cost"]["pairs"]
+    assert (pair["way"]["way"], pair["way"]["keys"]) == ("stream", 8_000_000)
+    assert pair["way"]["twice_bytes"] == pair["way"]["disk_bytes"] == 1000 * MB
+    assert "8,000,000 keys (1000 MiB) take 4" in pair["way"]["reason"]
+    assert planned["cost"]["seconds"] == pytest.approx(pair["way"]["seconds"], abs=0.1)
+    # Sizes count before the number of slots.
+    await post_sizes(client, {**dict.fromkeys(range(8), 10 * MB), 0: 9 * 10 * MB})
+    planned = await rebalance(client, policy="codis", drain=[1], most_slots=1, dry_run=True)
+    [pair] = planned["cost"]["pairs"]
+    assert pair["way"]["keys"] == pytest.approx(
+        8_000_000 * (9 if planned["moves"][0]["slot"] == 0 else 1) / 16, rel=1e-4
+    )
+    # In as many batches as slots go together.
+    await topom.orders.set({"parallel_slots": 4})
+    [pair] = (await rebalance(client, policy="codis", drain=[1], dry_run=True))["cost"]["pairs"]
+    assert (pair["way"]["rounds"], pair["way"]["keys"], pair["way"]["twice_bytes"]) == (2, 8_000_000, 500 * MB)
+    # A server that is evicting is no target; one that does not answer is named.
+    mover.facts[ADDRESSES[1]] = Facts(ADDRESSES[1], maximum_bytes=9000 * MB, policy="allkeys-lru")
+    [pair] = (await rebalance(client, policy="codis", drain=[1], dry_run=True))["cost"]["pairs"]
+    assert pair["way"]["way"] == "keys"
+    assert "127.0.0.1:2 evicts keys (allkeys-lru)" in pair["way"]["reason"]
+    del mover.facts[ADDRESSES[1]]
+    planned = await rebalance(client, policy="codis", drain=[1], dry_run=True)
+    assert planned["warnings"][-1].startswith("127.0.0.1:2 was not looked at for the way and its forecast: 127.0.0.1:2")
+    looked = len(mover.looked)
+    begun = await rebalance(client, policy="codis", drain=[1], confirm=True)
+    assert [pair["way"] for pair in begun["cost"]["pairs"]] == [None]
+    assert len(mover.looked) == looked, "who begins a plan waits for no forecast"
 
 
 async def test_without_sizes_a_cost_is_in_slots(client: httpx.AsyncClient, topom: Topom) -> None:

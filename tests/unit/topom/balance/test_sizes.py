@@ -11,8 +11,10 @@ from topom.balance.sizes import (
     by_group,
     duration,
     freshness,
+    sizes_in,
     with_measurement,
 )
+from topom.migration.ways import Sized
 
 
 def table(*group_ids: int) -> SlotTable:
@@ -64,6 +66,13 @@ def test_slots_count_for_the_group_in_which_they_come_to_rest() -> None:
     known = KnownSizes({0: sized(5), 1: sized(7, keys=3), 2: sized(11)})
     totals = {size.group_id: (size.slots, size.bytes, size.keys) for size in by_group(known, table(1, 12, 0, 1))}
     assert totals == {1: (2, 5, 1), 2: (1, 7, 3), 3: (0, 0, 0)}
+
+
+def test_what_slots_that_are_to_move_have_and_all_of_their_group() -> None:
+    known = KnownSizes({0: sized(6, keys=2), 1: sized(10, keys=4), 2: sized(2, keys=0)})
+    # Slot 3 was not measured: it counts as the mean. Slot 1 is still at its source.
+    assert sizes_in(known, table(1, 12, 2, 1), 1, [0, 3]) == Sized(4.0, 12.0, 8.0, 22.0)
+    assert sizes_in(KnownSizes(), table(1, 1), 1, [0]) is None
 
 
 # What needs care

@@ -28,7 +28,7 @@ def test_what_is_long_ago_counts_less() -> None:
 async def test_when_slots_came_to_rest_and_how_fast_is_stored(bench: Any) -> None:
     one = await bench(mover=FakeMover())
     assert one.actions.speed is None
-    with one.actions.steps.speed.following(progress := Progress()):
+    with one.actions.steps.speeds.by_keys.following(progress := Progress()):
         progress.keys_moved = 100
     one.actions.steps.stored._clock = lambda: 77.12345
     one.run()
@@ -62,3 +62,21 @@ def test_speed_is_that_of_the_time_in_which_keys_moved() -> None:
     now = 10_000.0
     speed.look(halted=False)
     assert speed.latest == PairSpeed(pytest.approx(100.0), pytest.approx(5000.0)), "nothing moved, nothing changes"
+
+
+def test_time_in_which_no_key_moves_may_be_left_out_and_a_short_time_tells_nothing() -> None:
+    now = 0.0
+    speed = Speed(lambda: now, least_seconds=5.0, waits_count=False)
+    progress = Progress()
+    with speed.following(progress):
+        now = 100.0
+        speed.look(halted=False)
+        now = 104.0
+        progress.keys_moved = 400
+        speed.look(halted=False)
+        assert speed.latest is None
+        now = 106.0
+        progress.keys_moved = 600
+        speed.look(halted=False)
+        now = 500.0
+    assert speed.latest == PairSpeed(pytest.approx(100.0), 0.0)

@@ -296,7 +296,7 @@ async def test_what_cannot_be_copied_goes_key_by_key_and_is_said(bench: MakeBenc
     await one.at_rest()
     assert len(one.mover.copies) == 1
     assert one.mover.moved == [("s1:6379", "s2:6379", tuple(SLOTS))]
-    assert "keys move one by one: the source runs EVAL" in notes
+    assert "by keys: the source runs EVAL" in notes
 
 
 async def test_copies_that_are_lost_again_and_again_are_given_up(bench: MakeBench) -> None:

@@ -107,7 +107,7 @@ async def test_notes_are_shown_with_the_batch(bench: MakeBench) -> None:
     one.run()
     await send(one, range(4))
     await eventually(lambda: gate.entered == 1)
-    assert one.actions.batches[0].notes == ("target s2:6379 evicts",)
+    assert one.actions.batches[0].notes == ("target s2:6379 evicts", 'by keys: migration_way is "keys"')
     gate.open.set()
     await one.at_rest()
 

@@ -65,8 +65,16 @@ function Plan({ plan, begin }) {
         <span class="pair" aria-hidden="true"><span class="bar before" style=${{ width: `${(100 * figure(group.before)) / most}%` }}></span><span class="bar" style=${{ width: `${(100 * figure(group.after)) / most}%` }}></span></span>
         <span class="right">${show(figure(group.before))} → ${show(figure(group.after))}</span>`)}</div>
       ${cost.groups.length > shown.length && html`<p class="quiet">and ${count(cost.groups.length - shown.length)} more groups</p>`}
+      ${cost.pairs.filter((pair) => pair.way).slice(0, MOST_BARS).map((pair) => html`<p class="quiet way">${wayOf(pair)}</p>`)}
       <div class="row"><button type="button" class="act" id="begin" onClick=${begin}>Move ${plural(moves.length, "slot")}…</button></div>`}
   </div>`;
+}
+
+// How the slots of a pair of groups would move, and what that costs.
+function wayOf({ from, to, way }) {
+  const how = `Group ${from} to group ${to} by ${way.way === "stream" ? "the stream" : "keys"}: ${way.reason}`;
+  if (way.seconds === null) return `${how}.`;
+  return `${how}; about ${duration(way.seconds)}, ${bytes(way.bytes)}, ${bytes(way.twice_bytes)} in memory twice for ${duration(way.twice_seconds)}, a lock of ${Math.round(1000 * way.lock_seconds)} ms.`;
 }
 
 function sentence({ moves, cost }) {

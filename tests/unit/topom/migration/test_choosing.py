@@ -1,0 +1,98 @@
+"""Batches go the way that suits them, by what their servers say; operators see which, and why."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from migrator.facts import Facts
+from migrator.followable import Followable
+from slots.table import SlotTable
+from tests.unit.topom.topom_fakes import Bench
+from topom.cluster import topology
+from topom.migration.choosing import Choosing
+from topom.migration.ways import Sized, Way
+
+MakeBench = Callable[..., Awaitable[Bench]]
+SOURCE, TARGET = "s1:6379", "s2:6379"
+
+
+def send(table: SlotTable, epoch: int) -> SlotTable:
+    return topology.move(table, epoch, range(8), 2)
+
+
+async def began(
+    bench: MakeBench, way: str = "auto", keys: int = 8_000_000, evicts: bool = False, **options: Any
+) -> Bench:
+    one = await bench(way=way, **options)
+    one.mover.followable = Followable(permitted=True, delay_seconds=0.0)
+    one.mover.facts = {
+        SOURCE: Facts(SOURCE, dataset_bytes=keys * 100, keys={0: keys}),
+        TARGET: Facts(TARGET, maximum_bytes=10 * keys * 100, policy="allkeys-lru" if evicts else "noeviction"),
+    }
+    return one
+
+
+@pytest.mark.parametrize(
+    ("changes", "copies", "note"),
+    [
+        ({}, 1, "by the stream: 4,000,000 keys (381 MiB) take 2"),
+        ({"keys": 1000}, 0, "by keys: 500 keys (49 KiB) move in 0.0 s, and by the stream in 1.0 s"),
+        ({"evicts": True}, 0, "by keys: s2:6379 evicts keys (allkeys-lru)"),
+        ({"way": "keys"}, 0, 'by keys: migration_way is "keys"'),
+        ({"way": "stream", "evicts": True}, 1, 'by the stream: migration_way is "stream"'),
+    ],
+)
+async def test_a_batch_goes_the_way_that_suits_it(
+    bench: MakeBench, changes: dict[str, Any], copies: int, note: str
+) -> None:
+    notes: list[str] = []
+
+    async def look(step: str) -> None:
+        notes.extend(note for batch in one.actions.batches for note in batch.notes)
+
+    one = await began(bench, on_step=look, **changes)
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    assert len(one.mover.copies) == copies
+    assert len(one.mover.moved) == 1 - copies
+    assert any(said.startswith(note) for said in notes), notes
+
+
+async def test_sizes_and_speeds_and_limits_are_those_that_hold(bench: MakeBench) -> None:
+    one = await began(bench)
+    choosing = one.actions.choosing
+    choosing.sizes = lambda group_id, slots: Sized(1.0, 1.0, 100.0, 100.0) if group_id == 1 else None
+    ways = await choosing.of_pairs({(1, 2): range(8), (0, 2): [9]})
+    assert ways.choices.keys() == {(1, 2)}, "offline slots have no keys to move"
+    forecast = ways.choices[1, 2].forecast
+    assert forecast is not None
+    assert forecast.keys == 80_000
+    assert ways.choices[1, 2].way is Way.KEYS
+    assert sorted(one.mover.looked) == [SOURCE, TARGET]
+    assert await one.actions.choosing.of_pairs({}) == type(ways)()
+
+
+async def test_what_is_not_told_in_time_is_not_known_and_a_fault_is_no_silence(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topom.migration.choosing.LOOKS_SECONDS", 0.05)
+    one = await began(bench)
+    assert isinstance(one.actions.choosing, Choosing)
+
+    async def never(server: str) -> tuple[Facts, Followable]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def broken(server: str) -> tuple[Facts, Followable]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(one.mover, "look", never)
+    ways = await one.actions.choosing.of_pairs({(1, 2): range(8)})
+    assert ways.warnings == ("2 servers did not say within 0.05 s what they have",)
+    assert ways.choices[1, 2].reason == "it is not known how much moves"
+    monkeypatch.setattr(one.mover, "look", broken)
+    with pytest.raises(ZeroDivisionError):
+        await one.actions.choosing.of_pairs({(1, 2): range(8)})
