@@ -96,7 +96,7 @@ def _show_ways(pairs: list[dict[str, Any]]) -> None:
             size(way["bytes"]),
             "-" if way["twice_bytes"] is None else f"{size(way['twice_bytes'])} for {_time(way['twice_seconds'])}",
             "-" if way["lock_seconds"] is None else f"{way['lock_seconds'] * 1000:.0f} ms",
-            way["reason"],
+            way["because"],
         )
         for pair in known[:MOST_PAIRS]
         for way in (pair["way"],)

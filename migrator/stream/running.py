@@ -115,6 +115,11 @@ class RunningCopy:
         self._following: Following | None = None
         self._copy: Copy | None = None
 
+    @property
+    def lag(self) -> int | None:
+        """Bytes of the stream that have come and are not applied; None while the snapshot is not."""
+        return None if self._following is None else self._following.lag
+
     async def nearly_level(self) -> None:
         """Return once little is missing at the target.
 

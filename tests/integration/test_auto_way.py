@@ -86,7 +86,7 @@ async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tup
         [pair] = planned["cost"]["pairs"]
         assert pair["way"]["way"] == "keys"
         expected = f"{addresses[1]} evicts keys (allkeys-lru) when its memory is full, which a copy would not notice"
-        assert pair["way"]["reason"] == expected
+        assert pair["way"]["because"] == expected
         await topom.call("PATCH", "/migration", {"keys_per_second": 500})
         notes = await moved(topom, "2", 2)
         assert f"by keys: {expected}" in notes

@@ -38,6 +38,7 @@ WELL = {
     'slotferry_topom_slots{a,state="prepared"}': "0x150",
     'slotferry_topom_slots{a,state="rest"}': "1024x150",
     "slotferry_topom_batches{a}": "2x150",
+    "slotferry_topom_copies_not_level{a}": "0x150",
     "slotferry_topom_keys_moved_total{a}": "0+1000x150",
     "slotferry_topom_slots_moved_total{a}": "0+1x150",
     'slotferry_topom_build_info{a,version="1"}': "1x150",
@@ -88,6 +89,7 @@ ILL = {
         "slotferry_topom_keys_moved_total{a}": "5x150",
         "slotferry_topom_slots_moved_total{a}": "5x150",
     },
+    "SlotferryCopyNotLevel": {"slotferry_topom_copies_not_level{a}": "0x147 1x3"},
     "SlotferryReplicaDiffers": {'slotferry_topom_digest_differences{a,server="127.0.0.1:1"}': "7x150"},
     "SlotferryVersionsDiffer": {
         'slotferry_topom_build_info{b,version="1"}': "_x150",

@@ -26,7 +26,7 @@ class WayCost(BaseModel):
     """How slots of one group go to another, and what that costs; null for what is not known."""
 
     way: Literal["keys", "stream"]
-    reason: str = Field(description="Why that way, in a sentence.")
+    because: str = Field(description="Why that way, in a sentence.")
     seconds: float | None = Field(description="Forecast, while nothing halts it.")
     keys: int | None = Field(description="That move.")
     bytes: int | None = Field(description="Their memory at the source.")

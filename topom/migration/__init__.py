@@ -10,6 +10,7 @@ To change
   two ways of its keys: :mod:`~topom.migration.bykeys`, and :mod:`~topom.migration.bycopy` with
   :mod:`~topom.migration.streamed`; the lock: :mod:`~topom.migration.lock`; its end: :mod:`~topom.migration.arrival`;
 - how a step is stored: :mod:`~topom.migration.stored`; what all steps need: :mod:`~topom.migration.interfaces`;
+- when it is said that a copy does not get level: :mod:`~topom.migration.levelling`;
 - which way slots move, and what that costs: :mod:`~topom.migration.ways`; what that is decided by:
   :mod:`~topom.migration.choosing`;
 - why a pair waits, and how long: :mod:`~topom.migration.deferral`;

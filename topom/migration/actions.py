@@ -33,6 +33,7 @@ from topom.migration.begin import CheckFailed
 from topom.migration.choosing import Choosing
 from topom.migration.deferral import Deferral
 from topom.migration.interfaces import Mover, Observer, Sweep
+from topom.migration.levelling import Levelling
 from topom.migration.steps import Steps
 from topom.periodic import Look, Loop
 from topom.proxies.barrier import Barrier, BarrierFailed
@@ -83,6 +84,7 @@ class Actions(Loop):
         self._running: dict[asyncio.Task[None], Batch] = {}
         self._deferral = Deferral(self.wake)
         self._reasons = Reasons[Batch]("batch_waits")
+        self.levelling = Levelling()
         self._halts = Reasons[str]("migration_halted", level="info")
         self._ended_batches = Totals(0, 0, 0.0, 0)
         self.last_batch_seconds: float | None = None
@@ -240,11 +242,28 @@ class Actions(Loop):
         """Halt or go on by the hours of migration, and measure how fast keys move (:mod:`topom.migration.clock`)."""
         halted = self.halted() is not None
         self.steps.speeds.look(halted)
+        self._look_at_copies(halted)
         if self._not_halted.is_set() == halted:
             if not halted:
                 log.info("migration_goes_on")
             self._apply_settings()
             self.wake()
+
+    def lags(self) -> dict[Batch, int | None]:
+        """For each batch that is copied, how many bytes are missing at its target; None while that is not known."""
+        found = {batch: self.steps.copies.of(batch) for batch in self._running.values()}
+        return {batch: copy.lag for batch, copy in found.items() if copy is not None}
+
+    def _look_at_copies(self, halted: bool) -> None:
+        """Say which copies do not get level. While keys may not move, none is expected to."""
+        before = self.levelling.stuck
+        self.levelling.look({} if halted else self.lags())
+        for batch, reason in before.items():
+            said = self._reasons.get(batch)
+            if batch not in self.levelling.stuck and said is not None and said.what == reason.what:
+                self._reasons.over(batch)
+        for batch, reason in self.levelling.stuck.items():
+            self._wait(batch, reason)
 
     async def _carry(self, batch: Batch) -> None:
         """Take one batch to rest, and end what it has begun."""

@@ -39,6 +39,10 @@ class NotLevel(Unavailable):
 class Copy(Protocol):
     """A copy of a batch's slots. It goes on until it is closed, or fails."""
 
+    @property
+    def lag(self) -> int | None:
+        """Bytes of the source's stream that are missing at the target; None while the snapshot was not written."""
+
     async def nearly_level(self) -> None:
         """Return once little is missing at the target. Raises MigrationError if the copy is void."""
 

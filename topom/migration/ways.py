@@ -193,14 +193,14 @@ class Choice:
         return f"by {'the stream' if self.way is Way.STREAM else 'keys'}: {self.reason}"
 
     def to_wire(self) -> dict[str, Any]:
-        """``{"way", "reason"}``, and the fields of :class:`WayForecast`; None for what is not known."""
+        """``{"way", "because"}``, and the fields of :class:`WayForecast`; None for what is not known."""
         costs: dict[str, Any] = dict.fromkeys(one.name for one in fields(WayForecast))
         if self.forecast is not None:
             costs |= {
                 name: round(value, 3) if isinstance(value, float) else value
                 for name, value in asdict(self.forecast).items()
             }
-        return {"way": self.way.value, "reason": self.reason, **costs}
+        return {"way": self.way.value, "because": self.reason, **costs}
 
 
 def choose(ground: Ground, wanted: str, given_up: str = "", assumed: Assumed = ASSUMED) -> Choice:

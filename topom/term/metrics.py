@@ -127,6 +127,10 @@ def _of_moves(topom: Topom) -> Iterator[Metric]:
     ):
         yield CounterMetricFamily(f"{PREFIX}{name}", text, value)
     yield _gauge("batches", "Batches of slots that are under way.", len(actions.batches))
+    stuck = len(actions.levelling.stuck)
+    yield _gauge("copies_not_level", "Copies by the stream whose lag does not sink.", stuck)
+    lag = max((lag for lag in actions.lags().values() if lag is not None), default=0)
+    yield _gauge("copy_lag_bytes", "The most that is missing at a target of what its source has written.", lag)
     yield _gauge("keys_per_second", "Keys that moved over the last few seconds.", totals.keys_per_second)
     if actions.last_batch_seconds is not None:
         text = "How long the latest batch took that came to its end."

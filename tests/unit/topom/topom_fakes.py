@@ -131,6 +131,7 @@ class FakeCopy:
         self.id = id
         self.kept = tuple(slots)
         self.settled: list[tuple[int, ...]] = []
+        self.lag: int | None = None
         self.closed = False
 
     async def nearly_level(self) -> None:

@@ -281,6 +281,10 @@ async def test_rebalance(filled: httpx.AsyncClient, topom: Topom) -> None:
     assert len(planned["moves"]) == 8
     assert topom.ledger.table.epoch == epoch
     begun = await post(filled, "/rebalance?policy=codis")
+    [forecast], [pair] = planned["cost"]["pairs"], begun["cost"]["pairs"]
+    assert (forecast.pop("way")["way"], pair.pop("way")) == ("keys", None), "only a dry run looks at the servers"
+    assert [text[:26] for text in planned.pop("warnings")] == [f"127.0.0.1:{one} was not looked" for one in (1, 2)]
+    assert begun.pop("warnings") == []
     assert begun == {**planned, "dry_run": False}
     assert (await filled.get("/migration")).json()["slots_pending"] == 8
     assert (await post(filled, "/rebalance"))["moves"] == []

@@ -157,7 +157,7 @@ async def test_what_a_plan_costs(client: httpx.AsyncClient, topom: Topom) -> Non
     [pair] = cost["pairs"]
     way = pair.pop("way")
     assert pair == {"from": 1, "to": 2, **moved}
-    assert (way["way"], way["reason"], way["rounds"]) == ("keys", 'migration_way is "keys"', 1)
+    assert (way["way"], way["because"], way["rounds"]) == ("keys", 'migration_way is "keys"', 1)
     assert way["keys"] == pytest.approx(moved["keys"], abs=1)
     assert (way["bytes"], way["lock_seconds"]) == (moved["bytes"], 0.005)
     assert cost["total"] == moved
@@ -185,7 +185,7 @@ async def test_each_pair_is_told_its_way_and_what_was_not_looked_at_is_said(
     [pair] = planned["cost"]["pairs"]
     assert (pair["way"]["way"], pair["way"]["keys"]) == ("stream", 8_000_000)
     assert pair["way"]["twice_bytes"] == pair["way"]["disk_bytes"] == 1000 * MB
-    assert "8,000,000 keys (1000 MiB) take 4" in pair["way"]["reason"]
+    assert "8,000,000 keys (1000 MiB) take 4" in pair["way"]["because"]
     assert planned["cost"]["seconds"] == pytest.approx(pair["way"]["seconds"], abs=0.1)
     # Sizes count before the number of slots.
     await post_sizes(client, {**dict.fromkeys(range(8), 10 * MB), 0: 9 * 10 * MB})
@@ -202,7 +202,7 @@ async def test_each_pair_is_told_its_way_and_what_was_not_looked_at_is_said(
     mover.facts[ADDRESSES[1]] = Facts(ADDRESSES[1], maximum_bytes=9000 * MB, policy="allkeys-lru")
     [pair] = (await rebalance(client, policy="codis", drain=[1], dry_run=True))["cost"]["pairs"]
     assert pair["way"]["way"] == "keys"
-    assert "127.0.0.1:2 evicts keys (allkeys-lru)" in pair["way"]["reason"]
+    assert "127.0.0.1:2 evicts keys (allkeys-lru)" in pair["way"]["because"]
     del mover.facts[ADDRESSES[1]]
     planned = await rebalance(client, policy="codis", drain=[1], dry_run=True)
     assert planned["warnings"][-1].startswith("127.0.0.1:2 was not looked at for the way and its forecast: 127.0.0.1:2")

@@ -120,7 +120,7 @@ def test_several_batches_cost_time_each_and_memory_once() -> None:
     assert three.forecast.seconds == 3 * one.forecast.seconds
     assert (three.forecast.keys, three.forecast.rounds) == (3 * one.forecast.keys, 3)
     assert three.forecast.twice_bytes == one.forecast.twice_bytes
-    assert set(three.to_wire()) >= {"way", "reason", "seconds", "twice_bytes", "twice_seconds", "lock_seconds"}
+    assert set(three.to_wire()) >= {"way", "because", "seconds", "twice_bytes", "twice_seconds", "lock_seconds"}
 
 
 odd = st.one_of(st.integers(0, 2**63 - 1), st.just(0))

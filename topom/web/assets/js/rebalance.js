@@ -72,7 +72,7 @@ function Plan({ plan, begin }) {
 
 // How the slots of a pair of groups would move, and what that costs.
 function wayOf({ from, to, way }) {
-  const how = `Group ${from} to group ${to} by ${way.way === "stream" ? "the stream" : "keys"}: ${way.reason}`;
+  const how = `Group ${from} to group ${to} by ${way.way === "stream" ? "the stream" : "keys"}: ${way.because}`;
   if (way.seconds === null) return `${how}.`;
   return `${how}; about ${duration(way.seconds)}, ${bytes(way.bytes)}, ${bytes(way.twice_bytes)} in memory twice for ${duration(way.twice_seconds)}, a lock of ${Math.round(1000 * way.lock_seconds)} ms.`;
 }

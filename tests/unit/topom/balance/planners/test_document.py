@@ -22,8 +22,8 @@ def test_a_document_is_planned_by_bytes() -> None:
     found = planners.plan_document("bytes", DOCUMENT)
     way = found["cost"]["pairs"][0].pop("way")
     assert (way["way"], way["keys"], way["bytes"], way["twice_bytes"], way["rounds"]) == ("keys", 2, 200, 200, 1)
-    assert way["reason"].startswith("2 keys (200 bytes) move in 0.0 s, and by the stream in ")
-    assert "assumed: 40,000 keys a second by keys" in way["reason"]
+    assert way["because"].startswith("2 keys (200 bytes) move in 0.0 s, and by the stream in ")
+    assert "assumed: 40,000 keys a second by keys" in way["because"]
     assert found["cost"].pop("seconds") == 0.0
     assert found == {
         "moves": [{"slot": 2, "from": 1, "to": 2}],

@@ -92,7 +92,7 @@ def test_the_ways_of_the_pairs_tell_the_time_and_the_busiest_group_sets_it() -> 
     assert found.seconds == 30.0, "group 1 gives twice, one batch after the other"
     assert [pair.choice for pair in found.pairs] == [None, *ways.values()]
     pair = found.to_wire()["pairs"][1]
-    assert (pair["way"]["way"], pair["way"]["reason"], pair["way"]["twice_bytes"]) == ("stream", "it suits", 1000)
+    assert (pair["way"]["way"], pair["way"]["because"], pair["way"]["twice_bytes"]) == ("stream", "it suits", 1000)
     for limits, seconds in (((0, 10), 300.0), ((15, 0), 100.0), ((1000, 1000), 30.0)):
         assert forecast(groups, slots, moves, PlanRequest(), ways=ways, limits=limits).seconds == seconds
     del ways[1, 3]
