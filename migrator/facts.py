@@ -31,6 +31,7 @@ class Facts:
         resident_bytes: memory that its process has; None if it does not say.
         machine_bytes: memory of its machine; None if it does not say.
         counts_replicas: whether it takes writes only while it has some replicas (``min-replicas-to-write``).
+        copied_bytes: memory that its last save, or snapshot for a replica, had copied; None if there was none.
     """
 
     address: str
@@ -49,6 +50,7 @@ class Facts:
     resident_bytes: int | None = None
     machine_bytes: int | None = None
     counts_replicas: bool = False
+    copied_bytes: int | None = None
 
     @property
     def all_keys(self) -> int:
@@ -87,6 +89,7 @@ class Facts:
             resident_bytes=_told(info, "used_memory_rss"),
             machine_bytes=_told(info, "total_system_memory"),
             counts_replicas="min_slaves_good_slaves" in info,
+            copied_bytes=_told(info, "rdb_last_cow_size"),
         )
 
 

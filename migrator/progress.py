@@ -94,6 +94,7 @@ class Progress:
         bytes_moved: the memory those keys took at the source.
         passes: completed passes over the source.
         complete: whether a call has returned.
+        followed: ``host:port`` of the server whose stream a copy follows; "" while it follows none.
         pacing: gives how the migration is slowed down; None while there is no latency goal, or no call.
     """
 
@@ -102,6 +103,7 @@ class Progress:
         self.bytes_moved = 0
         self.passes = 0
         self.complete = False
+        self.followed = ""
         self.pacing: Callable[[], Pacing | None] = lambda: None
         self._rate = Rate(clock=clock)
         self._at_source: int | None = None  # keys in all databases of the source when the pass began

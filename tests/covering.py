@@ -42,6 +42,7 @@ PURE: Mapping[str, tuple[str, ...]] = {
     "who may follow whom": ("topom/servers/lastcopy.py",),
     "which way slots move": ("topom/migration/ways.py",),
     "which commands make a value": ("migrator/stream/values/*.py",),
+    "which servers a copy may follow": ("migrator/forking.py", "migrator/stream/standing.py"),
     "which replica becomes the master": ("topom/masters/choice.py", "topom/masters/choicerules.py"),
 }
 """By part, patterns of files below the project's folder."""

@@ -1,12 +1,15 @@
 """Copies slots by the replication stream of their source, while clients stay there.
 
-From the source to the disk, in a thread of its own: ``sourceconnection`` (a connection that blocks), ``handshake``
+Which server is followed: ``choosing`` (a replica, or the source), ``standing`` (what proves that a server can be),
+``followed`` (one after the other).
+
+From there to the disk, in a thread of its own: ``sourceconnection`` (a connection that blocks), ``handshake``
 (what is said until the snapshot begins), ``link`` (follows one source), ``spool`` (keeps what comes; ``space``,
 ``snapshotfile`` and ``streamfile`` are its files, ``waking`` how its readers wait), ``errors``. Readers of a snapshot
 are threads, those of a stream tasks of an event loop::
 
     spool = Spool(folder, most_bytes)
-    link = Link(address, access, spool, name, run_id)
+    link = Link(address, access, spool, name, run_id, history)
     link.start()
     replication_id, offset, run_id = await link.begun()
     file = spool.snapshot.reader()  # for a thread: file.readinto(buffer), 0 at the end

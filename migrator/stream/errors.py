@@ -18,7 +18,7 @@ class FollowRefused(SourceRefused):
 
 
 class NotFollowable(MigrationError):
-    """The source is loading, or a replica without its master, or another program."""
+    """The source is loading, or a replica without its master."""
 
 
 class CountsFollowers(MigrationError):
@@ -31,6 +31,21 @@ class SourceReplaced(MigrationError):
     """Another process answers at the address of the source (**run-id**)."""
 
     passing = False
+
+
+class HistoryChanged(MigrationError):
+    """The server has another master, or became one, or is none any more: its stream is another one from there on."""
+
+
+class ReplicaDiffers(MigrationError):
+    """The replica may have other data than its master: writes or evictions of its own are in its snapshot, and in no
+    stream."""
+
+    passing = False
+
+
+class ReplicaLost(MigrationError):
+    """The replica that was followed cannot be followed any more. Its master, or another replica, can."""
 
 
 class SnapshotCut(SourceUnavailable):

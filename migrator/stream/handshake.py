@@ -17,8 +17,9 @@ import re
 from contextlib import suppress
 from typing import NamedTuple
 
-from migrator.stream.errors import CountsFollowers, FollowRefused, NotFollowable, SourceReplaced
+from migrator.stream.errors import FollowRefused, SourceReplaced
 from migrator.stream.sourceconnection import REPLY_SECONDS, SourceConnection
+from migrator.stream.standing import another_stream, require_followable
 from slots.access import ServerAccess
 from slots.replies import LARGEST, Info, NotUnderstood
 from slots.reserved import FOLLOWER
@@ -56,7 +57,9 @@ class Form(NamedTuple):
     mark: bytes
 
 
-def introduce(connection: SourceConnection, access: ServerAccess, name: str, run_id: str) -> str:
+def introduce(
+    connection: SourceConnection, access: ServerAccess, name: str, run_id: str = "", history: str = ""
+) -> str:
     """Log in, look at the server, and say who we are; gives its run id.
 
     Args:
@@ -64,12 +67,12 @@ def introduce(connection: SourceConnection, access: ServerAccess, name: str, run
         access: user and password.
         name: of the connection, in CLIENT LIST.
         run_id: the run id that it has to have; "" for any.
+        history: the replication id that it has to have, see :func:`require_followable`.
 
     Raises:
         FollowRefused, SourceUnavailable: as :meth:`SourceConnection.call` does.
         SourceReplaced: the server has another run id.
-        NotFollowable: it loads, or is a replica without its master.
-        CountsFollowers: it would count the link among its replicas.
+        NotFollowable, HistoryChanged, ReplicaDiffers, CountsFollowers: as :func:`require_followable` does.
     """
     if access.login:
         connection.call(*access.login)
@@ -79,7 +82,7 @@ def introduce(connection: SourceConnection, access: ServerAccess, name: str, run
         info = Info.parse(said)
         found = info.run_id
         if run_id in ("", found):
-            _require_fit(connection.address, info)
+            require_followable(connection.address, info, history)
         valkey = info.text("valkey_version", "")
     except NotUnderstood as error:
         raise connection.not_understood("INFO", str(error).encode()) from error
@@ -95,38 +98,37 @@ def introduce(connection: SourceConnection, access: ServerAccess, name: str, run
     return found
 
 
-def _require_fit(address: str, info: Info) -> None:
-    if info.number("loading", 0):
-        raise NotFollowable(f"source {address} is still loading its data from disk")
-    if not info.is_master:
-        if info.text("master_link_status") != "up":
-            raise NotFollowable(f"source {address} is a replica without a link to its master", "see why it lost it")
-    elif "min_slaves_good_slaves" in info:
-        raise CountsFollowers(
-            f"master {address} has min-replicas-to-write and would count what follows it as a replica that has each "
-            "write",
-            "follow a replica of the group, or move these slots without `stream`",
-        )
+def ask_for_snapshot(connection: SourceConnection, run_id: str, history: str = "") -> Origin:
+    """Ask for a snapshot, and wait until the source begins it; ``history`` as for :func:`introduce`.
 
-
-def ask_for_snapshot(connection: SourceConnection, run_id: str) -> Origin:
-    """Ask for a snapshot, and wait until the source begins it. Raises FollowRefused and SourceUnavailable."""
+    Raises FollowRefused, SourceUnavailable and HistoryChanged.
+    """
     line = _ask(connection, "?", -1, START_SECONDS)
     if (full := _FULL.fullmatch(line)) is None or int(full[2]) > LARGEST:
         raise connection.not_understood("PSYNC", line)
+    _require_same(connection.address, history or full[1].decode(), full[1].decode())
     return Origin(full[1].decode(), int(full[2]), run_id)
 
 
-def ask_to_go_on(connection: SourceConnection, replication_id: str, offset: int) -> str | None:
-    """Ask for the stream from ``offset`` on; gives the id that it has from now on, or None if the source offers a
-    snapshot instead. Raises FollowRefused and SourceUnavailable."""
+def ask_to_go_on(connection: SourceConnection, replication_id: str, offset: int) -> bool:
+    """Ask for the stream from ``offset`` on; gives False if the source offers a snapshot instead.
+
+    Raises FollowRefused, SourceUnavailable, and HistoryChanged: the stream goes on as another one.
+    """
     # The number of the first byte that is wanted. A source that has it says so at once.
     line = _ask(connection, replication_id, offset + 1, REPLY_SECONDS)
     if (goes_on := _CONTINUE.fullmatch(line)) is not None:
-        return goes_on[1].decode() if goes_on[1] else replication_id
+        _require_same(connection.address, replication_id, (goes_on[1] or b"").decode() or replication_id)
+        return True
     if _FULL.fullmatch(line) is None:
         raise connection.not_understood("PSYNC", line)
-    return None
+    return False
+
+
+def _require_same(address: str, history: str, found: str) -> None:
+    # level: the server may have become a master, or another one's replica, since its INFO was read.
+    if found != history:
+        raise another_stream(address, history, found)
 
 
 def snapshot_form(connection: SourceConnection) -> Form:

@@ -10,8 +10,10 @@ What the source sees of it:
   taken meanwhile.
 - The rest is told in :mod:`migrator.stream.handshake`.
 
-After a cut the link asks for the stream where it ended, of the same process (**run-id**). A source that has no more of
-it in its ``repl-backlog-size`` offers a snapshot, which ends the link.
+After a cut the link asks for the stream where it ended, of the same process (**run-id**) and with the same replication
+id. So a replica that becomes a master, or is given another one, ends it (:mod:`migrator.stream.standing`). A source
+that has no more of the stream in its ``repl-backlog-size`` offers a snapshot, which ends the link, too. A replica that
+its master fills anew does so.
 
 **bounded**: every wait and the number of cuts have limits; at a limit the link fails. What a failed link has spooled of
 the stream can still be read.
@@ -55,22 +57,24 @@ class Link:
         spool: takes what comes; it is the caller's to close, after the link.
         name: the connection's name in CLIENT LIST, see :func:`slots.connections.migrator_prefix`.
         run_id: the run id that the source has to have; "" for any.
+        history: the replication id that its stream has to have, for a replica; "" if it has to be a master.
 
     Attributes:
         origin: where the stream begins; None until the source has begun a snapshot.
-        replication_id: the source's, which may change at a cut; "" before the origin.
         cuts: how often the connection was lost in the stream.
     """
 
-    def __init__(self, source: str, access: ServerAccess, spool: Spool, name: str, run_id: str = "") -> None:
+    def __init__(
+        self, source: str, access: ServerAccess, spool: Spool, name: str, run_id: str = "", history: str = ""
+    ) -> None:
         self.origin: Origin | None = None
-        self.replication_id = ""
         self.cuts = 0
         self._source = source
         self._access = access
         self._spool = spool
         self._name = name
         self._run_id = run_id
+        self._history = history
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._connection: SourceConnection | None = None
         self._stopped = threading.Event()
@@ -112,11 +116,11 @@ class Link:
 
     def _follow(self) -> None:
         connection = self._connect()
-        origin = handshake.ask_for_snapshot(connection, self._run_id)
+        origin = handshake.ask_for_snapshot(connection, self._run_id, self._history)
+        self._history = origin.replication_id
         self._spool.stream.begin(origin.offset)
         with self._spool.waking.condition:
             self.origin = origin
-            self.replication_id = origin.replication_id
             self._spool.waking.wake()
         try:
             self._receive_snapshot(connection, handshake.snapshot_form(connection))
@@ -133,7 +137,7 @@ class Link:
         self._require_open()
         self._connection = connection = SourceConnection(self._source, self._access)
         self._require_open()  # close() may have been called before it could shut this connection
-        self._run_id = handshake.introduce(connection, self._access, self._name, self._run_id)
+        self._run_id = handshake.introduce(connection, self._access, self._name, self._run_id, self._history)
         return connection
 
     def _receive_snapshot(self, connection: SourceConnection, form: Form) -> None:
@@ -194,7 +198,8 @@ class Link:
         Raises:
             LinkCut: that cannot be done in time.
             SnapshotNeeded: the source has no more of the stream.
-            FollowRefused, SourceReplaced, CountsFollowers: as :func:`handshake.introduce` does.
+            FollowRefused, SourceReplaced, HistoryChanged, ReplicaDiffers, CountsFollowers: as
+                :func:`handshake.introduce` does.
         """
         self.cuts += 1
         what = f"the connection to source {self._source} was lost: {how}"
@@ -205,7 +210,7 @@ class Link:
             self._require_open()
             try:
                 connection = self._connect()
-                replication_id = handshake.ask_to_go_on(connection, self.replication_id, self._spool.stream.end)
+                goes_on = handshake.ask_to_go_on(connection, self._history, self._spool.stream.end)
                 break
             except (SourceUnavailable, SourceRefused, NotFollowable) as error:
                 if not error.passing:
@@ -216,12 +221,11 @@ class Link:
                         f"{what}, and for {GO_ON_SECONDS:g} s not to be had again: {error.what}", to_do
                     ) from error
             self._stopped.wait(PAUSE_SECONDS)
-        if replication_id is None:
+        if not goes_on:
             raise SnapshotNeeded(
                 f"{what}; the stream behind offset {self._spool.stream.end} is not to be had from it any more",
                 "copies of it begin anew; if it happens again, raise the source's repl-backlog-size",
             )
-        self.replication_id = replication_id
 
     def _require_open(self) -> None:
         if self._stopped.is_set():

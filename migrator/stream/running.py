@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,8 @@ from migrator.steering import steered
 from migrator.stream.applying import Applier, CopyVoid
 from migrator.stream.copying import Copy
 from migrator.stream.deadlines import Deadlines
+from migrator.stream.followed import Followed
 from migrator.stream.following import Following
-from migrator.stream.link import Link
-from migrator.stream.spool import Spool
 from migrator.stream.streamfile import now_ms
 from slots import ranges
 from slots.access import ServerAccess
@@ -45,8 +44,6 @@ LEVEL_SECONDS = 600.0
 """How long the copy may take to become nearly level, once the snapshot was written."""
 LONGEST_MS = 4 * 3_600_000
 """How long a copy may last."""
-SPOOL_BYTES = 64 << 30
-"""Of what the source has sent and the target has not taken yet, snapshot and stream together."""
 MARKER_SECONDS = 60
 """The marker's life at the source."""
 ENDING_SECONDS = 1.0
@@ -73,6 +70,8 @@ class RunningCopy:
         slots: those that are copied.
         copy: the id of the copy.
         folder: for the spool.
+        replicas: of the source, ``host:port``; one of them is followed in its place if it can be
+            (:mod:`migrator.stream.choosing`).
         function, number_of_slots, access, pace, progress, instance, term: as for :func:`migrator.move.migrate`.
     """
 
@@ -92,6 +91,7 @@ class RunningCopy:
         instance: str,
         term: int = 0,
         timeouts: Timeouts | None = None,
+        replicas: Sequence[str] = (),
     ) -> None:
         self._source = source
         self._target = target
@@ -114,6 +114,7 @@ class RunningCopy:
         self._evicted = 0
         self._following: Following | None = None
         self._copy: Copy | None = None
+        self._followed = Followed(source, replicas, access, instance, self._timeouts, folder)
 
     @property
     def lag(self) -> int | None:
@@ -199,6 +200,8 @@ class RunningCopy:
         await self._copy.applier.apply(0, b"", 0, "nearly level")
         # A source may hold its stream back for a second behind a snapshot. That is over once a marker has come by.
         await self._pass_marker(())
+        # An operator may have changed the server that is followed.
+        await self._followed.look_again(self._writing)
 
     async def _settle(self, slots: Collection[int]) -> None:
         assert self._writing is not None, "it is nearly level"
@@ -247,7 +250,8 @@ class RunningCopy:
             await pair.end_earlier(target, WRITING)
             abilities = await read_abilities(target)
             self._evicted = await _evicted_at(target)
-            await pair.end_earlier(await pair.connect_source(), migrator_prefix())
+            source = await pair.connect_source()
+            await pair.end_earlier(source, migrator_prefix())
             applier = Applier(pair.connect_target, self._id)
             await applier.begin()
             self._copy = Copy(
@@ -259,17 +263,16 @@ class RunningCopy:
                 self._progress,
                 abilities,
             )
-            spool = Spool(self._folder, SPOOL_BYTES)
-            stack.callback(spool.close)
-            name = f"{migrator_prefix(self._instance)}follow"
-            link = Link(self._source, self._access, spool, name, pair.run_id_of(self._source))
-            stack.push_async_callback(asyncio.to_thread, link.close)
-            link.start()
-            await link.begun()
+            spool = await self._followed.begin(stack, source, await target.info())
+            self._progress.followed = followed = self._followed.address
             self._following = Following(
-                self._source, spool, self._key_slots, self._wanted, {NUMBER: self._copy}, throttle, self._folder
+                followed, spool, self._key_slots, self._wanted, {NUMBER: self._copy}, throttle, self._folder
             )
-            await self._following.run()
+            try:
+                await self._following.run()
+            except MigrationError as error:
+                self._followed.require_no_loss(error)
+                raise
 
 
 async def _evicted_at(target: Connection) -> int:

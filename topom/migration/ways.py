@@ -16,8 +16,9 @@ from typing import Any
 from migrator.checks import ENGINES
 from migrator.facts import Facts, shown
 from migrator.followable import Followable
+from migrator.forking import NoMemoryForSnapshot, require_memory
 from migrator.pace import BATCH_BYTES
-from migrator.stream.running import SPOOL_BYTES
+from migrator.stream.followed import SPOOL_BYTES
 from migrator.stream.space import SPARE_BYTES
 from topom.cluster.speed import PairSpeed
 
@@ -49,7 +50,6 @@ class Assumed:
         step_bytes: that are at both ends at once, key by key.
         patience: the stream may take so many times as long as keys would.
         full: a source that uses more of its maxmemory has to be freed.
-        forked: the part of a source's memory that its fork may take.
         spool_bytes: that one copy may keep on disk.
     """
 
@@ -64,7 +64,6 @@ class Assumed:
     step_bytes: int = BATCH_BYTES
     patience: float = 1.25
     full: float = 0.9
-    forked: float = 0.5
     spool_bytes: int = SPOOL_BYTES
 
 
@@ -267,14 +266,11 @@ def _against_memory(ground: Ground, assumed: Assumed) -> str:
             f"{source.address} uses {shown(source.used_bytes)} of its maxmemory of {shown(source.maximum_bytes)}, and "
             "key by key its memory is freed as keys go"
         )
-    if source.machine_bytes is not None and not followable.by_replica:
-        fork = assumed.forked * source.used_bytes
-        has = max(source.resident_bytes or 0, source.used_bytes)
-        if has + fork > source.machine_bytes:
-            return (
-                f"the machine of {source.address} has {shown(source.machine_bytes)}, of which it uses {shown(has)}, "
-                f"and the fork for its snapshot may take {shown(fork)} more"
-            )
+    if not followable.by_replica:
+        try:
+            require_memory(source)
+        except NoMemoryForSnapshot as error:
+            return error.what
     return ""
 
 

@@ -6,7 +6,7 @@ Nothing writes within the lock, as behind proxies that have locked.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ READS = {
 }
 
 
-def copy_between(pair: Pair, folder: Path) -> RunningCopy:
+def copy_between(pair: Pair, folder: Path, replicas: Sequence[str] = ()) -> RunningCopy:
     return RunningCopy(
         pair.source.address,
         pair.target.address,
@@ -48,6 +48,7 @@ def copy_between(pair: Pair, folder: Path) -> RunningCopy:
         pace=pair.pace,
         progress=pair.progress,
         instance=INSTANCE,
+        replicas=replicas,
     )
 
 

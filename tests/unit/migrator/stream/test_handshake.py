@@ -11,7 +11,7 @@ import pytest
 
 from migrator.errors import SourceUnavailable
 from migrator.stream import handshake, sourceconnection
-from migrator.stream.errors import CountsFollowers, FollowRefused, NotFollowable, SourceReplaced
+from migrator.stream.errors import CountsFollowers, FollowRefused, HistoryChanged, NotFollowable, SourceReplaced
 from migrator.stream.handshake import Form, Origin
 from migrator.stream.sourceconnection import SourceConnection
 from slots.access import ServerAccess
@@ -84,11 +84,19 @@ def test_other_beginnings_are_not_understood(line: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("line", "found"),
-    [(b"+CONTINUE", "before"), (b"+CONTINUE %s", ID), (b"+FULLRESYNC %s 20", None)],
+    [(b"+CONTINUE", True), (b"+CONTINUE %s", True), (b"+FULLRESYNC %s 20", False)],
 )
-def test_how_a_stream_goes_on(line: bytes, found: str | None) -> None:
+def test_how_a_stream_goes_on(line: bytes, found: bool) -> None:
     with answered(line.replace(b"%s", ID.encode()) + b"\r\n") as connection:
-        assert handshake.ask_to_go_on(connection, "before", 5) == found
+        assert handshake.ask_to_go_on(connection, ID, 5) == found
+
+
+def test_level_a_stream_with_another_id_is_another_one() -> None:
+    other = b"b" * 40
+    with answered(b"+CONTINUE " + other + b"\r\n") as connection, pytest.raises(HistoryChanged):
+        handshake.ask_to_go_on(connection, ID, 5)
+    with answered(b"+FULLRESYNC " + other + b" 17\r\n") as connection, pytest.raises(HistoryChanged):
+        handshake.ask_for_snapshot(connection, "run", ID)
 
 
 def test_an_error_is_a_refusal() -> None:
@@ -112,7 +120,7 @@ def test_a_source_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ("said", "error"),
     [
         (info("role:master", "loading:1"), NotFollowable),
-        (info("role:slave", "master_link_status:down"), NotFollowable),
+        (info("role:slave", "master_link_status:up"), HistoryChanged),
         (info("role:master", "min_slaves_good_slaves:0"), CountsFollowers),
         (info("role:other"), SourceUnavailable),
         (b"+OK\r\n$99999999\r\n", SourceUnavailable),
@@ -130,8 +138,9 @@ def test_servers_that_cannot_be_followed(said: bytes, error: type[Exception]) ->
 def test_the_run_id_is_looked_at_first() -> None:
     with answered(info("role:master", "loading:1")) as connection, pytest.raises(SourceReplaced):
         handshake.introduce(connection, ServerAccess(), "name", "another")
-    with answered(info("role:slave", "master_link_status:up", "min_slaves_good_slaves:0")) as connection:
-        assert handshake.introduce(connection, ServerAccess(), "name", ID) == ID
+    said = info("role:slave", "master_link_status:up", f"master_replid:{ID}", "min_slaves_good_slaves:0")
+    with answered(said) as connection:
+        assert handshake.introduce(connection, ServerAccess(), "name", ID, ID) == ID
 
 
 def test_a_valkey_that_does_not_take_a_version_is_followed() -> None:

@@ -1,0 +1,63 @@
+"""Whether a server can be followed, by its INFO: a pure look, made before, at each connection, and before a lock.
+
+The stream of a replica is that of its master, byte for byte, and has the same *replication id*. Two servers that name
+one id have one history. A server that becomes a master, or is given another master, names another id. So the id says
+that a replica follows the master that is copied from, whatever names it has for that, and also over others.
+
+A replica that takes writes itself, or has evicted keys by itself (``replica-ignore-maxmemory no``), is not followed:
+that is in its snapshot, and in no stream.
+"""
+
+from __future__ import annotations
+
+from migrator.stream.errors import CountsFollowers, HistoryChanged, NotFollowable, ReplicaDiffers
+from slots.replies import Info
+
+
+def require_followable(address: str, info: Info, history: str = "") -> None:
+    """See whether a server can be followed now.
+
+    Args:
+        address: ``host:port``.
+        info: what it says of itself, with the sections persistence, stats and replication.
+        history: the replication id that its stream has to have. "" if the server has to be a master, with any id.
+
+    Raises:
+        NotFollowable: it loads its data, or has no whole link to its master.
+        ReplicaDiffers, CountsFollowers, HistoryChanged: as these say.
+        NotUnderstood: no Redis server says so.
+    """
+    if info.number("loading", 0) or info.number("async_loading", 0):
+        raise NotFollowable(f"{address} is still loading its data")
+    # A master before Redis 4 names no id; whether it goes on with its stream is said by PSYNC alone.
+    if history and (found := info.text("master_replid", history if info.is_master else "")) != history:
+        raise another_stream(address, history, found)
+    if not info.is_master:
+        if not history:
+            raise HistoryChanged(f"{address} is a replica by now, and was followed as a master")
+        if info.text("master_link_status") != "up" or info.number("master_sync_in_progress", 0):
+            raise NotFollowable(f"{address} is a replica without a link to its master", "see why it lost it")
+        if not info.number("slave_read_only", 1):
+            raise ReplicaDiffers(
+                f"{address} is a replica that takes writes itself (replica-read-only no)",
+                "have it take none, and fill it anew if it took some",
+            )
+        if evicted := info.number("evicted_keys", 0):
+            raise ReplicaDiffers(
+                f"{address} is a replica that has evicted {evicted} keys since its start",
+                "set replica-ignore-maxmemory there, and restart it",
+            )
+    elif "min_slaves_good_slaves" in info:
+        raise CountsFollowers(
+            f"master {address} has min-replicas-to-write and would count what follows it as a replica that has each "
+            "write",
+            "follow a replica of the group, or move these slots without `stream`",
+        )
+
+
+def another_stream(address: str, history: str, found: str) -> HistoryChanged:
+    """The error of a server whose replication id is not the one that it has to be."""
+    return HistoryChanged(
+        f"{address} has another stream ({found}) than the one that is copied ({history}): it "
+        "became a master, or was given another one"
+    )

@@ -1,0 +1,293 @@
+"""A copy by the stream of a replica: what is followed, what becomes of it when the replica changes, and that the target
+is level with the master."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from migrator import forking
+from migrator.forking import NoMemoryForSnapshot
+from migrator.stream import link
+from migrator.stream.errors import CountsFollowers, ReplicaLost
+from migrator.stream.running import RunningCopy
+from slotferry.redis_server import RedisServer, start_redis
+from slots.reserved import FOLLOWER
+from tests.integration.breaking_relay import BreakingRelay
+from tests.integration.migrator.pairs import Pair, client_of, slot_of
+from tests.integration.migrator.stream.test_running import MOVING, assert_level, copy_between
+from tests.integration.migrator.stream.traffic import Writer, filled
+
+SECONDS = 30.0
+KEYS = [key for key in (b"string:%d" % number for number in range(200)) if slot_of(key) in MOVING]
+EXTRA = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16384", "--repl-ping-replica-period", "1")
+
+
+class Group:
+    """A source with two replicas, and a target. One replica follows the source by way of a relay."""
+
+    def __init__(self, pair: Pair, one: RedisServer, other: RedisServer, relay: BreakingRelay, folder: Path) -> None:
+        self.pair = pair
+        self.one = one
+        self.other = other
+        self.relay = relay
+        self.folder = folder
+        self.replicas = (one.address, other.address)
+        self.master = client_of(pair.source)
+        self.copies: list[RunningCopy] = []
+
+    def copy(self, *replicas: RedisServer) -> RunningCopy:
+        self.copies.append(copy_between(self.pair, self.folder, [server.address for server in replicas]))
+        return self.copies[-1]
+
+    async def level(self, copy: RunningCopy, followed: RedisServer) -> None:
+        """The copy is level, and has followed this server."""
+        async with asyncio.timeout(SECONDS):
+            await copy.nearly_level()
+            assert self.pair.progress.followed == followed.address
+            await copy.settle(MOVING)
+        await copy.close()
+        assert await assert_level(self.pair) > 0
+
+    async def follow(self, server: RedisServer, address: str) -> None:
+        async with client_of(server) as redis:
+            await redis.replicaof(*address.split(":"))
+            await until(lambda: is_up(redis))
+
+
+async def is_up(replica: Redis) -> bool:
+    return bool((await replica.info("replication")).get("master_link_status") == "up")
+
+
+async def links_at(server: RedisServer) -> int:
+    """How many links follow the server's stream."""
+    async with client_of(server) as redis:
+        found = await redis.info("replication")
+    return sum(isinstance(one, dict) and one.get("ip") == FOLLOWER for one in found.values())
+
+
+async def until(ready: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not await ready():
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def stopped(server: RedisServer) -> AsyncIterator[None]:
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    async def started(name: str) -> RedisServer:
+        return await start_redis(name, tmp_path, extra=EXTRA)
+
+    servers = source, target, one, other = await asyncio.gather(*map(started, ("source", "target", "one", "other")))
+    async with BreakingRelay(source.port) as relay:
+        group = Group(Pair(source, target), one, other, relay, tmp_path / "spool")
+        await group.master.mset(dict.fromkeys(KEYS, b"value"))
+        await group.follow(one, relay.address)
+        await group.follow(other, source.address)
+        yield group
+        for copy in group.copies:
+            await copy.close()
+        await group.master.aclose()
+    await asyncio.gather(*(server.stop() for server in servers))
+
+
+async def test_level_by_way_of_a_replica_while_clients_write_every_type_to_its_master(group: Group) -> None:
+    await filled(group.pair.source, 5, 3000)
+    forks = (await group.master.info("stats"))["sync_full"]
+    copy = group.copy(group.one)
+    writers = [Writer(group.pair.source, number) for number in (1, 2)]
+    tasks = [asyncio.create_task(writer.run()) for writer in writers]
+    try:
+        async with asyncio.timeout(SECONDS):
+            await copy.nearly_level()
+        await asyncio.sleep(1.5)  # deadlines come within it
+        # The replica's link to its master is lost for a moment: the stream goes on.
+        group.relay.cut().mend()
+        async with client_of(group.one) as replica:
+            await until(lambda: is_up(replica))
+        assert await links_at(group.one) == 1
+    finally:
+        for writer in writers:
+            writer.stop()
+        await asyncio.gather(*tasks)
+    await group.level(copy, group.one)
+    assert (await group.master.info("stats"))["sync_full"] == forks, "the master makes no snapshot"
+    assert await links_at(group.pair.source) == 0
+    assert sum(writer.written for writer in writers) > 300
+
+
+async def test_a_replica_that_is_not_whole_or_not_there_is_passed_over(group: Group) -> None:
+    fault = group.relay.cut()
+    async with client_of(group.one) as replica:
+        await until(lambda: _not(is_up(replica)))
+    await group.level(group.copy(group.one, group.pair.target, group.other), group.other)
+    await _emptied(group.pair.target)
+    async with stopped(group.other):
+        await group.level(group.copy(group.other, group.one), group.pair.source)
+    fault.mend()
+
+
+async def test_a_replica_that_takes_writes_itself_is_passed_over(group: Group) -> None:
+    async with client_of(group.one) as replica:
+        await replica.config_set("replica-read-only", "no")
+        # This is in its snapshot, and not at its master.
+        await replica.set(KEYS[0], b"of the replica alone")
+        await group.level(group.copy(group.one), group.pair.source)
+        await _emptied(group.pair.target)
+        copy = group.copy(group.other)
+        async with asyncio.timeout(SECONDS):
+            await copy.nearly_level()
+        async with client_of(group.other) as followed:
+            await followed.config_set("replica-read-only", "no")
+        with pytest.raises(ReplicaLost, match="takes writes itself"):
+            await copy.nearly_level()
+
+
+async def test_a_replica_that_has_evicted_keys_by_itself_is_passed_over(group: Group) -> None:
+    async with client_of(group.one) as replica:
+        await replica.config_set("replica-ignore-maxmemory", "no")
+        await replica.config_set("maxmemory-policy", "allkeys-random")
+        await replica.config_set("maxmemory", 1)
+        await group.master.set(b"another", b"value")
+        await until(lambda: _lacks_keys(replica))
+    await group.level(group.copy(group.one), group.pair.source)
+
+
+async def _lacks_keys(replica: Redis) -> bool:
+    return int(await replica.dbsize()) < len(KEYS)
+
+
+async def _not(answer: Awaitable[bool]) -> bool:
+    return not await answer
+
+
+async def _emptied(target: RedisServer) -> None:
+    async with client_of(target) as redis:
+        await redis.flushall()
+
+
+async def _promoted(group: Group) -> None:
+    async with client_of(group.one) as replica:
+        await replica.replicaof("NO", "ONE")
+        await replica.set(KEYS[0], b"of another history")
+
+
+async def _filled_anew(group: Group) -> None:
+    fault = group.relay.cut()
+    for number in range(20):
+        await group.master.set(b"large", b"%d" % number * 4000)
+    fault.mend()
+
+
+async def _given_another_master(group: Group) -> None:
+    async with client_of(group.one) as replica:
+        await replica.replicaof("127.0.0.1", group.pair.target.port)
+
+
+async def _restarted(group: Group) -> None:
+    assert group.one.pid is not None
+    os.kill(group.one.pid, signal.SIGKILL)  # told to shut down, it would wait for the link
+    await group.one.stop()
+    again = await start_redis("again", group.folder.parent, extra=EXTRA, port=group.one.port)
+    group.one = again
+
+
+@pytest.mark.parametrize("change", [_promoted, _filled_anew, _given_another_master, _restarted])
+async def test_level_a_replica_that_is_another_one_by_then_ends_the_copy_and_another_is_followed(
+    group: Group, change: Callable[[Group], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "GO_ON_SECONDS", 5.0)
+    copy = group.copy(group.one)
+    async with asyncio.timeout(SECONDS):
+        await copy.nearly_level()
+    before = group.one
+    await change(group)
+    await group.master.set(KEYS[1], b"later")
+    with pytest.raises(ReplicaLost, match=before.address) as lost:
+        async with asyncio.timeout(SECONDS):
+            await copy.settle(MOVING)
+    assert lost.value.passing
+    await copy.close()
+    await _emptied(group.pair.target)
+    await group.level(group.copy(group.other), group.other)
+    if group.one is not before:
+        await group.one.stop()
+
+
+async def test_a_replica_that_stands_still_at_the_lock_holds_it_no_longer_than_its_limit(group: Group) -> None:
+    copy = group.copy(group.one)
+    async with asyncio.timeout(SECONDS):
+        await copy.nearly_level()
+    async with stopped(group.one):
+        await group.master.set(KEYS[0], b"later")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await copy.settle(MOVING)
+        await copy.close()
+        await _emptied(group.pair.target)
+        await group.level(group.copy(group.other), group.other)
+
+
+async def test_a_replica_that_refuses_is_passed_over(group: Group) -> None:
+    async with client_of(group.one) as replica:
+        await replica.execute_command("ACL", "SETUSER", "default", "-psync")
+    async with client_of(group.other) as other:
+        await other.execute_command("ACL", "SETUSER", "default", "-info")
+    await group.level(group.copy(group.one, group.other), group.pair.source)
+
+
+async def test_nothing_makes_a_snapshot_without_the_memory_for_it(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forking, "MOST_OF_MACHINE", 1e-6)
+    copy = group.copy(group.one)
+    with pytest.raises(NoMemoryForSnapshot, match=group.pair.source.address):
+        async with asyncio.timeout(SECONDS):
+            await copy.nearly_level()
+    assert group.pair.progress.followed == ""
+    assert await links_at(group.one) == await links_at(group.pair.source) == 0
+
+
+async def test_a_master_that_would_count_the_link_is_noticed_before_the_lock(group: Group) -> None:
+    copy = group.copy()
+    async with asyncio.timeout(SECONDS):
+        await copy.nearly_level()
+    await group.master.config_set("min-replicas-to-write", 1)
+    with pytest.raises(CountsFollowers):
+        await copy.nearly_level()
+    await copy.close()
+    await _emptied(group.pair.target)
+    # Nobody counts what follows a replica.
+    await group.level(group.copy(group.other), group.other)
+
+
+async def test_a_cut_before_the_snapshot_of_a_replica_is_whole_is_its_loss(group: Group) -> None:
+    async with client_of(group.one) as replica:
+        await replica.config_set("rdb-key-save-delay", 20_000)
+        copy = group.copy(group.one)
+        task = asyncio.create_task(copy.nearly_level())
+        await until(lambda: _has_link(group.one))
+        await asyncio.sleep(0.3)
+        await replica.execute_command("CLIENT", "KILL", "TYPE", "replica")
+        with pytest.raises(ReplicaLost) as lost:
+            async with asyncio.timeout(SECONDS):
+                await task
+    assert lost.value.passing
+
+
+async def _has_link(server: RedisServer) -> bool:
+    return await links_at(server) > 0
