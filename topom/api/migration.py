@@ -107,7 +107,7 @@ def _describe(batch: Batch, reason: Reason | None) -> models.BatchProgress:
         passes=batch.progress.passes,
         pacing=_describe_pacing(batch.progress.pacing()),
         reason=reason,
-        notes=list(batch.notes),
+        notes=[*batch.notes, *filter(None, (batch.follows,))],
     )
 
 

@@ -42,6 +42,8 @@ class Batch:
         writing: whether the next change of the state is this batch's own.
         resting: whether it waits for the next attempt.
         copies_lost: how many copies by the replication stream it has lost.
+        replicas: of the source, whose stream its copy may follow.
+        avoided: the servers that were followed by copies that it has lost.
         by_keys: why its keys move one by one, although they were to go by the stream; empty if that is not so.
     """
 
@@ -56,12 +58,20 @@ class Batch:
     writing: bool = False
     resting: bool = False
     copies_lost: int = 0
+    replicas: tuple[str, ...] = ()
+    avoided: set[str] = field(default_factory=set)
     by_keys: str = ""
 
     @property
     def groups(self) -> frozenset[int]:
         """The groups that it uses."""
         return frozenset({self.source_id, self.target_id} - {OFFLINE})
+
+    @property
+    def follows(self) -> str:
+        """Which server its copy follows, as a note for the operator; "" while it follows none."""
+        followed = self.progress.followed
+        return followed and f"follows {'replica' if followed in self.replicas else 'master'} {followed}"
 
     @property
     def pair(self) -> Pair:

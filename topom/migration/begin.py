@@ -80,7 +80,9 @@ class Beginnings:
         await self._stored.change(batch, begin)
         batch.state = SlotState.COPYING if copy else SlotState.PREPARING
         if source is not None and copy:
-            await self._copies.begin(batch, source, target, copy)
+            group = table.groups[batch.source_id]
+            replicas = [server for server in group.replicas if server not in group.unread]
+            await self._copies.begin(batch, source, target, copy, replicas)
         await self._stored.advanced(batch)
 
     async def _make_known(self, source_id: int) -> None:

@@ -94,8 +94,10 @@ class RedisMover:
         self._require()
         return watch(source, target, access=self._access, instance=self._instance)
 
-    def copy(self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress) -> RunningCopy:
-        """A copy of these slots by the replication stream."""
+    def copy(
+        self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress, replicas: Sequence[str]
+    ) -> RunningCopy:
+        """A copy of these slots by the replication stream of one of these replicas, or of the source."""
         return RunningCopy(
             source,
             target,
@@ -109,6 +111,7 @@ class RedisMover:
             progress=progress,
             instance=self._instance,
             term=self._term,
+            replicas=replicas,
         )
 
     async def confirm(self, target: str, replicas: int | None) -> None:

@@ -59,8 +59,11 @@ class Copy(Protocol):
 class Copier(Protocol):
     """What is needed of the migrator."""
 
-    def copy(self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress) -> Copy:
-        """Begin a copy between these masters, which has this id."""
+    def copy(
+        self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress, replicas: Sequence[str]
+    ) -> Copy:
+        """Begin a copy between these masters, which has this id. One of these replicas of the source is followed in its
+        place if it can be. ``progress`` tells which server that is."""
 
     async def confirm(self, target: str, replicas: int | None) -> None:
         """Return once so many replicas of a server, or if None all that are online, have all that it has.
@@ -90,10 +93,14 @@ class StreamedCopies:
         log.info("way_chosen", slots=ranges.show(batch.slots), way=choice.way.value, reason=choice.reason)
         return secrets.token_hex(16) if choice.way is Way.STREAM else ""
 
-    async def begin(self, batch: Batch, source: str, target: str, id: str) -> None:
-        """Begin a batch's copy; one that it had ends."""
+    async def begin(self, batch: Batch, source: str, target: str, id: str, replicas: Collection[str]) -> None:
+        """Begin a batch's copy; one that it had ends. ``replicas`` are those of the source that are known to be
+        whole."""
         await self.leave(batch)
-        self._copies[batch] = id, self._copier.copy(source, target, batch.slots, id, batch.progress)
+        # Whatever ended a copy may have been about the server that it followed.
+        batch.replicas = tuple(server for server in replicas if server not in batch.avoided)
+        copy = self._copier.copy(source, target, batch.slots, id, batch.progress, batch.replicas)
+        self._copies[batch] = id, copy
 
     def of(self, batch: Batch) -> Copy | None:
         """The copy of a batch; None if it has none."""
@@ -115,6 +122,7 @@ class StreamedCopies:
         _, copy = self._copies.pop(batch, ("", None))
         if copy is not None:
             await copy.close()
+        batch.progress.followed = ""
 
     async def nearly_level(self, batch: Batch) -> None:
         """Return once little is missing at the target. Whatever it raises, the copy is void."""
@@ -166,6 +174,7 @@ class StreamedCopies:
     def _lost(self, batch: Batch, error: Exception) -> None:
         """After an error that does not pass by itself, or several others, the batch goes on key by key."""
         batch.copies_lost += 1
+        batch.avoided.add(batch.progress.followed)
         passes = not isinstance(error, MigrationError) or error.passing
         if not passes or batch.copies_lost >= MOST_COPIES:
             batch.by_keys = error.what if isinstance(error, Explained) else str(error)

@@ -125,9 +125,19 @@ class MemoryBook(Book):
 class FakeCopy:
     """A copy of a :class:`FakeMover`; notes what it is asked for."""
 
-    def __init__(self, mover: "FakeMover", pair: tuple[str, str], slots: Sequence[int], id: str) -> None:
+    def __init__(
+        self,
+        mover: "FakeMover",
+        pair: tuple[str, str],
+        slots: Sequence[int],
+        id: str,
+        progress: Progress,
+        replicas: Sequence[str],
+    ) -> None:
         self._mover = mover
+        self._progress = progress
         self.pair = pair
+        self.replicas = tuple(replicas)
         self.id = id
         self.kept = tuple(slots)
         self.settled: list[tuple[int, ...]] = []
@@ -136,6 +146,7 @@ class FakeCopy:
 
     async def nearly_level(self) -> None:
         assert not self.closed
+        self._progress.followed = (*self.replicas, self.pair[0])[0]
         if self._mover.copy_errors:
             raise self._mover.copy_errors.pop(0)
         if self._mover.copying is not None:
@@ -231,8 +242,10 @@ class FakeMover:
     async def stop_sweeping(self, server: str) -> None:
         pass
 
-    def copy(self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress) -> FakeCopy:
-        self.copies.append(FakeCopy(self, (source, target), slots, id))
+    def copy(
+        self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress, replicas: Sequence[str]
+    ) -> FakeCopy:
+        self.copies.append(FakeCopy(self, (source, target), slots, id, progress, replicas))
         return self.copies[-1]
 
     async def confirm(self, target: str, replicas: int | None) -> None:

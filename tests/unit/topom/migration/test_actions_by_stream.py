@@ -11,7 +11,7 @@ from migrator.stream.changes import CannotFollow
 from slots.states import SlotState
 from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
-from topom.cluster import cancelling, topology
+from topom.cluster import cancelling, differing, topology
 from topom.cluster.topology import Move
 from topom.migration.streamed import MOST_COPIES
 
@@ -110,6 +110,29 @@ async def test_a_void_copy_is_closed_and_all_begins_anew(bench: MakeBench, where
     if where == "settle_errors":
         lock = seen.index("prepared")
         assert seen[lock + 1] == "preparing", "the slots are unlocked at once"
+
+
+@pytest.mark.parametrize("where", ["copy_errors", "settle_errors"])
+async def test_a_copy_follows_a_replica_and_the_next_one_another_server(bench: MakeBench, where: str) -> None:
+    one = await bench(way="stream")
+    for server in ("s7:6379", "s8:6379", "s9:6379"):
+        await one.edit(lambda table, epoch, server=server: topology.add_server(table, epoch, 1, server))
+
+    found = differing.found("s7:6379", 1, 10, {}, 0.0)
+    await one.ledger.change(lambda state, epoch: differing.marked(state, found))
+    getattr(one.mover, where).extend(SourceUnavailable("it is gone") for _ in range(2))
+    followed: list[str] = []
+
+    async def note() -> None:
+        (batch,) = one.actions.batches
+        followed.append(batch.follows)
+
+    one.mover.settling = note
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    assert [copy.replicas for copy in one.mover.copies] == [("s8:6379", "s9:6379"), ("s9:6379",), ()]
+    assert followed == ["follows master s1:6379"]
 
 
 async def test_a_copy_that_is_not_level_in_time_is_given_up_and_said(bench: MakeBench) -> None:
