@@ -14,7 +14,7 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.connection cimport FOR_KEYS, FOR_OWED
-from proxy.engine.router cimport ROUTE_OPEN, Router
+from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OPEN, Router
 from proxy.engine.session cimport VERDICT_WAIT, Session
 from slots.requests.parsing cimport argument_t
 
@@ -24,7 +24,7 @@ cdef enum:
     # No slot: the way of a session's keys is not free.
     NO_WAY = -2
 
-from proxy.engine.outcomes import NO_REPLY, Answered, Condition, NothingOwed, Reply
+from proxy.engine.outcomes import NO_REPLY, Answered, Condition, NothingOwed, Reply, Unlocked
 from proxy.engine.refusals import CROSSSLOT, FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY
 
 # In place of an outcome: the handler has to wait.
@@ -162,6 +162,14 @@ cdef object meet(Session session, object condition):
             session.reasons |= FOR_OWED
             session.loop.list_client(&session.client.sender)
             return None
+        return True
+    if isinstance(condition, Unlocked):
+        for slot in condition.slots():
+            if router.routes[slot].state == ROUTE_LOCKED:
+                session.reasons |= FOR_KEYS
+                router.holding.hold(session, slot)
+                return None
+        session.stage += 1
         return True
     count = len(condition.keys)
     if count == 0:

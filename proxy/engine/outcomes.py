@@ -1,16 +1,16 @@
 """What a handler of the slow path gives for a request, and what it may wait for before it does.
 
 A handler reads from top to bottom. It is a plain function that gives an :data:`Outcome` at once, or a coroutine that
-waits first: ``await clear(keys)`` until the keys' slot lets them through, ``await nothing_owed()`` until everything
-before it is answered, or for any future. The request stays at the front of its session's input meanwhile, and nothing
-behind it is looked at (**in-order**). The engine runs a coroutine itself, as far as it can, and goes on with it where
-it waited (:mod:`proxy.engine.handlers`). It has no task: what needs one, such as ``asyncio.timeout``, has to be in one
-of its own. If the client leaves, the coroutine is cancelled.
+waits first: ``await clear(keys)`` until the keys' slot lets them through, ``await unlocked(slots)`` until slots are not
+locked, ``await nothing_owed()`` until everything before it is answered, or for any future. The request stays at the
+front of its session's input meanwhile, and nothing behind it is looked at (**in-order**). The engine runs a coroutine
+itself, as far as it can, and goes on with it where it waited (:mod:`proxy.engine.handlers`). It has no task: what needs
+one, such as ``asyncio.timeout``, has to be in one of its own. If the client leaves, the coroutine is cancelled.
 """
 
 import asyncio
 import enum
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
 from typing import Any, Final, TypeVar
 
 Content = TypeVar("Content")
@@ -114,6 +114,18 @@ class Clear(Condition):
         return (yield self)
 
 
+class Unlocked(Condition):
+    """No slot of some is locked."""
+
+    __slots__ = ("slots",)
+
+    def __init__(self, slots: Callable[[], Collection[int]]) -> None:
+        self.slots = slots
+
+    def __await__(self) -> Generator[Condition, None, None]:
+        yield self
+
+
 def clear(keys: Sequence[bytes], size: int = 0) -> Clear:
     """Wait until the keys' slot lets them through; gives the slot and the address of its server.
 
@@ -125,6 +137,16 @@ def clear(keys: Sequence[bytes], size: int = 0) -> Clear:
         Answered: the keys are in several slots, or of no server; or they were not let through in time.
     """
     return Clear(keys, size)
+
+
+def unlocked(slots: Callable[[], Collection[int]]) -> Unlocked:
+    """Wait while any of the slots that ``slots`` gives is locked, as a request for a key of it does.
+
+    It is called again whenever the session is woken, so it may give others under another table.
+
+    Raises Answered: one was locked for too long.
+    """
+    return Unlocked(slots)
 
 
 def nothing_owed() -> NothingOwed:

@@ -6,6 +6,9 @@ source when the source is asked, the key is at the target when the target is ask
 twice. By **drained** no other slot can begin to move unseen. If this worker has seen one begin before all have
 answered, all are asked again.
 
+Where keys were copied, they are at the source, and at one moment at the target (**hidden**). By **drained** a slot is
+locked at this worker then. So nobody is asked while it is, and all are asked again if it was.
+
 **bounded**: in bytes by the session's output limit, over all replies together; in time by each connection's
 ``backend_reply_seconds``; in attempts by :data:`ATTEMPTS`. The first error is the reply.
 """
@@ -17,7 +20,7 @@ from proxy.commands import replies
 from proxy.commands.keyspace.listedkeys import ShownSlots
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
-from proxy.engine.outcomes import Answered, Reply
+from proxy.engine.outcomes import Answered, Reply, unlocked
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers import everywhere
@@ -68,10 +71,10 @@ class FanOut:
         self._moves = moves
 
     async def ask(self, session: Session, request: bytes) -> Said:
-        """Have every master run a request. Raises :class:`FanOutError`."""
+        """Have every master run a request. Raises :class:`FanOutError`, and Answered."""
         for _ in range(ATTEMPTS):
-            moves = self._moves()
-            begun, shown = moves.begun, moves.shown
+            moves = await self.settled()
+            shown, seen = moves.shown, (moves.begun, moves.switches)
             masters = dict(moves.masters)
             sources = {source for source, _ in moves.edges}
             targets = {target for _, target in moves.edges} & masters.keys()
@@ -85,9 +88,15 @@ class FanOut:
                 await self._ask(session, [masters[group] for group in sorted(targets)], request, budget),
                 shown,
             )
-            if self._moves().begun == begun:
+            moves = self._moves()
+            if seen == (moves.begun, moves.switches):
                 return said
         raise FanOutError(replies.error(ALWAYS_MOVING))
+
+    async def settled(self) -> Moves:
+        """The moves, once no slot is locked whose keys were copied. Raises Answered if one is for too long."""
+        await unlocked(lambda: self._moves().switching)
+        return self._moves()
 
     async def ask_one(self, session: Session, address: str, request: bytes) -> bytes:
         """The reply of one master. Raises :class:`FanOutError`."""

@@ -76,13 +76,18 @@ class KeyspaceCommands(Family):
             looks = 0
             while sizes:
                 [address] = random.choices(list(sizes), list(sizes.values()))
+                switches = (await self._fan_out.settled()).switches
                 reply = await self._fan_out.ask_one(session, address, RANDOMKEY)
                 if reply in NULLS:
                     del sizes[address]
                     continue
                 key = only_key(reply)
-                if key is not None and self._moves().shown.has(
-                    address, self._router.slot_of_key(session.database, key)
+                moves = self._moves()
+                # hidden: behind a switch, the key may have been the target's by the time of this answer.
+                if (
+                    key is not None
+                    and moves.switches == switches
+                    and moves.shown.has(address, self._router.slot_of_key(session.database, key))
                 ):
                     return reply
                 looks += 1

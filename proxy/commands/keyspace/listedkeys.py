@@ -5,6 +5,9 @@ before those slots left. No client can read them there, so no client should see 
 they may be at the source or at the target. That counts from the lock on: other processes may move keys when this worker
 hears of it.
 
+**hidden**: a slot whose keys are copied is at its source, and then at its target. Nobody asks while it is locked for
+that, and an answer from before the lock that comes after it is not used.
+
 The table is read before the servers are asked. If a slot comes to a server meanwhile, no key of it arrives before this
 worker has seen the slot locked. If a slot has left a server, the server has none of its keys.
 """
@@ -37,6 +40,12 @@ def edge_of(slot: Slot) -> Edge | None:
     return slot.group_id, slot.action.target_id
 
 
+def is_switching(slot: Slot) -> bool:
+    """Whether a slot is locked whose keys were copied (**hidden**). Its owner is the source, and at any moment the
+    target, which a worker hears of late."""
+    return slot.action is not None and bool(slot.action.copy) and slot.action.state is SlotState.PREPARED
+
+
 class ShownSlots:
     """The slots whose keys are shown, by one table; None is a table without slots."""
 
@@ -60,7 +69,7 @@ class ShownSlots:
         masters = {group.id: group.master for group in self._table.groups.values()}
         marks = {master: bytearray(self._nothing) for master in masters.values() if master is not None}
         for slot in self._table.slots:
-            edge = edge_of(slot)
+            edge = None if is_switching(slot) else edge_of(slot)
             for group_id in (slot.owner_id,) if edge is None else edge:
                 master = masters.get(group_id)
                 if master is not None:

@@ -3,7 +3,8 @@
 Keys move only while their slot's action is ``migrating``, from its source to its target, each key once in an action. By
 **drained** no action gets so far before every worker has put a table in force that has it ``prepared``. So a worker
 that has seen no such table knows that no key has moved. A worker that has seen one knows which way the slot's keys go,
-while the action is in its tables.
+while the action is in its tables. If the keys were copied, all go at the one moment at which ``finished`` is stored,
+and a worker hears of that later.
 
 A worker that was just started, or whose proxy was fenced off and took a new identity, has not seen earlier actions. It
 knows nothing about epochs before its first table under this identity.
@@ -11,7 +12,7 @@ knows nothing about epochs before its first table under this identity.
 
 from collections.abc import Callable, Mapping
 
-from proxy.commands.keyspace.listedkeys import Edge, ShownSlots, edge_of
+from proxy.commands.keyspace.listedkeys import Edge, ShownSlots, edge_of, is_switching
 from proxy.commands.services import Services
 from slots.states import SlotState
 from slots.table import Slot, SlotTable
@@ -30,6 +31,10 @@ class Moves:
         """The epoch from which on all moves are known."""
         self.begun = 0
         """Grows when a slot is seen to begin to move, or a group to have another master."""
+        self.switching: tuple[int, ...] = ()
+        """Slots that are locked by the newest table, and whose keys were copied."""
+        self.switches = 0
+        """Grows with each table that has such slots. Until it does, the keys of no slot go all at once."""
         self.masters: Mapping[int, str] = {}
         """The master of each group that owns slots, gives them away or receives them, by ascending id."""
         self.masters_changed = 0
@@ -65,6 +70,9 @@ class Moves:
     def _follow_slots(self, table: SlotTable) -> None:
         before = self._in_motion
         now = {slot.id: edge for slot in table.slots if (edge := edge_of(slot)) is not None}
+        self.switching = tuple(slot_id for slot_id in now if is_switching(table.slots[slot_id]))
+        # This worker may have refused the same lock under an earlier table, and asked servers since.
+        self.switches += bool(self.switching)
         for slot_id, edge in before.items():
             if now.get(slot_id) != edge and _has_left(table.slots[slot_id], edge) and is_backward(edge):
                 self._note_end(slot_id)
@@ -93,8 +101,8 @@ class Moves:
 
     @property
     def edges(self) -> set[Edge]:
-        """The ways of keys now, as far as this worker can tell."""
-        return set(self._in_motion.values())
+        """The ways of keys that move one by one now, as far as this worker can tell."""
+        return {edge for slot_id, edge in self._in_motion.items() if slot_id not in self.switching}
 
     def backward_since(self, epoch: int) -> int:
         """The most backward moves of one slot since the table of ``epoch`` was put in force anywhere.

@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 from proxy.commands import replies
 from proxy.commands.family import Family, Handler
+from proxy.commands.keyspace.fanout import ALWAYS_MOVING, ATTEMPTS
 from proxy.commands.keyspace.listedkeys import joined
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.keyspace.scancursor import EPOCHS, GROUPS, TOTAL_BITS, Cursor, CursorError
 from proxy.commands.keyspace.scanwalk import FIRST, Walk
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.outcomes import Outcome
+from proxy.engine.outcomes import Outcome, unlocked
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.scans import Pages
 from proxy.engine.session import Session
@@ -62,18 +63,26 @@ class Scanning(Family):
         packed = read_cursor(argv[1])
         if packed is None:
             return INVALID_CURSOR
-        moves = self._moves()
-        self._give_pages(moves)
-        cursor = self._walk.resume(Cursor.unpack(packed)) if packed else self._walk.begin()
-        if cursor is None:
-            return NO_SERVER
-        options = argv[2:] if cursor.number == FIRST else with_count(argv[2:], LATER_COUNT)
-        master, shown = moves.masters.get(cursor.group), moves.shown
-        # A group without slots has no keys to give.
-        page = OVER
-        if master is not None:
-            request = command(("SCAN", cursor.position, *options))
-            page = await self._router.shared(session, master).ask(request)
+        for _ in range(ATTEMPTS):
+            await unlocked(lambda: self._moves().switching)
+            moves = self._moves()
+            switches = moves.switches
+            self._give_pages(moves)
+            cursor = self._walk.resume(Cursor.unpack(packed)) if packed else self._walk.begin()
+            if cursor is None:
+                return NO_SERVER
+            options = argv[2:] if cursor.number == FIRST else with_count(argv[2:], LATER_COUNT)
+            master, shown = moves.masters.get(cursor.group), moves.shown
+            # A group without slots has no keys to give.
+            page = OVER
+            if master is not None:
+                request = command(("SCAN", cursor.position, *options))
+                page = await self._router.shared(session, master).ask(request)
+            if self._moves().switches == switches:
+                break
+            # hidden: by the time of this answer, keys may have been the target's.
+        else:
+            return replies.error(ALWAYS_MOVING)
         found = PAGE.match(page)
         if found is None:
             return page

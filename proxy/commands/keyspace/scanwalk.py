@@ -7,13 +7,15 @@ state is in the :class:`~proxy.commands.keyspace.scancursor.Cursor`, so any work
 Redis, however slots move. A key may be returned more than once, which SCAN allows. The argument:
 
 1. A key is at one group at a time: at a move's source until it is dropped there, then at the target, where it was
-   placed before. A worker that goes on behind group *g* makes a step over *g*. Claim: at each step over *g* every key
-   that is at a group of an id up to *g*, and has made no backward move in this pass, was returned. By induction over
-   the steps of the pass: let *f* be the group stepped over before. A key that was at a group up to *f* at that step was
-   returned before. Any other was behind *f* then, has moved forward only, and is at *g* or before it now. It was not at
-   a group between *f* and *g*: the worker that makes a step knows all groups that have keys, see 2. So it was at *g*
-   all the time between the two steps. In that time *g* was scanned from end to end, and its server has returned the
-   key. Hence a pass misses only keys that move backward during it.
+   placed before. If its slot's keys were copied, it is at the source until the slot is ``finished``, then at the
+   target, and the other one's is hidden; a page that may be from both sides of that moment is thrown away. A worker
+   that goes on behind group *g* makes a step over *g*. Claim: at each step over *g* every key that is at a group of
+   an id up to *g*, and has made no backward move in this pass, was returned. By induction over the steps of the pass:
+   let *f* be the group stepped over before. A key that was at a group up to *f* at that step was returned before. Any
+   other was behind *f* then, has moved forward only, and is at *g* or before it now. It was not at a group between
+   *f* and *g*: the worker that makes a step knows all groups that have keys, see 2. So it was at *g* all the time
+   between the two steps. In that time *g* was scanned from end to end, and its server has returned the key. Hence a
+   pass misses only keys that move backward during it.
 2. **drained** makes every worker put a table with the action ``prepared`` in force before the first key of the slot
    moves (:mod:`proxy.commands.keyspace.moves`), or else has its proxy fenced off at the action's servers before that.
    So a worker makes a step only after every master that it knows has answered it, later than the page of that step.

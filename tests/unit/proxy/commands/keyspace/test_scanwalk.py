@@ -1,12 +1,13 @@
 """No key is missed by a SCAN over all groups, whatever moves meanwhile: the walk against a model of servers.
 
-The model has servers as sets of keys in buckets, slots that move key by key between any two pages, workers that hear
-of each table at their own time (held to by the barrier, or fenced), start anew, and take turns in serving one scan.
+The model has servers as sets of keys in buckets, slots that move key by key between any two pages, or by a copy all at
+once, workers that hear of each table at their own time (held to by the barrier, or fenced), start anew, and take turns
+in serving one scan.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 import pytest
@@ -91,11 +92,11 @@ class Servers(RuleBasedStateMachine):
 
     # -- slots move ----------------------------------------------------------------------------------------
 
-    @rule(slot=slots, to=groups)
-    def lock(self, slot: int, to: int) -> None:
+    @rule(slot=slots, to=groups, copied=st.booleans())
+    def lock(self, slot: int, to: int, copied: bool = False) -> None:
         state, source = self.action(slot)[0], self.table.slots[slot].group_id
         if state is None and source != to:
-            self.store(Slot(slot, source, Action(SlotState.PREPARED, to)))
+            self.store(Slot(slot, source, Action(SlotState.PREPARED, to, copy="copy" if copied else "")))
             self.locked_at[slot] = self.table.epoch
 
     @rule(slot=slots)
@@ -118,7 +119,15 @@ class Servers(RuleBasedStateMachine):
         for worker in late:
             worker.fenced_at |= {source, target}
             worker.waiting.clear()
-        self.store(Slot(slot, source, Action(SlotState.MIGRATING, target)))
+        action = self.table.slots[slot].action
+        if action is None or not action.copy:
+            self.store(Slot(slot, source, Action(SlotState.MIGRATING, target)))
+            return
+        # A copy becomes the owner's at once, and what the source has of it is seen no more.
+        self.store(Slot(slot, source, replace(action, state=SlotState.FINISHED)))
+        for key in self.at:
+            if key % SLOTS == slot:
+                self.at[key] = target
 
     @rule(slot=slots, some=st.integers(0, 2**KEYS - 1))
     def move_keys(self, slot: int, some: int) -> None:
@@ -141,10 +150,10 @@ class Servers(RuleBasedStateMachine):
         elif state is SlotState.FINISHED:
             self.store(Slot(slot, target))
 
-    @rule(slot=slots, to=groups)
-    def move_whole_slot(self, slot: int, to: int) -> None:
+    @rule(slot=slots, to=groups, copied=st.booleans())
+    def move_whole_slot(self, slot: int, to: int, copied: bool = False) -> None:
         """All at once, because the single states seldom come together by chance."""
-        self.lock(slot, to)
+        self.lock(slot, to, copied)
         for worker in range(WORKERS):
             self.apply(worker, 99)
         self.begin_to_move(slot, fence=False)
@@ -204,6 +213,11 @@ class Servers(RuleBasedStateMachine):
     def page(self, worker: int) -> None:
         """One SCAN by any worker."""
         asked = self.workers[worker]
+        if asked.moves.switching:
+            # It waits for a newer table.
+            self.apply(worker, 99)
+            if asked.moves.switching:
+                return
         if not self.cursor:
             self.expected = set(self.at)
             self.returned = set()
@@ -317,6 +331,17 @@ class KnowsThePast(Moves):
         self.known_since = 0
 
 
+class OverlooksCopies(Moves):
+    """As if only slots in ``migrating`` were on their way."""
+
+    def take(self, table: SlotTable, identity: str) -> None:
+        others = (slot for slot in table.slots if not (slot.action and slot.action.copy))
+        known = {slot.id: slot for slot in self._table.slots} if self._table is not None else {}
+        seen = {slot.id: slot for slot in others}
+        kept = tuple(seen.get(slot.id, known.get(slot.id, slot)) for slot in table.slots)
+        super().take(SlotTable(table.epoch, kept, table.groups), identity)
+
+
 class OverlooksMasters(Moves):
     """As if a cursor meant the same to every master."""
 
@@ -353,6 +378,12 @@ def until_over(made: Servers, worker: int = 0) -> None:
 def a_move_after_its_target_was_scanned(made: Servers) -> None:
     until_group(made, 2)
     made.move_whole_slot(0, 1)
+    until_over(made)
+
+
+def a_copy_after_its_target_was_scanned(made: Servers) -> None:
+    until_group(made, 2)
+    made.move_whole_slot(0, 1, copied=True)
     until_over(made)
 
 
@@ -395,6 +426,8 @@ def another_master(made: Servers) -> None:
     ("broken", "story"),
     [
         (ForgetsMoves, a_move_after_its_target_was_scanned),
+        (ForgetsMoves, a_copy_after_its_target_was_scanned),
+        (OverlooksCopies, a_copy_after_its_target_was_scanned),
         (OnlyWhatBegan, a_move_that_was_under_way),
         (CountsOneMove, a_slot_that_moves_to_and_fro),
         (KnowsThePast, a_worker_that_was_started_since),
@@ -435,10 +468,11 @@ def test_a_long_move_costs_one_more_pass() -> None:
     assert made.action(0)[0] is SlotState.MIGRATING
 
 
-def test_moves_forward_cost_no_pass() -> None:
+@pytest.mark.parametrize("copied", [False, True])
+def test_moves_forward_cost_no_pass(copied: bool) -> None:
     made = machine(Moves, 1, 1, 2, 2)
     until_group(made, 2)
-    made.move_whole_slot(0, 2)
+    made.move_whole_slot(0, 2, copied)
     made.lock(2, 7)
     numbers = set()
     while made.cursor:
@@ -447,10 +481,11 @@ def test_moves_forward_cost_no_pass() -> None:
     assert numbers == {FIRST}
 
 
-def test_what_was_rolled_back_costs_no_pass() -> None:
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_was_rolled_back_costs_no_pass(copied: bool) -> None:
     made = machine(Moves, 2, 1, 2, 2)
     until_group(made, 2)
-    made.lock(0, 1)
+    made.lock(0, 1, copied)
     apply_all(made)
     made.roll_back(0)
     apply_all(made)
