@@ -26,6 +26,9 @@ from slots.replies import Info, NotUnderstood
 ASK_SECONDS = 3.0
 MOST_LAG_BYTES = 1 << 20
 """A replica that is further behind its master would have the lock wait."""
+ABSOLUTE = (False, (7, 0))
+"""The version from which on a stream names deadlines (:func:`_version`). Before, a replica that lagged when it was told
+how long a key lives has a later deadline than its master."""
 MOST_SILENT_SECONDS = 30
 """A replica that has heard nothing from its master for so long may be cut off. A master says something each 10 s."""
 
@@ -67,6 +70,8 @@ def judge(address: str, info: Info, master: Info, target: Info) -> Replica:
     if info.is_master:
         raise PassedOver(f"{address} is a master")
     require_followable(address, info, _history(master))
+    if (version := _version(master)) is None or version < ABSOLUTE:
+        raise PassedOver(f"{address}'s master tells it how long keys live, and not until when; it may keep them longer")
     if "slave_read_only" not in info:
         raise PassedOver(f"{address} does not say whether it takes writes itself")
     lag = max(0, master.number("master_repl_offset") - info.number("slave_repl_offset", least=-1))

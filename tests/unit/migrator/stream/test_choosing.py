@@ -90,6 +90,14 @@ def test_a_newer_one_can_if_the_target_reads_its_format() -> None:
     assert judged({"redis_version": "7.2.1"}, master={"redis_version": "7.4.0"})
 
 
+@pytest.mark.parametrize("version", ["6.2.14", "4.0.0", "unknown", None])
+def test_a_replica_of_a_master_that_names_no_deadlines_cannot(version: str | None) -> None:
+    older = {"redis_version": "4.0.0"}
+    with pytest.raises(MigrationError):
+        judged(older, master={"redis_version": version})
+    assert judged({**older, "valkey_version": "8.0.1"}, master={"redis_version": "7.2.4", "valkey_version": "8.0.1"})
+
+
 def test_a_master_that_names_no_stream_has_no_replica_that_can() -> None:
     with pytest.raises(MigrationError):
         judged({}, master={"master_replid": None})
