@@ -30,7 +30,8 @@ class Followable:
     Attributes:
         permitted: whether our user may.
         delay_seconds: how long the source waits before it begins a snapshot.
-        by_replica: whether a replica of the source is followed in its place, which forks then.
+        by_replica: whether there is a replica of the source that may be followed in its place, and would fork then.
+            Whether it can be is seen when a copy begins.
         disk_bytes: free on the disk that keeps what the source sends.
     """
 

@@ -97,6 +97,15 @@ class Batch:
         )
 
 
+def whole_replicas(table: SlotTable, group_id: int, avoided: Collection[str] = ()) -> tuple[str, ...]:
+    """The replicas of a group that are not known to differ from their master, without those to be ``avoided``. A copy
+    may follow one of them."""
+    group = table.groups.get(group_id)
+    if group is None:
+        return ()
+    return tuple(server for server in group.replicas if server not in group.unread and server not in avoided)
+
+
 def next_batches(
     state: ClusterState, running: Iterable[Batch], most_slots: int, begin: bool, deferred: Collection[Pair] = ()
 ) -> list[Batch]:

@@ -14,7 +14,7 @@ from slots.states import SlotState
 from slots.table import SlotTable
 from topom.cluster import topology
 from topom.errors import Unavailable
-from topom.migration.batches import Batch, share_of
+from topom.migration.batches import Batch, share_of, whole_replicas
 from topom.migration.interfaces import Mover, Sweep
 from topom.migration.samemasters import MasterChanged
 from topom.migration.stored import StoredBatches, TargetWithoutServer
@@ -80,9 +80,9 @@ class Beginnings:
         await self._stored.change(batch, begin)
         batch.state = SlotState.COPYING if copy else SlotState.PREPARING
         if source is not None and copy:
-            group = table.groups[batch.source_id]
-            replicas = [server for server in group.replicas if server not in group.unread]
-            await self._copies.begin(batch, source, target, copy, replicas)
+            # Whatever ended a copy may have been about the server that it followed.
+            batch.replicas = whole_replicas(table, batch.source_id, batch.avoided)
+            await self._copies.begin(batch, source, target, copy)
         await self._stored.advanced(batch)
 
     async def _make_known(self, source_id: int) -> None:

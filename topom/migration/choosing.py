@@ -10,7 +10,7 @@ known.
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from migrator.checks import Findings
@@ -21,8 +21,8 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.speed import Speeds
 from topom.cluster.state import MigrationSettings
 from topom.errors import TopomError
-from topom.migration.batches import Batch, Pair, share_of
-from topom.migration.ways import ASSUMED, Choice, Ground, Sized, choose
+from topom.migration.batches import Batch, Pair, share_of, whole_replicas
+from topom.migration.ways import ASSUMED, NOTHING_KNOWN, Choice, Ground, Sized, choose
 
 MOST_LOOKS = 32
 LOOKS_SECONDS = 10.0
@@ -69,7 +69,9 @@ class Choosing:
 
     def of_batch(self, batch: Batch, found: Findings) -> Choice:
         """The way of a batch that begins, by what was found at its servers."""
-        ground = self._ground(batch.source_id, batch.slots, 1, found.source, found.target, found.followable)
+        ground = self._ground(
+            batch.source_id, batch.slots, 1, found.source, found.target, found.followable, batch.avoided
+        )
         return choose(ground, self._settings().way, batch.by_keys, self.assumed)
 
     async def of_pairs(self, pairs: Mapping[Pair, Collection[int]]) -> Ways:
@@ -102,14 +104,16 @@ class Choosing:
         source: Facts | None,
         target: Facts | None,
         followable: Followable | None,
+        avoided: Collection[str] = (),
     ) -> Ground:
+        by_replica = bool(whole_replicas(self._ledger.table, source_id, avoided))
         settings, sized = self._settings(), self.sizes(source_id, slots)
         return Ground.of(
             share_of(self._ledger.table, source_id, slots) / rounds,
             sized.part(rounds) if sized is not None else None,
             source,
             target,
-            followable,
+            replace(followable or NOTHING_KNOWN, by_replica=by_replica),
             by_keys=self._speeds.by_keys.latest or self._ledger.state.speed,
             by_stream=self._speeds.by_stream.latest,
             keys_limit=settings.keys_per_second,

@@ -93,12 +93,9 @@ class StreamedCopies:
         log.info("way_chosen", slots=ranges.show(batch.slots), way=choice.way.value, reason=choice.reason)
         return secrets.token_hex(16) if choice.way is Way.STREAM else ""
 
-    async def begin(self, batch: Batch, source: str, target: str, id: str, replicas: Collection[str]) -> None:
-        """Begin a batch's copy; one that it had ends. ``replicas`` are those of the source that are known to be
-        whole."""
+    async def begin(self, batch: Batch, source: str, target: str, id: str) -> None:
+        """Begin a batch's copy; one that it had ends."""
         await self.leave(batch)
-        # Whatever ended a copy may have been about the server that it followed.
-        batch.replicas = tuple(server for server in replicas if server not in batch.avoided)
         copy = self._copier.copy(source, target, batch.slots, id, batch.progress, batch.replicas)
         self._copies[batch] = id, copy
 

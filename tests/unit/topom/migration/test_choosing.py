@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from migrator.facts import Facts
 from migrator.followable import Followable
 from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import Bench
-from topom.cluster import topology
+from topom.cluster import differing, topology
 from topom.migration.choosing import Choosing
 from topom.migration.ways import Sized, Way
 
@@ -59,6 +60,21 @@ async def test_a_batch_goes_the_way_that_suits_it(
     assert len(one.mover.copies) == copies
     assert len(one.mover.moved) == 1 - copies
     assert any(said.startswith(note) for said in notes), notes
+
+
+async def test_a_replica_may_be_followed_where_the_master_may_not(bench: MakeBench) -> None:
+    one = await began(bench)
+    one.mover.facts[SOURCE] = replace(one.mover.facts[SOURCE], counts_replicas=True)
+
+    async def way() -> Way:
+        return (await one.actions.choosing.of_pairs({(1, 2): range(8)})).choices[1, 2].way
+
+    assert await way() is Way.KEYS
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "s9:6379"))
+    assert await way() is Way.STREAM
+    differs = differing.found("s9:6379", 1, 10, {}, 0.0)
+    await one.ledger.change(lambda state, epoch: differing.marked(state, differs))
+    assert await way() is Way.KEYS
 
 
 async def test_sizes_and_speeds_and_limits_are_those_that_hold(bench: MakeBench) -> None:
