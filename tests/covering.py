@@ -30,7 +30,10 @@ PURE: Mapping[str, tuple[str, ...]] = {
     "placement": ("topom/placement/planner/*.py",),
     "the state and its changes": tuple(
         f"topom/cluster/{name}.py"
-        for name in ("cancelling", "differing", "event_finding", "hours", "records", "rules", "state", "topology")
+        for name in (
+            *("cancelling", "differing", "event_finding", "hours", "leftovers", "records", "rules", "state"),
+            *("topology",),
+        )
     ),
     "who asks topom, and what for": (
         "topom/term/tokens.py",

@@ -145,6 +145,10 @@ class SweepUnderWay(Conflict):
     """Keys of slots are being deleted at the server that they are to come to."""
 
 
+class OldKeysLeft(Conflict):
+    """The group may have old keys of slots that are to come to it."""
+
+
 class ServerInUse(Conflict):
     """The server belongs to a group already, or its group cannot do without it."""
 

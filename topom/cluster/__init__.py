@@ -17,7 +17,8 @@ To change
   :mod:`topom.api`;
 - what cancelling, skipping and retrying do: :mod:`~topom.cluster.cancelling`;
 - what is stored of fences: :mod:`~topom.cluster.fences`; what is stored of copies that differ:
-  :mod:`~topom.cluster.differing`; what is stored of a placement under way: :mod:`~topom.cluster.placement_run`;
+  :mod:`~topom.cluster.differing`; which groups may have old keys of which slots: :mod:`~topom.cluster.leftovers`; what
+  is stored of a placement under way: :mod:`~topom.cluster.placement_run`;
 - when topom does nothing by itself: :mod:`~topom.cluster.hands_off` (paused by an operator),
   :mod:`~topom.cluster.protection` (many members are lost);
 - in which hours keys may move: :mod:`~topom.cluster.hours`; how fast they moved: :mod:`~topom.cluster.speed`;

@@ -34,6 +34,7 @@ UNTOLD = frozenset(
         "priorities",
         "data_ids",
         "sweeping",
+        "leftovers",
         "term",
         "differing",
         "last_plan",

@@ -22,6 +22,7 @@
 | ``differing`` | what is known against replicas that digest checks found to differ; missing until there was one |
 | ``run_ids`` | the run id under which each server was last seen, by address; missing until one was |
 | ``data`` | the id that each group's data is known by; missing until there was one |
+| ``leftovers`` | which groups may have old keys of which slots, since which switch; missing until there was one |
 | ``offsets/0000`` | how far masters were in their streams of writes: groups 0 to 63, and so on |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``pause`` | that an operator has paused topom: who, when, why; missing while none has |
@@ -148,6 +149,7 @@ class Reader:
             ),
             placement=self._one("placement", Kept.from_document, Kept()),
             data_ids=self._one("data", lambda raw: {int(group): str(data) for group, data in raw.items()}, {}),
+            leftovers=self._one("leftovers", lambda raw: _leftovers(raw, product.number_of_slots), {}),
             sweeping={str(server): str(sweep) for server, sweep in cluster["sweeping"]},
             unwatched=frozenset(cluster["unwatched"]),
         )
@@ -220,6 +222,14 @@ def _moved(raw: Mapping[str, str], number_of_slots: int) -> dict[int, float]:
     return {slot: _time(at) for at, text in raw.items() for slot in ranges.parse(text, number_of_slots)}
 
 
+def _leftovers(raw: Iterable[Mapping[str, Any]], number_of_slots: int) -> dict[int, dict[int, int]]:
+    found: dict[int, dict[int, int]] = {}
+    for one in raw:
+        slots = ranges.parse(one["slots"], number_of_slots)
+        found.setdefault(int(one["group"]), {}).update(dict.fromkeys(slots, int(one["switch"])))
+    return found
+
+
 def _differing(raw: Iterable[Mapping[str, Any]]) -> dict[str, Differs]:
     return {entry.server: entry for entry in (made(Differs, one) for one in raw)}
 
@@ -265,7 +275,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
     if new.skipped != ({} if old is None else old.skipped):
         documents["skipped"] = _encode(_by_reason(new.skipped))
     if (old is None or old.moved is not new.moved) and new.moved:
-        documents["moved"] = _encode(_by_time(new.moved))
+        documents["moved"] = _encode(_together(new.moved))
     if new.leaving != ({} if old is None else old.leaving):
         documents["leaving"] = _encode([asdict(entry) for entry in new.leaving.values()])
     if new.joining != ({} if old is None else old.joining):
@@ -288,6 +298,14 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["differing"] = _encode([asdict(entry) for entry in new.differing.values()])
     if new.data_ids != ({} if old is None else old.data_ids):
         documents["data"] = _encode(dict(new.data_ids))
+    if new.leftovers != ({} if old is None else old.leftovers):
+        documents["leftovers"] = _encode(
+            [
+                {"group": group, "switch": int(switch), "slots": slots}
+                for group, left in new.leftovers.items()
+                for switch, slots in _together(left).items()
+            ]
+        )
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
     if new.pause != (None if old is None else old.pause):
@@ -350,11 +368,12 @@ def _offset(number: int, noted: Noted) -> dict[str, Any]:
     return {"group": number, **asdict(noted)}
 
 
-def _by_time(moved: Mapping[int, float]) -> dict[str, str]:
+def _together(values: Mapping[int, float]) -> dict[str, str]:
+    """By value, the slots that have it."""
     together: dict[float, list[int]] = {}
-    for slot, at in moved.items():
-        together.setdefault(at, []).append(slot)
-    return {repr(at): ranges.show(sorted(slots)) for at, slots in together.items()}
+    for slot, value in values.items():
+        together.setdefault(value, []).append(slot)
+    return {repr(value): ranges.show(sorted(slots)) for value, slots in together.items()}
 
 
 def _slots_name(first: int) -> str:

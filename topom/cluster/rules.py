@@ -4,8 +4,9 @@ A rule gets the stored state and the one that is to replace it. It refuses the c
 follows from the change. So no writer can forget a rule, and no writer has to know the others.
 
 The rules that refuse come first: for more than a store holds, for **owned** (a server at which keys are deleted gets no
-slots), for what is leaving (it gets nothing new), and for the pool (no server is in it and in a group). A change that
-an operator's request has checked already, against an older state, is checked once more here.
+slots, and no group those of which it may have old keys), for what is leaving (it gets nothing new), and for the pool
+(no server is in it and in a group). A change that an operator's request has checked already, against an older state, is
+checked once more here.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from dataclasses import replace
 from slots import ranges
 from slots.states import SlotState
 from slots.table import OFFLINE, Slot, SlotTable
-from topom.cluster import differing, joins
+from topom.cluster import differing, joins, leftovers
 from topom.cluster.state import ClusterState, known_servers, leaving_groups, leaving_nodes
 from topom.errors import GroupLeaving, InPool, NodeLeaving, SweepUnderWay, TooMany
 
@@ -81,6 +82,17 @@ def no_slot_for_a_server_that_is_swept(old: ClusterState, new: ClusterState) -> 
             require_not_swept(new, new.table.master_of(after.group_id))
         if after is not before and locked_for(before) is None and (target := locked_for(after)) is not None:
             require_not_swept(new, new.table.master_of(target))
+    return new
+
+
+def no_slot_for_a_group_with_old_keys_of_it(old: ClusterState, new: ClusterState) -> ClusterState:
+    """**owned**: no slot comes to a group that may have old keys of it. Raises OldKeysLeft."""
+    if not new.leftovers or new.table is old.table:
+        return new
+    for group_id, left in new.leftovers.items():
+        changed = [after for slot in left if (after := new.table.slots[slot]) is not old.table.slots[slot]]
+        come = (slot.id for slot in changed if group_id in (slot.owner_id, locked_for(slot)))
+        leftovers.require_none(new, group_id, come)
     return new
 
 
@@ -203,12 +215,14 @@ def run_ids_of_known_servers(old: ClusterState, new: ClusterState) -> ClusterSta
 RULES: tuple[Rule, ...] = (
     no_more_than_a_store_holds,
     no_slot_for_a_server_that_is_swept,
+    no_slot_for_a_group_with_old_keys_of_it,
     nothing_new_for_a_group_that_leaves,
     nothing_new_on_a_node_that_leaves,
     in_a_group_or_in_the_pool,
     assigned_once,
     unwatched_since_they_came,
     data_is_known_while_slots_leave_it_empty,
+    leftovers.noted,
     only_replicas_join,
     run_ids_of_known_servers,
     differing.kept,

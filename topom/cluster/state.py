@@ -264,10 +264,11 @@ class ClusterState:
     (:mod:`topom.cluster.fences`). ``differing`` has, by address, what is known against replicas, and ``offsets`` has
     how far the masters of groups were. ``data_ids`` has, by group, the id of its data once a scan has found no foreign
     key there, and ``sweeping``, by address, the sweeps that may be deleting such keys
-    (:mod:`topom.migration.sweeping`). ``unwatched`` has the servers that came to their groups since every proxy was
-    last known to have the table (:mod:`topom.proxies.standdown`). ``run_ids`` has, by address, the run id under which
-    each known server was last seen (:mod:`topom.servers.identities`). ``last_plan`` is the plan that was begun last;
-    None before the first.
+    (:mod:`topom.migration.sweeping`). ``leftovers`` has, by group, the slots of which it may have old keys, each with
+    the version that stored its switch (:mod:`topom.cluster.leftovers`). ``unwatched`` has the servers that came to
+    their groups since every proxy was last known to have the table (:mod:`topom.proxies.standdown`). ``run_ids`` has,
+    by address, the run id under which each known server was last seen (:mod:`topom.servers.identities`). ``last_plan``
+    is the plan that was begun last; None before the first.
     """
 
     version: int
@@ -302,6 +303,7 @@ class ClusterState:
     run_ids: Mapping[str, str] = field(default_factory=dict)
     data_ids: Mapping[int, str] = field(default_factory=dict)
     sweeping: Mapping[str, str] = field(default_factory=dict)
+    leftovers: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     last_plan: LastPlan | None = None
 
     def with_assigned(self) -> ClusterState:

@@ -17,5 +17,6 @@ To change
 - what operators order while slots move: :mod:`~topom.migration.orders`; how offline slots are assigned to a group:
   :mod:`~topom.migration.assigning`;
 - how topom uses the migrator: :mod:`~topom.migration.mover`; how keys are moved is in the folder ``migrator``;
-- when keys of slots that a server does not own are deleted there: :mod:`~topom.migration.sweeping` (**owned**).
+- when keys of slots that a server does not own are deleted there: :mod:`~topom.migration.sweeping` (**owned**); which
+  keys these are: :mod:`~topom.migration.foreignkeys`.
 """

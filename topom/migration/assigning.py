@@ -7,7 +7,7 @@ every server. So no proxy sends to a former owner.
 import asyncio
 
 from slots.table import SlotTable
-from topom.cluster import topology
+from topom.cluster import leftovers, topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.topology import all_servers
 from topom.errors import ProxiesNotReady, SweepUnderWay
@@ -41,6 +41,7 @@ class Assignments:
             InvalidSlots: ``text`` is not a list of slots.
             SameServer: the group's master is a server that topom has by another name.
             ProxiesNotReady: the proxies take longer than :data:`ASSIGN_SECONDS`.
+            OldKeysLeft: the group may have old keys of the slots.
             SweepUnderWay: the end of a sweep of the master takes longer than that.
             TopomError: as :func:`topom.cluster.topology.assign`.
         """
@@ -50,6 +51,7 @@ class Assignments:
             while True:
                 # Check first, so that what can never be assigned is refused at once.
                 topology.assign(self._ledger.table, self._ledger.state.version + 1, slots, group_id)
+                leftovers.require_none(self._ledger.state, group_id, slots)
                 self._identities.require_one_name(topology.group_of(self._ledger.table, group_id).servers[0])
                 await self._sweeps.stop(self._ledger.table.master_of(group_id))
                 left = max(0.0, deadline - asyncio.get_running_loop().time())

@@ -14,7 +14,7 @@ import structlog
 from slots import ranges
 from slots.states import SlotState
 from slots.table import Action, SlotTable
-from topom.cluster import topology
+from topom.cluster import leftovers, topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.speed import Speeds
 from topom.cluster.state import ClusterState
@@ -135,6 +135,9 @@ class StoredBatches:
             if doubted is not None:
                 known = {group_id: data for group_id, data in state.data_ids.items() if group_id != doubted}
                 new = replace(new, data_ids=known)
+                # They are in doubt, and an operator may want them: no more than any other keys that nobody knows.
+                left = state.leftovers.get(doubted, {})
+                new = leftovers.without(new, doubted, {slot: left[slot] for slot in batch.slots if slot in left})
             return new
 
         try:

@@ -1,20 +1,10 @@
-"""Sweeps delete keys of slots that a server does not own (**owned**): when, of which slots, and which keys.
+"""Sweeps delete keys of slots that a server does not own (**owned**): when, and by whose word.
+
+Which keys these are is said in :mod:`topom.migration.foreignkeys`.
 
 A master is swept if it is another process, has other data, or became master anew since its last sweep
 (:mod:`migrator.sweep` says how that is seen). A target of a move is also swept before it is touched. If it is another
 process at the time of the lock, the move begins anew.
-
-Keys are foreign to a group if another group that has a server owns their slots: by the table no proxy looks for them
-here. In doubt nothing is deleted: no keys of slots that are offline, or that leave the group, or that come to it and
-are locked.
-
-**Which keys.** A server's foreign keys may also be the only copies: the server was filled before it was added, or slots
-were taken offline and assigned to another group. Each group has a random *data id*, which its servers carry with their
-data once a scan has found no foreign key there. The foreign keys in data that carries the id can only be of slots that
-left **complete**, so these keys are deleted. topom forgets the id of a group when slots of the group are taken offline,
-and the ids of all other groups when offline slots are assigned to one. It also forgets the id of a group that gets a
-master from outside, because that may be a former master with what was written there meanwhile. A server with other data
-is refused as a target, until an operator says that the keys may go.
 
 **By the same mark.** Before the first key is deleted, it is stored that the server is being swept. That stays stored
 until it is known that nothing late can delete there. Meanwhile no slot is locked for the server or assigned to it.
@@ -23,8 +13,9 @@ until it is known that nothing late can delete there. Meanwhile no slot is locke
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import structlog
@@ -33,17 +24,17 @@ from redis.asyncio import Redis
 from migrator.errors import ForeignKeys, KeysRemain, MigrationError
 from migrator.sweep import SweepRecord, Swept, Warrant, look
 from slots.backoff import Backoff
-from slots.states import SlotState
-from slots.table import Slot, SlotTable
+from slots.table import OFFLINE
+from topom.cluster import leftovers
 from topom.cluster.events import Said, What
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger, LostPlace
-from topom.cluster.rules import locked_for
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import group_of
-from topom.errors import Conflict, ServersUnreachable, TopomError, Unavailable
+from topom.errors import Conflict, ServersUnreachable, TopomError
+from topom.migration.foreignkeys import SweepBrokenOff, SweepWarrant, masters_at_rest
 from topom.periodic import Look, Loop
-from topom.reasons import Kind, Reason, Reasons
+from topom.reasons import Reason, Reasons
 from topom.servers.detector import Condition, Judgement
 from topom.servers.redis_servers import RedisServers
 
@@ -61,12 +52,6 @@ FAILED_WAIT_SECONDS = 10.0
 """The longest wait if an attempt was stopped by something that passes by itself: a restart, a broken link."""
 ALLOW_SECONDS = 15.0
 """How long an operator's request waits for a sweep; the sweep goes on after that."""
-
-
-class SweepBrokenOff(Unavailable):
-    """Which keys of a server may be swept has changed."""
-
-    kind = Kind.BUSY
 
 
 class NotMaster(Conflict):
@@ -88,29 +73,6 @@ class Sweeper(Protocol):
 
     async def stop_sweeping(self, server: str) -> None:
         """Return once no earlier sweep can delete anything there. Raises MigrationError."""
-
-
-def foreign_to(table: SlotTable, group_id: int) -> bytes:
-    """A byte for each slot: whether its keys belong to another group than this one, beyond doubt."""
-    served = {group.id for group in table.groups.values() if group.id != group_id and group.master is not None}
-    return bytes(slot.group_id in served and locked_for(slot) != group_id for slot in table.slots)
-
-
-def masters_at_rest(table: SlotTable) -> dict[int, str]:
-    """The masters that may have foreign keys, by the id of their group, without groups from or to which a slot is on
-    its way.
-    """
-    owners, busy = set[int](), set[int]()
-    for slot in table.slots:
-        owners.add(slot.group_id)
-        if slot.action is not None and slot.action.state is not SlotState.PENDING:
-            busy |= {slot.group_id, slot.action.target_id}
-    owners = {group_id for group_id in owners if table.master_of(group_id) is not None}
-    return {
-        group_id: group.master
-        for group_id, group in sorted(table.groups.items())
-        if group.master is not None and not group.locked and group_id not in busy and owners - {group_id}
-    }
 
 
 class Sweeps(Loop):
@@ -207,7 +169,7 @@ class Sweeps(Loop):
 
     async def look(self) -> Look:
         """Look at the masters, and sweep those that are not swept, one after the other."""
-        masters = masters_at_rest(self._ledger.table)
+        masters = masters_at_rest(self._ledger.table, self._ledger.state.leftovers.keys())
         self._forget_others()
         alive = [entry for entry in masters.items() if self._health.of(entry[1]).condition is Condition.ALIVE]
         first = self._turn % len(alive) if len(alive) > LOOKS else 0
@@ -220,7 +182,7 @@ class Sweeps(Loop):
             if record is None:
                 continue
             data = self._ledger.state.data_ids.get(group_id, "")
-            if record.is_swept(data) and server not in self._ledger.state.sweeping:
+            if record.is_swept(data) and not self._is_noted(group_id, server):
                 self._found_swept(server)
             elif self._is_due(server, record.life, data):
                 await self._try(group_id, server)
@@ -276,18 +238,19 @@ class Sweeps(Loop):
             return 0
         async with self._turns[server]:
             data = await self._data_id(group_id)
-            warrant = _Warrant(self._ledger, self.reasons, self._conflict, group_id, server, data, allowed)
+            left = self._ledger.state.leftovers.get(group_id, {})
+            warrant = SweepWarrant(self._ledger, self.reasons, self._conflict, group_id, server, data, allowed)
             try:
                 swept = await self._sweeper.sweep(server, data, warrant)
             except (MigrationError, TopomError) as error:
                 self._note(group_id, server, error)
                 raise
-            under_way = self._ledger.state.sweeping.get(server)
-            if under_way is not None:
+            if self._is_noted(group_id, server):
                 text = (
                     f"{swept.removed} keys of slots that it does not own were removed from {server} of group {group_id}"
                 )
-                await self._over(server, under_way, [Said(What.SERVER_SWEPT, text)] if swept.removed else ())
+                said = [Said(What.SERVER_SWEPT, text)] if swept.removed else ()
+                await self._over(server, self._ledger.state.sweeping.get(server), said, group_id, left)
             self.reasons.over(server)
             return swept.removed
 
@@ -308,91 +271,26 @@ class Sweeps(Loop):
             await self._ledger.change(give)
         return self._ledger.state.data_ids.get(group_id, "")
 
-    async def _over(self, server: str, under_way: str, said: Sequence[Said] = ()) -> None:
+    def _is_noted(self, group_id: int, server: str) -> bool:
+        """Whether it is stored that the server is being swept, or has to be."""
+        state = self._ledger.state
+        return server in state.sweeping or group_id in state.leftovers
+
+    async def _over(
+        self,
+        server: str,
+        under_way: str | None,
+        said: Sequence[Said] = (),
+        group_id: int = OFFLINE,
+        left: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """Store that a sweep is over, and that a group has none of the leftovers that it had when it began."""
+
         def over(state: ClusterState, epoch: int) -> ClusterState:
-            if state.sweeping.get(server) != under_way:
-                return state
-            return replace(state, sweeping={name: sweep for name, sweep in state.sweeping.items() if name != server})
+            if under_way is not None and state.sweeping.get(server) == under_way:
+                others = {name: sweep for name, sweep in state.sweeping.items() if name != server}
+                state = replace(state, sweeping=others)
+            # owned: another master, such as a replica that was behind, may have them again.
+            return leftovers.without(state, group_id, left) if state.table.master_of(group_id) == server else state
 
         await self._ledger.change(over, said)
-
-
-class _Warrant:
-    """What one sweep may delete; ``allowed`` if an operator has said that all foreign keys may go."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        reasons: Reasons[str],
-        conflict: Callable[[str], Reason | None],
-        group_id: int,
-        server: str,
-        data: str,
-        allowed: bool,
-    ) -> None:
-        self._conflict = conflict
-        self._ledger = ledger
-        self._reasons = reasons
-        self._allowed = allowed
-        self._group_id = group_id
-        self._server = server
-        self._data = data
-        self._begun = b""
-        self._held: SlotTable | None = None
-
-    def foreign(self) -> bytes:
-        return self._foreign(self._ledger.state)
-
-    async def begin(self, keys: int, known: bool) -> bytes:
-        self._require_one_name()
-        if not known and not self._allowed:
-            raise ForeignKeys(
-                f"server {self._server} of group {self._group_id} holds {keys} keys of slots that belong to other "
-                "groups, and was never seen without them, so nobody but you knows whether they are needed",
-                f"save what is, and have them removed: slotferry server sweep {self._group_id} {self._server}",
-            )
-
-        def begin(state: ClusterState, epoch: int) -> ClusterState:
-            # owned: this goes by what is stored now, and no slot comes to the server until the sweep is over.
-            self._begun = self._foreign(state)
-            self._held = state.table
-            return replace(state, sweeping={**state.sweeping, self._server: secrets.token_hex(8)})
-
-        await self._ledger.change(begin)
-        log.info("server_being_swept", server=self._server, group=self._group_id, keys=keys, known=known)
-        return self._begun
-
-    def hold(self, removed: int) -> None:
-        self._require_one_name()
-        table = self._ledger.table
-        if table is not self._held:
-            if any(_lost(self._begun, self._foreign(self._ledger.state))):
-                raise SweepBrokenOff(f"slots whose keys were being removed at {self._server} are in doubt by now")
-            self._held = table
-        what = f"keys of slots that {self._server} does not own are being removed, {removed} so far"
-        self._reasons.waits(self._server, Reason.now(Kind.BUSY, what), server=self._server, group=self._group_id)
-
-    def _require_one_name(self) -> None:
-        # run-id: a server may own a slot by another name than this one.
-        if reason := self._conflict(self._server):
-            raise reason.to(SweepBrokenOff)
-
-    def _foreign(self, state: ClusterState) -> bytes:
-        group = state.table.groups.get(self._group_id)
-        if group is None or group.master != self._server or group.locked:
-            raise SweepBrokenOff(f"{self._server} is not the master of group {self._group_id} any more, as it seems")
-        if state.data_ids.get(self._group_id) != self._data:
-            raise SweepBrokenOff(f"slots were assigned or taken offline; what {self._server} has is looked at again")
-        if any(slot.action and slot.action.copy and self._group_id in _ends(slot) for slot in state.table.slots):
-            # owned: their keys are foreign at one end, and not known as that yet. A scan without them would not count.
-            raise SweepBrokenOff(f"slots are being copied to or from {self._server}, which is looked at after that")
-        return foreign_to(state.table, self._group_id)
-
-
-def _ends(slot: Slot) -> tuple[int, ...]:
-    """The groups from which and to which a slot is on its way."""
-    return (slot.group_id, slot.action.target_id) if slot.action is not None else ()
-
-
-def _lost(before: bytes, after: bytes) -> Iterable[bool]:
-    return (bool(was) and not now for was, now in zip(before, after, strict=True))

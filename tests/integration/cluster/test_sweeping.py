@@ -136,7 +136,8 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
         await cluster.api.assign_slots("0-511", 1)
         there = await names_at(address)
         assert len(there) > 20
-        await client.mset(dict.fromkeys(left, "after"))
+        after = dict.fromkeys(left, "after")
+        await eventually(lambda: client.mset(after), bool, "the proxy to serve the slots")
         await cluster.api.set_migration(keys_per_second=0)
         await cluster.swept(1)
         assert await names_at(address) == {*left}
@@ -148,6 +149,45 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
         assert (reason["kind"], "slotferry server sweep 2" in reason["to_do"]) == ("data", True)
         assert await names_at(cluster.groups[2][0]) == {*NAMES}
         assert sorted(key.decode() for key in await client.keys("*")) == sorted(NAMES)
+
+
+async def test_a_slot_that_was_copied_away_does_not_come_back_to_its_old_keys(start_cluster: StartCluster) -> None:
+    """Its former group cannot be swept for a while, in which topom is restarted; the slot goes offline."""
+    cluster = await start_cluster(groups=2, proxies=1)
+    source, other = cluster.groups[1][0], cluster.groups[2][0]
+    left = [name for name in NAMES if slot_of(name) < 256]
+    async with plain_client(cluster.proxy_addresses[0]) as client, plain_client(source) as direct:
+        await client.mset(dict.fromkeys(NAMES, "before"))
+        await cluster.swept(1)
+        await direct.config_set("repl-diskless-sync-delay", 0)
+        # The copy takes some seconds, in which the server is made one that cannot be swept.
+        await cluster.api.set_migration(way="stream", keys_per_second=100)
+        await cluster.api.move_slots("0-255", 2)
+        await cluster.in_state("copying")
+        await direct.execute_command("ACL", "SETUSER", "default", "-unlink")
+        await cluster.api.set_migration(keys_per_second=0)
+        await cluster.at_rest({1: 256, 2: 768})
+        assert await client.delete(*left) == len(left)
+        assert {*left} <= await names_at(source)
+        await cluster.topom.kill()
+        await cluster.restart_topom()
+        await cluster.api.take_slots_offline("0-255")
+        with pytest.raises(TopomRefused, match="may still have old keys of slots 0-255"):
+            await cluster.api.assign_slots("0-255", 1)
+        await direct.execute_command("ACL", "SETUSER", "default", "+unlink")
+
+        async def assigned() -> bool:
+            try:
+                await cluster.api.assign_slots("0-255", 1)
+            except TopomRefused:
+                return False
+            return True
+
+        await eventually(assigned, bool, "the slots to be assigned")
+        found = await eventually(lambda: client.exists(*left), lambda found: True, "the slots to be served")
+        assert found == 0, "they were deleted before"
+        assert await names_at(source) == {name for name in NAMES if slot_of(name) in range(512)} - {*left}
+        assert not await names_at(other) & {*left}
 
 
 async def test_a_server_with_keys_that_nobody_knows_is_no_target(start_cluster: StartCluster, tmp_path: Path) -> None:

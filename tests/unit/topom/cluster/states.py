@@ -37,6 +37,7 @@ FULL = ClusterState(
     offsets={1: Noted("a:1", "5" * 40, 2**50), 63: Noted("h:1", "", 0), 64: Noted("i:1", "s", 7)},
     differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0)},
     run_ids={"a:1": "1" * 40},
+    leftovers={2: {4: 5, 5: 5, 9: 7}},
     last_plan=LastPlan("load", "operator ada", 7.0, {1: 2.0, 3: 0.5}),
     priorities={"b:1": 100, "10.0.0.9:6379": 20},
 )

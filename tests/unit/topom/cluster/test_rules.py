@@ -8,11 +8,11 @@ import pytest
 from slots.states import SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable
 from tests.unit.topom.leaving.test_nodes import state as three_nodes
-from tests.unit.topom.migration.test_sweeping import GROUPS, table
+from tests.unit.topom.migration.test_foreignkeys import GROUPS, table
 from tests.unit.topom.topom_fakes import PRODUCT, Bench
 from topom.cluster import rules, topology
 from topom.cluster.state import ClusterState, Leaving, PoolServer
-from topom.errors import GroupLeaving, InPool, NodeLeaving, SweepUnderWay, TopomError
+from topom.errors import GroupLeaving, InPool, NodeLeaving, OldKeysLeft, SweepUnderWay, TopomError
 from topom.leaving import nodes as leavingnodes
 from topom.placement import pool
 
@@ -42,6 +42,7 @@ def check(state: ClusterState, changed: SlotTable) -> None:
             GroupLeaving,
         ),
         ({"sweeping": {"b:1": "token"}}, lambda table, epoch: topology.assign(table, epoch, [9], 2), SweepUnderWay),
+        ({"leftovers": {2: {9: 5}}}, lambda table, epoch: topology.assign(table, epoch, [9], 2), OldKeysLeft),
     ],
 )
 async def test_every_writer_is_refused(known: dict[str, object], change: Any, refusal: type[TopomError]) -> None:

@@ -11,61 +11,22 @@ import pytest
 from migrator.errors import ForeignKeys, ServerUnavailable, SweepOvertaken
 from migrator.sweep import SweepRecord, Swept, Warrant
 from slots.access import ServerAccess
-from slots.states import Course, SlotState
-from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from slots.states import SlotState
+from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually, send
 from tests.unit.topom.topom_fakes import MIGRATION, Bench, FakeHandsOff, FakeMover, FakeProxy
 from topom.cluster import records, rules, topology
 from topom.cluster.events import What
 from topom.cluster.state import ClusterState
-from topom.errors import ServersUnreachable, SweepUnderWay
+from topom.errors import OldKeysLeft, ServersUnreachable, SweepUnderWay
 from topom.migration import sweeping
 from topom.migration.actions import Actions
-from topom.migration.sweeping import NotMaster, SweepBrokenOff, Sweeps, foreign_to, masters_at_rest
+from topom.migration.foreignkeys import SweepBrokenOff
+from topom.migration.sweeping import NotMaster, Sweeps
 from topom.reasons import Kind, Reason
 from topom.servers.detector import Condition, Judgement
 from topom.servers.redis_servers import RedisServers
 from topom.store import STATE
-
-GROUPS = {1: Group(1, ("a:1",)), 2: Group(2, ("b:1",)), 3: Group(3, ("c:1",)), 4: Group(4)}
-
-
-def table(*slots: Slot) -> SlotTable:
-    at_rest = {slot.id: slot for slot in slots}
-    return SlotTable(5, tuple(at_rest.get(index, Slot(index)) for index in range(16)), GROUPS)
-
-
-def moving(state: SlotState, source: int, target: int, course: Course = Course.FORWARD) -> Slot:
-    return Slot(0, source, Action(state, target, course))
-
-
-@pytest.mark.parametrize(
-    ("slot", "groups"),
-    [
-        (Slot(0, 1), {2, 3, 4}),
-        # It is not known which group had it.
-        (Slot(0, OFFLINE), set()),
-        (moving(SlotState.PREPARED, OFFLINE, 1), set()),
-        # No server has it.
-        (Slot(0, 4), set()),
-        (moving(SlotState.PENDING, 1, 2), {2, 3, 4}),
-        (moving(SlotState.PREPARING, 1, 2), {2, 3, 4}),
-        (moving(SlotState.PREPARED, 1, 2), {3, 4}),
-        (moving(SlotState.MIGRATING, 1, 2), {3, 4}),
-        (moving(SlotState.MIGRATING, 1, 2, Course.TURNING), {3, 4}),
-        (moving(SlotState.PREPARED, 2, 1, Course.BACK), {3, 4}),
-        (moving(SlotState.FINISHED, 1, 2), {3, 4}),
-    ],
-)
-def test_whose_keys_are_foreign(slot: Slot, groups: set[int]) -> None:
-    assert {group for group in GROUPS if foreign_to(table(slot), group)[0]} == groups
-
-
-def test_who_is_looked_at() -> None:
-    assert masters_at_rest(table(Slot(0, 1), Slot(1, 1))) == {2: "b:1", 3: "c:1"}
-    assert masters_at_rest(table(Slot(0, 1), Slot(1, 2), Slot(2, 4))) == {1: "a:1", 2: "b:1", 3: "c:1"}
-    assert masters_at_rest(table(moving(SlotState.PENDING, 1, 2))) == {2: "b:1", 3: "c:1"}
-    assert masters_at_rest(table(moving(SlotState.PREPARING, 1, 2))) == {3: "c:1"}
 
 
 class FakeSweeper(FakeMover):
@@ -390,3 +351,90 @@ async def test_what_is_swept_is_stored_and_taken_over(one: SweptBench) -> None:
     assert stored.data_ids == one.ledger.state.data_ids
     assert set(stored.data_ids) == {1, 2, 3}
     assert stored.sweeping == {"s1:1": "x"}
+
+
+async def copied_away(one: SweptBench, slot: int) -> None:
+    """A slot has left group 1 by a copy, and its group was not swept since."""
+    states = [SlotState.COPYING, SlotState.PREPARING, SlotState.PREPARED, SlotState.FINISHED]
+    await one.edit(lambda table, epoch: topology.move(table, epoch, [slot], 3))
+    await one.edit(lambda table, epoch: topology.begin(table, epoch, [slot], 0, "s", "t", "c0ffee"))
+    for before, after in pairwise(states):
+        await one.edit(partial(topology.advance, slots=[slot], before=before, after=after))
+    await one.edit(lambda table, epoch: topology.come_to_rest(table, epoch, [slot]))
+
+
+async def test_owned_an_offline_slot_comes_to_its_former_group_only_once_that_is_swept(one: SweptBench) -> None:
+    await one.known(1)
+    await copied_away(one, 0)
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, [0]))
+    with pytest.raises(OldKeysLeft):
+        await one.edit(lambda table, epoch: topology.assign(table, epoch, [0], 1))
+    await one.sweeps.ensure(1)
+    assert one.sweeper.keys["s1:1"] == set(range(1, 8))
+    assert one.ledger.state.leftovers == {}
+    await one.edit(lambda table, epoch: topology.assign(table, epoch, [0], 1))
+
+
+async def test_another_topom_stores_the_end_of_a_sweep_that_was_not_stored(
+    one: SweptBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.known(1)
+    await copied_away(one, 0)
+    one.sweeper.keys["s1:1"] = set()
+    one.sweeper.swept.add("s1:1")
+
+    async def record(server: str) -> SweepRecord:
+        return SweepRecord("a life", "a life", one.ledger.state.data_ids[int(server[1])])
+
+    monkeypatch.setattr(one.sweeps, "_record", record)
+    await one.sweeps.look()
+    assert one.ledger.state.leftovers == {}
+
+
+@pytest.mark.parametrize("meanwhile", ["another master", "another switch"])
+async def test_a_sweep_says_nothing_of_another_master_nor_of_a_later_switch(one: SweptBench, meanwhile: str) -> None:
+    await one.known(1)
+    await copied_away(one, 0)
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "s9:1"))
+    swept, going_on = asyncio.Event(), asyncio.Event()
+    sweep = one.sweeper.sweep
+
+    async def slowly(server: str, data: str, warrant: Warrant) -> Swept:
+        found = await sweep(server, data, warrant)
+        swept.set()
+        await going_on.wait()
+        return found
+
+    one.sweeper.sweep = slowly  # type: ignore[method-assign]
+    task = asyncio.create_task(one.sweeps.ensure(1))
+    await swept.wait()
+    if meanwhile == "another master":
+        # It was a replica, and has not got what was removed.
+        await one.edit(lambda table, epoch: topology.promote(table, epoch, 1, "s9:1"))
+        kept = {0}
+    else:
+        await copied_away(one, 1)
+        kept = {1}
+    going_on.set()
+    await task
+    assert one.ledger.state.leftovers[1].keys() == kept
+
+
+async def test_what_is_kept_for_an_operator_does_not_keep_its_slot_away(one: SweptBench) -> None:
+    """The target may have lost what only the source has besides: an operator may want it alive again."""
+    await FakeProxy(one, 1).register()
+    await one.known(1)
+
+    async def restart(step: str) -> None:
+        if step == "finished stored":
+            one.sweeper.run_ids["s3:1"] = "another"
+
+    stream = replace(MIGRATION, way="stream")
+    one.actions = Actions(one.ledger, one.barrier, one.mover, stream, 0.05, restart, one.sweeps.ensure)
+    one.run()
+    await send(one, [0], 3)
+    await one.at_rest()
+    assert 1 not in one.ledger.state.data_ids
+    assert one.ledger.state.leftovers == {}
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, [0]))
+    await one.edit(lambda table, epoch: topology.assign(table, epoch, [0], 1))
