@@ -1,8 +1,7 @@
 """The control stream: one WebSocket to topom, over which the proxy registers and gets its tables.
 
-The data plane serves without it. When the stream is lost, the proxy goes on with the table it has. This module then
-tries each of topom's addresses in turn until one answers. Of several topoms, only the leader keeps streams. Another one
-says so, and the next address is tried at once.
+The data plane serves without it. When the stream is lost, the proxy goes on with the table it has, and topom is dialled
+again (:mod:`slots.dialing`).
 """
 
 import asyncio
@@ -12,10 +11,10 @@ from typing import Protocol
 
 import structlog
 from pydantic import ValidationError
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
-from slots.backoff import Backoff
+from slots.dialing import ControlError, Dialing, SentAway
 from slots.messages.control import (
     Drain,
     Heard,
@@ -35,36 +34,15 @@ from slots.messages.control import (
 from slots.messages.message import MessageError, Product, UnknownMessage, encode, explained
 
 PATH = "/api/v1/control"
-CONNECT_SECONDS = 3.0
 REGISTER_SECONDS = 5.0
 SEND_SECONDS = 5.0
 LEAVE_SECONDS = 2.0
 HEARTBEAT_SECONDS_MIN = 0.01
-PING_SECONDS = 1.0
-"""How often the link is tested; it is given up when there is no answer for twice as long.
-
-Together that is less than a proxy's lease with topom. So the proxy leaves a paused topom before the next leader
-fences."""
-RETRY_SECONDS_MIN = 0.1
-RETRY_SECONDS_MAX = 2.0
-MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 QUEUE_LIMIT = 256
 """The most messages that may wait to be sent. With more, the stream is given up; a new one begins from the present
 state."""
 
 log = structlog.get_logger()
-
-
-class ControlError(Exception):
-    """The stream cannot be used. The message says why and what to do."""
-
-
-class SentAway(ControlError):
-    """The topom at the other end does not lead. ``leader`` is the URL of the leader, if that topom knows it."""
-
-    def __init__(self, message: str, leader: str) -> None:
-        super().__init__(message)
-        self.leader = leader
 
 
 class Handler(Protocol):
@@ -113,8 +91,12 @@ class Control:
     """
 
     def __init__(self, urls: list[str], token: str, handler: Handler, *listeners: Listener) -> None:
-        self._urls = [_stream_url(url) for url in urls]
-        self._token = token
+        self._dialing = Dialing(
+            urls,
+            PATH,
+            token,
+            "topom refuses the token; set one of its role proxy or operator here (SLOTFERRY_PROXY_TOKEN)",
+        )
         self._handler = handler
         self._listeners = listeners
         self._outgoing: asyncio.Queue[ProxyMessage] | None = None  # while registered
@@ -122,7 +104,6 @@ class Control:
         self._leaving = False
         self._left = asyncio.Event()
         self._stands = asyncio.Event()
-        self._problems: dict[str, str] = {}  # the last message logged, by URL
 
     @property
     def connected(self) -> bool:
@@ -161,79 +142,22 @@ class Control:
 
     async def run(self) -> None:
         """Keep the stream up until cancelled, or until topom has confirmed that the proxy leaves."""
-        backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
-        place = 0
-        sent_away = 0  # in a row
-        loop = asyncio.get_running_loop()
-        while not self._left.is_set():
-            began = loop.time()
-            place %= len(self._urls)
-            url = self._urls[place]
-            registered = False
-            elsewhere: int | None = None
-            try:
-                registered = await self._attempt(url)
-            except SentAway as error:
-                registered = self._outgoing is not None
-                elsewhere = self._place_of(error.leader, place)
-                self._report(url, error, registered)
-            except (ControlError, WebSocketException, OSError, TimeoutError) as error:
-                registered = self._outgoing is not None
-                # Even if it led: a paused topom takes a connection and says nothing. Another one knows who leads.
-                place += 1
-                self._report(url, error, registered)
-            finally:
-                self._outgoing = None
-                self._stands.clear()
-                for listener in self._listeners:
-                    listener.lost()
-            if registered and loop.time() - began > RETRY_SECONDS_MAX:
-                backoff.reset()
-                sent_away = 0
-            if elsewhere is not None:
-                place = elsewhere
-                sent_away += 1
-                # bounded: topoms that send the proxy to and fro do not yet agree on the leader.
-                if sent_away <= len(self._urls):
-                    continue
-            sent_away = 0
-            await asyncio.sleep(backoff.next())
+        await self._dialing.run(self._attempt, lambda: self.connected, self._ended, self._left.is_set)
 
-    def _place_of(self, leader: str, place: int) -> int:
-        """The place after ``place``: the leader's, if its address is known here, else the next one."""
-        url = _stream_url(leader)
-        return self._urls.index(url) if url in self._urls else place + 1
-
-    def _report(self, url: str, error: Exception, registered: bool) -> None:
-        """Log a problem once, not at each attempt."""
-        if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
-            problem = "topom refuses the token; set one of its role proxy or operator here (SLOTFERRY_PROXY_TOKEN)"
-        elif isinstance(error, TimeoutError):
-            problem = "topom did not answer in time"
-        else:
-            problem = str(error) or repr(error)
-        if registered or problem != self._problems.get(url):
-            log.warning("topom_lost" if registered else "topom_unreachable", url=url, reason=problem)
-        self._problems[url] = problem
+    def _ended(self) -> None:
+        self._outgoing = None
+        self._stands.clear()
+        for listener in self._listeners:
+            listener.lost()
 
     async def _attempt(self, url: str) -> bool:
         """One stream, from connecting to its end; say whether the proxy was registered."""
         self._hang_up.clear()
-        async with connect(
-            url,
-            additional_headers={"Authorization": f"Bearer {self._token}"} if self._token else None,
-            open_timeout=CONNECT_SECONDS,
-            ping_interval=PING_SECONDS,
-            ping_timeout=2 * PING_SECONDS,
-            close_timeout=1.0,
-            max_size=MESSAGE_LIMIT_BYTES,
-            compression=None,
-            proxy=None,
-        ) as stream:
+        async with self._dialing.connect(url) as stream:
             registered = await self._register(stream)
             if registered is None:
                 return False
-            self._problems.clear()
+            self._dialing.stands()
             await self._converse(stream, registered)
             return True
 
@@ -350,10 +274,6 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
     return event.is_set()
-
-
-def _stream_url(url: str) -> str:
-    return url.replace("http", "ws", 1).rstrip("/") + PATH
 
 
 async def _send(stream: ClientConnection, message: ProxyMessage) -> None:

@@ -22,7 +22,7 @@ from proxy.settings import ProxySettings
 from proxy.supervisor.acknowledging import Acknowledgements
 from proxy.supervisor.announcing import Announcements
 from proxy.supervisor.answers import Answers
-from proxy.supervisor.control import Control, ControlError
+from proxy.supervisor.control import Control
 from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.kept_table.tablekeeping import TableKeeping
@@ -35,6 +35,7 @@ from proxy.supervisor.standdown.standdown import StandDown
 from proxy.supervisor.workforce import OfTables, Workforce
 from slots import garbage, logs
 from slots.connections import worker_prefix
+from slots.dialing import ControlError
 from slots.messages import channel, control
 from slots.messages.message import Product
 from slots.table import SlotTable, TableError

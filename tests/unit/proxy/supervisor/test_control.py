@@ -8,7 +8,9 @@ import pytest
 import structlog.testing
 
 from proxy.supervisor import control
-from proxy.supervisor.control import Control, ControlError
+from proxy.supervisor.control import Control
+from slots import dialing
+from slots.dialing import ControlError
 from slots.messages.control import Ack, Heard, Heartbeat, Proxies, Register, Registered, Table, TellLoad
 from slots.messages.message import Product
 from tests.unit.proxy.proxy_fakes import PRODUCT, REGISTERED, SECONDS, FakeTopom, fake_topom
@@ -69,8 +71,8 @@ async def dialled(*urls: str, token: str = "") -> AsyncIterator[Dialled]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 0.005)
-    monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 0.02)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MIN", 0.005)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MAX", 0.02)
 
 
 async def test_registers_with_the_token_and_sends_heartbeats(topom: FakeTopom) -> None:
@@ -324,8 +326,8 @@ async def test_a_topom_that_does_not_lead_sends_the_proxy_to_the_one_that_does(
     topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So long that the test would give up if this time was waited.
-    monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 10 * SECONDS)
-    monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 10 * SECONDS)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MIN", 10 * SECONDS)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MAX", 10 * SECONDS)
     async with fake_topom() as follower, fake_topom() as passed_over:
         async with dialled(follower.url, passed_over.url, topom.url):
             stream = await follower.stream()
@@ -338,8 +340,8 @@ async def test_a_topom_that_does_not_lead_sends_the_proxy_to_the_one_that_does(
 async def test_what_a_topom_said_before_it_closed_is_heard_although_nothing_could_be_sent(
     topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 10 * SECONDS)
-    monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 10 * SECONDS)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MIN", 10 * SECONDS)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MAX", 10 * SECONDS)
     send = control._send
 
     async def late(stream: Any, message: dict[str, Any]) -> None:
@@ -360,8 +362,8 @@ async def test_what_a_topom_said_before_it_closed_is_heard_although_nothing_coul
 async def test_without_knowing_the_leader_the_next_address_is_tried_at_once(
     topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 10 * SECONDS)
-    monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 10 * SECONDS)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MIN", 10 * SECONDS)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MAX", 10 * SECONDS)
     async with fake_topom() as follower, dialled(follower.url, topom.url):
         stream = await follower.stream()
         await stream.next("register")
@@ -381,12 +383,12 @@ async def test_a_leader_that_gives_its_place_up_is_no_failure_after_earlier_ones
 
     async def rest(seconds: float) -> None:
         # Not those between heartbeats and pings.
-        if seconds <= control.RETRY_SECONDS_MAX:
+        if seconds <= dialing.RETRY_SECONDS_MAX:
             rests.append(seconds)
         await sleep(seconds)
 
-    monkeypatch.setattr(control.asyncio, "sleep", rest)
-    beat = 2 * control.RETRY_SECONDS_MAX
+    monkeypatch.setattr(dialing.asyncio, "sleep", rest)
+    beat = 2 * dialing.RETRY_SECONDS_MAX
     async with dialled(topom.url):
         for _ in range(5):
             await (await topom.stream()).close()
@@ -401,7 +403,7 @@ async def test_a_leader_that_gives_its_place_up_is_no_failure_after_earlier_ones
             await stream.next("register")
             await stream.send(sending_away(""))
         await topom.stream()
-    assert max(rests[:before]) > control.RETRY_SECONDS_MIN >= rests[before]
+    assert max(rests[:before]) > dialing.RETRY_SECONDS_MIN >= rests[before]
 
 
 async def test_topoms_that_send_a_proxy_to_and_fro_are_not_dialled_without_a_rest(topom: FakeTopom) -> None:
@@ -413,7 +415,7 @@ async def test_topoms_that_send_a_proxy_to_and_fro_are_not_dialled_without_a_res
         await sleep(0)
 
     control_sleep = pytest.MonkeyPatch()
-    control_sleep.setattr(control.asyncio, "sleep", rest)
+    control_sleep.setattr(dialing.asyncio, "sleep", rest)
     try:
         async with dialled(topom.url):
             for _ in range(4):

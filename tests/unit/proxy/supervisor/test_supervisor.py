@@ -15,8 +15,9 @@ import redis
 import structlog
 
 from proxy.settings import ProxySettings
-from proxy.supervisor import control, serverviews, supervisor, workforce
+from proxy.supervisor import serverviews, supervisor, workforce
 from proxy.supervisor.supervisor import Supervisor
+from slots import dialing
 from slots.connections import worker_prefix
 from slots.messages.message import MOST_TEXT
 from tests.unit.proxy.proxy_fakes import SECONDS, DirectedWorker, Director, FakeTopom, TopomStream, table
@@ -78,8 +79,8 @@ async def proxy(topom: FakeTopom, director: Director) -> AsyncIterator[Proxy]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 0.005)
-    monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 0.02)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MIN", 0.005)
+    monkeypatch.setattr(dialing, "RETRY_SECONDS_MAX", 0.02)
     monkeypatch.setattr(workforce, "RESTART_SECONDS_MIN", 0.005)
     monkeypatch.setattr(supervisor, "LEFTOVERS_SECONDS", 0.2)
 
