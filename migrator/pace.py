@@ -49,6 +49,14 @@ class PaceSettings:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least 0")
 
+    def part(self, mine: int, all: int) -> PaceSettings:
+        """Of so many equal parts, these: for one of several that together hold these limits. At least 1 a second."""
+
+        def share(limit: int) -> int:
+            return max(1, limit * mine // all) if limit else 0
+
+        return PaceSettings(share(self.keys_per_second), share(self.bytes_per_second), self.latency_goal_milliseconds)
+
     @property
     def goal(self) -> float:
         """The latency goal in seconds."""

@@ -8,6 +8,7 @@ themselves end such connections, by their names.
 
 from __future__ import annotations
 
+import secrets
 from contextlib import AsyncExitStack
 from itertools import count
 
@@ -36,6 +37,10 @@ QUIET_SECONDS = 2.0
 WRITING = f"{PREFIX}.migrator-writing."
 """The prefix of the names of connections to a target. The same server may be the source of another call, which must not
 end these."""
+
+_PROCESS = secrets.token_hex(8)
+"""Part of the names of this process's connections. Several processes work for one topom, and each ends the connections
+of those before it, whatever numbers they had."""
 
 _numbers = count(1)
 
@@ -140,7 +145,7 @@ class ServerPair:
             log.info("earlier_migrators_ended", server=connection.address, connections=ended)
 
     def _name(self, prefix: str) -> str:
-        name = f"{prefix}{next(_numbers)}"
+        name = f"{prefix}{_PROCESS}.{next(_numbers)}"
         self._names.add(name)
         return name
 

@@ -164,6 +164,10 @@ class TopomClient(TopomCalls):
         """All proxies that topom knows."""
         return await self._list("/proxies", "proxies")
 
+    async def migrators(self) -> Answer:
+        """``{"migrators": [...]}``: the processes that make copies by the replication stream."""
+        return await self._object("GET", "/migrators")
+
     async def drain_group(self, group_id: int, why: str = "") -> Answer:
         """Have a group leave once its slots have moved to others. Gives all that is on its way out."""
         return await self._object("POST", f"/groups/{group_id}/drain", why=why or None)

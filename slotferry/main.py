@@ -42,6 +42,7 @@ OFFLINE = "Without a cluster"
 
 app.add_typer(serve.proxy, name="proxy", rich_help_panel=RUN)
 app.command("topom", rich_help_panel=RUN)(serve.topom)
+app.command("migrator", rich_help_panel=RUN)(serve.migrator)
 app.command("local", rich_help_panel=RUN)(serve.local)
 app.command("demo", rich_help_panel=RUN)(demo.demo)
 app.command("status", rich_help_panel=LOOK)(status.status)

@@ -1,4 +1,4 @@
-"""``slotferry proxy``, ``slotferry topom`` and ``slotferry local``: commands that run until they are told to stop."""
+"""``slotferry proxy``, ``topom``, ``migrator`` and ``local``: commands that run until they are told to stop."""
 
 import asyncio
 import json
@@ -63,6 +63,24 @@ def topom(config: Config = None) -> None:
     except SettingsError as error:
         raise fail(str(error)) from None
     raise typer.Exit(server.run(settings))
+
+
+def migrator(config: Config = None) -> None:
+    """Run a migrator until SIGTERM: it makes copies by the replication stream for topom.
+
+    topom starts one itself on its own machine if there is no other. Run migrators near the Redis servers, so that
+    topom's machine carries no data. Every setting of configs/migrator.toml may also come from the environment:
+    SLOTFERRY_MIGRATOR_TOKEN for token, and so on.
+    """
+    from migrator.process import process
+    from migrator.process.settings import MigratorSettings
+    from slots.settings import SettingsError
+
+    try:
+        settings = MigratorSettings.load(config)
+    except SettingsError as error:
+        raise fail(str(error)) from None
+    raise typer.Exit(process.run(settings))
 
 
 def local(

@@ -12,7 +12,7 @@ OTHERS = frozenset(
     {f"{OURS}TOPOM", f"{OURS}TOKEN", f"{OURS}REDIS_SERVER", f"{OURS}EVERY_FAULT", f"{OURS}REQUIRE_STORES"}
 )
 """Variables of the command line, of throw-away clusters and of the tests."""
-PREFIXES = (f"{OURS}PROXY_", f"{OURS}TOPOM_", f"{OURS}SIZING_")
+PREFIXES = (f"{OURS}PROXY_", f"{OURS}TOPOM_", f"{OURS}MIGRATOR_", f"{OURS}SIZING_")
 """The prefixes of the settings of each process. A process ignores the settings of the others."""
 NEAR = 0.85
 """How similar a variable with another prefix has to be to one of ours to count as misspelt; 1 is the same."""

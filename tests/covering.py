@@ -46,6 +46,7 @@ PURE: Mapping[str, tuple[str, ...]] = {
     "which way slots move": ("topom/migration/ways.py",),
     "which commands make a value": ("migrator/stream/values/*.py",),
     "which servers a copy may follow": ("migrator/forking.py", "migrator/stream/standing.py"),
+    "who makes a copy": ("topom/migrators/choosing.py",),
     "which replica becomes the master": ("topom/masters/choice.py", "topom/masters/choicerules.py"),
 }
 """By part, patterns of files below the project's folder."""

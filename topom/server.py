@@ -7,6 +7,7 @@ elected. While the store is cut off, it says so.
 import asyncio
 import fcntl
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Iterator
@@ -28,11 +29,12 @@ from topom.api.entrance import MOST_FILES, Entrance
 from topom.api.wire import Wire
 from topom.errors import TopomError
 from topom.term.announcing import Announcing
+from topom.term.features import OwnMigrator
 from topom.term.loadkeeping import LoadKeeping
 from topom.term.node import Node, StuckTerm
 from topom.term.settings import TopomSettings, split_listen
 from topom.term.stores import open_store
-from topom.term.tokens import Tokens, kept_token
+from topom.term.tokens import TOPOM, Role, Token, Tokens, kept_token
 
 log = structlog.get_logger(__name__)
 
@@ -79,11 +81,13 @@ async def serve(settings: TopomSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     store = open_store(settings)
-    callers = Callers(_tokens(settings, store.shared), settings.product)
+    secret = secrets.token_hex(16)
+    callers = Callers(_tokens(settings, store.shared, secret), settings.product)
     listening = _listen(settings.listen)
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    node = Node(settings, store, settings.url or _url(host, port))
+    own_migrator = OwnMigrator(_url(_dialled(host), port), secret)
+    node = Node(settings, store, settings.url or _url(host, port), own_migrator=own_migrator)
     server = _Server(
         uvicorn.Config(
             api.build(node, callers),
@@ -146,6 +150,11 @@ def _report(outcome: Exception) -> None:
         log.error("topom_broke", exc_info=outcome)
 
 
+def _dialled(host: str) -> str:
+    """Where this machine reaches a listener on that address."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
 def _url(host: str, port: int) -> str:
     """The URL where others reach a listener on that address, as far as this process can tell."""
     if host in ("0.0.0.0", "::"):
@@ -153,10 +162,10 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _tokens(settings: TopomSettings, shared: bool) -> Tokens:
+def _tokens(settings: TopomSettings, shared: bool, own_migrator: str) -> Tokens:
     own = _own_token(settings, shared)
     try:
-        return Tokens(own, *settings.more_tokens(own))
+        return Tokens(own, *settings.more_tokens(own), Token(Role.MIGRATOR, TOPOM, own_migrator.encode()))
     except ValueError as error:
         raise StartError(f"the setting tokens cannot be used with this token: {error}") from error
 

@@ -7,9 +7,13 @@ watched and read before, so whatever changes it, meanwhile or in between, keeps 
 If no reply comes, the batch may have run, or may still run. Then the position is read again: it says which. A batch
 that runs after it was read changes the position, and so keeps the next attempt from running.
 
-A server is the target of one copy at a time. A copy begins with its position in database 0, and each first batch in
-another database needs that as well. So whoever takes the positions away (:func:`end_copies`), that of database 0 first,
-ends the copy: whatever an older process has sent, or sends later, runs no more.
+A server is the target of one copy at a time. A copy begins with its position in database 0 (:func:`begin_copy`), and
+each first batch in another database needs that as well. So whoever takes the positions away (:func:`end_copies`), that
+of database 0 first, ends the copy: whatever an older process has sent, or sends later, runs no more.
+
+Only whoever decides about copies begins one. The process that makes a copy goes on from the position that it finds. So
+it may be paused at any point, for any time, also before its first command: it cannot take the place of a later copy,
+nor write at a target that has become the owner.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ class Applier:
         self._connect = connect
         self.copy = copy
         self._connection: Connection | None = None
-        self._positions: dict[int, bytes] = {}
+        self._positions = {0: _begun(copy)}
         self._watched: int | None = None
         self._serial = 0
         self._ended = False
@@ -94,34 +98,18 @@ class Applier:
                     return replies
             raise CopyVoid(f"the position of the copy at {self.copy} changes again and again")
 
-    async def begin(self) -> None:
-        """Begin the copy, which ends any other. The target does not count as swept from then on
-        (:mod:`migrator.sweep`).
-
-        Raises :class:`MigrationError`, as :meth:`apply` does.
-        """
-        async with self._turn:
-            connection = await self._connected()
-            await end_copies(connection)
-            await connection.select(0)
-            # owned: what is left of the copy is swept, whatever becomes of this process.
-            await connection.call("HDEL", SWEPT, "swept", "token")
-            position = f"{self.copy} begun".encode()
-            await connection.call("SET", POSITION, position)
-            self._positions = {0: position}
-            self._watched = None
-
     async def send(self, database: int, parts: AsyncIterator[bytes]) -> None:
         """Run one long command that is about a name of this copy only, and does the same however often it runs.
 
         Raises:
-            CopyVoid: the target refused it.
+            CopyVoid: the target refused it, or its position is not the one that it has to be.
             MigrationError: as :meth:`apply`; the command is not sent again.
         """
         async with self._turn:
             self._require_open()
             self._watched = None
             connection = await self._connected()
+            self._require(0, await self._watch(connection, 0))
             await connection.call("UNWATCH")
             await connection.select(database)
             reply = await connection.stream(parts)
@@ -221,6 +209,16 @@ def temporary_name(copy: str) -> bytes:
     return PIECE + copy.encode()
 
 
+async def begin_copy(target: Connection, copy: str) -> None:
+    """Let a copy begin at a server, which ends any other. The server does not count as swept from then on
+    (:mod:`migrator.sweep`). Raises as its connection."""
+    await end_copies(target)
+    await target.select(0)
+    # owned: what is left of the copy is swept, whatever becomes of this process.
+    await target.call("HDEL", SWEPT, "swept", "token")
+    await target.call("SET", POSITION, _begun(copy))
+
+
 async def end_copies(target: Connection) -> None:
     """Return once no batch of a copy that began before can run at a server. Raises as its connection."""
     await target.select(0)
@@ -233,6 +231,10 @@ async def end_copies(target: Connection) -> None:
     for database in sorted(await occupied_databases(target)):
         await target.select(database)
         await target.call("UNLINK", *names)
+
+
+def _begun(copy: str) -> bytes:
+    return f"{copy} begun".encode()
 
 
 def _shown(position: bytes | None) -> str:

@@ -23,7 +23,7 @@ from migrator.pair import WRITING, ServerPair
 from migrator.pieces.abilities import read_abilities
 from migrator.progress import Progress
 from migrator.steering import steered
-from migrator.stream.applying import Applier, CopyVoid
+from migrator.stream.applying import Applier, CopyVoid, begin_copy
 from migrator.stream.copying import Copy
 from migrator.stream.deadlines import Deadlines
 from migrator.stream.followed import Followed
@@ -68,7 +68,7 @@ class RunningCopy:
     Args:
         source, target: ``host:port`` of both masters.
         slots: those that are copied.
-        copy: the id of the copy.
+        copy: the id of the copy, for which both were made ready (:func:`make_ready`).
         folder: for the spool.
         replicas: of the source, ``host:port``; one of them is followed in its place if it can be
             (:mod:`migrator.stream.choosing`).
@@ -247,13 +247,10 @@ class RunningCopy:
                 stack, self._source, self._target, self._access, self._instance, self._timeouts, self._term
             )
             target = await pair.connect_target()
-            await pair.end_earlier(target, WRITING)
             abilities = await read_abilities(target)
             self._evicted = await _evicted_at(target)
             source = await pair.connect_source()
-            await pair.end_earlier(source, migrator_prefix())
             applier = Applier(pair.connect_target, self._id)
-            await applier.begin()
             self._copy = Copy(
                 NUMBER,
                 self._wanted,
@@ -273,6 +270,34 @@ class RunningCopy:
             except MigrationError as error:
                 self._followed.require_no_loss(error)
                 raise
+
+
+async def make_ready(
+    source: str,
+    target: str,
+    copy: str,
+    *,
+    access: ServerAccess,
+    instance: str,
+    term: int = 0,
+    timeouts: Timeouts | None = None,
+) -> None:
+    """Let a copy begin between these masters, and end the connections of whoever moved or copied there before.
+
+    **applied-once**: who decides about copies does this, and not the process that makes the copy. That process may be
+    paused, cut off and taken for dead, and go on at any time (:mod:`migrator.stream.applying`).
+
+    Args:
+        copy, access, instance, term, timeouts: as for :class:`RunningCopy`.
+
+    Raises :class:`MigrationError`.
+    """
+    async with AsyncExitStack() as stack:
+        pair = ServerPair(stack, source, target, access, instance, timeouts or Timeouts(), term)
+        at_target = await pair.connect_target()
+        await pair.end_earlier(at_target, WRITING)
+        await pair.end_earlier(await pair.connect_source(), migrator_prefix())
+        await begin_copy(at_target, copy)
 
 
 async def _evicted_at(target: Connection) -> int:

@@ -44,6 +44,8 @@ def _say_status(found: Answer) -> None:
                 if reason:
                     say(f"group {group['id']}: {in_words(reason)}")
     say_proxies(found["proxies"])
+    if found.get("migrators"):
+        say_migrators(found["migrators"])
     say_migration(found["migration"])
     for group in found["groups"]:
         if group.get("reason"):
@@ -128,3 +130,21 @@ def say_proxies(proxies: list[Answer]) -> None:
     ]
     columns = ("proxy", "address", "host", "pid", "workers", "state", "epoch", "clients", "requests", "errors")
     table(columns, rows, title="proxies")
+
+
+def say_migrators(migrators: list[Answer]) -> None:
+    """Migrators as a table."""
+    rows = [
+        (
+            str(one["id"]),
+            one["hostname"],
+            str(one["pid"]),
+            "topom's own" if one["own"] else None,
+            one["node"] or None,
+            one["datacenter"] or None,
+            len(one["copies"]),
+            round(one["keys_per_second"]),
+        )
+        for one in migrators
+    ]
+    table(("migrator", "host", "pid", "", "node", "datacenter", "copies", "keys/s"), rows, title="migrators")

@@ -1,8 +1,9 @@
 """What the processes tell each other: each message is one frozen object, defined here and nowhere else.
 
-Two conversations, a module each:
+Three conversations, a module each:
 
 - :mod:`~slots.messages.control`: the control stream between a proxy and topom;
+- :mod:`~slots.messages.copies`: the stream between a migrator and topom;
 - :mod:`~slots.messages.channel`: the channel between a proxy's supervisor and one of its workers.
 
 Each direction has a union of its messages and a function that parses them. A message is checked where it comes in, and

@@ -1,6 +1,7 @@
 """Tokens with roles, and sessions of browsers, at a real topom."""
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +13,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from slots.messages.copies import RegisterMigrator
+from slots.messages.message import encode
 from tests.certificates import UNENCRYPTED
 from tests.integration.topom_process import TOKEN, HandProxy, TopomProcess, topom_process
 from topom.api.sessions import COOKIE, SESSION_SECONDS, Sessions
@@ -21,6 +24,7 @@ SECRETS = {
     "viewer": "secret-of-the-dashboard",
     "operator": "secret-of-ada-the-operator",
     "proxy": "secret-of-all-the-proxies",
+    "migrator": "secret-of-all-the-migrators",
 }
 TOKENS = ",".join(f"{role}:{role}s:{secret}" for role, secret in SECRETS.items())
 PAGE = {"X-Slotferry-Request": "1", "Sec-Fetch-Site": "same-origin"}
@@ -149,6 +153,25 @@ async def test_proxies_and_no_viewers_open_streams(topom: TopomProcess) -> None:
     url = topom.url.replace("http", "ws") + "/api/v1/control"
     with pytest.raises(InvalidStatus, match="403"):
         await connect(url, additional_headers={"Authorization": f"Bearer {SECRETS['viewer']}"})
+
+
+async def test_a_migrator_opens_a_stream_of_its_own_and_no_other(topom: TopomProcess) -> None:
+    base = topom.url.replace("http", "ws") + "/api/v1"
+    for path, role in (("/migrators/control", "proxy"), ("/migrators/control", "viewer"), ("/control", "migrator")):
+        with pytest.raises(InvalidStatus, match="403"):
+            await connect(base + path, additional_headers={"Authorization": f"Bearer {SECRETS[role]}"})
+    headers = {"Authorization": f"Bearer {SECRETS['migrator']}"}
+    async with asyncio.timeout(LIMIT_SECONDS):
+        async with connect(f"{base}/migrators/control", additional_headers=headers) as stream:
+            await stream.send(encode(RegisterMigrator(instance="1" * 32, hostname="h", pid=1, version="0")))
+            assert json.loads(await stream.recv())["type"] == "registered"
+            await stream.send('{"type": "done", "number": 17}')
+            await stream.send('{"type": "report", "copies": -1}')
+            said = [json.loads(await stream.recv()) for _ in range(2)]
+        assert [message["type"] for message in said] == ["set_pace", "refused"]
+        async with connect(f"{base}/migrators/control", additional_headers=headers) as stream:
+            await stream.send('{"type": "done", "number": 17}')
+            assert "has to be of type register_migrator" in str(await stream.recv())
 
 
 HEAD = "{method} {path} HTTP/1.1\r\nHost: topom\r\nConnection: close\r\n{more}\r\n"

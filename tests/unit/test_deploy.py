@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from migrator.process.settings import MigratorSettings
 from proxy.settings import ProxySettings
 from proxy.supervisor import control, supervisor, workforce
 from slotferry.main import app
@@ -18,11 +19,15 @@ from topom.term.settings import TopomSettings
 ROOT = Path(__file__).parents[2]
 DEPLOY = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file()]
 PAGES = [ROOT / "docs" / "deploy.md", ROOT / "docs" / "operations.md"]
-SETTINGS = {"PROXY": ProxySettings.model_fields, "TOPOM": TopomSettings.model_fields}
+SETTINGS = {
+    "PROXY": ProxySettings.model_fields,
+    "TOPOM": TopomSettings.model_fields,
+    "MIGRATOR": MigratorSettings.model_fields,
+}
 COMMAND: Any = typer.main.get_command(app)
 PACKAGES = ("slots", "proxy", "migrator", "topom", "slotferry")
 
-VARIABLE = re.compile(r"\bSLOTFERRY_(PROXY|TOPOM)_([A-Z][A-Z_]*[A-Z])\b")
+VARIABLE = re.compile(r"\bSLOTFERRY_(PROXY|TOPOM|MIGRATOR)_([A-Z][A-Z_]*[A-Z])\b")
 FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -20,7 +20,19 @@ ALLOWED: dict[str, set[str]] = {
 
 ROOMS = {
     "topom": (
-        *("reasons", "errors", "periodic", "store", "cluster", "servers", "proxies", "load", "migration", "copies"),
+        *(
+            "reasons",
+            "errors",
+            "periodic",
+            "store",
+            "cluster",
+            "servers",
+            "proxies",
+            "load",
+            "migrators",
+            "migration",
+            "copies",
+        ),
         *("masters", "placement", "balance", "leaving", "term", "web", "api", "server"),
     ),
     "proxy": (

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-PROCESSES = [("proxy", "ProxySettings"), ("topom", "TopomSettings")]
-MODULES = {"proxy": "proxy.settings", "topom": "topom.term.settings"}
+PROCESSES = [("proxy", "ProxySettings"), ("topom", "TopomSettings"), ("migrator", "MigratorSettings")]
+MODULES = {"proxy": "proxy.settings", "topom": "topom.term.settings", "migrator": "migrator.process.settings"}
 
 
 def plain(value: Any) -> Any:
@@ -51,7 +51,8 @@ def test_the_file_can_be_loaded(process: str, name: str) -> None:
     assert settings.load(CONFIGS / f"{process}.toml") == settings.load()  # type: ignore[attr-defined]
 
 
-def test_comments_are_the_descriptions_in_the_code() -> None:
-    text = (CONFIGS / "proxy.toml").read_text()
-    for field, info in settings_of("proxy", "ProxySettings").model_fields.items():
+@pytest.mark.parametrize(("process", "name"), [one for one in PROCESSES if one[0] != "topom"])
+def test_comments_are_the_descriptions_in_the_code(process: str, name: str) -> None:
+    text = (CONFIGS / f"{process}.toml").read_text()
+    for field, info in settings_of(process, name).model_fields.items():
         assert f"# {info.description}\n{field} = " in text

@@ -6,8 +6,8 @@ Anybody gets ``/healthz``, the page's files, and may log in. A follower passes r
 operator>"}``. Whatever waits says why with the record of :mod:`topom.reasons`, as ``{"kind", "what", "since",
 "to_do"}``; null if it does not wait.
 
-May import: reasons, errors, store, cluster, servers, proxies, load, migration, copies, masters, placement, balance,
-leaving, term, web.
+May import: reasons, errors, store, cluster, servers, proxies, load, migrators, migration, copies, masters, placement,
+balance, leaving, term, web.
 
 To change
 
@@ -20,7 +20,8 @@ To change
 - the page that describes the API: :mod:`~topom.api.documents`;
 - what a follower does with requests: :mod:`~topom.api.forwarding`;
 - the stream of events: :mod:`~topom.api.event_stream`; the live picture for the page: :mod:`topom.api.live`;
-- the stream of tables to proxies: :mod:`~topom.api.control`; its messages: :mod:`slots.messages.control`.
+- the stream of tables to proxies: :mod:`~topom.api.control`; its messages: :mod:`slots.messages.control`;
+- the stream of migrators: :mod:`~topom.api.migrator_stream`; its messages: :mod:`slots.messages.copies`.
 """
 
 from typing import Any
@@ -39,6 +40,8 @@ from topom.api import (
     login,
     metrics,
     migration,
+    migrator_stream,
+    migrators,
     nodes,
     placement,
     pool,
@@ -66,8 +69,8 @@ from topom.web import pages
 
 RESOURCES = (
     *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes, load),
-    *(rebalance, migration, sentinels, events, live, topoms),
-    *(metrics, login, control, health, documents),
+    *(rebalance, migration, migrators, sentinels, events, live, topoms),
+    *(metrics, login, control, migrator_stream, health, documents),
 )
 """The files that serve requests, in the order of the documents."""
 SIZES_BODY_BYTES = 64 * 1024 * 1024

@@ -156,7 +156,7 @@ async def control(websocket: WebSocket) -> None:
         with suppress(WebSocketDisconnect, TimeoutError, RuntimeError, KeyError):
             async with asyncio.timeout(REGISTER_SECONDS):
                 await websocket.receive_text()
-        await _send_away(websocket, node)
+        await send_away(websocket, node)
         return
     topom: Topom = websocket.app.state.serving()
     link = SocketLink(websocket, topom.frames, topom.proxies)
@@ -176,13 +176,13 @@ async def control(websocket: WebSocket) -> None:
         log.debug("control_stream_ended", reason=repr(error))
     except (NotLeading, LostPlace):
         if node is not None:
-            await _send_away(websocket, node)
+            await send_away(websocket, node)
             return
         code = CLOSE_TRY_AGAIN
     except TopomError as error:
         code = CLOSE_TRY_AGAIN
         log.error("control_stream_failed", reason=str(error))
-    await _close(websocket, code)
+    await close(websocket, code)
 
 
 async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Member:
@@ -319,10 +319,10 @@ async def _send_refusal(link: SocketLink, refused: Refused) -> None:
         log.debug("refusal_not_sent", reason=repr(error))
 
 
-async def _send_away(websocket: WebSocket, node: Node) -> None:
+async def send_away(websocket: WebSocket, node: Node) -> None:
     """Send a proxy to the leader at once; if there is no other topom, only end its stream."""
     if not node.shared:
-        await _close(websocket, CLOSE_TRY_AGAIN)
+        await close(websocket, CLOSE_TRY_AGAIN)
         return
     leader = node.leader
     said = Refusal(
@@ -335,10 +335,10 @@ async def _send_away(websocket: WebSocket, node: Node) -> None:
             await websocket.send_text(encode(said))
     except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
         log.debug("not_sent_away", reason=repr(error))
-    await _close(websocket, CLOSE_TRY_AGAIN)
+    await close(websocket, CLOSE_TRY_AGAIN)
 
 
-async def _close(websocket: WebSocket, code: int) -> None:
+async def close(websocket: WebSocket, code: int) -> None:
     if websocket.application_state == WebSocketState.CONNECTED:
         try:
             async with asyncio.timeout(SEND_SECONDS):

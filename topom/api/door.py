@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from topom.api.access import CALLER
 from topom.api.callers import REQUEST_HEADER, Callers, from_page
 from topom.api.page_headers import add_headers
-from topom.api.roles import LOGIN, READS, needed
+from topom.api.roles import LOGIN, READS, needed, needed_for_stream
 from topom.api.sessions import Caller
 from topom.term.tokens import Role
 
@@ -81,7 +81,8 @@ class Door:
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = self._callers.of(scope["headers"])
         # A browser opens a stream with its cookie for any page, so a cookie opens none.
-        if caller is not None and caller.expires is None and caller.role.may(Role.PROXY):
+        if caller is not None and caller.expires is None and caller.role.may(needed_for_stream(scope["path"])):
+            scope[CALLER] = caller
             await self._app(scope, receive, send)
         else:
             # Closed before it is accepted: the HTTP answer is 403.

@@ -6,6 +6,7 @@ door asks this before it reads a body, and the OpenAPI document says it of each 
 
 from collections.abc import Mapping
 
+from slots.messages.copies import PATH
 from topom.api.routers import PREFIX
 from topom.term.tokens import Role
 
@@ -30,6 +31,11 @@ def needed(method: str, path: str) -> Role | None:
     if method in READS:
         return None if path.startswith(ASSETS) else EXCEPTIONS.get(("GET", path), Role.VIEWER)
     return EXCEPTIONS.get((method, path), Role.OPERATOR)
+
+
+def needed_for_stream(path: str) -> Role:
+    """The role that a WebSocket needs."""
+    return Role.MIGRATOR if path == PATH else Role.PROXY
 
 
 def describe(document: dict[str, object]) -> None:

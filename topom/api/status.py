@@ -3,7 +3,7 @@
 from fastapi import Request
 
 from slots.table import OFFLINE
-from topom.api import groups, migration, proxies, topoms
+from topom.api import groups, migration, migrators, proxies, topoms
 from topom.api import status_models as models
 from topom.api.access import ServedTopom
 from topom.api.group_models import Group
@@ -37,6 +37,7 @@ def describe(node: Node | None, topom: Topom, described: list[Group]) -> models.
         databases=state.product.databases,
         groups=described,
         proxies=proxies.describe(topom),
+        migrators=migrators.describe(topom),
         slots=models.SlotCounts(
             total=len(slots),
             assigned=len(slots) - offline,

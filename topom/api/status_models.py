@@ -5,6 +5,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from topom.api.group_models import Group
 from topom.api.leaving_models import Leaving
 from topom.api.migration_models import Migration
+from topom.api.migrator_models import Migrator
 from topom.api.proxy_models import Proxy
 from topom.api.topom_models import TopomShown
 from topom.cluster.hands_off import MOST_WHY
@@ -81,6 +82,9 @@ class Status(BaseModel):
     databases: int
     groups: list[Group]
     proxies: list[Proxy]
+    migrators: list[Migrator] = Field(
+        default_factory=list, description="Processes that make copies by the replication stream, if this topom leads."
+    )
     slots: SlotCounts
     leaving: list[Leaving]
     migration: Migration

@@ -71,6 +71,8 @@ class What(StrEnum):
     PROXY_BACK = "proxy_back"
     PROXY_DRAINS = "proxy_drains"
     PROXY_LEFT = "proxy_left"
+    MIGRATOR_REGISTERED = "migrator_registered"
+    MIGRATOR_GONE = "migrator_gone"
     LEAVING = "leaving"
     STAYING = "staying"
     POOL_ADDED = "pool_added"

@@ -1,6 +1,6 @@
 """Moves slots from one group to another, in batches, with the barrier (**drained**, **complete**).
 
-May import: reasons, errors, periodic, store, cluster, servers, proxies.
+May import: reasons, errors, periodic, store, cluster, servers, proxies, migrators.
 
 To change
 
@@ -16,6 +16,8 @@ To change
 - why a pair waits, and how long: :mod:`~topom.migration.deferral`;
 - what operators order while slots move: :mod:`~topom.migration.orders`; how offline slots are assigned to a group:
   :mod:`~topom.migration.assigning`;
+- which copies by the replication stream there are: :mod:`~topom.migration.streamed`; who makes them:
+  :mod:`topom.migrators`;
 - how topom uses the migrator: :mod:`~topom.migration.mover`; how keys are moved is in the folder ``migrator``;
 - when keys of slots that a server does not own are deleted there: :mod:`~topom.migration.sweeping` (**owned**); which
   keys these are: :mod:`~topom.migration.foreignkeys`.

@@ -1,4 +1,8 @@
-"""The migrator as topom uses it: with one product's functions and secrets, and one pace for all batches together."""
+"""The migrator as topom uses it: with one product's functions and secrets, and one pace for all batches together.
+
+Keys that move one by one do so in this process. Copies by the replication stream are made by migrators
+(:mod:`topom.migrators`). The limits of the pace are divided among all that goes on.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,7 +20,7 @@ from migrator.options import Confirmation, MoveOptions
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.replicas import confirm
-from migrator.stream.running import RunningCopy
+from migrator.stream.running import make_ready
 from migrator.sweep import Swept, Warrant, stop, sweep
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
@@ -25,6 +29,8 @@ from slots.messages.message import Product
 from topom.cluster.state import MigrationSettings
 from topom.errors import NotLeading
 from topom.migration.ways import AUTO
+from topom.migrators.copies import RemoteCopy
+from topom.migrators.members import Migrators
 from topom.reasons import Reason
 from topom.store.leading import OVER
 
@@ -41,17 +47,22 @@ class RedisMover:
         term: int = 0,
         conflict: Callable[[str], Reason | None] = lambda server: None,
         doubt: Callable[[str], Reason | None] = lambda server: None,
+        migrators: Migrators | None = None,
         spool: Path | None = None,
     ) -> None:
         """
         Args:
-            spool: the folder for what replication streams bring; by default, one of the system's for temporary files.
+            migrators: make copies by the replication stream; by default, there are none.
+            spool: where the migrator that topom starts itself keeps what replication streams bring; by default, in the
+                system's folder for temporary files.
             leads, term: as :class:`topom.term.service.Topom` has them.
             conflict: why nothing may be done to a server; None if anything may be done
                 (:mod:`topom.servers.identities`).
             doubt: why nothing may be begun at a server; None if anything may.
         """
         self._spool = spool or Path(gettempdir(), "slotferry")
+        self._migrators = migrators or Migrators()
+        self._migrators.listen(self._divide_pace)
         self._doubt = doubt
         self._conflict = conflict
         self._leads = leads
@@ -60,6 +71,9 @@ class RedisMover:
         self._access = access
         self._instance = instance
         self._pace = Pace()
+        self._set = PaceSettings()
+        self._paused = False
+        self._moves = 0
         self._min_replicas = 0
         self._may_follow = False
 
@@ -78,16 +92,20 @@ class RedisMover:
             min_replicas=self._min_replicas,
             may_follow=self._may_follow,
         )
-        return replace(found, followable=await self._with_disk(found.followable))
+        return replace(found, followable=await self._with_disk(source, found.followable))
 
     async def look(self, server: str) -> tuple[Facts, Followable]:
         """What a server says of itself; nothing is written there. Raises MigrationError."""
         self._require()
         facts, followable = await look(server, access=self._access, instance=self._instance)
-        return facts, await self._with_disk(followable) or followable
+        return facts, await self._with_disk(server, followable) or followable
 
-    async def _with_disk(self, known: Followable | None) -> Followable | None:
-        return known and replace(known, disk_bytes=await asyncio.to_thread(disk_of, self._spool))
+    async def _with_disk(self, source: str | None, known: Followable | None) -> Followable | None:
+        if known is None or source is None:
+            return known
+        one = self._migrators.nearest(source)
+        disk = await asyncio.to_thread(disk_of, self._spool) if one is None else one.disk
+        return replace(known, disk_bytes=disk)
 
     def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
         """Which processes both servers are, and remain. Raises :class:`migrator.errors.MigrationError`."""
@@ -96,22 +114,25 @@ class RedisMover:
 
     def copy(
         self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress, replicas: Sequence[str]
-    ) -> RunningCopy:
+    ) -> RemoteCopy:
         """A copy of these slots by the replication stream of one of these replicas, or of the source."""
-        return RunningCopy(
+
+        async def ready() -> None:
+            self._require(source, target)
+            await make_ready(source, target, id, access=self._access, instance=self._instance, term=self._term)
+
+        return RemoteCopy(
+            self._migrators,
             source,
             target,
             slots,
             id,
-            folder=self._spool,
-            function=self._product.slot_function,
-            number_of_slots=self._product.number_of_slots,
-            access=self._access,
-            pace=self._pace,
-            progress=progress,
+            progress,
+            replicas,
+            product=self._product,
             instance=self._instance,
             term=self._term,
-            replicas=replicas,
+            make_ready=ready,
         )
 
     async def confirm(self, target: str, replicas: int | None) -> None:
@@ -141,19 +162,25 @@ class RedisMover:
             require()
 
         self._require(source, target)
-        await migrate(
-            source,
-            target,
-            slots,
-            function=self._product.slot_function,
-            number_of_slots=self._product.number_of_slots,
-            access=self._access,
-            pace=self._pace,
-            progress=progress,
-            instance=self._instance,
-            term=self._term,
-            options=MoveOptions(beginning=beginning, confirmation=Confirmation(self._min_replicas), require=still),
-        )
+        self._moves += 1
+        self._divide_pace()
+        try:
+            await migrate(
+                source,
+                target,
+                slots,
+                function=self._product.slot_function,
+                number_of_slots=self._product.number_of_slots,
+                access=self._access,
+                pace=self._pace,
+                progress=progress,
+                instance=self._instance,
+                term=self._term,
+                options=MoveOptions(beginning=beginning, confirmation=Confirmation(self._min_replicas), require=still),
+            )
+        finally:
+            self._moves -= 1
+            self._divide_pace()
 
     async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
         """Return once a server has no keys of slots that it does not own. Raises MigrationError, and as ``warrant``."""
@@ -197,14 +224,20 @@ class RedisMover:
         """
         self._min_replicas = settings.min_replicas
         self._may_follow = settings.way == AUTO
-        self._pace.change(
-            PaceSettings(
-                keys_per_second=settings.keys_per_second,
-                bytes_per_second=settings.bytes_per_second,
-                latency_goal_milliseconds=settings.latency_goal_milliseconds,
-            )
+        self._set = PaceSettings(
+            keys_per_second=settings.keys_per_second,
+            bytes_per_second=settings.bytes_per_second,
+            latency_goal_milliseconds=settings.latency_goal_milliseconds,
         )
-        if settings.paused:
+        self._paused = settings.paused
+        self._divide_pace()
+
+    def _divide_pace(self) -> None:
+        # What moves key by key shares one pace here.
+        parts = self._moves + self._migrators.copies
+        self._pace.change(self._set.part(self._moves, parts) if self._moves else self._set)
+        if self._paused:
             self._pace.pause()
         else:
             self._pace.resume()
+        self._migrators.set_pace(self._set, self._paused, max(1, parts))

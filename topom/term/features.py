@@ -1,6 +1,8 @@
 """Which settings each part of topom gets: one function for each part, from the values to the part's own record."""
 
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from slots.access import ServerAccess, ServerTls
 from slots.messages.message import Product
@@ -79,6 +81,38 @@ def migration(settings: TopomSettings) -> MigrationSettings:
         min_replicas=settings.migration_min_replicas,
         way=settings.migration_way,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnMigrator:
+    """How the migrator that a topom starts itself reaches it.
+
+    Attributes:
+        url: of this process, on this machine.
+        token: a secret of the role migrator.
+    """
+
+    url: str
+    token: str = field(repr=False)
+
+
+def migrator(settings: TopomSettings, own: OwnMigrator) -> dict[str, Any]:
+    """The settings of the migrator that this topom starts itself (:mod:`migrator.process.settings`)."""
+    return {
+        "topom": [own.url],
+        "token": own.token,
+        "spool": str(settings.data.absolute() / "spool"),
+        "node": "",
+        "datacenter": "",
+        "redis_user": settings.redis_user,
+        "redis_password": settings.redis_password.get_secret_value(),
+        "redis_tls": settings.redis_tls,
+        "redis_tls_ca": settings.redis_tls_ca,
+        "redis_tls_certificate": settings.redis_tls_certificate,
+        "redis_tls_key": settings.redis_tls_key,
+        "redis_tls_verify_host": settings.redis_tls_verify_host,
+        "log_level": settings.log_level,
+    }
 
 
 def placement(settings: TopomSettings) -> Rules:

@@ -132,6 +132,9 @@ def _of_moves(topom: Topom) -> Iterator[Metric]:
     lag = max((lag for lag in actions.lags().values() if lag is not None), default=0)
     yield _gauge("copy_lag_bytes", "The most that is missing at a target of what its source has written.", lag)
     yield _gauge("keys_per_second", "Keys that moved over the last few seconds.", totals.keys_per_second)
+    migrators = topom.migrators.all()
+    yield _gauge("migrators", "Processes that make copies by the replication stream, registered now.", len(migrators))
+    yield _gauge("copies", "Copies by the replication stream that they have.", topom.migrators.copies)
     if actions.last_batch_seconds is not None:
         text = "How long the latest batch took that came to its end."
         yield _gauge("last_batch_seconds", text, actions.last_batch_seconds)

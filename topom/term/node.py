@@ -29,6 +29,7 @@ from topom.reasons import Kind, Reason, Reasons
 from topom.store import Leader, Leadership, Store, StoreConflict, StoreError
 from topom.store.leading import LedStore
 from topom.store.timed import StoreTimes, TimedStore
+from topom.term.features import OwnMigrator
 from topom.term.roster import Roster
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
@@ -67,9 +68,17 @@ class Node:
     Args:
         url: where the other topoms reach this one's API.
         make: makes the topom of a term; None for one by the settings.
+        own_migrator: how the migrator that this process starts itself reaches it; None for no such migrator.
     """
 
-    def __init__(self, settings: TopomSettings, store: Store, url: str, make: Make | None = None) -> None:
+    def __init__(
+        self,
+        settings: TopomSettings,
+        store: Store,
+        url: str,
+        make: Make | None = None,
+        own_migrator: OwnMigrator | None = None,
+    ) -> None:
         self.settings = settings
         self.url = url
         self.instance = secrets.token_hex(16)
@@ -99,6 +108,7 @@ class Node:
         """The client for requests to the other topoms."""
         self._store = store
         self._make = make or self._topom_of
+        self._own_migrator = own_migrator
         self._topom: Topom | None = None
         self.tending = Tending(TopomError, StuckTerm)
         """Keeps the loops that run whether this topom leads or not."""
@@ -266,4 +276,5 @@ class Node:
             process=self.instance,
             url=leadership.leader.url,
             day=self.day,
+            own_migrator=self._own_migrator,
         )

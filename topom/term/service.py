@@ -16,7 +16,7 @@ from topom.balance.rebalancing import Rebalancing
 from topom.balance.sizebook import SizeBook
 from topom.balance.sizes import sizes_in
 from topom.cluster.differing import Differing
-from topom.cluster.events import NAMED_BY
+from topom.cluster.events import NAMED_BY, What
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
 from topom.cluster.protection import Protection
@@ -46,6 +46,8 @@ from topom.migration.interfaces import Mover, Observer
 from topom.migration.mover import RedisMover
 from topom.migration.orders import Orders
 from topom.migration.sweeping import Sweeps
+from topom.migrators.child import Child
+from topom.migrators.members import Migrators
 from topom.periodic import Loop
 from topom.placement.applying import Placements
 from topom.placement.copying import PlacedCopies
@@ -72,6 +74,7 @@ from topom.servers.redis_servers import RedisServers
 from topom.servers.replication import ServerReplication
 from topom.store import Store, StoreConflict
 from topom.term import features
+from topom.term.features import OwnMigrator
 from topom.term.settings import TopomSettings
 from topom.term.tending import Tending
 
@@ -90,6 +93,7 @@ class Topom:
         process: str = "",
         url: str = "",
         day: Day | None = None,
+        own_migrator: OwnMigrator | None = None,
     ) -> None:
         """
         Args:
@@ -100,6 +104,7 @@ class Topom:
             process: the instance of the process that has this term. Events name both by the same eight digits.
             url: where other topoms reach the process's API.
             day: what the process knows of the load of the last day; None for nothing.
+            own_migrator: how the migrator that this process starts itself reaches it; None for no such migrator.
         """
         self.settings = settings
         self.instance = (process or secrets.token_hex(16))[:NAMED_BY] + secrets.token_hex(16 - NAMED_BY // 2)
@@ -152,6 +157,7 @@ class Topom:
         self.load = Book(settings.number_of_slots, day=day)
         self.asking = Asking(self.ledger, self.members, self.load)
 
+        self.migrators = Migrators(self._labels, self._note_migrator)
         mover = mover or RedisMover(
             features.product(settings),
             access,
@@ -160,7 +166,8 @@ class Topom:
             term,
             self.identities.conflict,
             self.identities.doubt,
-            spool=settings.data / "spool",
+            self.migrators,
+            settings.data / "spool",
         )
         self.sweeps = Sweeps(self.ledger, mover, self.servers, self.health, self.hands_off, self.identities.conflict)
         self.actions = Actions(
@@ -304,6 +311,7 @@ class Topom:
             self.server_departures,
             *self.sentinels.loops,
         )
+        self._child = Child(self.migrators, features.migrator(settings, own_migrator)) if own_migrator else None
         self.loops = (*self._own_loops, self.promotions.endings)
         """The loops that run by themselves; each says in a sentence what it does."""
         self._running: list[asyncio.Task[None]] = []
@@ -338,9 +346,21 @@ class Topom:
         """
         works: dict[str, Callable[[], Awaitable[None]]] = {loop.name: loop.run for loop in self._own_loops}
         works["promotions"] = self.promotions.run
+        if self._child is not None:
+            works[self._child.name] = self._child.run
         async with asyncio.TaskGroup() as group:
             for name, work in works.items():
                 self._running.append(group.create_task(self.tending.keep(name, work), name=name))
+
+    def _labels(self, server: str) -> tuple[str, str]:
+        for group in self.ledger.table.groups.values():
+            if server in group.servers:
+                return group.node_of(server), group.datacenter_of(server)
+        return "", ""
+
+    def _note_migrator(self, came: bool, says: str) -> None:
+        if self.leads():
+            self.ledger.note(What.MIGRATOR_REGISTERED if came else What.MIGRATOR_GONE, says)
 
     def not_ended(self) -> list[str]:
         """Names of the tasks of :meth:`run` that have not ended."""

@@ -40,6 +40,8 @@ class Role(StrEnum):
     """For everything."""
     PROXY = "proxy"
     """For the control stream of a proxy, and nothing else."""
+    MIGRATOR = "migrator"
+    """For the stream of a migrator, and nothing else."""
 
     def may(self, needed: "Role") -> bool:
         """Whether this role is enough where ``needed`` is asked for."""

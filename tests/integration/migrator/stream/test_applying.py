@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import TargetRefused, TargetUnavailable
 from migrator.stream import applying
-from migrator.stream.applying import Applier, CopyVoid, end_copies
+from migrator.stream.applying import Applier, CopyVoid, begin_copy, end_copies
 from slots.access import ServerAccess
 from slots.reserved import POSITION, SWEPT
 from tests.integration.breaking_relay import BreakingRelay, Direction
@@ -41,6 +41,12 @@ async def connect(relay: BreakingRelay) -> Connection:
     )
 
 
+async def begun(relay: BreakingRelay, copy: str) -> None:
+    connection = await connect(relay)
+    await begin_copy(connection, copy)
+    connection.close()
+
+
 def applier_through(relay: BreakingRelay) -> Applier:
     return Applier(lambda: connect(relay), "c0ffee")
 
@@ -48,7 +54,7 @@ def applier_through(relay: BreakingRelay) -> Applier:
 @pytest.fixture
 async def applier(relay: BreakingRelay) -> AsyncIterator[Applier]:
     applier = applier_through(relay)
-    await applier.begin()
+    await begun(relay, applier.copy)
     yield applier
     applier.close()
 
@@ -149,13 +155,39 @@ async def test_another_copy_ends_the_one_before_and_the_target_does_not_count_as
     await target.hset(SWEPT, mapping={"swept": "life", "data": "id"})
     await applier.apply(3, INCR, 1, "10")
     other = Applier(lambda: connect(relay), "facade")
-    await other.begin()
+    await begun(relay, other.copy)
     assert await target.hgetall(SWEPT) == {b"data": b"id"}
     for database in (0, 3, 4):
         with pytest.raises(CopyVoid, match=r"facade|missing"):
             await applier.apply(database, INCR, 1, "20")
     assert await other.apply(3, INCR, 1, "10") == [2]
     other.close()
+
+
+@pytest.mark.parametrize("after", ["another copy", "the end of all copies"])
+async def test_a_process_that_begins_late_writes_nothing(relay: BreakingRelay, target: Redis, after: str) -> None:
+    """It was told to make a copy, and was paused before its first command."""
+    late = applier_through(relay)
+    await begun(relay, late.copy)
+    if after == "another copy":
+        await begun(relay, "facade")
+    else:
+        ending = await connect(relay)
+        await end_copies(ending)
+        ending.close()
+    for database in (0, 3):
+        with pytest.raises(CopyVoid, match=r"facade|missing"):
+            await late.apply(database, INCR, 1, "10")
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield pack("SET", "value", "whole")
+
+    with pytest.raises(CopyVoid, match=r"facade|missing"):
+        await late.send(3, parts())
+    for database in (0, 3):
+        await target.select(database)
+        assert await target.exists("counter", "value") == 0
+    late.close()
 
 
 @pytest.mark.parametrize("database", [0, 2, 5])

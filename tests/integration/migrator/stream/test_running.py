@@ -17,7 +17,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import ServerUnavailable, SourceRefused
 from migrator.stream import following
 from migrator.stream.deadlines import DeadlineMissed
-from migrator.stream.running import RunningCopy, TargetEvicts
+from migrator.stream.running import RunningCopy, TargetEvicts, make_ready
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
 from slots.reserved import RESERVED, SWEPT
@@ -35,8 +35,17 @@ READS = {
 }
 
 
+class ReadyCopy(RunningCopy):
+    """Both servers are made ready when it begins, as topom does."""
+
+    async def nearly_level(self) -> None:
+        if self._task is None:
+            await make_ready(self._source, self._target, self._id, access=ServerAccess(), instance=INSTANCE)
+        await super().nearly_level()
+
+
 def copy_between(pair: Pair, folder: Path, replicas: Sequence[str] = ()) -> RunningCopy:
-    return RunningCopy(
+    return ReadyCopy(
         pair.source.address,
         pair.target.address,
         MOVING,

@@ -481,7 +481,7 @@ def test_what_an_earlier_topom_found_is_shown_too(seen: list[httpx.Request]) -> 
 
 
 def test_every_verb_of_the_help_is_tested() -> None:
-    served = {"topom", "local", "demo", "slot", "plan", "sizing", "import", "top"}
+    served = {"topom", "migrator", "local", "demo", "slot", "plan", "sizing", "import", "top"}
     named = {verb[0].split()[0] for verb in VERBS}
     groups = {group.name for group in app.registered_groups}
     assert groups | {command.name for command in app.registered_commands} == named | served

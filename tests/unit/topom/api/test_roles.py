@@ -12,12 +12,14 @@ from starlette.routing import Route
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
 from topom.api.callers import Callers
-from topom.api.roles import ANYBODY, EXCEPTIONS, needed
+from topom.api.roles import ANYBODY, EXCEPTIONS, needed, needed_for_stream
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 from topom.term.tokens import Role, Token, Tokens
 
-TOKENS = Tokens("operator", Token(Role.VIEWER, "v", b"viewer"), Token(Role.PROXY, "p", b"proxy"))
+TOKENS = Tokens(
+    "operator", *(Token(role, role.value, role.value.encode()) for role in Role if role is not Role.OPERATOR)
+)
 ENDPOINTS = sorted(
     (method, re.sub(r"\{\w+\}", "1", route.path))
     for resource in api.RESOURCES
@@ -80,6 +82,16 @@ async def test_the_document_says_the_role_of_each_endpoint(client: httpx.AsyncCl
         ("POST", "/login"),
         ("GET", "/healthz"),
     ]
+
+
+def test_a_stream_is_for_one_role_and_operators() -> None:
+    for path, role in (
+        ("/api/v1/control", Role.PROXY),
+        ("/api/v1/migrators/control", Role.MIGRATOR),
+        ("/", Role.PROXY),
+    ):
+        assert needed_for_stream(path) is role
+        assert [one for one in Role if one.may(role)] == [Role.OPERATOR, role]
 
 
 def test_an_exception_is_for_one_method_and_one_path() -> None:

@@ -1,0 +1,211 @@
+"""The copies that a migrator has, and what topom asks of them.
+
+They last as long as one stream to topom. Each request that waits is a task of its own, and gives one answer.
+
+**bounded**: the number of copies (:data:`slots.messages.copies.MOST_COPIES`), and of requests under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import structlog
+
+from migrator.errors import MigrationError
+from migrator.followable import disk_of
+from migrator.pace import Pace, PaceSettings
+from migrator.progress import Progress, ServerLatency
+from migrator.stream.running import RunningCopy
+from slots.access import ServerAccess
+from slots.kinds import Kind
+from slots.messages.copies import (
+    MOST_COPIES,
+    BeginCopy,
+    CloseCopy,
+    CopyRequest,
+    CopyState,
+    Done,
+    Failed,
+    Held,
+    KeepOnly,
+    Latency,
+    MigratorMessage,
+    NearlyLevel,
+    Report,
+    SetPace,
+    Settle,
+)
+from slots.messages.message import sentence
+
+MOST_REQUESTS = 4 * MOST_COPIES
+"""Requests under way."""
+
+log = structlog.get_logger()
+
+
+class NoSuchCopy(MigrationError):
+    """topom asks for a copy that this process does not have."""
+
+
+class TooManyCopies(MigrationError):
+    """topom asks for more than a migrator does at a time."""
+
+    kind = Kind.BUSY
+
+
+class Copies:
+    """The copies of one stream.
+
+    Args:
+        access: how to log in at the servers.
+        folder: for spools.
+        say: sends a message to topom.
+    """
+
+    def __init__(self, access: ServerAccess, folder: Path, say: Callable[[MigratorMessage], None]) -> None:
+        self._access = access
+        self._folder = folder
+        self._say = say
+        self._pace = Pace()
+        self._copies: dict[str, tuple[RunningCopy, Progress]] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+
+    def take(self, message: CopyRequest) -> None:
+        """Do what topom asks for, now or in a task that answers."""
+        match message:
+            case BeginCopy():
+                self._begin(message)
+            case KeepOnly():
+                if message.copy_id in self._copies:
+                    self._copies[message.copy_id][0].keep_only(message.slots)
+            case NearlyLevel():
+                self._answer(message.number, self._nearly_level(message.copy_id))
+            case Settle():
+                self._answer(message.number, self._settle(message.copy_id, message.slots))
+            case CloseCopy():
+                self._answer(message.number, self._close(message.copy_id))
+
+    def set_pace(self, message: SetPace) -> None:
+        """Let this pace hold for all copies together."""
+        self._pace.change(
+            PaceSettings(message.keys_per_second, message.bytes_per_second, message.latency_goal_milliseconds)
+        )
+        if message.paused:
+            self._pace.pause()
+        else:
+            self._pace.resume()
+
+    async def report(self) -> Report:
+        """How far all copies are."""
+        disk = await asyncio.to_thread(disk_of, self._folder)
+        return Report(copies=[_state(id, copy, progress) for id, (copy, progress) in self._copies.items()], disk=disk)
+
+    async def close(self) -> None:
+        """End all copies, and whatever they have under way."""
+        for task in self._requests:
+            task.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)
+        await asyncio.gather(*(copy.close() for copy, _ in self._copies.values()))
+        self._copies.clear()
+
+    def _begin(self, message: BeginCopy) -> None:
+        # What does not begin is not here when topom asks for it.
+        if message.copy_id in self._copies or len(self._copies) >= MOST_COPIES:
+            return
+        progress = Progress()
+        copy = RunningCopy(
+            message.source,
+            message.target,
+            message.slots,
+            message.copy_id,
+            folder=self._folder,
+            function=message.slot_function,
+            number_of_slots=message.number_of_slots,
+            access=self._access,
+            pace=self._pace,
+            progress=progress,
+            instance=message.instance,
+            term=message.term,
+            replicas=message.replicas,
+        )
+        self._copies[message.copy_id] = copy, progress
+
+    async def _nearly_level(self, id: str) -> None:
+        await self._of(id).nearly_level()
+
+    async def _settle(self, id: str, slots: list[int]) -> None:
+        await self._of(id).settle(slots)
+
+    async def _close(self, id: str) -> None:
+        copy, _ = self._copies.pop(id, (None, None))
+        if copy is not None:
+            await copy.close()
+
+    def _of(self, id: str) -> RunningCopy:
+        if id not in self._copies:
+            raise NoSuchCopy(f"the migrator has no copy {id}, or too many copies; it begins anew")
+        return self._copies[id][0]
+
+    def _answer(self, number: int, work: Awaitable[None]) -> None:
+        if len(self._requests) >= MOST_REQUESTS:
+            work = _refuse(work)
+        task = asyncio.ensure_future(self._answered(number, work))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    async def _answered(self, number: int, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            return
+        except MigrationError as error:
+            self._say(
+                Failed(
+                    number=number,
+                    kind=error.kind,
+                    what=sentence(error.what),
+                    to_do=sentence(error.to_do),
+                    passing=error.passing,
+                )
+            )
+        except Exception as error:
+            log.exception("copy_broke")
+            what = sentence(f"{type(error).__name__}: {error}")
+            self._say(Failed(number=number, kind=Kind.FAULT, what=what, passing=True))
+        else:
+            self._say(Done(number=number))
+
+
+async def _refuse(work: Awaitable[None]) -> None:
+    if asyncio.iscoroutine(work):
+        work.close()
+    raise TooManyCopies("topom asks for more copies than a migrator makes at a time")
+
+
+def _state(id: str, copy: RunningCopy, progress: Progress) -> CopyState:
+    pacing = progress.pacing()
+    held = (
+        None
+        if pacing is None
+        else Held(
+            speed=pacing.speed,
+            source=_latency(pacing.source),
+            target=_latency(pacing.target),
+            held_back=sentence(pacing.held_back),
+            since=pacing.since,
+        )
+    )
+    return CopyState(
+        copy_id=id,
+        keys=progress.keys_moved,
+        size=progress.bytes_moved,
+        lag=copy.lag,
+        held=held,
+        followed=progress.followed or None,
+    )
+
+
+def _latency(of: ServerLatency) -> Latency:
+    return Latency(p99=of.p99, quiet=of.quiet, allowed=of.allowed)

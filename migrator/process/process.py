@@ -1,0 +1,75 @@
+"""The process: it keeps a stream to topom until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+import structlog
+import uvloop
+
+from migrator.process.copies import Copies
+from migrator.process.settings import MigratorSettings
+from migrator.process.stream import Stream
+from slots import logs
+from slots.messages.copies import RegisterMigrator
+from slots.tls import TlsError
+from slots.version import program_version
+
+log = structlog.get_logger()
+
+
+def run(settings: MigratorSettings, orphaned: Callable[[], Awaitable[None]] | None = None) -> int:
+    """Run a migrator until SIGTERM or SIGINT, or until ``orphaned`` returns. Gives the exit status: 0, or 1 if it could
+    not start."""
+    logs.configure(settings.log_level)
+    try:
+        uvloop.run(serve(settings, orphaned))
+    except TlsError as error:
+        log.error("migrator_failed", reason=str(error))
+        return 1
+    return 0
+
+
+async def serve(settings: MigratorSettings, orphaned: Callable[[], Awaitable[None]] | None = None) -> None:
+    """The body of :func:`run`. Raises :class:`slots.tls.TlsError`."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    access = settings.redis_access()
+    registration = RegisterMigrator(
+        instance=secrets.token_hex(16),
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        version=program_version(),
+        node=settings.node,
+        datacenter=settings.datacenter,
+    )
+    stream = Stream(
+        settings.topom,
+        settings.token.get_secret_value(),
+        registration,
+        lambda say: Copies(access, settings.spool, say),
+    )
+    log.info("migrator_started", pid=registration.pid, instance=registration.instance, spool=str(settings.spool))
+    tasks: list[asyncio.Future[None]] = [asyncio.ensure_future(stream.run()), asyncio.ensure_future(_until(stop))]
+    if orphaned is not None:
+        tasks.append(asyncio.ensure_future(orphaned()))
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    log.info("migrator_stopped")
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()

@@ -1,0 +1,93 @@
+"""The settings of a migrator; ``configs/migrator.toml`` has them with their defaults."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
+
+from slots.access import ServerAccess, ServerTls
+from slots.messages.message import Word
+from slots.settings import Settings
+
+
+class MigratorSettings(Settings):
+    """All settings of a migrator."""
+
+    model_config = SettingsConfigDict(env_prefix="SLOTFERRY_MIGRATOR_")
+
+    topom: Annotated[list[str], NoDecode] = Field(
+        default=["http://127.0.0.1:8380"],
+        min_length=1,
+        description="URLs of topom, tried in turn. In the environment: separated by commas.",
+    )
+    token: SecretStr = Field(
+        default=SecretStr(""),
+        description="The bearer token for topom, of the role migrator. Better set in the environment.",
+    )
+    spool: Path = Field(
+        default=Path("slotferry-spool"),
+        description="Folder for what servers send and targets have not taken yet. A copy may need as much disk as its "
+        "source has data.",
+    )
+    node: Word = Field(
+        default="",
+        description='The node that the migrator runs on, by the name that topom has for it. "": none. '
+        "Copies from servers of that node come here first.",
+    )
+    datacenter: Word = Field(
+        default="",
+        description='The datacenter that the migrator runs in, by the name that topom has for it. "": none. '
+        "Copies from servers of that datacenter come here before they go to others.",
+    )
+    redis_user: str = Field(
+        default="",
+        description='The ACL user by which the migrator logs in at the Redis servers. "": their user default.',
+    )
+    redis_password: SecretStr = Field(
+        default=SecretStr(""),
+        description='The migrator\'s password at the Redis servers. "": none.',
+    )
+    redis_tls: bool = Field(default=False, description="Whether the migrator speaks TLS with the Redis servers.")
+    redis_tls_ca: str = Field(
+        default="",
+        description='File with the certificates of the authorities for servers, in PEM. "": those that the system'
+        " trusts.",
+    )
+    redis_tls_certificate: str = Field(
+        default="", description='File with the certificate shown to servers, in PEM. "": none.'
+    )
+    redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    redis_tls_verify_host: bool = Field(
+        default=True,
+        description="Whether a server's certificate has to name the host in the server's address.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least important events that are logged: debug, info, warning or error."
+    )
+
+    @field_validator("topom", mode="before")
+    @classmethod
+    def _split_urls(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("topom")
+    @classmethod
+    def _check_urls(cls, value: list[str]) -> list[str]:
+        for url in value:
+            if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
+                raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8380")
+        return [url.rstrip("/") for url in value]
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if bool(self.redis_tls_certificate) != bool(self.redis_tls_key):
+            raise ValueError("redis_tls_certificate: needs redis_tls_key, and the other way round")
+        if self.redis_user and not self.redis_password.get_secret_value():
+            raise ValueError("redis_user: needs redis_password")
+        return self
+
+    def redis_access(self) -> ServerAccess:
+        """How to log in at the servers. Raises :class:`slots.tls.TlsError`."""
+        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
+        return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)

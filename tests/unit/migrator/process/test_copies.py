@@ -1,0 +1,218 @@
+"""What a migrator answers to topom: once for each request, whatever becomes of the copy."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.errors import MigrationError
+from migrator.process import copies
+from migrator.process.copies import Copies
+from migrator.progress import Pacing, Progress, ServerLatency
+from slots.access import ServerAccess
+from slots.kinds import Kind
+from slots.messages.copies import (
+    BeginCopy,
+    CloseCopy,
+    CopyState,
+    Done,
+    Failed,
+    KeepOnly,
+    MigratorMessage,
+    NearlyLevel,
+    SetPace,
+    Settle,
+)
+
+ID, OTHER = "c0ffee" + "0" * 26, "facade" + "0" * 26
+
+
+class CannotGoOn(MigrationError):
+    kind = Kind.DATA
+    passing = False
+
+
+class FakeCopy:
+    """Takes the place of a copy: what it does is what the test says."""
+
+    made: list["FakeCopy"]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.arguments, self.options = arguments, options
+        self.kept: list[int] = []
+        self.closed = 0
+        self.level = asyncio.Event()
+        self.error: Exception | None = None
+        self.lag = 7
+        FakeCopy.made.append(self)
+
+    async def nearly_level(self) -> None:
+        await self.level.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def settle(self, slots: list[int]) -> None:
+        self.kept = slots
+
+    def keep_only(self, slots: list[int]) -> None:
+        self.kept = slots
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[MigratorMessage] = asyncio.Queue()
+
+    async def next(self) -> MigratorMessage:
+        async with asyncio.timeout(5):
+            return await self.queue.get()
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeCopy.made = []
+    monkeypatch.setattr(copies, "RunningCopy", FakeCopy)
+
+
+@pytest.fixture
+def answers() -> Answers:
+    return Answers()
+
+
+@pytest.fixture
+async def held(answers: Answers, tmp_path: Path) -> AsyncIterator[Copies]:
+    held = Copies(ServerAccess(), tmp_path, answers.queue.put_nowait)
+    yield held
+    await held.close()
+
+
+def begin(id: str = ID) -> BeginCopy:
+    return BeginCopy(
+        copy_id=id,
+        source="a:1",
+        target="b:1",
+        replicas=["a:2"],
+        slots=[3],
+        slot_function="crc32",
+        number_of_slots=16,
+        instance="1" * 32,
+        term=4,
+    )
+
+
+async def test_a_copy_from_its_beginning_to_its_end(held: Copies, answers: Answers, tmp_path: Path) -> None:
+    held.take(begin())
+    [copy] = FakeCopy.made
+    assert copy.arguments == ("a:1", "b:1", [3], ID)
+    told = {
+        name: copy.options[name] for name in ("folder", "function", "number_of_slots", "instance", "term", "replicas")
+    }
+    assert told == {
+        "folder": tmp_path,
+        "function": "crc32",
+        "number_of_slots": 16,
+        "instance": "1" * 32,
+        "term": 4,
+        "replicas": ["a:2"],
+    }
+    held.take(NearlyLevel(number=1, copy_id=ID))
+    held.take(KeepOnly(copy_id=ID, slots=[2]))
+    assert copy.kept == [2]
+    held.take(Settle(number=2, copy_id=ID, slots=[3]))
+    assert await answers.next() == Done(number=2)
+    copy.level.set()
+    assert await answers.next() == Done(number=1)
+    held.take(CloseCopy(number=3, copy_id=ID))
+    assert await answers.next() == Done(number=3)
+    held.take(CloseCopy(number=4, copy_id=ID))
+    assert await answers.next() == Done(number=4)
+    assert (copy.closed, (await held.report()).copies) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "failed"),
+    [
+        (
+            CannotGoOn("it differs", "look"),
+            Failed(number=1, kind="data", what="it differs", to_do="look", passing=False),
+        ),
+        (CannotGoOn("a\nb" * 900), None),
+        (KeyError("oops"), Failed(number=1, kind="fault", what="KeyError: 'oops'", passing=True)),
+    ],
+)
+async def test_what_goes_wrong_is_told(held: Copies, answers: Answers, error: Exception, failed: Failed | None) -> None:
+    held.take(begin())
+    [copy] = FakeCopy.made
+    copy.error = error
+    copy.level.set()
+    held.take(NearlyLevel(number=1, copy_id=ID))
+    said = await answers.next()
+    assert isinstance(said, Failed)
+    assert said == failed or failed is None
+
+
+async def test_a_copy_that_is_not_here_fails_and_begins_anew(held: Copies, answers: Answers) -> None:
+    held.take(KeepOnly(copy_id=ID, slots=[2]))
+    for request in (NearlyLevel(number=1, copy_id=ID), Settle(number=2, copy_id=ID, slots=[3])):
+        held.take(request)
+        said = await answers.next()
+        assert isinstance(said, Failed)
+        assert said.number == request.number
+        assert said.passing
+
+
+async def test_neither_copies_nor_requests_are_without_a_limit(
+    held: Copies, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "MOST_COPIES", 1)
+    monkeypatch.setattr(copies, "MOST_REQUESTS", 1)
+    held.take(begin())
+    held.take(begin())
+    held.take(begin(OTHER))
+    assert len(FakeCopy.made) == 1
+    held.take(NearlyLevel(number=1, copy_id=ID))
+    held.take(NearlyLevel(number=2, copy_id=ID))
+    said = await answers.next()
+    assert isinstance(said, Failed)
+    assert (said.number, said.passing) == (2, True)
+
+
+async def test_the_end_of_the_stream_ends_everything_and_nothing_more_is_said(held: Copies, answers: Answers) -> None:
+    held.take(begin())
+    held.take(begin(OTHER))
+    held.take(NearlyLevel(number=1, copy_id=ID))
+    held.take(NearlyLevel(number=2, copy_id=OTHER))
+    await asyncio.sleep(0)
+    await held.close()
+    assert [copy.closed for copy in FakeCopy.made] == [1, 1]
+    assert answers.queue.empty()
+
+
+async def test_all_copies_share_the_pace(held: Copies) -> None:
+    held.take(begin())
+    held.take(begin(OTHER))
+    held.set_pace(SetPace(keys_per_second=100, bytes_per_second=5, latency_goal_milliseconds=2.5, paused=True))
+    paces = [copy.options["pace"] for copy in FakeCopy.made]
+    assert paces[0] is paces[1]
+    assert (paces[0].settings.keys_per_second, paces[0].settings.latency_goal_milliseconds) == (100, 2.5)
+    assert paces[0].paused
+    held.set_pace(SetPace(keys_per_second=0, bytes_per_second=0, latency_goal_milliseconds=0.0, paused=False))
+    assert not paces[0].paused
+
+
+async def test_a_report_says_how_far_each_copy_is(held: Copies) -> None:
+    held.take(begin())
+    progress: Progress = FakeCopy.made[0].options["progress"]
+    progress.moved(5, 90)
+    progress.followed = "a:2"
+    assert (await held.report()).copies == [CopyState(copy_id=ID, keys=5, size=90, lag=7, followed="a:2")]
+    progress.pacing = lambda: Pacing(
+        0.5, ServerLatency("a:1", 1.5, None, 2.0), ServerLatency("b:1", None, None, 2.0), "by\na:1", 3.0
+    )
+    [state] = (await held.report()).copies
+    assert state.held is not None
+    assert (state.held.speed, state.held.source.p99, state.held.held_back) == (0.5, 1.5, "by a:1")

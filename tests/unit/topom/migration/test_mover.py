@@ -1,0 +1,67 @@
+"""The limits of the pace hold for all that moves: by key within topom, and by copies at migrators."""
+
+import asyncio
+
+import pytest
+
+from migrator.pace import Pace
+from migrator.progress import Progress
+from slots.access import ServerAccess
+from slots.beginning import UNKNOWN
+from slots.messages.copies import SetPace
+from slots.messages.message import Product
+from tests.unit.topom.migrators.fakes import FakeLink, registration
+from topom.cluster.state import MigrationSettings
+from topom.migration.mover import RedisMover
+from topom.migrators.copies import RemoteCopy
+from topom.migrators.members import Migrators
+
+PRODUCT = Product(name="p", number_of_slots=16, slot_function="crc32", databases=16)
+SETTINGS = MigrationSettings(parallel_slots=1, keys_per_second=900, bytes_per_second=90, latency_goal_milliseconds=2.0)
+
+
+async def test_limits_are_divided_among_copies_and_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+    paces: list[Pace] = []
+
+    async def migrate(*arguments: object, pace: Pace, **others: object) -> None:
+        paces.append(pace)
+        begun.set()
+        await over.wait()
+
+    async def make_ready(*arguments: object, **others: object) -> None:
+        """Both servers are."""
+
+    monkeypatch.setattr("topom.migration.mover.migrate", migrate)
+    monkeypatch.setattr("topom.migration.mover.make_ready", make_ready)
+    link, migrators = FakeLink(), Migrators()
+    mover = RedisMover(PRODUCT, ServerAccess(), "1" * 32, migrators=migrators)
+    mover.set_pace(SETTINGS)
+    migrators.register(registration(), True, link)
+
+    def told() -> tuple[int, int, bool]:
+        pace = next(message for message in reversed(link.said) if isinstance(message, SetPace))
+        return pace.keys_per_second, pace.bytes_per_second, pace.paused
+
+    copies = [mover.copy("a:1", "b:1", [1], f"{number:032x}", Progress(), []) for number in range(2)]
+    assert isinstance(copies[0], RemoteCopy)
+    leveling = [asyncio.create_task(copy.nearly_level()) for copy in copies]
+    while migrators.copies < 2:
+        await asyncio.sleep(0)
+    assert told() == (900, 90, False), "both are at this migrator"
+    moving = asyncio.create_task(mover.move("c:1", "d:1", [1], Progress(), UNKNOWN, lambda: None))
+    await begun.wait()
+    assert told() == (600, 60, False)
+    assert (paces[0].settings.keys_per_second, paces[0].settings.bytes_per_second) == (300, 30)
+    mover.set_pace(MigrationSettings(parallel_slots=1, keys_per_second=0, bytes_per_second=1, paused=True))
+    assert told() == (0, 1, True)
+    assert (paces[0].settings.bytes_per_second, paces[0].paused) == (1, True)
+    mover.set_pace(SETTINGS)
+    over.set()
+    await moving
+    assert told() == (900, 90, False)
+    assert paces[0].settings.keys_per_second == 900
+    assert not paces[0].paused
+    for task in leveling:
+        task.cancel()
+    await asyncio.gather(*leveling, return_exceptions=True)

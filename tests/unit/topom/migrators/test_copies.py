@@ -1,0 +1,192 @@
+"""A copy that a migrator makes: what is asked of it, in which order, and what is made of its reports."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from migrator.progress import Progress
+from slots.messages.copies import (
+    BeginCopy,
+    CloseCopy,
+    CopyState,
+    Done,
+    Failed,
+    Held,
+    KeepOnly,
+    Latency,
+    NearlyLevel,
+    Settle,
+    ToMigrator,
+)
+from slots.messages.message import Product
+from tests.unit.topom.migrators.fakes import FakeLink, registration
+from topom.migrators import copies
+from topom.migrators.copies import RemoteCopy
+from topom.migrators.members import CopyFailed, MigratorLost, Migrators
+
+ID = "c0ffee" + "0" * 26
+PRODUCT = Product(name="demo", number_of_slots=16, slot_function="crc32", databases=4)
+Answer = Callable[[int], Done | Failed]
+
+
+class Test:
+    """A copy, its migrator, and what was done in which order."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.migrators = Migrators()
+        self.link = FakeLink()
+        self.migrator = self.migrators.register(registration(), False, self.link)
+        self.progress = Progress()
+        self.ready = 0
+        self.copy = RemoteCopy(
+            self.migrators,
+            "a:1",
+            "b:1",
+            [5, 3],
+            ID,
+            self.progress,
+            ["a:2"],
+            product=PRODUCT,
+            instance="1" * 32,
+            term=7,
+            make_ready=self._make_ready,
+        )
+
+    async def _make_ready(self) -> None:
+        assert not self.link.said, "the migrator is told once both servers are ready"
+        self.ready += 1
+
+    async def next(self, kind: type[ToMigrator]) -> ToMigrator:
+        async with asyncio.timeout(5):
+            while not self.link.said or not isinstance(self.link.said[-1], kind):
+                await asyncio.sleep(0)
+        return self.link.said[-1]
+
+    @asynccontextmanager
+    async def doing(self, work: asyncio.Future[None]) -> AsyncIterator[None]:
+        try:
+            yield
+            async with asyncio.timeout(5):
+                await work
+        finally:
+            work.cancel()
+
+    async def level(self) -> None:
+        async with self.doing(asyncio.ensure_future(self.copy.nearly_level())):
+            asked = await self.next(NearlyLevel)
+            assert isinstance(asked, NearlyLevel)
+            self.migrator.take(Done(number=asked.number))
+
+
+async def test_a_copy_from_its_beginning_to_its_end() -> None:
+    test = Test()
+    await test.level()
+    assert test.ready == 1
+    begun, asked = test.link.said
+    assert begun == BeginCopy(
+        copy_id=ID,
+        source="a:1",
+        target="b:1",
+        replicas=["a:2"],
+        slots=[3, 5],
+        slot_function="crc32",
+        number_of_slots=16,
+        instance="1" * 32,
+        term=7,
+    )
+    assert asked == NearlyLevel(number=1, copy_id=ID)
+    test.copy.keep_only([5, 9])
+    assert test.link.said[-1] == KeepOnly(copy_id=ID, slots=[5])
+    await test.level()
+    assert test.ready == 1
+    async with test.doing(asyncio.ensure_future(test.copy.settle((5,)))):
+        settle = await test.next(Settle)
+        assert settle == Settle(number=3, copy_id=ID, slots=[5])
+        assert not test.progress.complete
+        test.migrator.take(Done(number=3))
+    assert test.progress.complete
+    async with test.doing(asyncio.ensure_future(test.copy.close())):
+        assert await test.next(CloseCopy) == CloseCopy(number=4, copy_id=ID)
+        assert test.migrators.copies == 0
+        test.migrator.take(Failed(number=4, kind="fault", what="broken", passing=True))
+    await test.copy.close()
+
+
+async def test_slots_that_left_before_the_beginning_are_not_copied() -> None:
+    test = Test()
+    test.copy.keep_only([3])
+    await test.level()
+    begun = test.link.said[0]
+    assert isinstance(begun, BeginCopy)
+    assert begun.slots == [3]
+
+
+async def test_if_the_servers_cannot_be_made_ready_nothing_is_told() -> None:
+    test = Test()
+
+    async def fail() -> None:
+        raise OSError("gone")
+
+    test.copy._make_ready = fail
+    with pytest.raises(OSError, match="gone"):
+        await test.copy.nearly_level()
+    await test.copy.close()
+    assert (test.link.said, test.migrators.copies) == ([], 0)
+
+
+async def test_a_migrator_that_goes_voids_its_copy_for_good_and_is_not_waited_for() -> None:
+    test = Test()
+    await test.level()
+    settling = asyncio.ensure_future(test.copy.settle((5,)))
+    await test.next(Settle)
+    test.migrators.disconnected(test.migrator)
+    with pytest.raises(MigratorLost):
+        await settling
+    test.migrators.register(registration(2), False, FakeLink())
+    with pytest.raises(MigratorLost):
+        await test.copy.nearly_level()
+    said = len(test.link.said)
+    await test.copy.close()
+    assert len(test.link.said) == said
+    assert not test.progress.complete
+
+
+async def test_a_copy_that_fails_is_not_complete() -> None:
+    test = Test()
+    await test.level()
+    settling = asyncio.ensure_future(test.copy.settle((5,)))
+    await test.next(Settle)
+    test.migrator.take(Failed(number=2, kind="data", what="void", passing=True))
+    with pytest.raises(CopyFailed, match="void"):
+        await settling
+    assert not test.progress.complete
+
+
+async def test_the_end_of_a_copy_is_not_waited_for_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "CLOSE_SECONDS", 0.01)
+    test = Test()
+    await test.level()
+    await test.copy.close()
+    assert test.migrators.copies == 0
+
+
+def test_reports_become_progress_and_what_goes_backward_counts_for_nothing() -> None:
+    test = Test()
+    latency = Latency(p99=1.5, quiet=1.0, allowed=2.0)
+    held = Held(speed=0.5, source=latency, target=Latency(), held_back="by the source", since=3.0)
+    test.copy.reported(CopyState(copy_id=ID, keys=0, size=0, followed="a:2"))
+    assert test.progress.followed == "a:2"
+    for keys, size, lag in ((10, 100, None), (25, 300, 7), (20, 400, 6), (25, 200, 5)):
+        test.copy.reported(CopyState(copy_id=ID, keys=keys, size=size, lag=lag, held=held))
+        assert test.copy.lag == lag
+    assert (test.progress.keys_moved, test.progress.bytes_moved) == (25, 300)
+    pacing = test.progress.pacing()
+    assert pacing is not None
+    assert (pacing.speed, pacing.held_back, pacing.since) == (0.5, "by the source", 3.0)
+    assert (pacing.source.address, pacing.source.p99, pacing.target.address) == ("a:1", 1.5, "b:1")
+    test.copy.reported(CopyState(copy_id=ID, keys=25, size=300))
+    assert test.progress.pacing() is None

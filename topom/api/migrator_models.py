@@ -1,0 +1,38 @@
+"""The objects of ``/migrators``, as pydantic models."""
+
+from pydantic import BaseModel, Field
+
+
+class MigratorCopy(BaseModel):
+    """A copy that a migrator makes."""
+
+    source: str
+    target: str
+    slots: int = Field(description="How many slots it is of.")
+    keys_moved: int
+    bytes_moved: int
+    keys_per_second: float
+    lag_bytes: int | None = Field(
+        description="Of the source's changes, not written at the target yet; null while its snapshot is written."
+    )
+
+
+class Migrator(BaseModel):
+    """A process that makes copies by the replication stream."""
+
+    id: int = Field(description="In this term of topom.")
+    instance: str = Field(description="Made by the process at its start.")
+    hostname: str
+    pid: int
+    version: str
+    node: str
+    datacenter: str
+    own: bool = Field(description="Whether topom has started it on its own machine.")
+    keys_per_second: float
+    copies: list[MigratorCopy]
+
+
+class Migrators(BaseModel):
+    """All that are registered at the topom that leads."""
+
+    migrators: list[Migrator]
