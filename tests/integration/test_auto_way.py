@@ -13,6 +13,8 @@ from tests.integration.topom_process import TopomProcess, address_of, redis_serv
 
 KEYS = 100_000
 SLOTS = 16
+UNPACED = {"migration_latency_goal_milliseconds": 0}
+"""On a busy machine a goal holds moves back for long."""
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tup
     by_slot = [0] * SLOTS
     for number in range(KEYS):
         by_slot[slot("crc32", b"key:%d" % number, SLOTS)] += 1
-    async with topom_process(tmp_path / "data", migration_way="auto") as topom:
+    async with topom_process(tmp_path / "data", migration_way="auto", **UNPACED) as topom:
         for group_id, address in enumerate(addresses, 1):
             await topom.call("POST", "/groups", {"id": group_id, "servers": [address]})
         await topom.call("POST", "/slots/assign", {"slots": f"0-{SLOTS - 1}", "group_id": 1})
@@ -65,7 +67,7 @@ async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tup
         # A source that does not let our user PSYNC, as topom is told by ACL GETUSER.
         source.execute_command("ACL", "SETUSER", "default", "-psync")
         await topom.call("PATCH", "/migration", {"keys_per_second": 20_000})
-        [note] = await moved(topom, "4-7", 2)
+        [note] = await moved(topom, "7", 2)
         assert note.startswith(f"by keys: {addresses[0]} does not let our user run PSYNC and REPLCONF"), note
         source.execute_command("ACL", "SETUSER", "default", "+psync")
         await topom.call("PATCH", "/migration", {"keys_per_second": 0})

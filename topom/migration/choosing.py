@@ -9,6 +9,7 @@ known.
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -22,10 +23,12 @@ from topom.cluster.speed import Speeds
 from topom.cluster.state import MigrationSettings
 from topom.errors import TopomError
 from topom.migration.batches import Batch, Pair, share_of, whole_replicas
-from topom.migration.ways import ASSUMED, NOTHING_KNOWN, Choice, Ground, Sized, choose
+from topom.migration.ways import ASSUMED, AUTO, NOTHING_KNOWN, Choice, Ground, Sized, choose
 
 MOST_LOOKS = 32
 LOOKS_SECONDS = 10.0
+GIVEN_UP_SECONDS = 600.0
+"""So long no copy is chosen for a pair of groups whose copies failed."""
 
 Sizes = Callable[[int, Collection[int]], Sized | None]
 """What was measured of slots of a group, and of all its slots; None if nothing was."""
@@ -52,13 +55,21 @@ class Ways:
 class Choosing:
     """Chooses for one topom.
 
+    Args:
+        clock: seconds from any beginning.
+
     Attributes:
         sizes: what was measured of slots.
         assumed: what counts where nothing is known.
     """
 
     def __init__(
-        self, ledger: Ledger, looker: Looker, settings: Callable[[], MigrationSettings], speeds: Speeds
+        self,
+        ledger: Ledger,
+        looker: Looker,
+        settings: Callable[[], MigrationSettings],
+        speeds: Speeds,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger = ledger
         self._looker = looker
@@ -66,13 +77,26 @@ class Choosing:
         self._speeds = speeds
         self.sizes: Sizes = lambda group_id, slots: None
         self.assumed = ASSUMED
+        self._clock = clock
+        self._given_up: dict[Pair, tuple[float, str]] = {}
 
     def of_batch(self, batch: Batch, found: Findings) -> Choice:
         """The way of a batch that begins, by what was found at its servers."""
         ground = self._ground(
             batch.source_id, batch.slots, 1, found.source, found.target, found.followable, batch.avoided
         )
-        return choose(ground, self._settings().way, batch.by_keys, self.assumed)
+        wanted = self._settings().way
+        if batch.by_keys:
+            now = self._clock()
+            self._given_up = {pair: one for pair, one in self._given_up.items() if one[0] > now}
+            self._given_up[batch.pair] = now + GIVEN_UP_SECONDS, batch.by_keys
+        return choose(ground, wanted, batch.by_keys or self._given_up_lately(batch.pair, wanted), self.assumed)
+
+    def _given_up_lately(self, pair: Pair, wanted: str) -> str:
+        """Why copies of an earlier batch of this pair failed: what a source runs for one batch it runs for the next,
+        and each copy costs it a snapshot. If an operator wants the stream, each batch is tried."""
+        until, reason = self._given_up.get(pair, (0.0, ""))
+        return f"{reason} (as an earlier batch found)" if wanted == AUTO and self._clock() < until else ""
 
     async def of_pairs(self, pairs: Mapping[Pair, Collection[int]]) -> Ways:
         """The ways of slots that would move, by the pair of their groups, and what they cost. Slots that are offline
@@ -90,10 +114,9 @@ class Choosing:
             rounds = max(1, math.ceil(len(pairs[pair]) / settings.parallel_slots))
             facts, followable = seen.told.get(source, (None, None))
             taker, _ = seen.told.get(target, (None, None))
-            choice = choose(
-                self._ground(pair[0], pairs[pair], rounds, facts, taker, followable), settings.way, "", self.assumed
-            )
-            choices[pair] = choice.times(rounds)
+            ground = self._ground(pair[0], pairs[pair], rounds, facts, taker, followable)
+            given_up = self._given_up_lately(pair, settings.way)
+            choices[pair] = choose(ground, settings.way, given_up, self.assumed).times(rounds)
         return Ways(choices, tuple(seen.warnings))
 
     def _ground(

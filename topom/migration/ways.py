@@ -68,8 +68,9 @@ class Assumed:
 
 
 ASSUMED = Assumed()
-LEAST_SPEED = 1e-4
-"""A measured speed counts as at least this part of what is assumed."""
+LEAST_SPEED = 1 / 8
+"""A measured speed counts as at least this part of what is assumed: a scan of a large source that finds few keys tells
+little about how fast keys go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ def choose(ground: Ground, wanted: str, given_up: str = "", assumed: Assumed = A
         return Choice(Way.KEYS, reason, by_keys)
     if by_keys is None or by_stream is None:
         return Choice(Way.KEYS, "it is not known how much moves", None)
-    waiting = _moving_seconds(ground, ground.by_keys, assumed.by_keys)
+    waiting = _moving_seconds(ground, _speed_by_keys(ground, assumed))
     what = f"{ground.keys or 0:,.0f} keys ({shown(ground.bytes or 0)})"
     said = _assumptions(ground, assumed)
     if by_stream.seconds > waiting * assumed.patience:
@@ -279,7 +280,7 @@ def _assumptions(ground: Ground, assumed: Assumed) -> str:
     if ground.by_keys is None:
         said.append(f"{assumed.by_keys.keys:,.0f} keys a second by keys")
     if ground.by_stream is None:
-        said.append(f"{assumed.by_stream.keys:,.0f} by the stream")
+        said.append(f"{_speed_by_stream(ground, assumed).keys:,.0f} by the stream")
     if ground.followable.delay_seconds is None:
         said.append(f"{assumed.snapshot_seconds:g} s until a snapshot begins")
     if ground.followable.permitted is None:
@@ -292,7 +293,7 @@ def _by_keys(ground: Ground, assumed: Assumed) -> WayForecast | None:
         return None
     # The pass that moves the keys, and the one that finds none.
     scans = 2 * (ground.source_keys or ground.keys) / assumed.scanned_keys
-    seconds = max(_moving_seconds(ground, ground.by_keys, assumed.by_keys), scans / 2) + scans / 2
+    seconds = max(_moving_seconds(ground, _speed_by_keys(ground, assumed)), scans / 2) + scans / 2
     keys, size = round(ground.keys), round(ground.bytes or 0)
     return WayForecast(seconds, keys, size, min(size, assumed.step_bytes), seconds, assumed.lock_by_keys)
 
@@ -303,7 +304,7 @@ def _by_stream(ground: Ground, assumed: Assumed) -> WayForecast | None:
     delay = ground.followable.delay_seconds
     # The source sends all that it has, whatever part of it moves.
     read = (ground.source_bytes or ground.bytes or 0) / assumed.snapshot_bytes
-    written = _moving_seconds(ground, ground.by_stream, assumed.by_stream)
+    written = _moving_seconds(ground, _speed_by_stream(ground, assumed))
     seconds = (assumed.snapshot_seconds if delay is None else delay) + max(read, written) + assumed.level_seconds
     cleaning = (ground.source_keys or ground.keys) / assumed.scanned_keys
     keys, size = round(ground.keys), round(ground.bytes or 0)
@@ -314,13 +315,27 @@ def _disk_bytes(ground: Ground) -> int:
     return round(ground.source_bytes or ground.bytes or 0)
 
 
-def _moving_seconds(ground: Ground, measured: PairSpeed | None, assumed: PairSpeed) -> float:
+def _moving_seconds(ground: Ground, speed: PairSpeed) -> float:
     """How long the keys are on their way, without what comes before and after."""
-    slowness = _slowness(measured, assumed)
     return max(
-        _over(ground.keys or 0.0, assumed.keys / slowness, ground.keys_limit),
-        _over(ground.bytes or 0.0, assumed.bytes / slowness, ground.bytes_limit),
+        _over(ground.keys or 0.0, speed.keys, ground.keys_limit),
+        _over(ground.bytes or 0.0, speed.bytes, ground.bytes_limit),
     )
+
+
+def _speed_by_keys(ground: Ground, assumed: Assumed) -> PairSpeed:
+    return _slower(assumed.by_keys, _slowness(ground.by_keys, assumed.by_keys))
+
+
+def _speed_by_stream(ground: Ground, assumed: Assumed) -> PairSpeed:
+    if ground.by_stream is None:
+        # What slows one way down, such as the latency goal or a slow server, slows the other one down.
+        return _slower(assumed.by_stream, max(1.0, _slowness(ground.by_keys, assumed.by_keys)))
+    return _slower(assumed.by_stream, _slowness(ground.by_stream, assumed.by_stream))
+
+
+def _slower(speed: PairSpeed, slowness: float) -> PairSpeed:
+    return PairSpeed(speed.keys / slowness, speed.bytes / slowness)
 
 
 def _slowness(measured: PairSpeed | None, assumed: PairSpeed) -> float:

@@ -36,6 +36,7 @@ def test_a_rebalance_by_clicks_from_the_plan_to_rest(site: Site, at_rest: Callab
         page.select_option("#policy", "codis")
         page.click("#plan")
         page.wait_for_selector("#the-plan >> text=85 slots move")
+        assert 'by keys: migration_way is "keys"; about ' in page.inner_text("#the-plan .way")
         after = page.locator("#the-plan .bars .right").all_inner_texts()
         assert after == ["128 slots → 86 slots", "128 slots → 85 slots", "0 slots → 85 slots"]
         page.click("#begin")

@@ -9,10 +9,12 @@ import pytest
 
 from migrator.facts import Facts
 from migrator.followable import Followable
+from slots.states import SlotState
 from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import Bench
 from topom.cluster import differing, topology
-from topom.migration.choosing import Choosing
+from topom.migration.batches import Batch
+from topom.migration.choosing import GIVEN_UP_SECONDS, Choosing
 from topom.migration.ways import Sized, Way
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -112,3 +114,22 @@ async def test_what_is_not_told_in_time_is_not_known_and_a_fault_is_no_silence(
     monkeypatch.setattr(one.mover, "look", broken)
     with pytest.raises(ZeroDivisionError):
         await one.actions.choosing.of_pairs({(1, 2): range(8)})
+
+
+async def test_what_one_batch_could_not_copy_the_next_one_does_not_try(bench: MakeBench) -> None:
+    one = await began(bench)
+    choosing, now = one.actions.choosing, [0.0]
+    choosing._clock = lambda: now[0]
+    found = await one.mover.check(SOURCE, TARGET, 0.5)
+    failed, later = Batch(1, 2, tuple(range(8)), SlotState.PENDING), Batch(1, 2, tuple(range(8)), SlotState.PENDING)
+    assert choosing.of_batch(failed, found).way is Way.STREAM
+    failed.by_keys = "the source runs EVAL"
+    assert str(choosing.of_batch(failed, found)) == "by keys: the source runs EVAL"
+    assert str(choosing.of_batch(later, found)) == "by keys: the source runs EVAL (as an earlier batch found)"
+    assert (await choosing.of_pairs({(1, 2): range(8)})).choices[1, 2].way is Way.KEYS
+    assert choosing.of_batch(Batch(1, 3, tuple(range(8)), SlotState.PENDING), found).way is Way.STREAM
+    now[0] = GIVEN_UP_SECONDS
+    assert choosing.of_batch(later, found).way is Way.STREAM
+    now[0] = 0.0
+    one.actions._configured = replace(one.actions._configured, way="stream")
+    assert choosing.of_batch(later, found).way is Way.STREAM, "an operator's word counts"
