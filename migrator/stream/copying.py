@@ -14,7 +14,7 @@ deadlines that were withheld (:mod:`migrator.stream.deadlines`). Then the target
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import hiredis
@@ -27,7 +27,7 @@ from migrator.progress import Progress
 from migrator.stream.applying import Applier, CopyVoid, temporary_name
 from migrator.stream.batches import Batch
 from migrator.stream.changes import change_of
-from migrator.stream.deadlines import MARGIN_MS, PLACEHOLDER_MS, DeadlineMissed, Deadlines
+from migrator.stream.deadlines import PLACEHOLDER_MS, Deadlines
 from migrator.stream.snapshotfilter import BigKey
 from migrator.stream.streamfile import now_ms
 from migrator.stream.values.cutting import Limits, LongCommand
@@ -38,6 +38,7 @@ from rdb.elements import Element
 from slots.keyslots import KeySlots
 from slots.kinds import Kind
 from slots.replies import integer
+from slots.requests.reading import Requests
 from slots.reserved import RESERVED
 
 BATCH_COMMANDS, BATCH_BYTES = 200, 256 * 1024
@@ -166,23 +167,24 @@ class Copy:
         """Write a batch of the snapshot.
 
         Args:
-            withheld_until_ms: of the filter that made it, now; deadlines up to then may be withheld in it already.
+            withheld_until_ms: of the filter when it made the batch; deadlines up to then may be withheld in it already.
 
         Raises:
-            DeadlineMissed, TooManyDeadlines: the copy has to be given up.
+            TooManyDeadlines: the copy has to be given up.
             MigrationError: as :meth:`Applier.apply`.
         """
         now = self._clock()
-        if any(withheld_until_ms < deadline_ms <= now + MARGIN_MS for deadline_ms, _ in batch.deadlines):
-            raise DeadlineMissed("values of the snapshot waited for so long that their deadlines are near")
         near = []
+        overtaken = set()
         for deadline_ms, key in batch.deadlines:
             if deadline_ms <= withheld_until_ms:
                 self.deadlines.withhold(batch.database, key)
                 near.append(pack("PEXPIREAT", key, PLACEHOLDER_MS))
-            else:
-                self.deadlines.written(batch.database, key, deadline_ms, now)
-        await self._apply(batch.database, batch.commands + b"".join(near), batch.count + len(near), at)
+            elif self.deadlines.written(batch.database, key, deadline_ms, now) != deadline_ms:
+                # The batch has waited for so long, in a pause perhaps.
+                overtaken.add(key)
+        commands = _withheld(batch.commands, overtaken) if overtaken else batch.commands
+        await self._apply(batch.database, commands + b"".join(near), batch.count + len(near), at)
         self._progress.moved(batch.count, len(batch.commands))
 
     async def make(self, big: BigKey, opened: Callable[[], Iterator[Element]], at: str) -> None:
@@ -306,6 +308,18 @@ class Copy:
 async def _in_thread(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
     while (part := await asyncio.to_thread(next, parts, None)) is not None:
         yield part
+
+
+def _withheld(commands: bytes, keys: Collection[bytes]) -> bytes:
+    """Packed commands RESTORE, in which these keys have the placeholder in place of their deadlines."""
+    requests = Requests()
+    requests.feed(commands)
+    packed = []
+    for argv, _ in requests:
+        if argv[1] in keys:
+            argv[2] = b"%d" % PLACEHOLDER_MS
+        packed.append(pack(*argv))
+    return b"".join(packed)
 
 
 def _with_deadline(key: bytes, deadline_ms: int | None) -> bytes:

@@ -13,9 +13,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from migrator.pace import Throttle
+from migrator.pace import BATCH_BYTES, BATCH_KEYS, BATCH_SECONDS, Throttle
+from migrator.stream.batches import Batch
 from migrator.stream.changes import CannotFollow
-from migrator.stream.copying import BATCH_BYTES, BATCH_COMMANDS, Copy
+from migrator.stream.copying import Copy
 from migrator.stream.deadlines import PLACEHOLDER_MS
 from migrator.stream.snapshotfilter import BigKey, SnapshotFilter
 from migrator.stream.spool import Spool
@@ -27,12 +28,15 @@ from slots.requests.wanted import MIXED, UNKNOWN, WantedRequests
 from slots.reserved import MARKER
 
 BUILDING_MS = 15_000
-"""Values of the snapshot are written within this time after they were read from it."""
+"""Values of the snapshot are mostly written within this time after they were read from it."""
 BIG_BYTES = 64 * 1024
 """A value with more bytes in the snapshot goes in pieces."""
-BATCH_WORK, BIG_WORK = 6_000, 4_000
-"""Work of a batch of the snapshot, and of a value that goes whole, as :mod:`migrator.stream.snapshotfilter` counts it.
-They are about a millisecond of the target: 4,000 elements, or 512 KB that a few compressed bytes become."""
+WORK_A_SECOND = 4_000_000
+"""Work that a target does in a second at least, as :mod:`migrator.stream.snapshotfilter` counts it."""
+BIG_WORK = 4_000
+"""A value that is more work goes in pieces, too: 4,000 elements, or 512 KB that a few compressed bytes become."""
+AHEAD = 4
+"""Batches of the snapshot that are made while the target is at the ones before."""
 READ_TWICE = ("string", "stream")
 """Types of values whose elements are read more than once."""
 MOST_KEPT = 4 << 30
@@ -127,28 +131,48 @@ class Following:
             self._key_slots,
             self._wanted,
             most_bytes=BATCH_BYTES,
-            most_keys=BATCH_COMMANDS,
+            most_keys=BATCH_KEYS,
             big_bytes=BIG_BYTES,
-            most_work=BATCH_WORK,
+            most_work=int(BATCH_SECONDS * WORK_A_SECOND),
             big_work=BIG_WORK,
             placeholder_ms=PLACEHOLDER_MS,
         )
         at = f"snapshot of {self._offset}"
-        while True:
-            await self._pace.ready()
-            withheld_until = found.withheld_until_ms = self._clock() + BUILDING_MS
-            found.noted_until_ms = max(copy.deadlines.noted_until_ms for copy in self._copies.values())
-            one = await asyncio.to_thread(next, found, None)
-            if one is None:
-                self._spool.snapshot.release()
-                return max(0, found.stream_database)
-            copy = self._copies[one.copy]
-            if isinstance(one, BigKey):
-                await self._make(copy, one, found, at)
-                continue
-            await self._pace.admit(one.count, len(one.commands))
-            async with self._turn:
-                await copy.restore(one, withheld_until, at)
+        await self._pace.ready()
+        ahead = self._some_of(found)
+        try:
+            while some := await ahead:
+                withheld_until = found.withheld_until_ms
+                for number, one in enumerate(some):
+                    copy = self._copies[one.copy]
+                    if isinstance(one, BigKey):
+                        # It is the last one, and its elements are read before anything else.
+                        await self._make(copy, one, found, at)
+                    else:
+                        await self._pace.admit(one.count, len(one.commands))
+                    if number == len(some) - 1:
+                        ahead = self._some_of(found)
+                    if isinstance(one, Batch):
+                        async with self._turn:
+                            await copy.restore(one, withheld_until, at)
+        finally:
+            ahead.cancel()  # its thread ends with the spool
+        self._spool.snapshot.release()
+        return max(0, found.stream_database)
+
+    def _some_of(self, found: SnapshotFilter) -> asyncio.Task[list[Batch | BigKey]]:
+        """The next items, made in a thread; a big value is the last of them. None are left if there are none.
+
+        Nothing else may be done with the filter meanwhile.
+        """
+        limits = self._pace.batch
+        found.most_keys = limits.keys
+        found.most_work = max(1, int(limits.seconds * WORK_A_SECOND))
+        found.withheld_until_ms = self._clock() + BUILDING_MS
+        found.noted_until_ms = max(copy.deadlines.noted_until_ms for copy in self._copies.values())
+        task = asyncio.create_task(asyncio.to_thread(_some, found))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
 
     async def _make(self, copy: Copy, big: BigKey, found: SnapshotFilter, at: str) -> None:
         """Write a big value. The stream waits, so nothing else is written to this copy meanwhile but deadlines."""
@@ -214,6 +238,15 @@ class Following:
             async with self._turn:
                 for copy in self._copies.values():
                     await copy.withhold_due(str(self._offset))
+
+
+def _some(found: SnapshotFilter) -> list[Batch | BigKey]:
+    some: list[Batch | BigKey] = []
+    for one in found:
+        some.append(one)
+        if len(some) == AHEAD or isinstance(one, BigKey):
+            break
+    return some
 
 
 def _database(argv: list[bytes]) -> int:

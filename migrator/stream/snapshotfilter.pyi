@@ -19,6 +19,8 @@ class BigKey(NamedTuple):
     fields_expire: bool
 
 class SnapshotFilter(Iterator[Batch | BigKey]):
+    most_keys: int
+    most_work: int
     withheld_until_ms: int
     noted_until_ms: int
     @property

@@ -48,7 +48,7 @@ cdef enum:
     # More than the bytes of a command beside its key and its value.
     BESIDE = 256
     # Of a command beside its value.
-    COMMAND_WORK = 5
+    COMMAND_WORK = 12
     # The types of hashes whose fields have deadlines, from the first to the last.
     FIRST_EXPIRING = 22
     LAST_EXPIRING = 25
@@ -106,6 +106,7 @@ cdef class SnapshotFilter:
         size: bytes of the snapshot; None if they are not known.
 
     Attributes:
+        most_keys, most_work: as given. They may be changed between two items, and are at least 1.
         withheld_until_ms: deadlines up to here are withheld, and noted. It may be changed between two items.
         noted_until_ms: deadlines up to here are noted. It may be changed likewise.
         keys_read: the number of keys so far, wanted or not.
@@ -123,9 +124,7 @@ cdef class SnapshotFilter:
     # Keeps its memory where it is.
     cdef object _view
     cdef size_t _most_bytes
-    cdef size_t _most_keys
     cdef size_t _big_bytes
-    cdef uint64_t _most_work
     cdef uint64_t _big_work
     # Bytes of an open batch's memory, but for very long names.
     cdef size_t _most_room
@@ -139,6 +138,8 @@ cdef class SnapshotFilter:
     cdef object _big
     cdef bint _failed
     cdef bint _ended
+    cdef public size_t most_keys
+    cdef public uint64_t most_work
     cdef public int64_t withheld_until_ms
     cdef public int64_t noted_until_ms
     cdef readonly uint64_t keys_read
@@ -172,9 +173,9 @@ cdef class SnapshotFilter:
         self._value = LastValue(self._records)
         self._key_slots = key_slots
         self._most_bytes = most_bytes
-        self._most_keys = most_keys
+        self.most_keys = most_keys
         self._big_bytes = big_bytes
-        self._most_work = most_work
+        self.most_work = most_work
         self._big_work = big_work
         self._placeholder_ms = placeholder_ms
         self._most_room = self._most_bytes + self._big_bytes + 2 * BESIDE
@@ -321,14 +322,14 @@ cdef class SnapshotFilter:
             put_text(batch, b"$4\r\nFREQ\r\n", 10)
             put_number(batch, records.frequency)
         work += COMMAND_WORK
-        if batch.count and (batch.size > self._most_bytes or batch.work + work > self._most_work):
+        if batch.count and (batch.size > self._most_bytes or batch.work + work > self.most_work):
             at -= before
             self.close(copy, before)
         batch.count += 1
         batch.work += work
         if noted:
             (<list>self._deadlines[copy]).append((records.deadline, batch.data[at:at + length]))
-        if batch.size >= self._most_bytes or batch.count >= self._most_keys:
+        if batch.size >= self._most_bytes or batch.count >= self.most_keys:
             self.close(copy, batch.size)
         return 0
 

@@ -1,0 +1,100 @@
+"""What becomes of a copy's batches on their way to the target, of which only the commands are looked at here."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from migrator.connection import pack
+from migrator.pieces.abilities import Abilities
+from migrator.progress import Progress
+from migrator.stream.applying import Applier
+from migrator.stream.batches import Batch
+from migrator.stream.copying import Copy
+from migrator.stream.deadlines import MARGIN_MS, PLACEHOLDER_MS, Deadlines
+from slots.keyslots import KeySlots
+from slots.requests.reading import Requests
+
+NOW = 1_000_000
+LATEST = NOW + 1_000_000
+
+
+class Target:
+    """Takes down the commands of each batch."""
+
+    copy = "c"
+
+    def __init__(self) -> None:
+        self.batches: list[list[list[bytes]]] = []
+
+    async def apply(self, database: int, commands: bytes, count: int, at: str) -> list[Any]:
+        requests = Requests()
+        requests.feed(commands)
+        self.batches.append([argv for argv, _ in requests])
+        assert len(self.batches[-1]) == count
+        return []
+
+
+def a_copy(target: Target) -> Copy:
+    return Copy(
+        1,
+        bytearray([1]) * 1024,
+        KeySlots("crc32", 1024),
+        cast(Applier, target),
+        Deadlines(LATEST),
+        Progress(),
+        cast(Abilities, None),
+        clock=lambda: NOW,
+    )
+
+
+def a_batch(*deadlines: tuple[int, bytes], withheld_until_ms: int) -> Batch:
+    """Of one key for each deadline, as the filter makes it."""
+    commands = [
+        pack("RESTORE", key, PLACEHOLDER_MS if at <= withheld_until_ms else at, b"\x00*2\r\n", "ABSTTL", "FREQ", "7")
+        for at, key in deadlines
+    ]
+    return Batch(1, 0, b"".join(commands), len(commands), list(deadlines))
+
+
+async def test_a_deadline_that_was_overtaken_by_a_long_wait_is_withheld() -> None:
+    target = Target()
+    copy = a_copy(target)
+    made_until = NOW - 60_000
+    past, near, far = NOW - 1, NOW + MARGIN_MS, NOW + MARGIN_MS + 1
+
+    await copy.restore(
+        a_batch((past, b"past"), (near, b"near"), (far, b"far"), withheld_until_ms=made_until), made_until, "here"
+    )
+
+    [commands] = target.batches
+    assert [(argv[1], int(argv[2]), *argv[3:]) for argv in commands] == [
+        (b"past", PLACEHOLDER_MS, b"\x00*2\r\n", b"ABSTTL", b"FREQ", b"7"),
+        (b"near", PLACEHOLDER_MS, b"\x00*2\r\n", b"ABSTTL", b"FREQ", b"7"),
+        (b"far", far, b"\x00*2\r\n", b"ABSTTL", b"FREQ", b"7"),
+    ]
+    assert set(copy.deadlines.withheld()) == {(0, b"past"), (0, b"near")}
+
+
+async def test_what_the_filter_may_have_withheld_gets_the_placeholder() -> None:
+    target = Target()
+    copy = a_copy(target)
+    until = NOW + 15_000
+
+    await copy.restore(a_batch((until, b"a"), (until + 1, b"b"), withheld_until_ms=until), until, "here")
+
+    assert target.batches[0][2:] == [[b"PEXPIREAT", b"a", b"%d" % PLACEHOLDER_MS]]
+    assert set(copy.deadlines.withheld()) == {(0, b"a")}
+    assert copy.deadlines.due(NOW + 15_000) == [(0, b"b")]
+
+
+@pytest.mark.parametrize("count", [199, 200])
+async def test_a_batch_of_the_stream_is_full_by_its_commands(count: int) -> None:
+    copy = a_copy(Target())
+
+    for number in range(count):
+        assert not copy.full
+        copy.follow(0, [b"SET", b"%d" % number, b"x"], NOW)
+
+    assert copy.full == (count == 200)
