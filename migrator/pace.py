@@ -125,6 +125,9 @@ class Throttle(Protocol):
     def charge(self, keys: int, size: int) -> None:
         """Correct the count of an admitted step by the difference to its announced size."""
 
+    def rest(self, work: float) -> float:
+        """Seconds to rest for so many seconds of work that were not admitted, because it cannot be put off for long."""
+
 
 class Pace:
     """The pace that an operator sets; a :class:`Throttle`. First come is first served.
@@ -196,6 +199,10 @@ class Pace:
         self._keys.take(keys)
         self._bytes.take(size)
 
+    def rest(self, work: float) -> float:
+        """As :meth:`Throttle.rest`: none. Limits and pauses are for what can be put off."""
+        return 0.0
+
     def _wake(self) -> None:
         # Everyone who waits now holds the old event; later waiters get a new one.
         self._changed.set()
@@ -208,7 +215,7 @@ class Urgeable:
     def __init__(self, pace: Throttle) -> None:
         self._pace = pace
         self._urged = asyncio.Event()
-        self.ready, self.charge = pace.ready, pace.charge
+        self.ready, self.charge, self.rest = pace.ready, pace.charge, pace.rest
 
     @property
     def batch(self) -> BatchLimits:

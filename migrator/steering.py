@@ -97,6 +97,14 @@ class PairPace:
         async with self._rested():
             await self._shared.admit(keys, size)
 
+    def rest(self, work: float) -> float:
+        """As :meth:`Throttle.rest`, for the latency goal."""
+        if not self._shared.settings.goal:
+            return 0.0
+        self._work.set_rate(self.speed)
+        self._work.take(min(work, MOST_WORK_SECONDS))
+        return self._work.seconds()
+
     @asynccontextmanager
     async def _rested(self) -> AsyncIterator[None]:
         """Rest for the work since the last step was let go; the next one is let go at the end of the block.

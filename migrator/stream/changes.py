@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from migrator.errors import MigrationError
-from slots.commands import CommandError, UnknownCommandError, find, keys_of
+from slots.commands import CommandError, UnknownCommandError, find, keys_of, table
 from slots.keys import KeysError
 from slots.kinds import Kind
 
@@ -57,6 +57,12 @@ PLAIN = frozenset(
 )
 """On the same data they do the same, whenever they run."""
 
+ALONE = frozenset(
+    name.encode()
+    for name in PLAIN
+    if "|" not in name and not (row := table()[name]).keys and (row.first, row.last) == (1, 1)
+)
+"""Plain commands with one key, the second word."""
 EMPTYING = frozenset({b"FLUSHALL", b"FLUSHDB", b"SWAPDB"})
 UNITS = {b"EX": 1000, b"PX": 1, b"EXAT": 1000, b"PXAT": 1}
 """Options of SET with a number, and how many milliseconds one of it is."""
@@ -90,6 +96,13 @@ class Change:
 
 
 NOTHING = Change()
+
+
+def passes(argv: Sequence[bytes]) -> bool:
+    """Whether a command has one key, the second word, and means just itself for a copy that follows this key. It is
+    asked of most commands of a stream, and so it is cheap: :func:`change_of` says the same of them."""
+    name = argv[0].upper()
+    return name in ALONE or (name == b"SET" and len(argv) == 3) or (name in (b"DEL", b"UNLINK") and len(argv) == 2)
 
 
 def change_of(

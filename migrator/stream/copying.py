@@ -26,7 +26,7 @@ from migrator.pieces.deadlines import milliseconds
 from migrator.progress import Progress
 from migrator.stream.applying import Applier, CopyVoid, temporary_name
 from migrator.stream.batches import Batch
-from migrator.stream.changes import change_of
+from migrator.stream.changes import change_of, passes
 from migrator.stream.deadlines import PLACEHOLDER_MS, Deadlines
 from migrator.stream.snapshotfilter import BigKey
 from migrator.stream.streamfile import now_ms
@@ -113,27 +113,31 @@ class Copy:
         """Whether the open batch has to be written before something of this database comes in."""
         return bool(self._commands) and database != self._database
 
-    def follow(self, database: int, argv: list[bytes], arrived_ms: int) -> None:
+    def follow(self, database: int, argv: list[bytes], arrived_ms: Callable[[], int], *, whole: bool = False) -> None:
         """Take in one command of the stream; :meth:`ends_batch` was asked before.
+
+        Args:
+            arrived_ms: gives when it came, in milliseconds since 1970.
+            whole: whether all its keys are known to be of this copy.
 
         Raises:
             CannotFollow, TooManyLate, TooManyDeadlines: the copy has to be given up.
         """
         self._database = database
+        if whole and passes(argv) and (database, argv[1]) not in self._late:
+            self._run(argv)
+            return
         change = change_of(
             argv,
             database,
-            arrived_ms,
+            arrived_ms(),
             lambda key: self.moves(database, key),
             lambda database, key: (database, key) in self._late,
         )
         for late in change.late:
             self._become_late(late)
         for command in change.commands:
-            self._add(command)
-            if command[0] in (b"DEL", b"UNLINK"):
-                for key in command[1:]:
-                    self.deadlines.gone(database, key)
+            self._run(command)
         if change.deadline is not None:
             key, deadline_ms = change.deadline
             written = self.deadlines.written(database, key, deadline_ms, self._clock())
@@ -143,6 +147,12 @@ class Copy:
             for key in change.carried:
                 self.deadlines.withhold(database, key)
                 self._add([b"PEXPIREAT", key, b"%d" % PLACEHOLDER_MS])
+
+    def _run(self, argv: Sequence[bytes]) -> None:
+        self._add(argv)
+        if argv[0].upper() in (b"DEL", b"UNLINK"):
+            for key in argv[1:]:
+                self.deadlines.gone(self._database, key)
 
     def _become_late(self, late: tuple[int, bytes]) -> None:
         self._late.add(late)

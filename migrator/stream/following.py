@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from migrator.pace import BATCH_BYTES, BATCH_KEYS, BATCH_SECONDS, Throttle
@@ -42,6 +43,9 @@ READ_TWICE = ("string", "stream")
 MOST_KEPT = 4 << 30
 """Bytes of a value that is read more than once."""
 READ_BYTES = 256 * 1024
+HURRY_BYTES = 64 << 20
+"""Bytes of the stream that may be missing at the targets while a latency goal holds it back. The targets will have that
+load anyway, and a copy that does not keep up comes to nothing."""
 WITHHOLD_SECONDS = 0.5
 """Between two looks at deadlines that are near. It is far below :data:`migrator.stream.deadlines.MARGIN_MS`."""
 
@@ -82,6 +86,8 @@ class Following:
         self._turn = asyncio.Lock()
         self._offset = spool.stream.start
         self._streaming = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._seconds = asyncio.get_running_loop().time
         self._markers: dict[bytes, tuple[asyncio.Event, frozenset[int]]] = {}
 
     @property
@@ -115,6 +121,7 @@ class Following:
         written. What comes after it concerns no copy as far as it is about these slots."""
         event = asyncio.Event()
         self._markers[marker] = event, frozenset(slots)
+        self._hurry.set()
         return event
 
     async def _follow(self) -> None:
@@ -193,6 +200,7 @@ class Following:
         while True:
             have = requests.offset + requests.pending
             await self._spool.stream.more(have)
+            began = self._seconds()
             data = self._spool.stream.read(have, READ_BYTES)
             requests.feed(data)
             async with self._turn:
@@ -202,6 +210,16 @@ class Following:
                 except NotRequests as error:
                     raise CannotFollow(f"the stream of {self._source} cannot be read: {error}") from error
                 await self._write(requests.offset)
+            await self._rest(self._seconds() - began)
+
+    async def _rest(self, work: float) -> None:
+        """Rest for so many seconds of work as far as the latency goal requires, unless somebody waits for a marker."""
+        seconds = self._pace.rest(work)
+        if seconds and not self._markers and self._spool.stream.end - self._offset <= HURRY_BYTES:
+            self._hurry.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._hurry.wait()
 
     async def _take(self, requests: WantedRequests, argv: list[bytes], end: int, copies: int) -> None:
         name = argv[0].upper()
@@ -218,12 +236,11 @@ class Following:
                     self._wanted[slot] = 0
                 event.set()
         else:
-            arrived = self._spool.stream.arrived_ms(end)
-            concerned = self._copies.values() if copies in (MIXED, UNKNOWN) else (self._copies[copies],)
-            for copy in concerned:
+            whole = copies not in (MIXED, UNKNOWN)
+            for copy in (self._copies[copies],) if whole else self._copies.values():
                 if copy.full or copy.ends_batch(requests.database):
                     await copy.write(str(end))
-                copy.follow(requests.database, argv, arrived)
+                copy.follow(requests.database, argv, lambda: self._spool.stream.arrived_ms(end), whole=whole)
 
     async def _write(self, offset: int) -> None:
         """Write the open batches; all before the offset is applied then."""

@@ -3,7 +3,7 @@
 import pytest
 
 from migrator.stream import changes
-from migrator.stream.changes import NOTHING, CannotFollow, Change, change_of
+from migrator.stream.changes import NOTHING, CannotFollow, Change, change_of, passes
 from slots.commands import Route, table
 
 NOW = 1_000_000
@@ -166,3 +166,21 @@ def test_each_writing_command_with_keys_has_one_meaning():
             assert sum(command.name in kind for kind in kinds) == 1, command.name
     known = frozenset().union(*kinds)
     assert {name for name in known if name not in table()} == set()
+
+
+def test_what_passes_is_what_runs_as_it_came():
+    passing = set()
+    for row in table().values():
+        for more in range(8):
+            argv = [*row.name.encode().split(b"|"), b"m", *[b"1"] * more]
+            if (len(argv) == row.arity if row.arity >= 0 else len(argv) >= -row.arity) and passes(argv):
+                assert change(*argv) == Change((argv,))
+                passing.add(row.name)
+    assert {"SET", "DEL", "UNLINK", "INCR", "HSET", "HDEL", "LPUSH", "RPUSH", "SADD", "ZADD", "XADD"} <= passing
+
+
+def test_what_does_not_pass_is_looked_at():
+    assert not passes([b"SET", b"m", b"x", b"EX", b"1"])
+    assert not passes([b"DEL", b"m1", b"m2"])
+    assert not passes([b"EXPIRE", b"m", b"1"])
+    assert not passes([b"SPOP", b"m"])

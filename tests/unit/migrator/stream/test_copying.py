@@ -95,6 +95,22 @@ async def test_a_batch_of_the_stream_is_full_by_its_commands(count: int) -> None
 
     for number in range(count):
         assert not copy.full
-        copy.follow(0, [b"SET", b"%d" % number, b"x"], NOW)
+        copy.follow(0, [b"SET", b"%d" % number, b"x"], lambda: NOW)
 
     assert copy.full == (count == 200)
+
+
+@pytest.mark.parametrize("name", [b"DEL", b"unlink"])
+async def test_what_is_known_to_be_the_copys_own_runs_as_it_came(name: bytes) -> None:
+    target = Target()
+    copy = a_copy(target)
+    copy.deadlines.withhold(3, b"key")
+    copy.become_late(3, b"late")
+    commands = [[b"set", b"key", b"x"], [b"HSET", b"hash", b"f", b"v"], [name, b"key"]]
+
+    for argv in [*commands, [b"SET", b"late", b"y"]]:
+        copy.follow(3, argv, lambda: NOW, whole=True)
+    await copy.write("here")
+
+    assert target.batches == [commands]
+    assert list(copy.deadlines.withheld()) == []
