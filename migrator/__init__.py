@@ -18,7 +18,8 @@ What others import:
 The modules. To move keys: ``connection`` (a pipelined connection to one server), ``scan`` (finds the keys, page by
 page), ``batch`` (how many keys go in a call), ``transfer`` (moves one batch), ``bigkeys``, ``claims`` and ``pieces``
 (move big keys in pieces), ``pair`` (connections), ``move`` (puts them together). For the pace: ``latency`` (measures
-how slow a server is), ``feedback`` (decides which speed that allows), ``steering`` (slows the migration down). For the
+how slow a server is), ``feedback`` (decides which speed that allows), ``replicabuffers`` (how far a target's replicas
+are behind), ``steering`` (slows the migration down). For the
 checks: ``facts`` (what a server says about itself), ``followable`` (whether it lets us follow it), ``trial`` (a key of
 our own goes from source to target), ``checks`` (judges by both), ``withdrawing``.
 """

@@ -8,6 +8,8 @@ fewer clients meet a step.
 A server may be slow because of the migration, or always. So a migration that is held back now and then rests for long
 enough to measure its servers in quiet.
 
+It also waits while the target's replicas are far behind (:mod:`migrator.replicabuffers`).
+
 Keys that proxies move because a client waits for them are not slowed down: the client waits for exactly these keys.
 
 **bounded**: besides the rest for measuring, the longest rest is the one that :data:`MOST_WORK_SECONDS` of work require
@@ -31,6 +33,8 @@ from migrator.feedback import Sample, ServerSpeed
 from migrator.latency import probe
 from migrator.pace import BatchLimits, Clock, Pace, Throttle, TokenBucket
 from migrator.progress import Pacing, Progress, ServerLatency
+from migrator.replicabuffers import ReplicasBehind
+from migrator.replicabuffers import watch as watch_replicas
 from slots.access import ServerAccess
 from slots.connections import PREFIX
 
@@ -69,6 +73,8 @@ class PairPace:
         self._clock = clock
         self._addresses = {"source": source, "target": target}
         self._servers = {"source": ServerSpeed(), "target": ServerSpeed()}
+        self.replicas = ReplicasBehind(target, clock)
+        """Of the target."""
         self._held_since = 0.0  # seconds since 1970; 0 while it is not held back
         self._work = TokenBucket(0, clock)  # seconds at work
         self._released_at = clock()
@@ -98,12 +104,12 @@ class PairPace:
             await self._shared.admit(keys, size)
 
     def rest(self, work: float) -> float:
-        """As :meth:`Throttle.rest`, for the latency goal."""
+        """As :meth:`Throttle.rest`, for the latency goal and the target's replicas."""
         if not self._shared.settings.goal:
-            return 0.0
+            return self.replicas.seconds
         self._work.set_rate(self.speed)
         self._work.take(min(work, MOST_WORK_SECONDS))
-        return self._work.seconds()
+        return max(self._work.seconds(), self.replicas.seconds)
 
     @asynccontextmanager
     async def _rested(self) -> AsyncIterator[None]:
@@ -130,7 +136,7 @@ class PairPace:
         """Seconds still to rest."""
         goal = self._shared.settings.goal
         self._work.set_rate(self.speed if goal else 0.0)
-        return max(self._work.seconds(), until - self._clock() if goal else 0.0)
+        return max(self._work.seconds(), until - self._clock() if goal else 0.0, self.replicas.seconds)
 
     def watches(self) -> bool:
         """Whether samples are wanted now."""
@@ -186,8 +192,8 @@ async def steered(
     instance: str,
     timeouts: Timeouts,
 ) -> AsyncIterator[Throttle]:
-    """The pace of one pair of servers. Their latency is watched while the block runs and there is a goal; if a server
-    cannot be asked, keys go on moving, and the speed stays the same.
+    """The pace of one pair of servers. While the block runs, the target's replicas are watched, and with a goal the
+    latency of both; if a server cannot be asked, keys go on moving, and the speed stays the same.
 
     Arguments are as in :func:`migrator.move.migrate`; ``progress`` is told how the migration is slowed down.
     """
@@ -195,13 +201,18 @@ async def steered(
     progress.pacing = pace.report
 
     async def watch(role: str, address: str) -> None:
-        # Its name is not a migrator's, so that a later call does not end it: it sends only PING.
+        # Names are not a migrator's, so that a later call does not end these connections: they change nothing.
         name = f"{PREFIX}.migrator-probe.{instance}.{next(_numbers)}"
         while True:
             await probe(address, name, access, timeouts, pace.watches, partial(pace.take, role))
             await shared.changed()  # there is no goal, or a pause; the end of either comes as a change
 
-    tasks = [asyncio.create_task(watch("source", source)), asyncio.create_task(watch("target", target))]
+    name = f"{PREFIX}.migrator-replicas.{instance}.{next(_numbers)}"
+    tasks = [
+        asyncio.create_task(watch("source", source)),
+        asyncio.create_task(watch("target", target)),
+        asyncio.create_task(watch_replicas(target, name, access, timeouts, pace.replicas.take)),
+    ]
     try:
         yield pace
     finally:
