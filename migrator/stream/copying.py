@@ -21,10 +21,11 @@ import hiredis
 
 from migrator.connection import Connection, pack
 from migrator.errors import MigrationError, unknown_command
+from migrator.pace import Throttle
 from migrator.pieces.abilities import Abilities
 from migrator.pieces.deadlines import milliseconds
 from migrator.progress import Progress
-from migrator.stream.applying import Applier, CopyVoid, temporary_name
+from migrator.stream.applying import Applier, temporary_name
 from migrator.stream.batches import Batch
 from migrator.stream.changes import change_of, passes
 from migrator.stream.deadlines import PLACEHOLDER_MS, Deadlines
@@ -42,10 +43,22 @@ from slots.requests.reading import Requests
 from slots.reserved import RESERVED
 
 BATCH_COMMANDS, BATCH_BYTES = 200, 256 * 1024
+HEAVY = frozenset(
+    {
+        *(b"BITOP", b"COPY", b"PFMERGE", b"SDIFFSTORE", b"SINTERSTORE", b"SUNIONSTORE"),
+        *(b"GEORADIUS", b"GEORADIUSBYMEMBER", b"GEOSEARCHSTORE"),
+        *(b"ZDIFFSTORE", b"ZINTERSTORE", b"ZRANGESTORE", b"ZUNIONSTORE"),
+    }
+)
+"""Commands that may read whole collections. A target does nothing else while it runs a batch, so few are in one."""
+HEAVY_COMMANDS = 20
+"""As many commands of a batch as one of these counts for."""
 MOST_LATE = 1_000
 """Their values are read and written within the lock."""
 LATE_BYTES = 4 << 20
 """Bytes of memory of all late keys together, as the source counts."""
+LATE_STEP_BYTES = 1 << 20
+"""Of a late key, and of those that are written at once: neither server is to be at them for more than 5 ms."""
 SETTLING_KEYS = 500
 """Keys whose values or deadlines are read at once."""
 
@@ -91,8 +104,10 @@ class Copy:
         self._abilities = abilities
         self._clock = clock
         self._late: set[tuple[int, bytes]] = set()
+        self._late_bytes = 0
         self._database = 0
         self._commands: list[bytes] = []
+        self._count = 0
         self._size = 0
 
     def moves(self, database: int, key: bytes) -> bool:
@@ -107,7 +122,7 @@ class Copy:
     @property
     def full(self) -> bool:
         """Whether the open batch has to be written before anything else comes in."""
-        return len(self._commands) >= BATCH_COMMANDS or self._size >= BATCH_BYTES
+        return self._count >= BATCH_COMMANDS or self._size >= BATCH_BYTES
 
     def ends_batch(self, database: int) -> bool:
         """Whether the open batch has to be written before something of this database comes in."""
@@ -149,10 +164,15 @@ class Copy:
                 self._add([b"PEXPIREAT", key, b"%d" % PLACEHOLDER_MS])
 
     def _run(self, argv: Sequence[bytes]) -> None:
-        self._add(argv)
-        if argv[0].upper() in (b"DEL", b"UNLINK"):
+        name = argv[0].upper()
+        if name in (b"DEL", b"UNLINK"):
             for key in argv[1:]:
                 self.deadlines.gone(self._database, key)
+            # What a large value held is freed beside other work.
+            argv = [b"UNLINK", *argv[1:]]
+        elif name in HEAVY:
+            self._count += HEAVY_COMMANDS - 1
+        self._add(argv)
 
     def _become_late(self, late: tuple[int, bytes]) -> None:
         self._late.add(late)
@@ -165,12 +185,13 @@ class Copy:
     def _add(self, command: Sequence[bytes]) -> None:
         packed = pack(*command)
         self._commands.append(packed)
+        self._count += 1
         self._size += len(packed)
 
     async def write(self, at: str) -> None:
         """Write the open batch. Raises as :meth:`Applier.apply`."""
         if self._commands:
-            commands, self._commands, self._size = self._commands, [], 0
+            commands, self._commands, self._count, self._size = self._commands, [], 0, 0
             await self._apply(self._database, b"".join(commands), len(commands), at)
 
     async def restore(self, batch: Batch, withheld_until_ms: int, at: str) -> None:
@@ -197,11 +218,12 @@ class Copy:
         await self._apply(batch.database, commands + b"".join(near), batch.count + len(near), at)
         self._progress.moved(batch.count, len(batch.commands))
 
-    async def make(self, big: BigKey, opened: Callable[[], Iterator[Element]], at: str) -> None:
+    async def make(self, big: BigKey, opened: Callable[[], Iterator[Element]], at: str, pace: Throttle) -> None:
         """Write a value of the snapshot in pieces. They are made in a thread, because the snapshot is read for them.
 
         Args:
             opened: gives the elements of the value.
+            pace: how fast the pieces go.
 
         Raises:
             TooManyDeadlines: the copy has to be given up.
@@ -216,6 +238,7 @@ class Copy:
         size = 0
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             size += piece.size
+            await pace.admit(0, piece.size)
             if isinstance(piece, LongCommand):
                 await self.applier.send(big.database, _in_thread(piece.parts))
             else:
@@ -258,11 +281,12 @@ class Copy:
         of the stream that is about them was written.
 
         Raises:
-            CopyVoid: a late key is larger than may be read within a lock.
+            TooManyLate: late keys are larger than may be read within a lock.
             SourceUnavailable, SourceRefused: see there.
             MigrationError: as :meth:`Applier.apply`.
         """
         leaving = frozenset(slots)
+        self._late_bytes = 0
         await self.write(at)
         late = self._of(self._late, leaving)
         for database, keys in late.items():
@@ -294,14 +318,33 @@ class Copy:
         return self._key_slots.slot_of(database, key)
 
     async def _settle_values(self, source: Connection, database: int, keys: list[bytes], at: str) -> None:
-        sizes = await source.send(b"".join(pack("MEMORY", "USAGE", key) for key in keys), len(keys))
-        size = sum(one for one in _checked(source, sizes) if isinstance(one, int))
-        if size > LATE_BYTES:
-            raise CopyVoid(
-                f"keys of the source that the copy could not follow have {size} bytes; within a lock no more than "
-                f"{LATE_BYTES} are read",
-                "these slots move in another way",
-            )
+        """Write these late keys, a part at a time."""
+        part: list[bytes] = []
+        held = 0
+        for key, size in zip(keys, await self._sizes_of(source, keys), strict=True):
+            if part and held + size > LATE_STEP_BYTES:
+                await self._settle_some(source, database, part, at)
+                part, held = [], 0
+            part.append(key)
+            held += size
+        await self._settle_some(source, database, part, at)
+
+    async def _sizes_of(self, source: Connection, keys: list[bytes]) -> list[int]:
+        replies = await source.send(b"".join(pack("MEMORY", "USAGE", key) for key in keys), len(keys))
+        sizes = [one if isinstance(one, int) else 0 for one in _checked(source, replies)]
+        self._late_bytes += sum(sizes)
+        for what, size, most in (
+            ("keys that the copy could not follow have", self._late_bytes, LATE_BYTES),
+            ("a key that the copy could not follow has", max(sizes), LATE_STEP_BYTES),
+        ):
+            if size > most:
+                raise TooManyLate(
+                    f"{what} {size} bytes at the source; within a lock no more than {most} are read",
+                    "these slots move in another way",
+                )
+        return sizes
+
+    async def _settle_some(self, source: Connection, database: int, keys: list[bytes], at: str) -> None:
         deadlines = await deadlines_of(source, keys)
         values = _checked(source, await source.send(b"".join(pack("DUMP", key) for key in keys), len(keys)))
         commands = []

@@ -189,10 +189,10 @@ class Following:
             return
         await self._pace.admit(1, 0)
         if big.type not in READ_TWICE:
-            await copy.make(big, found.elements, at)
+            await copy.make(big, found.elements, at, self._pace)
             return
         with await asyncio.to_thread(Kept, found.elements(), self._folder, MOST_KEPT) as kept:
-            await copy.make(big, kept, at)
+            await copy.make(big, kept, at, self._pace)
 
     async def _follow_stream(self, database: int) -> None:
         requests = WantedRequests(self._key_slots, self._wanted, self._offset)

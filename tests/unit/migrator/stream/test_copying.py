@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
 
-from migrator.connection import pack
+from migrator.connection import Connection, pack
 from migrator.pieces.abilities import Abilities
 from migrator.progress import Progress
 from migrator.stream.applying import Applier
 from migrator.stream.batches import Batch
-from migrator.stream.copying import Copy
+from migrator.stream.copying import LATE_BYTES, LATE_STEP_BYTES, Copy, TooManyLate
 from migrator.stream.deadlines import MARGIN_MS, PLACEHOLDER_MS, Deadlines
 from slots.keyslots import KeySlots
 from slots.requests.reading import Requests
@@ -112,5 +114,70 @@ async def test_what_is_known_to_be_the_copys_own_runs_as_it_came(name: bytes) ->
         copy.follow(3, argv, lambda: NOW, whole=True)
     await copy.write("here")
 
-    assert target.batches == [commands]
+    assert target.batches == [[*commands[:2], [b"UNLINK", b"key"]]]
     assert list(copy.deadlines.withheld()) == []
+
+
+async def test_few_commands_that_read_whole_collections_are_in_a_batch() -> None:
+    copy = a_copy(Target())
+
+    for number in range(10):
+        assert not copy.full, number
+        copy.follow(0, [b"sunionstore", b"{a}to", b"{a}1", b"{a}2"], lambda: NOW, whole=True)
+    assert copy.full
+    await copy.write("here")
+    assert not copy.full
+
+
+class Source:
+    """Has late keys of given sizes."""
+
+    def __init__(self, sizes: dict[bytes, int]) -> None:
+        self.sizes = sizes
+
+    async def select(self, database: int) -> None:
+        pass
+
+    async def send(self, commands: bytes, count: int) -> list[Any]:
+        requests = Requests()
+        requests.feed(commands)
+        replies: list[Any] = []
+        for argv, _ in requests:
+            if argv[0] == b"MEMORY":
+                replies.append(self.sizes[argv[2]])
+            else:
+                replies.append(-1 if argv[0] == b"PEXPIRETIME" else b"value")
+        return replies
+
+    @contextmanager
+    def understood(self, command: str) -> Iterator[None]:
+        yield
+
+
+async def settled(*sizes: int) -> list[list[list[bytes]]]:
+    target = Target()
+    copy = a_copy(target)
+    keys = {b"%d" % number: size for number, size in enumerate(sizes)}
+    for key in keys:
+        copy.become_late(0, key)
+    await copy.settle(cast(Connection, Source(keys)), range(1024), "here")
+    return target.batches
+
+
+async def test_late_keys_are_written_in_steps_of_bounded_size() -> None:
+    size = LATE_STEP_BYTES // 3
+
+    batches = await settled(*[size] * 8)
+
+    assert [len(batch) for batch in batches] == [3, 3, 2]
+    assert {argv[1] for batch in batches for argv in batch} == {b"%d" % number for number in range(8)}
+
+
+async def test_late_keys_that_are_too_large_void_the_copy() -> None:
+    await settled(LATE_STEP_BYTES)
+    with pytest.raises(TooManyLate, match="a key that the copy could not follow has"):
+        await settled(LATE_STEP_BYTES + 1)
+    await settled(*[8192] * (LATE_BYTES // 8192))
+    with pytest.raises(TooManyLate, match="keys that the copy could not follow have"):
+        # They are asked for in two parts.
+        await settled(*[8192] * (LATE_BYTES // 8192 + 1))
