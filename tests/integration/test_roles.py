@@ -172,6 +172,10 @@ async def test_a_migrator_opens_a_stream_of_its_own_and_no_other(topom: TopomPro
         async with connect(f"{base}/migrators/control", additional_headers=headers) as stream:
             await stream.send('{"type": "done", "number": 17}')
             assert "has to be of type register_migrator" in str(await stream.recv())
+        async with connect(f"{base}/migrators/control", additional_headers=headers) as stream:
+            await stream.send(encode(RegisterMigrator(instance="1" * 32, hostname="h", pid=1, version="0")))
+            # It says nothing more, and is given up.
+            await stream.wait_closed()
 
 
 HEAD = "{method} {path} HTTP/1.1\r\nHost: topom\r\nConnection: close\r\n{more}\r\n"

@@ -151,7 +151,7 @@ def test_who_is_stopped_has_the_time_to_end_in_order() -> None:
     assert min(found["topom"]) > topom
 
 
-@pytest.mark.parametrize("unit", ["slotferry-proxy.service", "slotferry-topom.service"])
+@pytest.mark.parametrize("unit", ["slotferry-proxy.service", "slotferry-topom.service", "slotferry-migrator.service"])
 def test_what_a_unit_needs_is_made_on_the_page(unit: str) -> None:
     text, page = read(ROOT / "deploy" / "systemd" / unit), read(PAGES[0])
     lines = [line for line in text.splitlines() if not line.startswith("#")]

@@ -57,7 +57,7 @@ class Me(BaseModel):
     """Who asks."""
 
     name: str = Field(description="Name of the token, as events show it.")
-    role: Role = Field(description="viewer, operator or proxy.")
+    role: Role = Field(description="viewer, operator, proxy or migrator.")
     expires: Annotated[
         float | None, Field(description="When the session ends, seconds since 1970. null: with a token, it does not.")
     ]

@@ -50,7 +50,7 @@ class TopomSettings(Settings):
     tokens: Annotated[list[SecretStr], NoDecode] = Field(
         default=[],
         description='More bearer tokens, role:name:secret each, such as "viewer:grafana:SECRET". The role is viewer, '
-        "operator or proxy, and events show the name. In the environment: separated by commas.",
+        "operator, proxy or migrator, and events show the name. In the environment: separated by commas.",
     )
     data: Path = Field(
         default=Path("slotferry-data"),

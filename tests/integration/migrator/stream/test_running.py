@@ -7,14 +7,18 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from migrator import pair as pairs
 from migrator.connection import Connection, Timeouts
-from migrator.errors import ServerUnavailable, SourceRefused
+from migrator.errors import MigrationError, ServerUnavailable, SourceRefused
+from migrator.pair import ServerPair
 from migrator.stream import following
 from migrator.stream.deadlines import DeadlineMissed
 from migrator.stream.running import RunningCopy, TargetEvicts, make_ready
@@ -256,6 +260,24 @@ async def test_what_is_left_of_a_copy_that_is_closed_begins_anew(
     await again.settle(MOVING)
     await assert_level(pair)
     await again.close()
+
+
+async def test_connections_of_a_former_process_are_ended_although_it_has_counted_them_alike(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_process(name: str) -> None:
+        monkeypatch.setattr(pairs, "_PROCESS", name)
+        monkeypatch.setattr(pairs, "_numbers", count(1))
+
+    async with AsyncExitStack() as stack:
+        in_process("former")
+        former = ServerPair(stack, pair.source.address, pair.target.address, ServerAccess(), INSTANCE, Timeouts())
+        connections = await former.connect_target(), await former.connect_source()
+        in_process("next")
+        await make_ready(pair.source.address, pair.target.address, "c0ffee", access=ServerAccess(), instance=INSTANCE)
+        for connection in connections:
+            with pytest.raises(MigrationError):
+                await connection.call("PING")
 
 
 async def test_a_target_that_begins_to_evict_voids_the_copy(copy: RunningCopy, source: Redis, target: Redis) -> None:
