@@ -15,10 +15,12 @@ from slots.backoff import Backoff
 
 CONNECT_SECONDS = 3.0
 PING_SECONDS = 1.0
-"""How often the link is tested; it is given up when there is no answer for twice as long.
+"""How often the link is tested."""
+PONG_SECONDS = 2.0
+"""How long an answer may take, unless a process says otherwise.
 
-Together that is less than a proxy's lease with topom. So a process leaves a paused topom before the next leader
-acts."""
+Together that is less than a proxy's lease with topom. So a proxy leaves a paused topom before the next leader
+fences."""
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 2.0
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -46,13 +48,17 @@ class Dialing:
         path: of the stream.
         token: the bearer token.
         token_refused: what to say if topom refuses the token.
+        pong_seconds: how long topom may say nothing before the stream counts as lost.
     """
 
-    def __init__(self, urls: list[str], path: str, token: str, token_refused: str) -> None:
+    def __init__(
+        self, urls: list[str], path: str, token: str, token_refused: str, pong_seconds: float = PONG_SECONDS
+    ) -> None:
         self._path = path
         self._urls = [self._stream_url(url) for url in urls]
         self._token = token
         self._token_refused = token_refused
+        self._pong_seconds = pong_seconds
         self._problems: dict[str, str] = {}  # the last message logged, by URL
 
     def connect(self, url: str) -> connect:
@@ -62,7 +68,7 @@ class Dialing:
             additional_headers={"Authorization": f"Bearer {self._token}"} if self._token else None,
             open_timeout=CONNECT_SECONDS,
             ping_interval=PING_SECONDS,
-            ping_timeout=2 * PING_SECONDS,
+            ping_timeout=self._pong_seconds,
             close_timeout=1.0,
             max_size=MESSAGE_LIMIT_BYTES,
             compression=None,

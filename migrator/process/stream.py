@@ -29,6 +29,8 @@ from slots.messages.message import MessageError, UnknownMessage, encode
 
 REGISTER_SECONDS = 5.0
 SEND_SECONDS = 5.0
+PONG_SECONDS = 5.0
+"""How long topom may say nothing: longer than a busy one does, for the end of the stream costs all copies."""
 QUEUE_LIMIT = 4096
 """The most messages that may wait to be sent. With more, the stream is given up."""
 
@@ -55,6 +57,7 @@ class Stream:
             PATH,
             token,
             "topom refuses the token; set one of its role migrator here (SLOTFERRY_MIGRATOR_TOKEN)",
+            PONG_SECONDS,
         )
         self._registration = registration
         self._make = make

@@ -11,6 +11,7 @@ from slots.messages.copies import (
     MOST_REPLICAS,
     BeginCopy,
     CloseCopy,
+    CopyRequest,
     CopyState,
     Held,
     KeepOnly,
@@ -19,7 +20,7 @@ from slots.messages.copies import (
     Settle,
 )
 from slots.messages.message import Product
-from topom.migrators.members import Migrator, Migrators
+from topom.migrators.members import Migrator, MigratorLost, Migrators
 
 CLOSE_SECONDS = 5.0
 """How long a migrator may take to end a copy. Whatever it does after that writes nothing: see the room."""
@@ -71,12 +72,13 @@ class RemoteCopy:
         """Return once little is missing at the target. Raises MigrationError if the copy is void."""
         if self._migrator is None:
             self._migrator = await self._begun()
-        await self._migrator.ask(lambda number: NearlyLevel(number=number, copy_id=self._id))
+        await self._ask(self._migrator, lambda number: NearlyLevel(number=number, copy_id=self._id))
 
     async def settle(self, slots: Sequence[int]) -> None:
         """Return once **level** holds for these slots, which are locked. Raises MigrationError."""
         assert self._migrator is not None, "it is nearly level"
-        await self._migrator.ask(lambda number: Settle(number=number, copy_id=self._id, slots=sorted(slots)))
+        kept = sorted(slots)
+        await self._ask(self._migrator, lambda number: Settle(number=number, copy_id=self._id, slots=kept))
         self.progress.completed()
 
     def keep_only(self, slots: Collection[int]) -> None:
@@ -107,6 +109,14 @@ class RemoteCopy:
         self.progress.followed = state.followed or ""
         pacing = self._pacing(state.held) if state.held is not None else None
         self.progress.pacing = lambda: pacing
+
+    async def _ask(self, one: Migrator, request: Callable[[int], CopyRequest]) -> None:
+        try:
+            await one.ask(request)
+        except MigratorLost:
+            # The next copy may follow the same server: it is not what ended this one.
+            self.progress.followed = ""
+            raise
 
     async def _begun(self) -> Migrator:
         one = await self._migrators.near(self.source)

@@ -37,8 +37,9 @@ from topom.migrators.choosing import choose
 
 REPORT_SECONDS = 0.5
 """Between two reports of a migrator."""
-SILENT_SECONDS = 5.0
-"""How long the stream of a migrator may bring nothing."""
+SILENT_SECONDS = 10.0
+"""How long the stream of a migrator may bring nothing: longer than a busy machine takes, for its end costs all copies.
+Within a lock less is waited for an answer."""
 LONGEST_SECONDS = 5 * 3600.0
 """How long one answer may take. A copy takes less, or fails."""
 WAIT_SECONDS = 20.0

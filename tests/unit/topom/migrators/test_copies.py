@@ -144,8 +144,10 @@ async def test_a_migrator_that_goes_voids_its_copy_for_good_and_is_not_waited_fo
     settling = asyncio.ensure_future(test.copy.settle((5,)))
     await test.next(Settle)
     test.migrators.disconnected(test.migrator)
+    test.progress.followed = "a:2"
     with pytest.raises(MigratorLost):
         await settling
+    assert test.progress.followed == "", "the server that was followed is not to blame"
     test.migrators.register(registration(2), False, FakeLink())
     with pytest.raises(MigratorLost):
         await test.copy.nearly_level()
