@@ -161,6 +161,8 @@ class Copies:
         except asyncio.CancelledError:
             return
         except MigrationError as error:
+            # topom has the next copy follow another server, so it first hears which one this was.
+            self._say(await self.report())
             self._say(
                 Failed(
                     number=number,

@@ -22,6 +22,7 @@ from slots.messages.copies import (
     KeepOnly,
     MigratorMessage,
     NearlyLevel,
+    Report,
     SetPace,
     Settle,
 )
@@ -68,8 +69,11 @@ class Answers:
         self.queue: asyncio.Queue[MigratorMessage] = asyncio.Queue()
 
     async def next(self) -> MigratorMessage:
+        """The next one that is no report."""
         async with asyncio.timeout(5):
-            return await self.queue.get()
+            while isinstance(message := await self.queue.get(), Report):
+                pass
+        return message
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +135,20 @@ async def test_a_copy_from_its_beginning_to_its_end(held: Copies, answers: Answe
     held.take(CloseCopy(number=4, copy_id=ID))
     assert await answers.next() == Done(number=4)
     assert (copy.closed, (await held.report()).copies) == (1, [])
+
+
+async def test_which_server_was_followed_is_said_before_the_failure(held: Copies, answers: Answers) -> None:
+    held.take(begin())
+    [copy] = FakeCopy.made
+    copy.options["progress"].followed = "a:2"
+    copy.error = CannotGoOn("it is gone")
+    copy.level.set()
+    held.take(NearlyLevel(number=1, copy_id=ID))
+    async with asyncio.timeout(5):
+        report, failed = await answers.queue.get(), await answers.queue.get()
+    assert isinstance(report, Report)
+    assert [state.followed for state in report.copies] == ["a:2"]
+    assert isinstance(failed, Failed)
 
 
 @pytest.mark.parametrize(
