@@ -33,6 +33,7 @@ def main() -> int:
         "--only", type=Kind, choices=[*Kind], action="append", help="only these faults; all, when none is named"
     )
     parser.add_argument("--way", choices=("keys", "stream"), default="keys", help="how slots move (keys)")
+    parser.add_argument("--replicas", action="store_true", help="a replica for each group, which copies may follow")
     parser.add_argument("--fresh", action="store_true", help="a new cluster for each schedule")
     parser.add_argument("--reports", type=Path, help="folder for findings; a temporary one when not named")
     arguments = parser.parse_args()
@@ -44,7 +45,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     seeds = list(range(arguments.seed, arguments.seed + arguments.schedules))
     totals = Report(arguments.seed)
     while seeds:
-        async with started(arguments.plant, arguments.way) as cluster:
+        async with started(arguments.plant, arguments.way, arguments.replicas) as cluster:
             while seeds:
                 seed = seeds.pop(0)
                 print(f"seed {seed} begins", flush=True)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from slotferry.local import LocalCluster
-from slotferry.redis_server import RedisServer
+from slotferry.redis_server import RedisServer, start_redis
 from tests.histories.relay import Relay
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
 
@@ -38,11 +38,12 @@ PROXY_SETTINGS = {
     "backend_retry_seconds_max": 0.5,
     "drain_seconds": 3.0,
 }
+# A copy by the replication stream is not to wait for replicas that might come.
+PROMPT = ("--repl-diskless-sync-delay", "0")
 # An acknowledged write is in the file, which outlives the process, so a server that was killed has it again.
 REDIS_ARGUMENTS = (
     *("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"),
-    # A copy by the replication stream is not to wait for replicas that might come.
-    *("--repl-diskless-sync-delay", "0"),
+    *PROMPT,
 )
 
 
@@ -74,6 +75,8 @@ class HistoriesCluster(Cluster):
         """The servers' relays, by group."""
         self.control_links: list[Relay] = []
         """The proxies' relays to topom."""
+        self.replicas: list[RedisServer] = []
+        """Of the groups, if there are any. They do not fail by themselves, and no client reads from them."""
 
     @property
     def redis_servers(self) -> list[RedisServer]:
@@ -86,6 +89,9 @@ class HistoriesCluster(Cluster):
         try:
             await super().stop()
         finally:
+            for replica in self.replicas:
+                await replica.stop()
+            self.replicas.clear()
             for link in (*self.server_links, *self.control_links):
                 await link.stop()
             self.server_links.clear()
@@ -114,6 +120,15 @@ class HistoriesCluster(Cluster):
         if process == "proxy" and not self.proxies:
             process = "first-proxy"
         return [sys.executable, "-m", "tests.histories.launcher", self.planted, process]
+
+    async def add_replicas(self) -> None:
+        """Give each group a replica, which follows the master by its relay."""
+        for group, link in zip(sorted(self.servers), self.server_links, strict=True):
+            replica = await start_redis(f"replica-{group}", self.directory, extra=PROMPT)
+            self.replicas.append(replica)
+            async with plain_client(replica.address) as client:
+                await client.replicaof(*link.address.split(":"))
+            await self.api.add_server(group, replica.address)
 
     # Ballast
 
@@ -181,9 +196,11 @@ class HistoriesCluster(Cluster):
 
 
 @asynccontextmanager
-async def started(planted: str = "", way: str = "keys") -> AsyncIterator[HistoriesCluster]:
-    """A cluster with its ballast, for any number of runs."""
+async def started(planted: str = "", way: str = "keys", replicas: bool = False) -> AsyncIterator[HistoriesCluster]:
+    """A cluster with its ballast, for any number of runs; with ``replicas``, each group has one."""
     cluster = HistoriesCluster(planted, way)
     async with cluster, LocalCluster.client(cluster) as cluster.api:
         await cluster.load()
+        if replicas:
+            await cluster.add_replicas()
         yield cluster
