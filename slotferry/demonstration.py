@@ -82,7 +82,11 @@ async def demonstrate(options: DemoOptions) -> bool | None:
         workers=WORKERS,
         port=options.port,
         slots_on=FULL_GROUPS,
-        topom_settings={"migration_parallel_slots": PARALLEL_SLOTS, "migration_keys_per_second": options.pace},
+        topom_settings={
+            "migration_parallel_slots": PARALLEL_SLOTS,
+            "migration_keys_per_second": options.pace,
+            "migration_way": "auto",
+        },
     )
     async with cluster:
         say(f"page: {cluster.page_url}")
@@ -100,6 +104,8 @@ async def demonstrate(options: DemoOptions) -> bool | None:
             say(f"picture: {options.picture}")
         say(f"measurements: {options.series}")
         keys_moved = series.samples[-1].keys_moved if series.samples else 0
+        for move in series.moves:
+            say(f"slots moved {move}")
         for sentence in verdict.sentences(series.slots_to_move, keys_moved):
             say(sentence)
         if not options.leave:
@@ -203,6 +209,7 @@ class _Watch:
             except TopomUnreachable:
                 # The data plane serves without topom; the display goes on with the last known values.
                 await asyncio.sleep(_POLL_SECONDS)
+            self._series.saw(self.elapsed, self._migration)
             for report in self._traffic.seconds[len(self._series.samples) :]:
                 sample = self._series.add(report, report.at - self._began, self._migration)
                 self._display.show(sample)

@@ -1,7 +1,8 @@
 """Draws a rebalance under load as an SVG, from a series, readable on light and on dark pages.
 
-Three panels over one time axis: requests a second, latency (logarithmic), slots and keys moved. The time while slots
-moved is shaded. Colours are CSS, so the reader's own theme chooses between the two sets.
+Three panels over one time axis: requests a second, latency (logarithmic), slots and keys moved. Below them a row for
+each pair of groups says when its slots moved, and which way. The time while slots moved is shaded. Colours are CSS, so
+the reader's own theme chooses between the two sets.
 """
 
 import math
@@ -14,7 +15,7 @@ from slotferry.series import Series
 WIDTH = 860
 LEFT, RIGHT = 76, 24
 TOP = 78
-PANEL, GAP = 118, 40
+PANEL, GAP, ROW = 118, 40, 18
 _STYLE = """
   :root { color-scheme: light dark }
   .page { fill: #ffffff } .ink { fill: #1f2328 } .soft { fill: #59636e } .grid { stroke: #d1d9e0 }
@@ -130,7 +131,8 @@ def draw(series: Series) -> str:
     """The SVG of a run. A series without samples gives only the frame."""
     samples = series.samples
     until = samples[-1].elapsed if samples else 1.0
-    height = TOP + 3 * PANEL + 2 * GAP + 36
+    pairs = list(dict.fromkeys((move.source, move.target) for move in series.moves))
+    height = TOP + 3 * PANEL + 2 * GAP + 36 + ROW * len(pairs)
     drawing = _Drawing(until, height)
     drawing.text(LEFT, 28, f"Slots move to a third group while {series.keys:,} keys are read and written", "ink title")
     bad = series.errors or series.differences
@@ -168,7 +170,23 @@ def draw(series: Series) -> str:
         words = f"{samples[-1].keys_moved:,} keys moved, up to {fastest:,.0f} keys/s"
         drawing.text(WIDTH - RIGHT, tops[2] - 9, words, anchor="end")
     drawing.time_axis(tops[2] + PANEL + 20)
+    for row, pair in enumerate(pairs):
+        _draw_moves(drawing, height - ROW * (len(pairs) - row), series, pair)
     return drawing.svg()
+
+
+def _draw_moves(drawing: _Drawing, y: float, series: Series, pair: tuple[int, int]) -> None:
+    """A row with the times in which slots of a pair of groups moved, each named by its way."""
+    drawing.text(LEFT - 8, y + 4, f"{pair[0]} to {pair[1]}", anchor="end")
+    for move in series.moves:
+        if (move.source, move.target) != pair:
+            continue
+        start, end = drawing.x(move.began), drawing.x(move.ended)
+        colour, words = ("b", "by the stream") if move.way == "stream" else ("a", "by keys")
+        drawing.parts.append(
+            f'<rect x="{start:.1f}" y="{y:.1f}" width="{max(2.0, end - start):.1f}" height="5" class="f{colour}"/>'
+        )
+        drawing.text(max(start, end) + 6, y + 5, words)
 
 
 def _linear(marks: Sequence[float]) -> Callable[[float], float]:

@@ -30,6 +30,22 @@ class Sample:
 
 
 @dataclass
+class Move:
+    """Slots on their way from one group to another, as long as they go the same way."""
+
+    source: int
+    target: int
+    way: str
+    """``keys`` or ``stream``."""
+    began: float
+    """Seconds since the traffic began."""
+    ended: float
+
+    def __str__(self) -> str:
+        return f"from group {self.source} to group {self.target} by {'the stream' if self.way == 'stream' else 'keys'}"
+
+
+@dataclass
 class Series:
     """The whole run."""
 
@@ -39,6 +55,8 @@ class Series:
     """Seconds since the traffic began; None before."""
     rebalance_ended: float | None = None
     samples: list[Sample] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    """In the order in which they began."""
     requests: int = 0
     errors: int = 0
     differences: int = 0
@@ -63,6 +81,18 @@ class Series:
         self.errors += report.errors
         self.differences += report.differences
         return sample
+
+    def saw(self, elapsed: float, migration: Mapping[str, Any]) -> None:
+        """Note which slots are on their way, and which way that is."""
+        for batch in migration["batches"]:
+            if not (way := batch.get("way")):
+                continue
+            pair = batch["source"], batch["target"]
+            last = next((move for move in reversed(self.moves) if (move.source, move.target) == pair), None)
+            if last is not None and last.way == way:
+                last.ended = round(elapsed, 3)
+            else:
+                self.moves.append(Move(*pair, way, round(elapsed, 3), round(elapsed, 3)))
 
     def save(self, path: Path) -> None:
         """Write all of it as JSON."""

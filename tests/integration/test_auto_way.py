@@ -28,16 +28,19 @@ def servers(tmp_path: Path) -> Iterator[tuple[redis.Redis, redis.Redis]]:
         yield source, target
 
 
-async def moved(topom: TopomProcess, slots: str, group_id: int) -> list[str]:
-    """Move slots, and return the notes of their batch."""
+async def moved(topom: TopomProcess, slots: str, way: str) -> list[str]:
+    """Move slots to group 2, see that they go that way, and return the notes of their batch."""
     before = (await topom.call("GET", "/migration"))["slots_moved"]
-    await topom.call("POST", "/slots/move", {"slots": slots, "group_id": group_id})
+    await topom.call("POST", "/slots/move", {"slots": slots, "group_id": 2})
+    ways = set()
     notes: dict[str, None] = {}
     async with asyncio.timeout(30):
         while True:
             status = await topom.call("GET", "/migration")
+            ways |= {batch["way"] for batch in status["batches"]} - {None}
             notes |= dict.fromkeys(note for batch in status["batches"] for note in batch["notes"])
             if status["slots_moved"] > before and not status["slots_moving"] + status["slots_pending"]:
+                assert ways == {way}
                 return list(notes)
             await asyncio.sleep(0.01)
 
@@ -60,14 +63,14 @@ async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tup
         assert pair["way"]["twice_bytes"] > KEYS // 2 * 64
         assert planned["warnings"] == []
         assert target.dbsize() == 0, "a dry run writes nothing"
-        notes = await moved(topom, "8-15", 2)
+        notes = await moved(topom, "8-15", "stream")
         assert any(note.startswith("by the stream: 50,000 keys (") for note in notes), notes
         assert target.dbsize() >= sum(by_slot[8:])
 
         # A source that does not let our user PSYNC, as topom is told by ACL GETUSER.
         source.execute_command("ACL", "SETUSER", "default", "-psync")
         await topom.call("PATCH", "/migration", {"keys_per_second": 20_000})
-        [note] = await moved(topom, "7", 2)
+        [note] = await moved(topom, "7", "keys")
         assert note.startswith(f"by keys: {addresses[0]} does not let our user run PSYNC and REPLCONF"), note
         source.execute_command("ACL", "SETUSER", "default", "+psync")
         await topom.call("PATCH", "/migration", {"keys_per_second": 0})
@@ -75,7 +78,7 @@ async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tup
         # A small move: all but a few keys of a slot have gone.
         await forgotten(source, keep=1000)
         await topom.call("PATCH", "/migration", {"keys_per_second": 500})
-        [note] = await moved(topom, "3", 2)
+        [note] = await moved(topom, "3", "keys")
         assert note.startswith("by keys: "), note
         assert " keys (" in note, note
         assert " and by the stream in " in note, note
@@ -90,7 +93,7 @@ async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tup
         expected = f"{addresses[1]} evicts keys (allkeys-lru) when its memory is full, which a copy would not notice"
         assert pair["way"]["because"] == expected
         await topom.call("PATCH", "/migration", {"keys_per_second": 500})
-        notes = await moved(topom, "2", 2)
+        notes = await moved(topom, "2", "keys")
         assert f"by keys: {expected}" in notes
 
 

@@ -33,7 +33,7 @@ class WayCost(BaseModel):
     twice_bytes: int | None = Field(description="Memory that source and target hold at once, of one batch.")
     twice_seconds: float | None = Field(description="For how long.")
     lock_seconds: float | None = Field(description="For which requests for these slots wait, once a batch.")
-    disk_bytes: int | None = Field(description="Disk of topom's machine that one batch takes at most.")
+    disk_bytes: int | None = Field(description="Disk of the migrator's machine that one batch takes at most.")
     rounds: int | None = Field(description="So many batches go one after the other.")
 
 

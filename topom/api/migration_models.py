@@ -83,6 +83,10 @@ class BatchProgress(BaseModel):
         default="forward", description="`turning` and `back`: it was cancelled and returns."
     )
     reason: Reason | None = Field(description="What the batch waits for; null if it does not.")
+    way: Literal["keys", "stream"] | None = Field(
+        default=None,
+        description="How its slots move; null before that is chosen, and once they are at rest. `notes` say why.",
+    )
     notes: list[str] = Field(
         default_factory=list,
         description="What the operator should know of its servers, and by which way its slots move and why.",

@@ -148,7 +148,7 @@ class WayForecast:
         keys, bytes: that move.
         twice_bytes, twice_seconds: memory that is held at both ends, and for how long.
         lock_seconds: for which requests for these slots wait.
-        disk_bytes: that topom's disk keeps at most.
+        disk_bytes: that the disk of the migrator keeps at most.
         rounds: so many batches go one after the other; memory, disk and lock are those of one.
     """
 
@@ -257,7 +257,7 @@ def _against_memory(ground: Ground, assumed: Assumed) -> str:
         return f"the source's snapshot takes up to {shown(disk)}, and one copy may keep {shown(assumed.spool_bytes)}"
     if followable.disk_bytes is not None and disk + SPARE_BYTES > followable.disk_bytes:
         return (
-            f"the source's snapshot takes up to {shown(disk)}, and topom's disk has {shown(followable.disk_bytes)} "
+            f"the source's snapshot takes up to {shown(disk)}, and the disk for it has {shown(followable.disk_bytes)} "
             f"free, of which {shown(SPARE_BYTES)} are for others"
         )
     if source is None:

@@ -31,6 +31,27 @@ def test_a_run() -> None:
         assert expected in words
 
 
+def test_each_pair_of_groups_has_a_row_that_names_its_ways() -> None:
+    series = series_of([4000, 5000, 5100, 4900])
+
+    def saw(at: float, *batches: tuple[int, str | None]) -> None:
+        series.saw(at, {"batches": [{"source": source, "target": 3, "way": way} for source, way in batches]})
+
+    saw(1.0, (1, None))
+    saw(1.5, (1, "keys"), (2, "stream"))
+    saw(2.0)
+    saw(2.5, (1, "keys"))
+    saw(3.0, (1, "stream"))
+    assert [(move.source, move.way, move.began, move.ended) for move in series.moves] == [
+        (1, "keys", 1.5, 2.5),
+        (2, "stream", 1.5, 1.5),
+        (1, "stream", 3.0, 3.0),
+    ]
+    assert [*map(str, series.moves)][:2] == ["from group 1 to group 3 by keys", "from group 2 to group 3 by the stream"]
+    words = words_of(draw(series))
+    assert (words.count("by keys"), words.count("by the stream"), words.count("1 to 3")) == (1, 2, 1)
+
+
 @pytest.mark.parametrize("series", [Series(keys=1), series_of([0]), series_of([0, 0], began=None), series_of([7])])
 def test_a_run_with_next_to_nothing_in_it(series: Series) -> None:
     ElementTree.fromstring(draw(series))

@@ -402,6 +402,7 @@ async def test_how_a_batch_keeps_to_the_latency_goal_is_shown(topom: Topom, monk
     batch = Batch(1, 2, (3,), SlotState.MIGRATING)
     monkeypatch.setattr(Actions, "batches", property(lambda actions: [batch]))
     assert migration.describe(topom).batches[0].pacing is None
+    assert migration.describe(topom).batches[0].way is None, "the slot has no action"
     source, target = ServerLatency("s:1", 12.34567, 1.0, 5.0), ServerLatency("t:1", None, None, 5.0)
     batch.progress.pacing = lambda: Pacing(0.31234, source, target, "held back to 31%", 12.5)
     assert migration.describe(topom).model_dump()["batches"][0]["pacing"] == {
@@ -513,6 +514,7 @@ async def test_a_target_that_is_refused_is_said_by_slot_and_by_batch(filled: htt
         "passes": 0,
         "pacing": None,
         "reason": reason,
+        "way": None,
         "notes": [],
     }
     assert (await filled.get("/status")).json()["migration"]["batches"] == batches

@@ -78,7 +78,7 @@ def test_sizes_count_before_the_number_of_slots() -> None:
         ({"source": replace(SOURCE, maximum_bytes=round(1.1 * GIB))}, "s:1 uses 1.0 GiB of its maxmemory of 1.1 GiB"),
         ({"source": replace(SOURCE, machine_bytes=round(1.4 * GIB))}, "s:1 may lack the memory for a snapshot: it has"),
         ({"source": replace(SOURCE, resident_bytes=8 * GIB)}, "s:1 may lack the memory for a snapshot: it has 8.0 GiB"),
-        ({"followable": replace(FOLLOWED, disk_bytes=GIB)}, "the source's snapshot takes up to 1.0 GiB, and topom's"),
+        ({"followable": replace(FOLLOWED, disk_bytes=GIB)}, "the source's snapshot takes up to 1.0 GiB, and the disk"),
         ({"source": replace(SOURCE, dataset_bytes=65 * GIB)}, "the source's snapshot takes up to 65.0 GiB, and one"),
     ],
 )
