@@ -28,11 +28,16 @@ POSITION = RESERVED + b"position"
 MARKER = RESERVED + b"marker"
 """String in database 0 of a source. It is written while slots are locked, and read back in the replication stream: all
 that was written before it has been read by then (**level**). A target gets one before its replicas are waited for."""
+HIDDEN = RESERVED + b"hidden"
+"""Hash in database 0 of a server: for each database, by its number, how many keys there are of copies that the server
+does not own. While a copy is made its keys are counted at the target, and from its end within the lock on at the
+source, which has as many (:mod:`migrator.stream.applying`). A sweep counts them down, and removes the hash in its last
+step."""
 
-RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT, POSITION, MARKER)
+RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT, POSITION, MARKER, HIDDEN)
 KINDS = {WANTED: "list", POSITION: "string", MARKER: "string"}
 """The types of those :data:`RESERVED_KEYS` that are not hashes."""
-OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT)
+OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT, HIDDEN)
 """Keys that survive a client's flush: a process that comes late has to find them."""
 
 FOLLOWER = "slotferry"

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from slots.reserved import ASIDE, CLAIM_FIELD, FLUSH_FIELD, IN_PIECES, RESERVED, WANTED
+from slots.reserved import ASIDE, CLAIM_FIELD, FLUSH_FIELD, HIDDEN, IN_PIECES, RESERVED, WANTED
 
 NOT_PERMITTED = "NOTPERMITTED"
 """The prefix of a script's refusal when the permit does not hold."""
@@ -41,6 +41,7 @@ _CONSTANTS: dict[str, Constant] = {
     "CLAIM_FIELD": CLAIM_FIELD,
     "COPIED": COPIED,
     "FLUSH_FIELD": FLUSH_FIELD,
+    "HIDDEN": HIDDEN,
     "IN_PIECES": IN_PIECES,
     "LENGTH_COMMANDS": LENGTH_COMMANDS,
     "RESERVED": RESERVED,

@@ -4,6 +4,9 @@ With each batch goes its *position*, in one transaction: a text that is unique f
 same database. The transaction runs only if the position there is that of the batch before. For this the position is
 watched and read before, so whatever changes it, meanwhile or in between, keeps the batch from running.
 
+In the same transaction the batch's keys are counted (:data:`slots.reserved.HIDDEN`), so that DBSIZE leaves them out
+(**hidden**).
+
 If no reply comes, the batch may have run, or may still run. Then the position is read again: it says which. A batch
 that runs after it was read changes the position, and so keeps the next attempt from running.
 
@@ -28,13 +31,15 @@ from migrator.connection import Connection, pack
 from migrator.errors import MigrationError, TargetUnavailable
 from migrator.scan import occupied_databases
 from slots.kinds import Kind
-from slots.reserved import PIECE, POSITION, SWEPT
+from slots.reserved import HIDDEN, PIECE, POSITION, SWEPT
+from slots.scripts import load
 
 ATTEMPTS = 5
 """How often a batch is sent, or its outcome asked for."""
 ATTEMPT_SECONDS = 1.0
 """Between two of them."""
 MULTI, EXEC = pack("MULTI"), pack("EXEC")
+COUNT, HIDE = load("count_copied"), load("hide_left")
 
 
 class CopyVoid(MigrationError):
@@ -116,8 +121,10 @@ class Applier:
             if isinstance(reply, hiredis.ReplyError):
                 raise CopyVoid(f'the target refused a value of the copy (it said "{reply}")')
 
-    async def end(self) -> None:
+    async def end(self, source: Connection) -> None:
         """Return once all positions were what they have to be, and are gone: no batch of this copy runs any more.
+
+        The count of hidden keys goes to the source: whoever holds the lock makes the target the owner next.
 
         Raises as :meth:`apply`.
         """
@@ -128,10 +135,22 @@ class Applier:
                 self._watched = None
                 self._require(database, await self._position(database))
                 connection = await self._connected()
-                *_, ran = await connection.send(b"".join((MULTI, pack("UNLINK", POSITION), EXEC)), 3)
+                if database == 0:
+                    await self._hand_count_over(connection, source)
+                names = (POSITION, HIDDEN) if database == 0 else (POSITION,)
+                *_, ran = await connection.send(b"".join((MULTI, pack("UNLINK", *names), EXEC)), 3)
                 if not isinstance(ran, list):
                     raise CopyVoid(f"somebody else has changed the position of the copy in database {database}")
             self._ended = True
+
+    async def _hand_count_over(self, target: Connection, source: Connection) -> None:
+        said = await target.call("HGETALL", HIDDEN)
+        with target.understood("HGETALL"):
+            found = [int(part) for part in said]
+        await source.select(0)
+        for database, count in zip(found[::2], found[1::2], strict=True):
+            if count > 0:
+                await source.call("EVAL", HIDE.text, 2, HIDDEN, SWEPT, database, count)
 
     def close(self) -> None:
         """Close the connection."""
@@ -182,20 +201,27 @@ class Applier:
         """The replies of a transaction; None if it did not run because the position had changed."""
         connection = await self._connected()
         self._watched = None
+        before, behind = self._counting(database, "before"), self._counting(database, "behind")
         mark = pack("SET", POSITION, position)
         after = pack("WATCH", POSITION) + pack("GET", POSITION)
-        *queued, ran, watching, found = await connection.send(b"".join((MULTI, commands, mark, EXEC, after)), count + 5)
+        *queued, ran, watching, found = await connection.send(
+            b"".join((MULTI, before, commands, behind, mark, EXEC, after)), count + 7
+        )
         if ran is None:
             return None
         replies = ran if isinstance(ran, list) else [*queued, ran]
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
                 raise CopyVoid(f'the target refused a command of the copy (it said "{reply}")')
-        if len(replies) != count + 1:
-            raise CopyVoid(f"the target gave {len(replies)} replies to {count + 1} commands of the copy")
+        if len(replies) != count + 3:
+            raise CopyVoid(f"the target gave {len(replies)} replies to {count + 3} commands of the copy")
         if self._read([watching, found]) == position:
             self._watched = database
-        return replies[:-1]
+        return replies[1:-2]
+
+    def _counting(self, database: int, when: str) -> bytes:
+        """The request that counts the database's keys, without one that is not whole yet."""
+        return pack("EVAL", COUNT.text, 2, HIDDEN, temporary_name(self.copy), database, when)
 
     def _lose(self) -> None:
         self._watched = None
@@ -216,6 +242,7 @@ async def begin_copy(target: Connection, copy: str) -> None:
     await target.select(0)
     # owned: what is left of the copy is swept, whatever becomes of this process.
     await target.call("HDEL", SWEPT, "swept", "token")
+    await target.call("UNLINK", HIDDEN)
     await target.call("SET", POSITION, _begun(copy))
 
 

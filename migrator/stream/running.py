@@ -216,7 +216,7 @@ class RunningCopy:
         await self._copy.settle(source, slots, f"marker {marker}")
         if await _evicted_at(self._asking) != self._evicted:
             raise CopyVoid("the target has evicted keys since the copy began")
-        await self._copy.applier.end()
+        await self._copy.applier.end(source)
         self._progress.completed()
 
     async def _pass_marker(self, slots: Collection[int]) -> str:

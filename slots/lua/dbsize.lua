@@ -1,7 +1,14 @@
--- How many keys a database has without Slotferry's own. It runs in the connection's database.
+-- How many keys a database has without Slotferry's own, and without those of copies that its server does not own
+-- (hidden). It runs in the connection's database.
 --
 -- KEYS: Slotferry's own keys.
--- ARGV: none.
+-- ARGV: the database.
 -- Reply: the number.
 -- One step: these keys come and go.
-return redis.call('DBSIZE') - redis.call('EXISTS', unpack(KEYS))
+-- use: HIDDEN
+local own = redis.call('EXISTS', unpack(KEYS))
+local size = redis.call('DBSIZE') - own
+redis.call('SELECT', '0')
+-- Another program's key may have the name, until it is renamed.
+local hidden = redis.pcall('HGET', HIDDEN, ARGV[1])
+return math.max(0, size - (type(hidden) == 'string' and tonumber(hidden) or 0))

@@ -5,7 +5,7 @@
 -- Reply: that of the command, or its error.
 -- One step: no other process finds one of our keys missing, and none sees an effect of the flush before it can see the
 --   flush itself.
--- use: by_effects, database_0, run_id, plain
+-- use: by_effects, database_0, run_id, plain, HIDDEN
 if ARGV[1] ~= '' then
   local mark = redis.call('HGET', KEYS[1], ARGV[1])
   if not mark or mark ~= run_id() then
@@ -22,4 +22,5 @@ for index, name in ipairs(KEYS) do
   local mark = kept[index]
   if mark and redis.call('EXISTS', name) == 0 then redis.call('RESTORE', name, '0', mark) end
 end
+if string.upper(ARGV[3]) == 'FLUSHALL' then redis.call('DEL', HIDDEN) else redis.call('HDEL', HIDDEN, ARGV[2]) end
 return said

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from proxy.commands import replies
 from proxy.commands.family import Family, Handler
 from proxy.commands.keyspace.fanout import FanOut, FanOutError
-from proxy.commands.keyspace.listedkeys import joined, only_key
+from proxy.commands.keyspace.listedkeys import PAGE, joined, keys_of, only_key
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
 from proxy.engine.backend import command
@@ -19,8 +19,12 @@ RANDOM_ATTEMPTS = 3
 """How many times RANDOMKEY counts the keys again after servers with keys gave none: keys expire, and move."""
 MOST_LOOKS = 100
 """How many times RANDOMKEY asks again after it got a key that the server does not own (**owned**)."""
+SEARCH_COUNT = 5_000
+"""COUNT of RANDOMKEY's search: a millisecond or two of a server's time."""
+PLACES = 1 << 32
+"""The places from which the search may begin: cursors of SCAN."""
 DBSIZE = command(("DBSIZE",))
-DBSIZE_OF_CLIENTS = command(("EVAL", load("dbsize").text, len(RESERVED_KEYS), *RESERVED_KEYS))
+DBSIZE_OF_CLIENTS = load("dbsize")
 LASTSAVE = command(("LASTSAVE",))
 RANDOMKEY = command(("RANDOMKEY",))
 NULLS = (b"$-1\r\n", b"_\r\n")
@@ -49,12 +53,15 @@ class KeyspaceCommands(Family):
         }
 
     async def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
-        """DBSIZE: the sum. While slots move, a key that has just moved may count twice; none is left out."""
+        """DBSIZE: the sum. While slots move key by key, one that has just moved may count twice; none is left out."""
         return replies.integer(sum((await self._sizes(session)).values()))
 
     async def _sizes(self, session: Session) -> dict[str, int]:
         try:
-            said = await self._fan_out.ask(session, DBSIZE if session.database else DBSIZE_OF_CLIENTS)
+            said = await self._fan_out.ask(
+                session,
+                command(("EVAL", DBSIZE_OF_CLIENTS.text, len(RESERVED_KEYS), *RESERVED_KEYS, session.database)),
+            )
         except FanOutError as error:
             if not error.reply.startswith(b"-NOPERM"):
                 raise
@@ -92,9 +99,41 @@ class KeyspaceCommands(Family):
                     return reply
                 looks += 1
                 if looks == MOST_LOOKS:
+                    found = await self._search(session, address)
+                    if found is not None:
+                        return found
                     del sizes[address]
                     looks = 0
+        for address in self._moves().masters.values():
+            # If a switch was given up at its last moment, the source's keys count as hidden until it is swept.
+            found = await self._search(session, address)
+            if found is not None:
+                return found
         return replies.null(session.protocol)
+
+    async def _search(self, session: Session, address: str) -> bytes | None:
+        """One of the keys of a server that it owns, which may be few among many others; None if it has none.
+
+        The search begins anywhere, and goes on from the first place.
+        """
+        for position in (random.randrange(1, PLACES), 0):
+            while True:
+                moves = await self._fan_out.settled()
+                shown, switches = moves.shown.at(address), moves.switches
+                page = await self._fan_out.ask_one(session, address, command(("SCAN", position, "COUNT", SEARCH_COUNT)))
+                found = PAGE.match(page)
+                if found is None:
+                    return None
+                if self._moves().switches != switches:
+                    continue
+                array = await joined(self._router, session.database, [(page[found.end() :], shown)])
+                keys = keys_of(array)
+                if keys:
+                    return replies.bulk(random.choice(keys))
+                position = int(found[1])
+                if not position:
+                    break
+        return None
 
     async def lastsave(self, session: Session, argv: list[bytes]) -> Outcome:
         """LASTSAVE: the oldest one, so that everything written before it is saved everywhere."""

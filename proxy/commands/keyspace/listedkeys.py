@@ -13,6 +13,7 @@ worker has seen the slot locked. If a slot has left a server, the server has non
 """
 
 import asyncio
+import re
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -25,6 +26,8 @@ from slots.table import OFFLINE, Slot, SlotTable
 
 SLICE_KEYS = 5_000
 """Keys that are looked at without a pause: half a millisecond."""
+PAGE = re.compile(rb"\*2\r\n\$[0-9]+\r\n([0-9]+)\r\n")
+"""The beginning of a server's page of SCAN."""
 NO_LIST = "ERR a server answered with something else than a list of keys"
 
 IN_MOTION = (SlotState.PREPARED, SlotState.MIGRATING)
@@ -104,6 +107,18 @@ async def joined(router: Router, database: int, lists: Iterable[tuple[bytes, byt
         return replies.error(NO_LIST)
     parts += [replies.bulk(key) for key in uncertain]
     return b"*%d\r\n%b" % (count + len(uncertain), b"".join(parts))
+
+
+def keys_of(array: bytes) -> list[bytes]:
+    """The keys of an array of :func:`joined`; none of an error."""
+    found: list[bytes] = []
+    place = array.index(b"\r\n") + 2
+    while array.startswith(b"*") and place < len(array):
+        end = array.index(b"\r\n", place)
+        size = int(array[place + 1 : end])
+        found.append(array[end + 2 : end + 2 + size])
+        place = end + 2 + size + 2
+    return found
 
 
 def only_key(reply: bytes) -> bytes | None:

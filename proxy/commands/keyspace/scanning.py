@@ -9,7 +9,7 @@ from collections.abc import Callable
 from proxy.commands import replies
 from proxy.commands.family import Family, Handler
 from proxy.commands.keyspace.fanout import ALWAYS_MOVING, ATTEMPTS
-from proxy.commands.keyspace.listedkeys import joined
+from proxy.commands.keyspace.listedkeys import PAGE, joined
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.keyspace.scancursor import EPOCHS, GROUPS, TOTAL_BITS, Cursor, CursorError
 from proxy.commands.keyspace.scanwalk import FIRST, Walk
@@ -33,8 +33,6 @@ OVER = replies.array([replies.bulk("0"), EMPTY])
 
 NUMBER = re.compile(rb"|([+-]?)0*([0-9]{1,20})")
 """The cursors that Redis can read, with strtoul."""
-PAGE = re.compile(rb"\*2\r\n\$[0-9]+\r\n([0-9]+)\r\n")
-"""The beginning of a server's page."""
 
 
 class Scanning(Family):

@@ -13,7 +13,7 @@ from migrator.pace import Pace, PaceSettings
 from migrator.sweep import Swept, look, stop, sweep
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
-from slots.reserved import LEADER, RESERVED, SWEPT
+from slots.reserved import HIDDEN, LEADER, RESERVED, SWEPT
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, client_of, fill, slot_of
 
@@ -278,3 +278,27 @@ async def test_a_server_at_its_limit_of_memory_is_swept(tmp_path: Path) -> None:
             assert (await swept(server)).removed == 1000 - len(owned(1000))
     finally:
         await server.stop()
+
+
+async def test_hidden_keys_that_go_are_counted_down_and_a_swept_server_has_none(server: RedisServer) -> None:
+    class BrokenOff(Exception):
+        pass
+
+    def break_off(removed: int) -> None:
+        if removed:
+            raise BrokenOff
+
+    async with client_of(server) as redis:
+        await fill(redis, 1000)
+        foreign = sum(FOREIGN[slot_of(key)] for key in await redis.keys("*"))
+        await redis.hset(HIDDEN, mapping={"0": foreign, "3": 5})
+        # It was swept with this data before.
+        warrant = Warranted(known=False)
+        warrant.on_hold = break_off
+        with pytest.raises(BrokenOff):
+            await swept(server, warrant)
+        left = sum(FOREIGN[slot_of(key)] for key in await redis.keys("*") if not key.startswith(RESERVED))
+        assert 0 < left < foreign
+        assert await redis.hgetall(HIDDEN) == {b"0": b"%d" % left, b"3": b"5"}
+        await swept(server, Warranted(known=False))
+        assert await redis.exists(HIDDEN) == 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slots.reserved import HIDDEN
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.integration.worker.conversations import Talk
@@ -122,6 +123,29 @@ async def test_an_answer_from_before_the_lock_that_comes_after_it_does_not_count
                 await target.delete(DELETED)
                 await switch(worker, [SLOT])
             assert await reply == ONLY_STAYS[words[0]]
+
+
+async def test_a_few_keys_among_many_copies_are_found_by_randomkey(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    copies = [f"{{moving}}{number}" for number in range(30_000)]
+    own = [name for name in (f"own-{number}" for number in range(100)) if slot_of(name) != SLOT][:2]
+    await worker.apply([Slot(slot, 2) for slot in range(1024) if slot != SLOT])
+    await act_by_copy(worker, [SLOT], *IN_COPY)
+    async with worker.client() as client, worker.direct(2) as target:
+        await target.mset(dict.fromkeys(copies, "1"))
+        # Where the copy has been counted, and where the count is too small.
+        for hidden in (len(copies), 0):
+            await target.hset(HIDDEN, "0", hidden)
+            assert await client.randomkey() is None
+            assert await client.dbsize() == len(copies) - hidden
+            await client.mset(dict.fromkeys(own, "1"))
+            assert {await client.randomkey() for _ in range(30)} == {name.encode() for name in own}
+            await client.delete(*own)
+        # Too large: a switch was given up at its last moment.
+        async with worker.direct(1) as source:
+            await source.hset(HIDDEN, "0", 7)
+            await client.set(STAYS, "1")
+            assert await client.randomkey() == STAYS.encode()
 
 
 @pytest.mark.parametrize("words", [*LISTS, ("DBSIZE",)])

@@ -8,11 +8,11 @@ import pytest
 from redis.asyncio import Redis
 
 from migrator.connection import Connection, Timeouts, pack
-from migrator.errors import TargetRefused, TargetUnavailable
+from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from migrator.stream import applying
-from migrator.stream.applying import Applier, CopyVoid, begin_copy, end_copies
+from migrator.stream.applying import Applier, CopyVoid, begin_copy, end_copies, temporary_name
 from slots.access import ServerAccess
-from slots.reserved import POSITION, SWEPT
+from slots.reserved import HIDDEN, POSITION, SWEPT
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import Pair
 
@@ -57,6 +57,27 @@ async def applier(relay: BreakingRelay) -> AsyncIterator[Applier]:
     await begun(relay, applier.copy)
     yield applier
     applier.close()
+
+
+@pytest.fixture
+async def source(pair: Pair) -> AsyncIterator[Connection]:
+    connection = await Connection.open(
+        pair.source.address,
+        name="slotferry.test",
+        access=ServerAccess(),
+        unavailable=SourceUnavailable,
+        refused=SourceRefused,
+        timeouts=SOON,
+    )
+    yield connection
+    connection.close()
+
+
+async def hidden(port: int) -> dict[bytes, bytes]:
+    """How many keys of copies a server says it has in each database."""
+    async with Redis(port=port) as server:
+        found: dict[bytes, bytes] = await server.hgetall(HIDDEN)
+    return found
 
 
 INCR = pack("INCR", "counter")
@@ -122,14 +143,17 @@ async def test_a_target_that_was_emptied_voids_the_copy(applier: Applier, target
     assert await target.get("counter") is None
 
 
-async def test_another_position_voids_the_copy_and_nothing_more_is_written(applier: Applier, target: Redis) -> None:
+async def test_another_position_voids_the_copy_and_nothing_more_is_written(
+    applier: Applier, source: Connection, target: Redis, pair: Pair
+) -> None:
     await applier.apply(0, INCR, 1, "10")
     await target.set(POSITION, "somebody else's")
     with pytest.raises(CopyVoid, match="somebody else's"):
         await applier.apply(0, INCR, 1, "20")
     with pytest.raises(CopyVoid, match="somebody else's"):
-        await applier.end()
+        await applier.end(source)
     assert await target.get("counter") == b"1"
+    assert await hidden(pair.source.port) == {}
 
 
 async def test_two_writers_of_one_copy_do_not_both_go_on(applier: Applier, relay: BreakingRelay, target: Redis) -> None:
@@ -218,10 +242,12 @@ async def test_after_the_end_no_position_is_left_and_a_late_batch_does_not_run(
         assert await target.get("counter") == counter
 
 
-async def test_a_copy_that_has_ended_has_no_positions_and_writes_nothing(applier: Applier, target: Redis) -> None:
+async def test_a_copy_that_has_ended_has_no_positions_and_writes_nothing(
+    applier: Applier, source: Connection, target: Redis
+) -> None:
     await applier.apply(0, INCR, 1, "10")
     await applier.apply(3, INCR, 1, "20")
-    await applier.end()
+    await applier.end(source)
     for database in (0, 3):
         await target.select(database)
         assert await target.get(POSITION) is None
@@ -249,3 +275,40 @@ async def test_no_first_batch_slips_through_while_a_copy_is_ended(
         await applier.apply(3, INCR, 1, "20")
     await target.select(3)
     assert await target.get("counter") is None
+
+
+async def test_the_keys_of_a_copy_are_counted_whatever_others_do_and_the_source_has_the_count_after_its_end(
+    applier: Applier, relay: BreakingRelay, source: Connection, target: Redis, pair: Pair
+) -> None:
+    """Also where no reply comes."""
+    await target.mset({"own": 1, "other": 2})
+    one, two, three = (pack("SET", f"copy:{number}", "x") for number in range(3))
+    await applier.apply(0, one + two, 2, "10")
+    await target.delete("own")
+    await applier.apply(0, three + pack("UNLINK", "copy:0", "none"), 2, "20")
+    await applier.apply(0, pack("SET", temporary_name("c0ffee"), "unfinished"), 1, "30")
+    await applier.apply(3, one, 1, "40")
+    await applier.apply(5, one, 1, "50")
+    await applier.apply(5, pack("DEL", "copy:0"), 1, "60")
+    assert await hidden(pair.target.port) == {b"0": b"2", b"3": b"1", b"5": b"0"}
+    await applier.apply(0, pack("RENAME", temporary_name("c0ffee"), "copy:big"), 1, "70")
+    await applier.end(source)
+    assert await hidden(pair.target.port) == {}
+    assert await hidden(pair.source.port) == {b"0": b"3", b"3": b"1"}
+
+
+async def test_a_new_copy_counts_from_zero(applier: Applier, relay: BreakingRelay, pair: Pair) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    other = Applier(lambda: connect(relay), "facade")
+    await begun(relay, other.copy)
+    assert await hidden(pair.target.port) == {}
+    other.close()
+
+
+async def test_a_count_that_comes_late_to_a_source_that_was_swept_is_dropped(
+    applier: Applier, source: Connection, pair: Pair
+) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    await source.call("HSET", SWEPT, "swept", "life")
+    await applier.end(source)
+    assert await hidden(pair.source.port) == {}
