@@ -4,8 +4,8 @@ The stream of a replica is that of its master, byte for byte, and has the same *
 one id have one history. A server that becomes a master, or is given another master, names another id. So the id says
 that a replica follows the master that is copied from, whatever names it has for that, and also over others.
 
-A replica that takes writes itself, or has evicted keys by itself (``replica-ignore-maxmemory no``), is not followed:
-that is in its snapshot, and in no stream.
+A replica that takes writes itself is not followed. Nor is one that has evicted keys by itself, or has not run a command
+of its master (both with ``replica-ignore-maxmemory no``). That is in its snapshot, and in no stream.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ def require_followable(address: str, info: Info, history: str = "") -> None:
             raise ReplicaDiffers(
                 f"{address} is a replica that has evicted {evicted} keys since its start",
                 "set replica-ignore-maxmemory there, and restart it",
+            )
+        if failed := info.number("unexpected_error_replies", 0):
+            raise ReplicaDiffers(
+                f"{address} is a replica that has not run {failed} commands of its master since its start",
+                "see its log, set replica-ignore-maxmemory there, and have it filled anew and restarted",
             )
     elif "min_slaves_good_slaves" in info:
         raise CountsFollowers(

@@ -157,18 +157,22 @@ async def test_a_replica_that_takes_writes_itself_is_passed_over(group: Group) -
             await copy.nearly_level()
 
 
-async def test_a_replica_that_has_evicted_keys_by_itself_is_passed_over(group: Group) -> None:
+@pytest.mark.parametrize("policy", ["allkeys-random", "noeviction"])
+async def test_a_replica_that_its_maxmemory_has_made_another_is_passed_over(group: Group, policy: str) -> None:
+    """It has evicted keys, or refused its master's writes."""
     async with client_of(group.one) as replica:
         await replica.config_set("replica-ignore-maxmemory", "no")
-        await replica.config_set("maxmemory-policy", "allkeys-random")
+        await replica.config_set("maxmemory-policy", policy)
         await replica.config_set("maxmemory", 1)
-        await group.master.set(b"another", b"value")
-        await until(lambda: _lacks_keys(replica))
+        await group.master.mset({b"more " + key: b"value" for key in KEYS})
+        await until(lambda: _is_level(group.master, replica))
+        assert await replica.dbsize() < await group.master.dbsize()
     await group.level(group.copy(group.one), group.pair.source)
 
 
-async def _lacks_keys(replica: Redis) -> bool:
-    return int(await replica.dbsize()) < len(KEYS)
+async def _is_level(master: Redis, replica: Redis) -> bool:
+    offset = (await master.info("replication"))["master_repl_offset"]
+    return bool((await replica.info("replication"))["slave_repl_offset"] >= offset)
 
 
 async def _not(answer: Awaitable[bool]) -> bool:

@@ -38,6 +38,7 @@ def test_a_master_before_redis_4_can() -> None:
         ({"master_sync_in_progress": 1}, NotFollowable),
         ({"slave_read_only": 0}, ReplicaDiffers),
         ({"evicted_keys": 3}, ReplicaDiffers),
+        ({"unexpected_error_replies": 1}, ReplicaDiffers),
         ({"master_replid": "b" * 40}, HistoryChanged),
         # It was promoted: what it writes itself is another history, whatever it would count.
         ({"role": "master", "master_replid": "b" * 40, "min_slaves_good_slaves": 0}, HistoryChanged),
