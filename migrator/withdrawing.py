@@ -18,12 +18,19 @@ from slots.connections import migrator_prefix
 
 
 async def withdraw(
-    source: str, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None, term: int = 0
+    source: str | None,
+    target: str | None,
+    *,
+    access: ServerAccess,
+    instance: str,
+    timeouts: Timeouts | None = None,
+    term: int = 0,
 ) -> None:
     """Return once nothing that was sent from ``source`` to ``target`` can arrive there any more.
 
     Args:
-        source, target: ``host:port`` of both.
+        source, target: ``host:port`` of both. One of them may be None: it keeps its half of the permit, and what else
+            movers have left there.
         access: how to log in at them.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
@@ -35,9 +42,12 @@ async def withdraw(
         NotApart: both are one server.
     """
     async with AsyncExitStack() as stack:
-        pair = ServerPair(stack, source, target, access, instance, timeouts or Timeouts(), term)
-        giving = await pair.connect_source()
-        await pair.end_earlier(giving, migrator_prefix())
-        receiving = await pair.connect_target()
-        await pair.end_earlier(receiving, WRITING)
+        pair = ServerPair(stack, source or "", target or "", access, instance, timeouts or Timeouts(), term)
+        giving = receiving = None
+        if source is not None:
+            giving = await pair.connect_source()
+            await pair.end_earlier(giving, migrator_prefix())
+        if target is not None:
+            receiving = await pair.connect_target()
+            await pair.end_earlier(receiving, WRITING)
         await permits.withdraw(giving, receiving)

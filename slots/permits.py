@@ -170,14 +170,16 @@ async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
     raise NoPermit("clients flush the servers all the time, and no key moves meanwhile")
 
 
-async def withdraw(source: RedisClient, target: RedisClient) -> None:
+async def withdraw(source: RedisClient | None, target: RedisClient | None) -> None:
     """Make sure that nothing sent from source to target still does anything there. Errors are those of the clients.
 
-    The caller has made sure that no process renews the permit.
+    The caller has made sure that no process renews the permit. An end that is None keeps what it has.
     """
     # one-way: the target first.
-    await target.execute_command("EVAL", _WITHDRAW_AT_TARGET.text, 1, STATE)
-    await source.execute_command("EVAL", _WITHDRAW_AT_SOURCE.text, 2, STATE, WANTED)
+    if target is not None:
+        await target.execute_command("EVAL", _WITHDRAW_AT_TARGET.text, 1, STATE)
+    if source is not None:
+        await source.execute_command("EVAL", _WITHDRAW_AT_SOURCE.text, 2, STATE, WANTED)
 
 
 def _text(part: object) -> str:

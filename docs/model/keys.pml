@@ -10,7 +10,8 @@
  *
  * Parts: FULL (the target may be full), PIECES, EVICTS (keys), HASH_LOST, FLUSHES=n, RESTARTS=n (with the data of now or
  * of any earlier time), REPLACED (a server hangs, its replica takes over, and it is made the master again later),
- * TURNS (the slot is turned round), JOURNEYS=n. -DFAULTS=n: at most n connections are lost, else any number.
+ * TURNS (the slot is turned round), JOURNEYS=n, SOURCE_LEFT (a source that does not answer in the end keeps its permit
+ * until the next action begins). -DFAULTS=n: at most n connections are lost, else any number.
  */
 
 #ifndef JOURNEYS
@@ -709,8 +710,13 @@ inline withdraw_target() {
 
 inline withdraw_source() {
 #ifndef NOT_WITHDRAWN_AT_END
-    permit(from) = 0;
-    claim[from] = NOBODY;
+    if
+#ifdef SOURCE_LEFT
+    :: state == FINISHED
+#endif
+    :: permit(from) = 0;
+        claim[from] = NOBODY
+    fi;
 #endif
     withdrawing = 0
 }
@@ -759,6 +765,11 @@ end:
     :: atomic { state == REST && journeys > 0 ->
             /* owned: it is swept */
             copy[to] = NONE;
+#if defined(SOURCE_LEFT) && !defined(LEFT_FOR_EVER)
+            /* one-way: and its permit is withdrawn, if that could not be done when its slots left it */
+            permit(to) = 0;
+            claim[to] = NOBODY;
+#endif
             begun[0] = run_id[0];
             begun[1] = run_id[1];
             older[0] = 0;

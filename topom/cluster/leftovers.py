@@ -1,11 +1,13 @@
-"""Leftovers: old keys of slots that were copied away (:mod:`migrator.stream`), at the group that they left.
+"""Leftovers: what a group still has of slots that left it, old keys or a permit to move keys.
 
-When such slots switch, the group that they leave still has its keys of them. From then on they are old. So it is stored
-with the switch whose they are, until a sweep of the group's master has found none (:mod:`topom.migration.sweeping`).
-Meanwhile the slots do not come to that group in any way: the old keys would be alive again (**owned**). They are swept
-also while nobody owns the slots.
+When slots switch that were copied (:mod:`migrator.stream`), the group that they leave still has its keys of them. From
+then on they are old. So it is stored with the switch whose they are, until a sweep of the group's master has found none
+(:mod:`topom.migration.sweeping`). Meanwhile the slots do not come to that group in any way: the old keys would be alive
+again (**owned**). They are swept also while nobody owns the slots.
 
-A slot whose keys move one by one leaves none (**complete**).
+A slot whose keys move one by one leaves none (**complete**). But if its source did not answer in the end, the source
+still has the permit, by which a step that lies in its socket may delete a key once the slot is back (**one-way**). That
+is stored likewise, and the sweep withdraws the permit.
 
 Pure functions of the state.
 """
@@ -24,15 +26,20 @@ def noted(old: ClusterState, new: ClusterState) -> ClusterState:
     """``new``, with the leftovers of slots that switch, and without those of groups that are gone."""
     if new.table is old.table:
         return new
-    switched: dict[int, dict[int, int]] = {}
+    switched: dict[int, list[int]] = {}
     for before, after in zip(old.table.slots, new.table.slots, strict=True):
         if before is not after and _has_switched(after) and not _has_switched(before):
-            switched.setdefault(after.group_id, {})[after.id] = new.version
-    gone = new.leftovers.keys() - new.table.groups.keys()
-    if not switched and not gone:
-        return new
-    kept = {group_id: slots for group_id, slots in new.leftovers.items() if group_id not in gone}
-    return replace(new, leftovers=kept | {id: {**kept.get(id, {}), **slots} for id, slots in switched.items()})
+            switched.setdefault(after.group_id, []).append(after.id)
+    for group_id, slots in switched.items():
+        new = added(new, group_id, slots, new.version)
+    kept = {group_id: left for group_id, left in new.leftovers.items() if group_id in new.table.groups}
+    return new if len(kept) == len(new.leftovers) else replace(new, leftovers=kept)
+
+
+def added(state: ClusterState, group_id: int, slots: Iterable[int], version: int) -> ClusterState:
+    """The state in which a group may have leftovers of these slots, since the write of this version."""
+    left = {**state.leftovers.get(group_id, {}), **dict.fromkeys(slots, version)}
+    return replace(state, leftovers={**state.leftovers, group_id: left})
 
 
 def without(state: ClusterState, group_id: int, slots: Mapping[int, int]) -> ClusterState:
@@ -53,8 +60,8 @@ def require_none(state: ClusterState, group_id: int, slots: Iterable[int]) -> No
         raise OldKeysLeft(
             f"server {state.table.master_of(group_id)} of group {group_id} may still have old keys of slots "
             f"{ranges.show(wrong)}, from before these left for another group; they would be alive again",
-            "try again once they are removed, which takes seconds if nothing is in the way ('slotferry status' says "
-            "so), or choose another group",
+            "try again once it is swept, which takes seconds if nothing is in the way ('slotferry status' says so), or "
+            "choose another group",
         )
 
 

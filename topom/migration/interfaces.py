@@ -49,8 +49,10 @@ class Mover(Copier, Looker, Protocol):
         the source, and what it raises ends the move.
         """
 
-    async def withdraw(self, source: str, target: str) -> None:
+    async def withdraw(self, source: str | None, target: str | None) -> None:
         """Return once nothing that any mover took from the source can still be placed at the target, or dropped.
+
+        If the source is None, something may still be dropped there; if the target is, placed.
 
         Called while no migrator and no proxy moves keys this way, except proxies that do so for skipped slots; these
         get themselves another permit. Raises :class:`~migrator.errors.MigrationError`.

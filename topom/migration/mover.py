@@ -141,9 +141,9 @@ class RedisMover:
         self._require(target)
         await confirm(target, replicas, access=self._access, instance=self._instance)
 
-    async def withdraw(self, source: str, target: str) -> None:
+    async def withdraw(self, source: str | None, target: str | None) -> None:
         """Return once nothing that was taken can still be placed. Raises :class:`migrator.errors.MigrationError`."""
-        self._require(source, target)
+        self._require(*(server for server in (source, target) if server is not None))
         await withdraw(source, target, access=self._access, instance=self._instance, term=self._term)
 
     async def move(

@@ -110,11 +110,13 @@ class StoredBatches:
         turns: bool = False,
         arrives: bool = False,
         doubted: int | None = None,
+        left: bool = False,
     ) -> None:
         """Store a change of the slots that the batch still has; raises as the rules of new states do.
 
         ``turns`` if their source and target change places; ``arrives`` if they come to rest with their keys.
-        ``doubted`` is a group whose left keys are deleted only once an operator has said so.
+        ``doubted`` is a group whose left keys are deleted only once an operator has said so. ``left`` if their source
+        was not looked at, and may have a permit by which it can lose keys of theirs once they are back.
         """
         turned = False
 
@@ -136,8 +138,11 @@ class StoredBatches:
                 known = {group_id: data for group_id, data in state.data_ids.items() if group_id != doubted}
                 new = replace(new, data_ids=known)
                 # They are in doubt, and an operator may want them: no more than any other keys that nobody knows.
-                left = state.leftovers.get(doubted, {})
-                new = leftovers.without(new, doubted, {slot: left[slot] for slot in batch.slots if slot in left})
+                known_there = state.leftovers.get(doubted, {})
+                of_these = {slot: switch for slot, switch in known_there.items() if slot in batch.slots}
+                new = leftovers.without(new, doubted, of_these)
+            if left:
+                new = leftovers.added(new, batch.source_id, batch.slots, epoch)
             return new
 
         try:

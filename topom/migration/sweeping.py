@@ -74,6 +74,9 @@ class Sweeper(Protocol):
     async def stop_sweeping(self, server: str) -> None:
         """Return once no earlier sweep can delete anything there. Raises MigrationError."""
 
+    async def withdraw(self, source: str | None, target: str | None) -> None:
+        """Return once nothing can be taken or dropped at the source by an earlier permit. Raises MigrationError."""
+
 
 class Sweeps(Loop):
     """The sweeps of one topom.
@@ -242,6 +245,9 @@ class Sweeps(Loop):
             warrant = SweepWarrant(self._ledger, self.reasons, self._conflict, group_id, server, data, allowed)
             try:
                 swept = await self._sweeper.sweep(server, data, warrant)
+                if left:
+                    # one-way: a move's late step is not to touch keys of slots that come back.
+                    await self._sweeper.withdraw(server, None)
             except (MigrationError, TopomError) as error:
                 self._note(group_id, server, error)
                 raise

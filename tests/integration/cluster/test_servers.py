@@ -1,11 +1,13 @@
 """The Redis servers: one that is restarted while its slots move, and each kind of server there is here."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 from redis.exceptions import ResponseError
 
+from slotferry.calls import TopomRefused
 from slotferry.redis_server import NAMES, VARIABLE, embedded_binary
 from slots.functions import slot
 from tests.integration.cluster.conftest import StartCluster
@@ -113,3 +115,34 @@ async def test_a_server_is_restarted_during_a_migration(start_cluster: StartClus
         report = await traffic.stop()
         assert report.clean, report.to_wire()
     assert await cluster.misplaced((0, 3)) == []
+
+
+async def test_a_source_that_is_lost_in_the_end_does_not_keep_its_slots_from_coming_to_rest(
+    start_cluster: StartCluster,
+) -> None:
+    """It has no replica, and comes back once the slots are at rest. Then they come back to it."""
+    cluster = await start_cluster(groups=2, proxies=2, workers=1, slots_on=[1])
+    await cluster.load_ballast()
+    source = cluster.servers[1][0]
+    await cluster.api.set_migration(keys_per_second=SLOW)
+    await cluster.api.move_slots("0-511", 2)
+    await cluster.in_state("migrating")
+    # A proxy that does not hear of it keeps the slots finished.
+    cluster.signal_proxy(1, signal.SIGSTOP)
+    await cluster.api.set_migration(keys_per_second=0)
+    await cluster.in_state("finished")
+    async with plain_client(source.address) as direct:
+        await direct.save()
+    await source.kill()
+    cluster.signal_proxy(1, signal.SIGCONT)
+    await cluster.at_rest({1: 512, 2: 512})
+    await cluster.api.take_slots_offline("0-9")
+    with pytest.raises(TopomRefused, match="group 1 may still have"):
+        await cluster.api.assign_slots("0-9", 1)
+    await cluster.api.assign_slots("0-9", 2)
+    source.start()
+    await source.ready()
+    await cluster.api.move_slots("0-511", 1)
+    await cluster.at_rest({1: 1024, 2: 0})
+    await cluster.check_ballast()
+    assert await cluster.misplaced() == []

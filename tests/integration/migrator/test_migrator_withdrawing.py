@@ -74,6 +74,21 @@ async def test_no_step_of_before_does_anything(pair: Pair, source: Redis, target
     assert not await target.exists("key")
 
 
+async def test_nothing_is_placed_late_though_the_source_did_not_answer(
+    pair: Pair, source: Redis, target: Redis
+) -> None:
+    await source.set("key", "value")
+    permit = await permits.renew(source, target, pair.target.address)
+    found = await taken(source, permit, b"key")
+    await withdraw(None, pair.target.address, access=ServerAccess(), instance=INSTANCE)
+    assert await place(target, permit, found) is None
+    assert not await target.exists("key", STATE)
+    # Before the slot comes back, it answers again.
+    await withdraw(pair.source.address, None, access=ServerAccess(), instance=INSTANCE)
+    assert await drop(source, permit, b"key") is None
+    assert await source.get("key") == b"value"
+
+
 async def test_what_moves_the_other_way_goes_on(pair: Pair, source: Redis, target: Redis) -> None:
     """given servers that give slots to each other, only one of the two ways is withdrawn."""
     await target.set("key", "value")

@@ -192,7 +192,7 @@ class FakeMover:
         self.looked: list[str] = []
         self.run_ids: dict[str, str] = {}
         """Run ids by address, of servers that were started anew."""
-        self.withdrawn: list[tuple[str, str]] = []
+        self.withdrawn: list[tuple[str | None, str | None]] = []
         self.withdraw_errors: list[Exception] = []
         self.copies: list[FakeCopy] = []
         self.copy_errors: list[Exception] = []
@@ -253,7 +253,7 @@ class FakeMover:
         if self.confirming is not None:
             await self.confirming()
 
-    async def withdraw(self, source: str, target: str) -> None:
+    async def withdraw(self, source: str | None, target: str | None) -> None:
         assert (source, target) not in self._moving, "nobody may move keys while the permit is withdrawn"
         self.withdrawn.append((source, target))
         if self.withdraw_errors:

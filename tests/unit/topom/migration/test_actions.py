@@ -420,6 +420,17 @@ async def test_one_way_slots_rest_once_nothing_can_be_placed_any_more(bench: Mak
     assert one.mover.withdrawn == [("s1:6379", "s2:6379")] * 2
 
 
+async def test_a_source_that_is_lost_does_not_keep_its_slots_from_coming_to_rest(bench: MakeBench) -> None:
+    one = await bench()
+    one.mover.withdraw_errors = [SourceUnavailable("s1:6379 is down")]
+    one.run()
+    await one.edit(move(range(4), 2))
+    await one.at_rest()
+    assert one.mover.withdrawn == [("s1:6379", "s2:6379"), (None, "s2:6379")], "nothing is placed late"
+    # one-way: nor deleted, once they are back.
+    assert one.ledger.state.leftovers[1].keys() == set(range(4))
+
+
 async def test_offline_slots_pass_the_barrier_without_a_mover(bench: MakeBench) -> None:
     one = await bench()
     await one.edit(lambda table, epoch: topology.offline(table, epoch, [0, 1]))

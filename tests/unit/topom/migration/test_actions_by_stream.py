@@ -71,6 +71,7 @@ async def test_a_slot_goes_through_its_states(bench: MakeBench) -> None:
     assert copy.closed
     assert one.mover.confirmed == [("s2:6379", None)], "replicas have all before the source's keys are swept"
     assert one.mover.moved == []
+    assert one.mover.withdrawn == [], "a copy needs no permit, so its source is not needed any more"
 
 
 async def test_level_the_target_owns_nothing_before_it_is_level(bench: MakeBench) -> None:

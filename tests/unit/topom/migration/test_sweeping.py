@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from migrator.errors import ForeignKeys, ServerUnavailable, SweepOvertaken
+from migrator.errors import ForeignKeys, ServerUnavailable, SourceUnavailable, SweepOvertaken
 from migrator.sweep import SweepRecord, Swept, Warrant
 from slots.access import ServerAccess
 from slots.states import SlotState
@@ -369,7 +369,12 @@ async def test_owned_an_offline_slot_comes_to_its_former_group_only_once_that_is
     await one.edit(lambda table, epoch: topology.offline(table, epoch, [0]))
     with pytest.raises(OldKeysLeft):
         await one.edit(lambda table, epoch: topology.assign(table, epoch, [0], 1))
+    one.sweeper.withdraw_errors = [SourceUnavailable("s1:1 does not answer")]
+    with pytest.raises(SourceUnavailable):
+        await one.sweeps.ensure(1)
+    assert one.ledger.state.leftovers[1].keys() == {0}, "a permit may be left there"
     await one.sweeps.ensure(1)
+    assert one.sweeper.withdrawn[-1] == ("s1:1", None)
     assert one.sweeper.keys["s1:1"] == set(range(1, 8))
     assert one.ledger.state.leftovers == {}
     await one.edit(lambda table, epoch: topology.assign(table, epoch, [0], 1))
