@@ -8,7 +8,6 @@ way and latency goal, each time with a new cluster. README.md says how to read t
 """
 
 import asyncio
-import itertools
 import os
 import sys
 import time
@@ -30,6 +29,8 @@ from rich.table import Table
 
 from benchmarks import processes, report
 from benchmarks.load import LoadFailed, fill
+from benchmarks.load import key as key_of
+from benchmarks.moves import STEP_MILLISECONDS, Looking, Writing, client_of, memory_bytes, moving_names
 from benchmarks.probe import Kind, Request, read
 from benchmarks.samples import PROXY
 from slotferry.calls import TopomError
@@ -38,10 +39,8 @@ from slotferry.local import LocalCluster
 from slotferry.processes import ManagedProcess, ProcessError
 from slotferry.redis_server import ask
 from slotferry.signals import until_signal
-from slots import functions
 from slots.ranges import show as show_slots
 from slots.reserved import RESERVED_KEYS
-from slots.table import DEFAULT_SLOTS
 
 SOURCE = 1
 TARGET = 2
@@ -54,6 +53,7 @@ REDIS_ARGUMENTS = ("--repl-diskless-sync-delay", "0")
 _POLL_SECONDS = 0.1
 _PROBE_STOP_SECONDS = 30.0
 _WINDOW_SECONDS = 0.1
+_FILL_BYTES = 1_000_000
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -72,6 +72,9 @@ class Scenario:
     keys_per_second: int
     big_keys: int
     big_fields: int
+    huge_fields: int
+    random_values: bool
+    hot_writes: float
     latency_goals: tuple[float, ...]
     ways: tuple[str, ...]
     connections: int
@@ -111,6 +114,10 @@ class Phase:
 class Run:
     """One move from beginning to end. CPU is in seconds, by process, from the request to the end of the move.
 
+    ``snapshot_seconds`` are those from the beginning of the source's snapshot to the end, None if there was none.
+    ``long_steps`` are milliseconds and command of steps above :data:`benchmarks.moves.STEP_MILLISECONDS`, by phase and
+    server.
+    ``topom_bytes`` is the most memory of topom and each of its processes. ``writes`` are those into what moves.
     ``way`` is how slots moved. ``goal`` is the latency goal in milliseconds, 0 for none. ``speeds`` has the share of
     the full speed at each request to topom for the state of the move.
     """
@@ -124,11 +131,20 @@ class Run:
     phases: dict[str, Phase]
     cpu_seconds: dict[str, float]
     windows: list[dict[str, float]]
+    snapshot_seconds: float | None
+    long_steps: dict[str, dict[str, list[tuple[float, str]]]]
+    topom_bytes: int
+    writes: dict[str, float]
 
     @property
     def keys_per_second(self) -> float:
         """The speed of the whole move, including barriers, scans and the last look for keys."""
         return self.keys_moved / self.seconds
+
+    @property
+    def keys_per_second_of_snapshot(self) -> float:
+        """The speed from the beginning of the snapshot to the last switch; 0 if there was none."""
+        return self.keys_moved / self.snapshot_seconds if self.snapshot_seconds else 0.0
 
     @property
     def slower(self) -> float:
@@ -163,13 +179,20 @@ async def keys_at(address: str) -> int:
     return numbers[0] - numbers[1]
 
 
-def fill_big(address: str, count: int, fields: int) -> None:
-    """Store hashes of so many fields, all in slots that will move. Raises redis.RedisError."""
-    host, _, port = address.rpartition(":")
-    names = (f"big:{number}" for number in itertools.count())
-    moving = (name for name in names if functions.slot("crc32", name.encode(), DEFAULT_SLOTS) >= DEFAULT_SLOTS // 2)
-    with redis.Redis(host, int(port)) as client:
-        for name in itertools.islice(moving, count):
+def fill_random(address: str, scenario: Scenario) -> None:
+    """Give all keys values that cannot be compressed. Raises redis.RedisError."""
+    blocks = [os.urandom(scenario.value_bytes) for _ in range(64)]
+    step = max(1, _FILL_BYTES // (scenario.value_bytes + 64))
+    with client_of(address) as client:
+        for first in range(0, scenario.keys, step):
+            numbers = range(first, min(scenario.keys, first + step))
+            client.mset({key_of(number): blocks[number % len(blocks)] for number in numbers})
+
+
+def fill_big(address: str, sizes: Sequence[int]) -> None:
+    """Store hashes with these numbers of fields, all in slots that will move. Raises redis.RedisError."""
+    with client_of(address) as client:
+        for name, fields in zip(moving_names("big"), sizes, strict=False):
             for first in range(0, fields, 1000):
                 some = range(first, min(fields, first + 1000))
                 client.hset(name, mapping={f"field:{number}": f"value {number:026d}" for number in some})
@@ -266,7 +289,14 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
         source, target = cluster.groups[SOURCE][0], cluster.groups[TARGET][0]
         console.print(f"putting in {scenario.keys} keys of {scenario.value_bytes} bytes")
         await asyncio.to_thread(fill, source, scenario.keys, scenario.value_bytes)
-        await asyncio.to_thread(fill_big, source, scenario.big_keys, scenario.big_fields)
+        if scenario.random_values:
+            await asyncio.to_thread(fill_random, source, scenario)
+        sizes = [scenario.big_fields] * scenario.big_keys + [scenario.huge_fields] * bool(scenario.huge_fields)
+        await asyncio.to_thread(fill_big, source, sizes)
+        writing = Writing(cluster.proxy_addresses[0], scenario.hot_writes) if scenario.hot_writes else None
+        if writing is not None:
+            writing.fill(source)
+            writing.start()
         held = await keys_at(source)
         probe, output = start_probe(cluster.proxy_addresses[0], scenario, cluster.directory)
         stack.push_async_callback(probe.stop)
@@ -279,17 +309,35 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
             "topom": [cluster.topom.pid, *processes.descendants(cluster.topom.pid)],
             "probe": [probe.pid],
         }
+        looking = Looking({"source": source, "target": target})
         await quiet(probe, WARM_SECONDS)
+        await asyncio.to_thread(looking.begin)
         console.print(f"quiet for {scenario.quiet_seconds:g} s")
         spans = {"quiet": await quiet(probe, scenario.quiet_seconds)}
+        long_steps = {"quiet": await asyncio.to_thread(looking.long_steps)}
         console.print(f"moving half of the slots, {say(way, goal)}")
         speeds: list[float] = []
         topom = await stack.enter_async_context(cluster.client())
         before, busy = processes.cpu_by_role(roles), processes.machine_busy_seconds()
+        snapshot = asyncio.create_task(looking.snapshot())
         spans["moving"] = await move(topom, scenario, way, goal, speeds)
         cpu = processes.spent(before, processes.cpu_by_role(roles))
+        snapshot.cancel()
+        await asyncio.gather(snapshot, return_exceptions=True)
+        long_steps["moving"] = await asyncio.to_thread(looking.long_steps)
         cpu[OTHERS] = max(0.0, processes.machine_busy_seconds() - busy - sum(cpu.values()))
         spans["after"] = await quiet(probe, scenario.quiet_seconds)
+        long_steps["after"] = await asyncio.to_thread(looking.long_steps)
+        writes: dict[str, float] = {}
+        if writing is not None:
+            lost = await asyncio.to_thread(writing.stop)
+            writes = {
+                "acknowledged": writing.acknowledged,
+                "lost": lost,
+                "longest_milliseconds": 1000 * writing.longest_seconds,
+            }
+            if writing.failed or lost > 0:
+                raise MigrationFailed(f"of {writing.acknowledged} writes {lost} were lost; {writing.failed}")
         await probe.stop(_PROBE_STOP_SECONDS)
         if probe.status != 0:
             raise MigrationFailed(f"the probe ended with status {probe.status}:\n{probe.tail()}")
@@ -310,6 +358,10 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
             {name: Phase.of(requests, *span) for name, span in spans.items()},
             cpu,
             windows(requests, begin, end),
+            end - looking.snapshot_at if looking.snapshot_at else None,
+            long_steps,
+            max(memory_bytes(pid) for pid in [cluster.topom.pid, *processes.descendants(cluster.topom.pid)]),
+            writes,
         )
 
 
@@ -336,15 +388,30 @@ def show(runs: Sequence[Run], console: Console) -> None:
             f"{say(run.way, run.goal)}: {run.keys_moved} keys moved, {run.keys_left} left, in {run.seconds:.2f} s; "
             f"share of a core: {shares}"
         )
+        steps = ", ".join(
+            f"{phase} {role} {len(found)} (longest {found[0][0]:.1f} ms, {found[0][1]})"
+            for phase, by_role in run.long_steps.items()
+            for role, found in by_role.items()
+            if found
+        )
+        console.print(
+            f"  steps above {STEP_MILLISECONDS} ms: {steps or 'none'}; "
+            f"most memory of topom and each of its processes: {run.topom_bytes >> 20} MiB"
+        )
+        if run.writes:
+            acknowledged, lost, longest = run.writes.values()
+            console.print(f"  {acknowledged:.0f} writes into what moves, {lost:.0f} lost, longest {longest:.0f} ms")
     for way, goal in dict.fromkeys((run.way, run.goal) for run in runs):
         mine = [run for run in runs if (run.way, run.goal) == (way, goal)]
         speed = report.Spread.of([run.keys_per_second / 1000 for run in mine])
         p99 = report.Spread.of([run.phases["moving"].p99 for run in mine])
+        of_snapshot = report.Spread.of([run.keys_per_second_of_snapshot / 1000 for run in mine])
+        streamed = f" (from the snapshot's beginning {of_snapshot.show(1)})" if of_snapshot.median else ""
         slower = report.Spread.of([run.slower for run in mine])
         paced = [speed for run in mine for speed in run.speeds]
         held = f"; speed {report.Spread.of(paced).show()} of the full one" if paced else ""
         console.print(
-            f"{say(way, goal)}: moved, k keys/s: {speed.show(1)}; client p99 meanwhile, ms: {p99.show()}, "
+            f"{say(way, goal)}: moved, k keys/s: {speed.show(1)}{streamed}; client p99 meanwhile, ms: {p99.show()}, "
             f"times the quiet one: {slower.show()}{held}"
         )
 
@@ -378,6 +445,11 @@ def main(
     rate_limit: Annotated[int, typer.Option(min=0, help="Keys a second that may move; 0: no limit.")] = 0,
     big_keys: Annotated[int, typer.Option(min=0, help="Hashes that move besides.")] = 0,
     big_fields: Annotated[int, typer.Option(min=1, help="Fields of each of these, of 32 bytes.")] = 100_000,
+    huge_fields: Annotated[int, typer.Option(min=0, help="Fields of one more hash; 0: there is none.")] = 0,
+    random_values: Annotated[bool, typer.Option(help="Values that no server can compress.")] = False,
+    hot_writes: Annotated[
+        float, typer.Option(min=0, help="INCR a second, besides, of keys that move; none may be lost.")
+    ] = 0,
     latency_goal: Annotated[
         list[float] | None,
         typer.Option(min=0, help="Latency goal in milliseconds, 0 for none; may be given often. By default 0 and 10."),
@@ -410,6 +482,9 @@ def main(
         rate_limit,
         big_keys,
         big_fields,
+        huge_fields,
+        random_values,
+        hot_writes,
         tuple(latency_goal or (0.0, 10.0)),
         tuple(way or ("keys", "stream")),
         connections,

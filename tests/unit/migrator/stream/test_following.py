@@ -1,0 +1,54 @@
+"""How a copy rests in the stream for the sake of a latency goal, and when it does not."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from migrator.pace import Throttle
+from migrator.stream.following import HURRY_BYTES, Following
+from migrator.stream.spool import Spool
+from slots.keyslots import KeySlots
+from tests.unit.migrator.virtual import in_virtual_time, now
+
+REST = 1.0
+
+
+def a_following(missing: int = 0) -> Following:
+    """One that has to rest, and at whose targets so many bytes are missing."""
+    return Following(
+        "s:1",
+        cast(Spool, SimpleNamespace(stream=SimpleNamespace(start=100, end=100 + missing))),
+        KeySlots("crc32", 1024),
+        bytearray(1024),
+        {},
+        cast(Throttle, SimpleNamespace(rest=lambda work: REST)),
+        Path(),
+    )
+
+
+@pytest.mark.parametrize(("missing", "seconds"), [(0, REST), (HURRY_BYTES, REST), (HURRY_BYTES + 1, 0)])
+@in_virtual_time
+async def test_it_rests_unless_too_much_is_missing(missing: int, seconds: float) -> None:
+    following = a_following(missing)
+    began = now()
+
+    await following._rest(0.1)
+
+    assert now() - began == pytest.approx(seconds, abs=0.01)
+
+
+@in_virtual_time
+async def test_who_waits_for_a_marker_ends_the_rest_and_there_is_none_until_it_has_come() -> None:
+    following = a_following()
+    began = now()
+    rest = asyncio.create_task(following._rest(0.1))
+    await asyncio.sleep(REST / 4)
+
+    following.expect(b"marker", ())
+    await rest
+    await following._rest(0.1)
+
+    assert now() - began == pytest.approx(REST / 4, abs=0.01)
