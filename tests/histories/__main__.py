@@ -19,7 +19,7 @@ from tests.histories.cluster import HistoriesCluster, started
 from tests.histories.planted import PLANTED
 from tests.histories.report import SHOWN_ERRORS, Report
 from tests.histories.run import run
-from tests.histories.schedule import Kind
+from tests.histories.schedule import OF_COPIES, Kind
 
 
 def main() -> int:
@@ -42,6 +42,7 @@ def main() -> int:
 
 async def _main(arguments: argparse.Namespace) -> int:
     directory = arguments.reports or Path(tempfile.mkdtemp(prefix="slotferry-histories-"))
+    kinds = tuple(kind for kind in Kind if arguments.way == "stream" or kind not in OF_COPIES)
     seeds = list(range(arguments.seed, arguments.seed + arguments.schedules))
     totals = Report(arguments.seed)
     while seeds:
@@ -54,7 +55,7 @@ async def _main(arguments: argparse.Namespace) -> int:
                     seed,
                     seconds=arguments.seconds,
                     operations=arguments.operations,
-                    kinds=arguments.only or tuple(Kind),
+                    kinds=arguments.only or kinds,
                 )
                 show(report, cluster, directory)
                 _add(totals, report)

@@ -125,8 +125,18 @@ class Faults:
                 return await self._evict_marks(fault.place)
             case Kind.TARGET_FULL:
                 return await self._fill(fault.place)
+            case Kind.MIGRATOR_KILLED | Kind.MIGRATOR_STOPPED:
+                pids = await self._migrators()
+                return self._signal(pids, fault.kind is Kind.MIGRATOR_KILLED) if pids else None
             case _:
                 return await self._link(fault)
+
+    async def _migrators(self) -> list[int]:
+        """Their process ids; none if there are none, or topom does not answer."""
+        try:
+            return [one["pid"] for one in (await self._cluster.api.migrators())["migrators"]]
+        except (OSError, TopomError):
+            return []
 
     def _pids(self, proxy: int) -> list[int]:
         return [self._cluster.proxies[proxy].pid, *self._cluster.worker_pids(proxy).values()]

@@ -38,6 +38,8 @@ class Kind(StrEnum):
     SERVER_OLDER = "server restarted with data of before"
     MARKS_EVICTED = "marks of a server evicted"
     TARGET_FULL = "server full"
+    MIGRATOR_KILLED = "migrator killed"
+    MIGRATOR_STOPPED = "migrator stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ WEIGHTS: dict[Kind, int] = {
     Kind.SERVER_OLDER: 4,
     Kind.MARKS_EVICTED: 3,
     Kind.TARGET_FULL: 3,
+    Kind.MIGRATOR_KILLED: 3,
+    Kind.MIGRATOR_STOPPED: 3,
 }
 """How often each kind is drawn."""
 SERVERS = (
@@ -122,10 +126,15 @@ ANYWHERE = (
     Kind.TOPOM_STOPPED,
     Kind.MIGRATION_PAUSED,
     Kind.PROXIES_STOPPED,
+    Kind.MIGRATOR_KILLED,
+    Kind.MIGRATOR_STOPPED,
 )
-"""Faults that have no place: they concern the only topom, all proxies, or the first server at which a step comes."""
+"""Faults that have no place: they concern the only topom, its migrators, all proxies, or the first server at which a
+step comes."""
 JOURNEYS = (Kind.JOURNEYS_CUT, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD, Kind.TURN_HELD)
 """Faults of several steps (:mod:`tests.histories.journeys`)."""
+OF_COPIES = (Kind.MIGRATOR_KILLED, Kind.MIGRATOR_STOPPED)
+"""Faults of slots that move by the replication stream."""
 ONCE = (Kind.SERVER_OLDER,)
 """Faults that come once in a run, like one of the journeys. Otherwise too little would be left to be judged."""
 HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.STEP_HELD, Kind.ANSWER_HELD)
