@@ -30,7 +30,8 @@ async def withdraw(
 
     Args:
         source, target: ``host:port`` of both. One of them may be None: it keeps its half of the permit, and what else
-            movers have left there.
+            movers have left there. Without a target no connection is ended at the source, where another move may have
+            begun, which makes itself another permit.
         access: how to log in at them.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
@@ -46,7 +47,8 @@ async def withdraw(
         giving = receiving = None
         if source is not None:
             giving = await pair.connect_source()
-            await pair.end_earlier(giving, migrator_prefix())
+            if target is not None:
+                await pair.end_earlier(giving, migrator_prefix())
         if target is not None:
             receiving = await pair.connect_target()
             await pair.end_earlier(receiving, WRITING)
