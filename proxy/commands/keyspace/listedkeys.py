@@ -81,7 +81,12 @@ class ShownSlots:
 
     def has(self, address: str, slot: int) -> bool:
         """Whether keys of a slot at this master are shown."""
-        return self.at(address)[slot] != HIDDEN
+        marks = self._by_master.get(address)
+        return marks is not None and marks[slot] != HIDDEN
+
+    def knows(self, address: str) -> bool:
+        """Whether this is a master."""
+        return address in self._by_master
 
 
 async def joined(router: Router, database: int, lists: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -8,10 +8,13 @@ from collections.abc import Collection, Iterator
 from enum import Enum
 
 from proxy.engine.backend import command
-from slots.reserved import RESERVED
 
 NAMES_AT_ONCE = 1000
 """The most names in one request to a server."""
+
+
+MOST_DIGITS = 9
+"""Of the number of a database; a client may publish to a channel that looks like a server's."""
 
 
 class Kind(Enum):
@@ -62,15 +65,19 @@ class Message:
         return _bulk(self.resp3, self._end + 1)[0] if self.kind is Kind.PATTERN else self.name
 
     @property
-    def is_reserved(self) -> bool:
-        """Whether it is a keyspace notification about a key of Slotferry's own, which clients do not get."""
+    def event(self) -> tuple[int, bytes] | None:
+        """The database and the key of a keyspace notification; None for any other message."""
         # Few messages pass this test for the prefix of notification channels.
-        if RESERVED not in self.resp3 or b"__key" not in self.resp3:
-            return False
+        if b"__key" not in self.resp3:
+            return None
         channel, end = _bulk(self.resp3, self._end + 1) if self.kind is Kind.PATTERN else (self.name, self._end)
-        if channel.startswith(b"__keyevent@"):
-            return _bulk(self.resp3, end + 1)[0].startswith(RESERVED)
-        return channel.startswith(b"__keyspace@") and channel.partition(b"__:")[2].startswith(RESERVED)
+        kind, _, rest = channel.partition(b"@")
+        database, _, name = rest.partition(b"__:")
+        if not database.isdigit() or len(database) > MOST_DIGITS:
+            return None
+        if kind == b"__keyevent":
+            return int(database), _bulk(self.resp3, end + 1)[0]
+        return (int(database), name) if kind == b"__keyspace" else None
 
 
 def read(push: bytes) -> Message | None:

@@ -218,6 +218,6 @@ class Subscriber:
     def _pushed(self, push: bytes) -> None:
         self._heard = self._loop.now
         message = messages.read(push)
-        if message is not None and not message.is_reserved:
+        if message is not None:
             message.mark = self.mark
             self._received(self, message)

@@ -44,6 +44,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 
 from proxy.commands.pubsub import messages
+from proxy.commands.pubsub.keyevents import KeyEvents
 from proxy.commands.pubsub.messageorder import MessageOrder
 from proxy.commands.pubsub.messages import Kind, Message
 from proxy.commands.pubsub.subscriber import Subscriber
@@ -104,6 +105,7 @@ class Subscriptions:
         # Sessions with messages behind a confirmation: in-order, later messages wait, too.
         self._behind: set[Session] = set()
         self._order = MessageOrder(self._slot_of_channel, self._servers.sync_one, self._deliver)
+        self._events = KeyEvents(self._router.slot_of_key, self._servers.sync_one, lambda: any(self._topics.values()))
 
     # -- sessions ------------------------------------------------------------------------------------------
 
@@ -206,6 +208,7 @@ class Subscriptions:
         """A table was put in force."""
         self._order.table_applied(table)
         self._servers.follow(table)
+        self._events.table_applied(table)
 
     def slots_leaving(self, slots: Collection[int]) -> None:
         """Slots were locked: hold the lock until the worker is subscribed at their targets."""
@@ -300,7 +303,8 @@ class Subscriptions:
     # -- messages ------------------------------------------------------------------------------------------
 
     def _received(self, subscriber: Subscriber, message: Message) -> None:
-        self._order.pass_on(subscriber.address, message)
+        if self._events.passes(subscriber.address, message):
+            self._order.pass_on(subscriber.address, message)
 
     def _deliver(self, message: Message) -> None:
         topic = self._topics[message.kind].get(message.name)

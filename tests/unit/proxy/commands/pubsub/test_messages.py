@@ -55,3 +55,24 @@ def test_requests_hold_all_names_and_never_too_many(names: list[bytes], most: in
         assert made == []
     elif len(names) <= most:
         assert made == [command(("PSUBSCRIBE", *names))]
+
+
+@pytest.mark.parametrize(
+    ("channel", "data", "event"),
+    [
+        (b"__keyevent@0__:set", b"a:key", (0, b"a:key")),
+        (b"__keyspace@15__:a__:key", b"set", (15, b"a__:key")),
+        (b"__keyspace@0__:", b"set", (0, b"")),
+        (b"__keyspace@x__:a", b"set", None),
+        (b"__keyspace@99999999999__:a", b"set", None),
+        (b"__key@0__:a", b"set", None),
+        (b"news", b"__keyevent@0__:set", None),
+        (b"", b"", None),
+    ],
+)
+def test_an_event_names_its_database_and_key(channel: bytes, data: bytes, event: tuple[int, bytes] | None) -> None:
+    direct = messages.read(b">3\r\n" + bulk(b"message") + bulk(channel) + bulk(data))
+    pattern = messages.read(b">4\r\n" + bulk(b"pmessage") + bulk(b"*") + bulk(channel) + bulk(data))
+    assert direct is not None
+    assert pattern is not None
+    assert direct.event == pattern.event == event
