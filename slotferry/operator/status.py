@@ -139,7 +139,7 @@ def say_migrators(migrators: list[Answer]) -> None:
             str(one["id"]),
             one["hostname"],
             str(one["pid"]),
-            "topom's own" if one["own"] else None,
+            "topom" if one["own"] else None,
             one["node"] or None,
             one["datacenter"] or None,
             len(one["copies"]),
@@ -147,4 +147,4 @@ def say_migrators(migrators: list[Answer]) -> None:
         )
         for one in migrators
     ]
-    table(("migrator", "host", "pid", "", "node", "datacenter", "copies", "keys/s"), rows, title="migrators")
+    table(("migrator", "host", "pid", "started by", "node", "datacenter", "copies", "keys/s"), rows, title="migrators")

@@ -101,6 +101,18 @@ STATUS = {
         {"id": 2, "slots": 0, "servers": []},
     ],
     "proxies": [PROXY],
+    "migrators": [
+        {
+            "id": 1,
+            "hostname": "carrier",
+            "pid": 77,
+            "own": True,
+            "node": "",
+            "datacenter": "d1",
+            "copies": [{}],
+            "keys_per_second": 123456.7,
+        }
+    ],
     "slots": {"total": 4, "assigned": 3, "offline": 1, "moving": 1},
     "migration": MIGRATION,
 }
@@ -703,3 +715,9 @@ def test_what_only_a_leader_knows_is_said_to_be_unknown(
     monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/protection"), unknown)
     assert "up, condition unknown" in runner.invoke(app, ["status"]).stdout
     assert "is not known" in runner.invoke(app, ["protection", "show"]).stdout
+
+
+def test_the_status_lists_migrators(seen: list[httpx.Request]) -> None:
+    said = runner.invoke(app, ["status"]).stdout
+    [line] = [line for line in said.splitlines() if "carrier" in line]
+    assert line.split() == ["1", "carrier", "77", "topom", "-", "d1", "1", "123,457"]
