@@ -38,6 +38,8 @@ ATTEMPTS = 5
 """How often a batch is sent, or its outcome asked for."""
 ATTEMPT_SECONDS = 1.0
 """Between two of them."""
+PAYLOAD_VERSION = "DUMP payload version"
+"""In a server's refusal of a value that a newer server has written."""
 MULTI, EXEC = pack("MULTI"), pack("EXEC")
 COUNT, HIDE = load("count_copied"), load("hide_left")
 
@@ -46,6 +48,12 @@ class CopyVoid(MigrationError):
     """What the target has of a copy is not what it ought to be. It is deleted, and the copy begins anew."""
 
     kind = Kind.DATA
+
+
+class PayloadRefused(CopyVoid):
+    """The target is of an older version than the source, and does not read its values."""
+
+    passing = False
 
 
 class Applier:
@@ -119,7 +127,7 @@ class Applier:
             await connection.select(database)
             reply = await connection.stream(parts)
             if isinstance(reply, hiredis.ReplyError):
-                raise CopyVoid(f'the target refused a value of the copy (it said "{reply}")')
+                raise _refusal("a value", reply)
 
     async def end(self, source: Connection) -> None:
         """Return once all positions were what they have to be, and are gone: no batch of this copy runs any more.
@@ -212,7 +220,7 @@ class Applier:
         replies = ran if isinstance(ran, list) else [*queued, ran]
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
-                raise CopyVoid(f'the target refused a command of the copy (it said "{reply}")')
+                raise _refusal("a command", reply)
         if len(replies) != count + 3:
             raise CopyVoid(f"the target gave {len(replies)} replies to {count + 3} commands of the copy")
         if self._read([watching, found]) == position:
@@ -262,6 +270,15 @@ async def end_copies(target: Connection) -> None:
 
 def _begun(copy: str) -> bytes:
     return f"{copy} begun".encode()
+
+
+def _refusal(what: str, reply: hiredis.ReplyError) -> CopyVoid:
+    if PAYLOAD_VERSION in str(reply):
+        return PayloadRefused(
+            f'the target does not read values as the source writes them (it said "{reply}")',
+            "these slots move in another way; a target of the source's version takes a copy",
+        )
+    return CopyVoid(f'the target refused {what} of the copy (it said "{reply}")')
 
 
 def _shown(position: bytes | None) -> str:

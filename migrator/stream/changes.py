@@ -63,9 +63,16 @@ ALONE = frozenset(
     if "|" not in name and not (row := table()[name]).keys and (row.first, row.last) == (1, 1)
 )
 """Plain commands with one key, the second word."""
+
+NEWER = frozenset({b"HGETDEL", b"HGETEX", b"HSETEX", b"MSETEX", b"XACKDEL", b"XDELEX"})
+"""Commands of Redis 8 and Valkey 9 that the command table does not have. A server of Redis 8 sends HSETEX for each
+HINCRBYFLOAT."""
+
 EMPTYING = frozenset({b"FLUSHALL", b"FLUSHDB", b"SWAPDB"})
 UNITS = {b"EX": 1000, b"PX": 1, b"EXAT": 1000, b"PXAT": 1}
 """Options of SET with a number, and how many milliseconds one of it is."""
+COMPARING = frozenset({b"IFEQ", b"IFNE", b"IFDEQ", b"IFDNE"})
+"""Options of SET with a value."""
 FIELD_DEADLINES = frozenset({22, 23, 24, 25})
 """Types of payloads: hashes whose fields have deadlines."""
 
@@ -85,12 +92,14 @@ class Change:
         commands: to run there, in this order.
         deadline: the key that gets a deadline, and when that is, in milliseconds since 1970. None of the commands sets
             it.
+        inexact: whether the deadline counts from when the command came, which may be long after the source ran it.
         carried: two keys, of which the second may have got the deadline of the first.
         late: databases and keys that become late. None of the commands is about them.
     """
 
     commands: tuple[list[bytes], ...] = ()
     deadline: tuple[bytes, int] | None = None
+    inexact: bool = False
     carried: tuple[bytes, bytes] | None = None
     late: tuple[tuple[int, bytes], ...] = ()
 
@@ -118,7 +127,7 @@ def change_of(
         argv: the command, with its name.
         database: in which it ran.
         arrived_ms: when it came, in milliseconds since 1970. Servers before Redis 7 send how long a key lives, and not
-            its deadline; their replicas count from then, too.
+            its deadline.
         moves: whether the copy has a key's slot.
         is_late: whether a key of a database is late.
 
@@ -130,6 +139,8 @@ def change_of(
         return NOTHING
     if name in EMPTYING:
         raise CannotFollow(f"databases of the source were emptied or exchanged ({name.decode()})")
+    if name in NEWER:
+        return _newer(argv, name, database, moves, is_late)
     try:
         command = find(argv)
         keys = keys_of(command, argv)
@@ -149,6 +160,37 @@ def change_of(
     if command.name in DEADLINES:
         return _with_deadline(argv, command.name, database, arrived_ms)
     return Change((argv,), carried=(keys[0], keys[1]) if command.name in CARRYING else None)
+
+
+def _newer(
+    argv: list[bytes],
+    name: bytes,
+    database: int,
+    moves: Callable[[bytes], bool],
+    is_late: Callable[[int, bytes], bool],
+) -> Change:
+    try:
+        keys = argv[2 : 2 + 2 * int(argv[1]) : 2] if name == b"MSETEX" else [argv[1]]
+        late = tuple((database, key) for key in keys if moves(key))
+        if late and name == b"HSETEX" and not is_late(*late[0]) and (fields := _fields_without_deadlines(argv)):
+            return Change(([b"HSET", argv[1], *fields],))
+    except (ValueError, IndexError):
+        raise _cannot(argv) from None
+    return Change(late=late)
+
+
+def _fields_without_deadlines(argv: list[bytes]) -> list[bytes]:
+    """What HSETEX sets, if no field gets a deadline. No field has one: then the hash would be late. Raises
+    ValueError."""
+    options, place = [option.upper() for option in argv[2:5]], 2
+    while options[place - 2] in (b"FNX", b"FXX", b"KEEPTTL"):
+        place += 1
+    if options[place - 2] != b"FIELDS":
+        return []
+    fields = argv[place + 2 :]
+    if len(fields) != 2 * int(argv[place + 1]):
+        raise ValueError
+    return fields
 
 
 def _split(argv: list[bytes], name: str, step: int, follows: Callable[[bytes], bool]) -> Change:
@@ -177,12 +219,13 @@ def _with_deadline(argv: list[bytes], name: str, database: int, arrived_ms: int)
                 return _set(argv, arrived_ms)
             case "SETEX" | "PSETEX":
                 milliseconds = int(argv[2]) * (1000 if name == "SETEX" else 1)
-                return Change(([b"SET", key, argv[3]],), (key, arrived_ms + milliseconds))
+                return Change(([b"SET", key, argv[3]],), (key, arrived_ms + milliseconds), True)
             case "RESTORE":
                 return _restore(argv, database, arrived_ms)
             case _:
                 at = int(argv[2]) * (1 if name.startswith("P") else 1000)
-                return Change(deadline=(key, at if name.endswith("AT") else arrived_ms + at))
+                exact = name.endswith("AT")
+                return Change(deadline=(key, at if exact else arrived_ms + at), inexact=not exact)
     except (ValueError, IndexError):
         raise _cannot(argv) from None
 
@@ -190,17 +233,22 @@ def _with_deadline(argv: list[bytes], name: str, database: int, arrived_ms: int)
 def _set(argv: list[bytes], arrived_ms: int) -> Change:
     kept: list[bytes] = []
     deadline = None
+    inexact = False
     options = iter(argv[3:])
     for option in options:
         word = option.upper()
         if word in UNITS:
             at = int(next(options, b"")) * UNITS[word]
-            deadline = (argv[1], at if word.endswith(b"AT") else arrived_ms + at)
+            inexact = not word.endswith(b"AT")
+            deadline = (argv[1], arrived_ms + at if inexact else at)
         elif word == b"KEEPTTL":
             kept.append(word)
+        elif word in COMPARING:
+            if next(options, None) is None:
+                raise _cannot(argv)
         elif word not in (b"NX", b"XX", b"GET"):
             raise _cannot(argv)
-    return Change(([b"SET", argv[1], argv[2], *kept],), deadline)
+    return Change(([b"SET", argv[1], argv[2], *kept],), deadline, inexact)
 
 
 def _restore(argv: list[bytes], database: int, arrived_ms: int) -> Change:
@@ -217,7 +265,8 @@ def _restore(argv: list[bytes], database: int, arrived_ms: int) -> Change:
     command = [b"RESTORE", key, b"0", payload, b"REPLACE", *kept]
     if not milliseconds:
         return Change((command,))
-    return Change((command,), (key, milliseconds if b"ABSTTL" in words else arrived_ms + milliseconds))
+    exact = b"ABSTTL" in words
+    return Change((command,), (key, milliseconds if exact else arrived_ms + milliseconds), not exact)
 
 
 def _cannot(argv: Sequence[bytes]) -> CannotFollow:

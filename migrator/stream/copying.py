@@ -14,13 +14,13 @@ deadlines that were withheld (:mod:`migrator.stream.deadlines`). Then the target
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import hiredis
 
 from migrator.connection import Connection, pack
-from migrator.errors import MigrationError, unknown_command
+from migrator.errors import MigrationError, SourceUnavailable, unknown_command
 from migrator.pace import Throttle
 from migrator.pieces.abilities import Abilities
 from migrator.pieces.deadlines import milliseconds
@@ -81,6 +81,7 @@ class Copy:
         deadlines: of this copy.
         progress: counts the keys of the snapshot.
         abilities: of the target.
+        connect: opens a connection to the source's master.
         clock: milliseconds since 1970.
     """
 
@@ -93,6 +94,7 @@ class Copy:
         deadlines: Deadlines,
         progress: Progress,
         abilities: Abilities,
+        connect: Callable[[], Awaitable[Connection]],
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.number = number
@@ -103,8 +105,11 @@ class Copy:
         self._progress = progress
         self._abilities = abilities
         self._clock = clock
+        self._connect = connect
+        self._source: Connection | None = None
         self._late: set[tuple[int, bytes]] = set()
         self._late_bytes = 0
+        self._inexact: set[tuple[int, bytes]] = set()
         self._database = 0
         self._commands: list[bytes] = []
         self._count = 0
@@ -155,6 +160,8 @@ class Copy:
             self._run(command)
         if change.deadline is not None:
             key, deadline_ms = change.deadline
+            if change.inexact:
+                self._inexact.add((database, key))
             written = self.deadlines.written(database, key, deadline_ms, self._clock())
             self._add([b"PEXPIREAT", key, b"%d" % written])
         if change.carried is not None:
@@ -193,6 +200,42 @@ class Copy:
         if self._commands:
             commands, self._commands, self._count, self._size = self._commands, [], 0, 0
             await self._apply(self._database, b"".join(commands), len(commands), at)
+
+    async def correct(self, at: str) -> None:
+        """Write the true deadlines of keys whose deadlines the stream does not tell exactly, if there are many.
+
+        The source is asked, which may be ahead of the copy. What has changed a deadline since comes in the stream, and
+        is written after this. So the caller lets nothing else of the stream be written meanwhile.
+
+        Raises:
+            TooManyDeadlines: the copy has to be given up.
+            SourceUnavailable, SourceRefused: see there.
+            MigrationError: as :meth:`Applier.apply`.
+        """
+        if len(self._inexact) < SETTLING_KEYS:
+            return
+        await self.write(at)
+        keys, self._inexact = self._inexact.difference(self._late), set()
+        for database, names in _by_database(keys).items():
+            for start in range(0, len(names), SETTLING_KEYS):
+                part = names[start : start + SETTLING_KEYS]
+                commands = []
+                for key, deadline_ms in zip(part, await self._ask_deadlines(database, part), strict=True):
+                    if deadline_ms is not None and deadline_ms >= 0:
+                        written = self.deadlines.written(database, key, deadline_ms, self._clock())
+                        commands.append(pack("PEXPIREAT", key, written))
+                await self._apply(database, b"".join(commands), len(commands), at)
+
+    async def _ask_deadlines(self, database: int, keys: Sequence[bytes]) -> list[int | None]:
+        if self._source is not None:
+            try:
+                await self._source.select(database)
+                return await deadlines_of(self._source, keys)
+            except SourceUnavailable:
+                self._source.close()  # it was idle, perhaps, and the source closed it
+        self._source = await self._connect()
+        await self._source.select(database)
+        return await deadlines_of(self._source, keys)
 
     async def restore(self, batch: Batch, withheld_until_ms: int, at: str) -> None:
         """Write a batch of the snapshot.
@@ -293,7 +336,7 @@ class Copy:
             await source.select(database)
             for start in range(0, len(keys), SETTLING_KEYS):
                 await self._settle_values(source, database, keys[start : start + SETTLING_KEYS], at)
-        for database, keys in self._of(self.deadlines.withheld(), leaving).items():
+        for database, keys in self._of(self._inexact.union(self.deadlines.withheld()), leaving).items():
             rest = sorted(set(keys).difference(late.get(database, ())))
             await source.select(database)
             for start in range(0, len(rest), SETTLING_KEYS):
@@ -303,16 +346,13 @@ class Copy:
                 await self._apply(database, b"".join(commands), len(commands), at)
         for database, key in [one for one in self._late if self._slot(*one) in leaving]:
             self._late.discard((database, key))
+        self._inexact = {one for one in self._inexact if self._slot(*one) not in leaving}
         for database, key in [one for one in self.deadlines.withheld() if self._slot(*one) in leaving]:
             self.deadlines.gone(database, key)
 
     def _of(self, keys: Iterable[tuple[int, bytes]], slots: frozenset[int]) -> dict[int, list[bytes]]:
         """Those of these slots, by database."""
-        found: dict[int, list[bytes]] = {}
-        for database, key in keys:
-            if self._slot(database, key) in slots:
-                found.setdefault(database, []).append(key)
-        return found
+        return _by_database(one for one in keys if self._slot(*one) in slots)
 
     def _slot(self, database: int, key: bytes) -> int:
         return self._key_slots.slot_of(database, key)
@@ -356,6 +396,13 @@ class Copy:
             else:
                 commands.append(pack("RESTORE", key, max(1, deadline_ms), value, "REPLACE", "ABSTTL"))
         await self._apply(database, b"".join(commands), len(commands), at)
+
+
+def _by_database(keys: Iterable[tuple[int, bytes]]) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
+    for database, key in keys:
+        found.setdefault(database, []).append(key)
+    return found
 
 
 async def _in_thread(parts: Iterator[bytes]) -> AsyncIterator[bytes]:

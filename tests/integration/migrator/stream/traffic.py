@@ -19,12 +19,14 @@ class Writer:
 
     Args:
         renames: whether keys are renamed and copied, to any other key.
+        fields: whether fields of hashes get deadlines. Few do: their hashes are read within the lock.
     """
 
-    def __init__(self, server: RedisServer, seed: int, *, renames: bool = True) -> None:
+    def __init__(self, server: RedisServer, seed: int, *, renames: bool = True, fields: bool = False) -> None:
         self._server = server
         self._chance = random.Random(seed)
         self._renames = renames
+        self._fields = fields
         self._stopped = False
         self.written = 0
 
@@ -52,6 +54,7 @@ class Writer:
             *(self._string, self._list, self._set, self._sorted_set, self._hash, self._stream),
             *(self._string, self._deadline, self._removal),
             *((self._two,) if self._renames else ()),
+            *((self._field,) if self._fields else ()),
         ]
         return self._chance.choice(kinds)()
 
@@ -150,6 +153,18 @@ class Writer:
             ("HINCRBYFLOAT", key, "float", "0.1"),
             ("HDEL", key, field),
         )[self._chance.randrange(5)]
+
+    def _field(self) -> Command:
+        key, field = f"hash:{self._chance.randrange(KEYS // 4)}", f"field {self._chance.randrange(300)}"
+        return (
+            ("HPEXPIRE", key, self._lives(), "FIELDS", 1, field),
+            ("HEXPIRE", key, 1 + self._lives() // 1000, "FIELDS", 1, field),
+            ("HPERSIST", key, "FIELDS", 1, field),
+            ("HSETEX", f"hash:{self._chance.randrange(KEYS)}", "FIELDS", 1, field, self._text()),
+            ("HSETEX", key, "PX", self._lives(), "FIELDS", 1, field, self._text()),
+            ("HGETDEL", key, "FIELDS", 1, field),
+            ("HGETEX", key, "PX", self._lives(), "FIELDS", 1, field),
+        )[self._chance.randrange(7)]
 
     def _stream(self) -> Command:
         key = self._key("stream")

@@ -72,6 +72,37 @@ def test_what_is_not_understood_ends_the_copy(argv):
         change(*argv)
 
 
+def test_set_with_a_comparison_has_run_at_the_source():
+    assert change("SET", "m", "v", "IFEQ", "KEEPTTL", "PX", 10) == Change(
+        ([b"SET", b"m", b"v"],), (b"m", NOW + 10), True
+    )
+    with pytest.raises(CannotFollow):
+        change("SET", "m", "v", "IFEQ")
+
+
+def test_commands_of_newer_servers():
+    assert change("HSETEX", "m", "KEEPTTL", "FIELDS", 1, "f", 2) == Change(([b"HSET", b"m", b"f", b"2"],))
+    assert change("hsetex", "m", "FXX", "KEEPTTL", "fields", 1, "f", 2).commands == ([b"HSET", b"m", b"f", b"2"],)
+    assert change("HSETEX", "m", "FIELDS", 2, "EX", 2, "PX", 3).commands == ([b"HSET", b"m", b"EX", b"2", b"PX", b"3"],)
+    late = Change(late=((0, b"m"),))
+    assert change("HSETEX", "m", "PXAT", 5, "FIELDS", 1, "f", 2) == late
+    assert change("HSETEX", "m", "FNX", "EX", 5, "FIELDS", 1, "f", 2) == late
+    assert change("HSETEX", "m", "FIELDS", 1, "f", 2, late={(0, b"m")}) == late
+    assert change("HGETDEL", "m", "FIELDS", 1, "f") == late
+    assert change("XDELEX", "m", "KEEPREF", "IDS", 1, "1-1") == late
+    assert change("XACKDEL", "m", "g", "KEEPREF", "IDS", 1, "1-1") == late
+    assert change("MSETEX", 2, "m1", "a", "b", "m2", "PXAT", 5) == Change(late=((0, b"m1"),))
+    assert change("HSETEX", "a", "FIELDS", 1, "f", 2) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "argv", [("HSETEX", "m", "FIELDS", 2, "f", 2), ("HSETEX", "m", "KEEPTTL"), ("HSETEX",), ("MSETEX", "x", "m", 1)]
+)
+def test_commands_of_newer_servers_that_cannot_be_read(argv):
+    with pytest.raises(CannotFollow):
+        change(*argv)
+
+
 def test_deleting_and_storing_commands_keep_only_what_moves_and_is_not_late():
     assert change("DEL", "m1", "a", "m2", late={(0, b"m2")}) == Change(([b"DEL", b"m1"],))
     assert change("UNLINK", "m1", late={(1, b"m1")}).commands == ([b"UNLINK", b"m1"],)
@@ -119,7 +150,7 @@ def test_a_key_that_gets_the_deadline_of_another_is_told_of():
     ],
 )
 def test_a_deadline_is_told_and_not_set(argv, deadline):
-    assert change(*argv) == Change(deadline=(b"m", deadline))
+    assert change(*argv) == Change(deadline=(b"m", deadline), inexact=deadline > NOW)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +163,7 @@ def test_a_deadline_is_told_and_not_set(argv, deadline):
     ],
 )
 def test_set_with_a_deadline(options, deadline):
-    assert change("SET", "m", "v", *options) == Change(([b"SET", b"m", b"v"],), (b"m", deadline))
+    assert change("SET", "m", "v", *options) == Change(([b"SET", b"m", b"v"],), (b"m", deadline), deadline > NOW)
 
 
 def test_set_without_a_deadline_keeps_it_only_if_it_says_so():
@@ -141,8 +172,8 @@ def test_set_without_a_deadline_keeps_it_only_if_it_says_so():
 
 
 def test_old_forms_of_set():
-    assert change("SETEX", "m", 2, "v") == Change(([b"SET", b"m", b"v"],), (b"m", NOW + 2000))
-    assert change("PSETEX", "m", 2, "v") == Change(([b"SET", b"m", b"v"],), (b"m", NOW + 2))
+    assert change("SETEX", "m", 2, "v") == Change(([b"SET", b"m", b"v"],), (b"m", NOW + 2000), True)
+    assert change("PSETEX", "m", 2, "v") == Change(([b"SET", b"m", b"v"],), (b"m", NOW + 2), True)
 
 
 def test_restore_is_written_without_its_deadline():
@@ -150,7 +181,7 @@ def test_restore_is_written_without_its_deadline():
     assert change("RESTORE", "m", 0, b"\x00payload") == Change((plain,))
     assert change("RESTORE", "m", 5, b"\x00payload", "REPLACE", "ABSTTL") == Change((plain,), (b"m", 5))
     assert change("RESTORE", "m", 5, b"\x00payload", "IDLETIME", 9) == Change(
-        ([*plain, b"IDLETIME", b"9"],), (b"m", NOW + 5)
+        ([*plain, b"IDLETIME", b"9"],), (b"m", NOW + 5), True
     )
 
 

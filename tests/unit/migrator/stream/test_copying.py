@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
 
 from migrator.connection import Connection, pack
+from migrator.errors import SourceUnavailable
 from migrator.pieces.abilities import Abilities
 from migrator.progress import Progress
 from migrator.stream.applying import Applier
 from migrator.stream.batches import Batch
-from migrator.stream.copying import LATE_BYTES, LATE_STEP_BYTES, Copy, TooManyLate
+from migrator.stream.copying import LATE_BYTES, LATE_STEP_BYTES, SETTLING_KEYS, Copy, TooManyLate
 from migrator.stream.deadlines import MARGIN_MS, PLACEHOLDER_MS, Deadlines
 from slots.keyslots import KeySlots
 from slots.requests.reading import Requests
@@ -38,7 +39,62 @@ class Target:
         return []
 
 
-def a_copy(target: Target) -> Copy:
+class Expiring:
+    """Tells when keys expire: -1 for never, -2 for keys that are gone. The first connection to it was closed."""
+
+    address = "source"
+
+    def __init__(self, deadlines: dict[bytes, int]) -> None:
+        self.deadlines = deadlines
+        self.connected = 0
+
+    async def connect(self) -> Connection:
+        self.connected += 1
+        return cast(Connection, self)
+
+    async def select(self, database: int) -> None:
+        assert database == 3
+
+    async def send(self, commands: bytes, count: int) -> list[Any]:
+        if self.connected == 1 and count < SETTLING_KEYS:
+            raise SourceUnavailable("it was idle")
+        requests = Requests()
+        requests.feed(commands)
+        return [self.deadlines.get(argv[1], -2) for argv, _ in requests]
+
+    @contextmanager
+    def understood(self, command: str) -> Iterator[None]:
+        yield
+
+    def close(self) -> None:
+        pass
+
+
+async def none() -> Connection:
+    raise AssertionError("nothing is asked")
+
+
+async def test_deadlines_that_came_as_a_rest_of_life_are_those_of_the_source() -> None:
+    target, source = Target(), Expiring({})
+    copy = a_copy(target, source.connect)
+    for number in range(SETTLING_KEYS + 1):
+        if number == SETTLING_KEYS - 1:
+            await copy.write("there")
+            await copy.correct("there")
+            assert source.connected == 0
+        copy.follow(3, [b"PSETEX", b"key %d" % number, b"60000", b"value"], lambda: NOW + 500)
+    source.deadlines = {b"key 0": NOW + 60_000, b"key 1": NOW + 5, b"key 2": -1}
+    await copy.correct("there")
+    assert sorted(target.batches[-2]) == [
+        [b"PEXPIREAT", b"key 0", b"%d" % (NOW + 60_000)],
+        [b"PEXPIREAT", b"key 1", b"%d" % PLACEHOLDER_MS],
+    ]
+    written = len(target.batches)
+    await copy.correct("there")
+    assert len(target.batches) == written
+
+
+def a_copy(target: Target, connect: Callable[[], Awaitable[Connection]] = none) -> Copy:
     return Copy(
         1,
         bytearray([1]) * 1024,
@@ -47,6 +103,7 @@ def a_copy(target: Target) -> Copy:
         Deadlines(LATEST),
         Progress(),
         cast(Abilities, None),
+        connect,
         clock=lambda: NOW,
     )
 
