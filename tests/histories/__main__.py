@@ -91,6 +91,7 @@ def _add(totals: Report, report: Report) -> None:
     totals.partitions += report.partitions
     totals.faults += report.faults
     totals.slots_moved += report.slots_moved
+    totals.copies += report.copies
     totals.verdicts = Counter(totals.verdicts + report.verdicts)
     totals.findings += report.findings
 

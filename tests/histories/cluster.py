@@ -71,6 +71,7 @@ class HistoriesCluster(Cluster):
             redis_arguments=REDIS_ARGUMENTS,
         )
         self.planted = planted
+        self.way = way
         self.server_links: list[Relay] = []
         """The servers' relays, by group."""
         self.control_links: list[Relay] = []

@@ -25,7 +25,7 @@ from tests.histories.losses import Losses, Older
 from tests.histories.moves import RATES, Mover
 from tests.histories.relay import CATCHING_SECONDS, KeysHold
 from tests.histories.schedule import JOURNEYS, LONGEST_SECONDS, Fault, Kind
-from tests.histories.steps import DROPPING, FINISHING, PLACING, TAKING
+from tests.histories.steps import BATCH, CHANGES, DROPPING, FINISHING, PLACING, TAKING
 from tests.histories.workload import USED, Workload
 from tests.integration.cluster.harness import plain_client
 
@@ -36,6 +36,11 @@ MOVED_SECONDS = 0.5
 FLUSHED = b":flushed:", b"FLUSHDB"
 """A part of the names of keys that a flush takes away, and a part of the flush. The keys arrive right after the
 flush."""
+
+LATE_SECONDS = (0.02, 0.1, 0.4, 0.8)
+"""How late a replication stream comes. Within the lock it is waited for."""
+LOSING_SECONDS = 0.3
+"""From one lost answer to the next."""
 
 Undo = Callable[[], Awaitable[None]]
 
@@ -128,6 +133,10 @@ class Faults:
             case Kind.MIGRATOR_KILLED | Kind.MIGRATOR_STOPPED:
                 pids = await self._migrators()
                 return self._signal(pids, fault.kind is Kind.MIGRATOR_KILLED) if pids else None
+            case Kind.STREAM_LATE:
+                return self._delay(fault)
+            case Kind.BATCHES_LOST:
+                return self._lose_batches()
             case _:
                 return await self._link(fault)
 
@@ -274,12 +283,17 @@ class Faults:
     async def _hold_keys(self, fault: Fault) -> Undo | None:
         """Wait for a step by which keys move, at any server, and hold it up; mostly of keys that clients use."""
         chance = random.Random(fault.at)
+        if self._cluster.way == "stream":
+            return await self._held(KeysHold(fault.kind is Kind.STEP_HELD, (BATCH,), catching=0.0))
         step = chance.choices([PLACING, FINISHING, TAKING, DROPPING], [5, 2, 1, 2])[0]
         # All keys that go in pieces are of one kind, so there is no name to choose.
         names = () if step is FINISHING else chance.choice([FLUSHED, FLUSHED, *((name,) for name in USED), ()])
         # A step of one mover, which all others overtake, or of several.
         catching = chance.choice((0.0, CATCHING_SECONDS))
-        hold = KeysHold(fault.kind is Kind.STEP_HELD, step, *names, catching=catching)
+        return await self._held(KeysHold(fault.kind is Kind.STEP_HELD, step, *names, catching=catching))
+
+    async def _held(self, hold: KeysHold) -> Undo | None:
+        """Have something held up, once it is sent to any server."""
         for link in self._cluster.server_links:
             link.catch(hold)
         try:
@@ -291,6 +305,37 @@ class Faults:
 
         async def undo() -> None:
             hold.end()
+
+        return undo
+
+    def _delay(self, fault: Fault) -> Undo:
+        """Let what a source sends to its followers come late."""
+        link = self._cluster.server_links[fault.place]
+        link.late_seconds = random.Random(fault.at).choice(LATE_SECONDS)
+
+        async def undo() -> None:
+            link.late_seconds = 0.0
+
+        return undo
+
+    def _lose_batches(self) -> Undo:
+        """Have answers to batches with changes of the stream lost, one after the other."""
+
+        async def lose() -> None:
+            while True:
+                hold = KeysHold(False, CHANGES, BATCH, catching=0.0, loses=True)
+                for link in self._cluster.server_links:
+                    link.catch(hold)
+                try:
+                    await hold.caught.wait()
+                    await asyncio.sleep(LOSING_SECONDS)
+                finally:
+                    hold.end()
+
+        task = asyncio.create_task(lose())
+
+        async def undo() -> None:
+            task.cancel()
 
         return undo
 

@@ -1,7 +1,7 @@
 """Starts one of Slotferry's processes with a planted fault: ``python -m tests.histories.launcher FAULT PROCESS``.
 
-PROCESS is ``topom``, ``proxy`` or ``worker``, or one of the last two with ``first-`` before it: of the cluster's first
-proxy. The settings come from the environment, as always.
+PROCESS is ``topom``, ``migrator`` (the one that topom starts), ``proxy`` or ``worker``, or one of the last two with
+``first-`` before it: of the cluster's first proxy. The settings come as always.
 """
 
 import sys
@@ -17,10 +17,16 @@ def main(arguments: Sequence[str]) -> int:
     if where in ("all", process, process.removeprefix("first-")):
         plant()
     # Imported here: what is planted has to be there before.
+    if process == "migrator":
+        from migrator.process import child as migrator_child
+
+        return migrator_child.main()
     if process == "topom":
         from topom import server
+        from topom.migrators import child
         from topom.term.settings import TopomSettings
 
+        child.COMMAND = (sys.executable, "-m", "tests.histories.launcher", fault, "migrator")  # type: ignore[assignment]
         return server.run(TopomSettings.load())
     if process.endswith("proxy"):
         from proxy.settings import ProxySettings

@@ -255,6 +255,58 @@ def sweep_mark() -> None:
     sweep.Timeouts = partial(sweep.Timeouts, reply_seconds=1.5)  # type: ignore[misc,assignment]
 
 
+def applied_once() -> None:
+    """A batch of a copy whose reply is lost is sent again, whatever position the target has."""
+    from migrator.stream.applying import Applier
+
+    async def position(self: Applier, database: int) -> bytes | None:
+        connection = await self._connected()
+        await connection.call("UNWATCH")
+        await connection.select(database)
+        return self._positions.get(database)
+
+    Applier._position = position  # type: ignore[method-assign]
+
+
+def level() -> None:
+    """Slots switch although the marker has not come by in the stream of the source."""
+    from migrator.stream.running import RunningCopy
+
+    async def pass_marker(self: RunningCopy, slots: Collection[int]) -> str:
+        return "" if slots else await original(self, slots)
+
+    original = RunningCopy._pass_marker
+    RunningCopy._pass_marker = pass_marker  # type: ignore[method-assign]
+
+
+def deadlines() -> None:
+    """A copy has the deadlines of the source, and expires by itself."""
+    from migrator.stream import copying, following
+    from migrator.stream.deadlines import Deadlines
+
+    long_ago = -(10**12)
+
+    def written(self: Deadlines, database: int, key: bytes, deadline_ms: int, now_ms: int) -> int:
+        return deadline_ms
+
+    following.BUILDING_MS = copying.MARGIN_MS = long_ago
+    Deadlines.written = written  # type: ignore[method-assign]
+
+
+def target_mark() -> None:
+    """A target counts as swept while a copy is made."""
+    from migrator.stream import applying
+
+    applying.SWEPT = b"__slotferry:another"
+
+
+def source_mark() -> None:
+    """A source counts as swept after its slots have left by a copy."""
+    from migrator.stream import running
+
+    running.SWEPT = b"__slotferry:another"
+
+
 PLANTED: dict[str, tuple[str, Plant]] = {
     "drained": ("topom", drained),
     "absent-first": ("worker", absent_first),
@@ -276,5 +328,10 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "owned": ("topom", owned),
     "shown": ("worker", shown),
     "sweep-mark": ("topom", sweep_mark),
+    "applied-once": ("migrator", applied_once),
+    "level": ("migrator", level),
+    "deadlines": ("migrator", deadlines),
+    "target-mark": ("migrator", target_mark),
+    "source-mark": ("migrator", source_mark),
 }
 """By name of the fault: the process that it is planted in, and the function that plants it."""

@@ -17,6 +17,8 @@ CONNECT_SECONDS = 2.0
 HOST = "127.0.0.1"
 CATCHING_SECONDS = 0.6
 """For so long, data of several connections may be caught."""
+PSYNC = b"PSYNC"
+"""In what a follower of a replication stream sends."""
 
 
 class Hold:
@@ -24,10 +26,12 @@ class Hold:
 
     Args:
         requests: whether it holds requests up, and not only replies.
+        loses: whether a connection ends, instead, when a reply comes over it. The reply is lost.
     """
 
-    def __init__(self, requests: bool) -> None:
+    def __init__(self, requests: bool, loses: bool = False) -> None:
         self.requests = requests
+        self.loses = loses
         self._over = asyncio.Event()
 
     async def wait(self) -> None:
@@ -55,6 +59,7 @@ class KeysHold(Hold):
         names: the name of some key in it has to contain this.
         catching: for how many seconds after the first one.
         until: bytes that end it once they have passed to the same server; empty for no such end.
+        loses: as of :class:`Hold`.
     """
 
     def __init__(
@@ -64,8 +69,9 @@ class KeysHold(Hold):
         names: bytes = b"",
         until: bytes = b"",
         catching: float = CATCHING_SECONDS,
+        loses: bool = False,
     ) -> None:
-        super().__init__(requests)
+        super().__init__(requests, loses)
         self._marks = marks
         self._names = names
         self._until_passed = until
@@ -116,6 +122,9 @@ class Relay:
         self._later: Holds = []
         """What holds up connections that are yet to come."""
         self._catching: list[KeysHold] = []
+        self._followers: set[int] = set()
+        self.late_seconds = 0.0
+        """How late a replication stream is: what comes over it is passed on so long after it was read."""
 
     @property
     def address(self) -> str:
@@ -167,6 +176,7 @@ class Relay:
 
     def release(self) -> None:
         """End every hold."""
+        self.late_seconds = 0.0
         for holds in (self._catching, self._later, *self._links.values()):
             for hold in holds:
                 hold.end()
@@ -198,6 +208,7 @@ class Relay:
                 if one is not None:
                     self._writers.discard(one)
                     one.close()
+            self._followers.discard(id(holds))
             del self._links[task]
 
     async def _pass_on(
@@ -208,7 +219,13 @@ class Relay:
             data = b"first"
             while data:
                 data = await reader.read(CHUNK_BYTES)
+                if not requests and any(it.loses and not it.over for it in holds):
+                    return
+                if not requests and self.late_seconds and id(holds) in self._followers:
+                    await asyncio.sleep(self.late_seconds)
                 if requests:
+                    if PSYNC in data:
+                        self._followers.add(id(holds))
                     caught = [it for it in self._catching if it.takes(data, self)]
                     holds += caught
                     self._later += [it for it in caught if it.later]

@@ -44,6 +44,7 @@ class Report:
         partitions: searched or accounted for.
         excused: partitions from which a server that came back with older data may have lost something.
         lists: how many lists of keys were asked for meanwhile.
+        copies: what became of copies by the replication stream.
         verdicts: of the searches.
         steps: of the longest search.
         findings: what must not be.
@@ -59,6 +60,7 @@ class Report:
     partitions: int = 0
     excused: int = 0
     lists: int = 0
+    copies: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     steps: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -72,10 +74,14 @@ class Report:
             f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories ({self.excused} excused), "
             f"{self.lists} lists of keys, "
             f"{len(self.faults)} faults, "
-            f"{self.slots_moved} slots moved, {self.seconds:.0f} s, longest search {self.steps} steps"
+            f"{self.slots_moved} slots moved{self._copies()}, {self.seconds:.0f} s, longest search {self.steps} steps"
             + (f", {undecided} undecided" if undecided else "")
             + f": {len(self.findings)} findings"
         )
+
+    def _copies(self) -> str:
+        said = ", ".join(f"{times} {what}" for what, times in sorted(self.copies.items()))
+        return f" (copies: {said})" if said else ""
 
     def write(self, directory: Path) -> list[Path]:
         """Write a file for each finding, and give their paths."""

@@ -6,6 +6,7 @@ search have limits of their own.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -33,10 +34,21 @@ from tests.integration.cluster.harness import plain_client
 CLIENTS = 16
 SWEEP_SECONDS = 30.0
 """A server may have keys of slots that it does not own, brought back with older data, for so long."""
+ANSWER_SECONDS = 0.5
 LATE_SECONDS = 0.3
 """For how long a key may outlive its lifetime: a server on a busy machine looks at its clock late."""
 SHOWN = 12
 """The number of operations in the explanation of a finding."""
+FLUSHING = 4
+"""Clients flush a database in one of so many runs by the stream. A flush ends every copy, so the slots of such a run
+mostly move key by key."""
+COPIES = {
+    b"copy_began": "begun",
+    b"copy_level": "level",
+    b"slots_begin_anew": "begun anew",
+    b"copy_given_up": "given up",
+}
+"""Events in topom's log, and what they say of copies."""
 
 
 async def run(
@@ -58,7 +70,8 @@ async def run(
     """
     begun = time.monotonic()
     report = Report(seed)
-    workload = Workload(seed)
+    logged = cluster.topom.log.stat().st_size
+    workload = Workload(seed, flushes=cluster.way == "keys" or seed % FLUSHING == 0)
     await _make_large(cluster, workload)
     recorder = Recorder(cluster.proxy_addresses, workload, seed)
     mover = Mover(cluster, seed)
@@ -77,7 +90,7 @@ async def run(
         await asyncio.gather(*beside, return_exceptions=True)
     report.faults = sorted(faults.done, key=lambda text: float(text.split()[0]))
     try:
-        await _come_to_rest(cluster, mover)
+        await _come_to_rest(cluster, mover, faults.evicted if cluster.way == "stream" else set())
     except (NotAtRest, AssertionError, ProcessError) as error:
         report.findings.append(Finding("rest", str(error)))
     missing = await recorder.read_all()
@@ -96,9 +109,16 @@ async def run(
     report.outcomes = recorder.outcomes
     report.errors = recorder.errors
     report.slots_moved = mover.slots_moved
+    report.copies = _copies(cluster, logged)
     report.operations = sum(len(partition.history) for partition in workload.partitions)
     report.seconds = time.monotonic() - begun
     return report
+
+
+def _copies(cluster: HistoriesCluster, start: int) -> Counter[str]:
+    """What topom's log says of copies since it had so many bytes."""
+    said = cluster.topom.log.read_bytes()[start:]
+    return Counter({what: said.count(event) for event, what in COPIES.items() if event in said})
 
 
 async def _make_large(cluster: HistoriesCluster, workload: Workload) -> None:
@@ -111,7 +131,8 @@ async def _make_large(cluster: HistoriesCluster, workload: Workload) -> None:
                 await client.hset(partition.keys[0], mapping=fields)
 
 
-async def _come_to_rest(cluster: HistoriesCluster, mover: Mover) -> None:
+async def _come_to_rest(cluster: HistoriesCluster, mover: Mover, asking: set[int]) -> None:
+    """Nothing fails any more. An operator answers for groups that have lost their marks, if they ask."""
     await cluster.heal()
     await cluster.ready()
     for attempt in range(10):
@@ -123,8 +144,20 @@ async def _come_to_rest(cluster: HistoriesCluster, mover: Mover) -> None:
             if attempt == 9:
                 raise
             await asyncio.sleep(0.5)
-    await cluster.rest()
+    operator = asyncio.create_task(_answer(cluster, asking))
+    try:
+        await cluster.rest()
+    finally:
+        operator.cancel()
+        await asyncio.gather(operator, return_exceptions=True)
     await mover.look()
+
+
+async def _answer(cluster: HistoriesCluster, groups: set[int]) -> None:
+    while groups:
+        with suppress(TopomError):  # asked again soon
+            await _answer_for_keys(cluster, groups)
+        await asyncio.sleep(ANSWER_SECONDS)
 
 
 async def _look_at_servers(
@@ -134,9 +167,10 @@ async def _look_at_servers(
     try:
         wrong = await misplaced(cluster, databases)
         until = time.monotonic() + SWEEP_SECONDS
-        while wrong and losses.older and time.monotonic() < until:
-            # owned: what a server has brought back is gone again soon, or an operator is asked.
-            await _answer_for_keys(cluster, evicted.intersection(one.group for one in losses.older))
+        asking = evicted if cluster.way == "stream" else evicted.intersection(one.group for one in losses.older)
+        while wrong and (losses.older or cluster.way == "stream") and time.monotonic() < until:
+            # owned: what a server has brought back, or what has left it, is gone again soon, or an operator is asked.
+            await _answer_for_keys(cluster, asking)
             await asyncio.sleep(0.1)
             wrong = await misplaced(cluster, databases)
         said = f" (topom says of the servers: {await _said_of_keys(cluster)})" if wrong else ""

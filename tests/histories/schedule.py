@@ -40,6 +40,8 @@ class Kind(StrEnum):
     TARGET_FULL = "server full"
     MIGRATOR_KILLED = "migrator killed"
     MIGRATOR_STOPPED = "migrator stopped"
+    STREAM_LATE = "stream of a source late"
+    BATCHES_LOST = "answers to batches of a copy lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ WEIGHTS: dict[Kind, int] = {
     Kind.TARGET_FULL: 3,
     Kind.MIGRATOR_KILLED: 3,
     Kind.MIGRATOR_STOPPED: 3,
+    Kind.STREAM_LATE: 6,
+    Kind.BATCHES_LOST: 6,
 }
 """How often each kind is drawn."""
 SERVERS = (
@@ -117,6 +121,7 @@ SERVERS = (
     Kind.TURN_HELD,
     Kind.MARKS_EVICTED,
     Kind.TARGET_FULL,
+    Kind.STREAM_LATE,
 )
 """Faults whose place is that of a server."""
 ANYWHERE = (
@@ -128,12 +133,13 @@ ANYWHERE = (
     Kind.PROXIES_STOPPED,
     Kind.MIGRATOR_KILLED,
     Kind.MIGRATOR_STOPPED,
+    Kind.BATCHES_LOST,
 )
 """Faults that have no place: they concern the only topom, its migrators, all proxies, or the first server at which a
 step comes."""
 JOURNEYS = (Kind.JOURNEYS_CUT, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD, Kind.TURN_HELD)
 """Faults of several steps (:mod:`tests.histories.journeys`)."""
-OF_COPIES = (Kind.MIGRATOR_KILLED, Kind.MIGRATOR_STOPPED)
+OF_COPIES = (Kind.MIGRATOR_KILLED, Kind.MIGRATOR_STOPPED, Kind.STREAM_LATE, Kind.BATCHES_LOST)
 """Faults of slots that move by the replication stream."""
 ONCE = (Kind.SERVER_OLDER,)
 """Faults that come once in a run, like one of the journeys. Otherwise too little would be left to be judged."""

@@ -25,3 +25,7 @@ FINISHING = (b"return 'lost' end",)
 """The script that makes the copy of a key in pieces the key."""
 SWEEPING = (b"gone = gone + redis.call('EXISTS', KEYS[place])",)
 """The script that deletes keys of slots that a server does not own."""
+BATCH = b"__slotferry:position"
+"""In each batch of a copy by the replication stream."""
+CHANGES = (b"INCR", b"RPUSH", b"APPEND", b"HINCRBY")
+"""Commands of such a batch that have another effect if they run twice. Batches of the snapshot have none."""

@@ -44,15 +44,17 @@ class Workload:
 
     Args:
         seed: of the choices; also part of the keys' names, so that runs do not meet.
+        flushes: whether databases are flushed.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, flushes: bool = True) -> None:
         self.partitions: list[Partition] = []
         """All partitions that there have been."""
         self.resting = False
         """Whether keys of the kind that rests are left alone."""
         self._seed = seed
         self._random = random.Random(seed)
+        self._flushing = flushes
         self._flushes: list[Operation] = []
         self._numbers = 0
         self._in_use: list[Partition] = []
@@ -80,7 +82,7 @@ class Workload:
             partition = self._in_use[place] = self._new(partition.kind)
         self._numbers += 1
         calls, form = CHOICES[partition.kind](self._random, self._numbers)
-        if form is Form.FLUSH and len(self._flushes) == MOST_UNKNOWN_FLUSHES:
+        if form is Form.FLUSH and (not self._flushing or len(self._flushes) == MOST_UNKNOWN_FLUSHES):
             calls, form = (call("GET"),), Form.PLAIN
         return partition, calls, form
 
