@@ -37,8 +37,10 @@ async def moved(topom: TopomProcess, slots: str, way: str) -> list[str]:
     async with asyncio.timeout(30):
         while True:
             status = await topom.call("GET", "/migration")
-            ways |= {batch["way"] for batch in status["batches"]} - {None}
-            notes |= dict.fromkeys(note for batch in status["batches"] for note in batch["notes"])
+            # The batch before may still have its source cleaned.
+            seen = [batch for batch in status["batches"] if batch["slots"] == slots]
+            ways |= {batch["way"] for batch in seen} - {None}
+            notes |= dict.fromkeys(note for batch in seen for note in batch["notes"])
             if status["slots_moved"] > before and not status["slots_moving"] + status["slots_pending"]:
                 assert ways == {way}
                 return list(notes)
