@@ -28,7 +28,7 @@ from slots.beginning import Beginning
 from slots.messages.message import Product
 from topom.cluster.state import MigrationSettings
 from topom.errors import NotLeading
-from topom.migration.ways import AUTO
+from topom.migration.ways import AUTO, Way
 from topom.migrators.copies import RemoteCopy
 from topom.migrators.members import Migrators
 from topom.reasons import Reason
@@ -230,6 +230,9 @@ class RedisMover:
             latency_goal_milliseconds=settings.latency_goal_milliseconds,
         )
         self._paused = settings.paused
+        if settings.way != Way.KEYS:
+            # The first copy need not wait until a process has started.
+            self._migrators.wanted.set()
         self._divide_pace()
 
     def _divide_pace(self) -> None:

@@ -1,8 +1,9 @@
 """The migrator that topom starts on its own machine, so that one topom needs nothing else.
 
-It is started once a copy has found no other, and a while after the term began: those of other machines have to find
-this topom first. It is started again if it ends. It ends with the term, and with this process however that ends: the
-pipe that it got its settings by is its life line (:mod:`migrator.process.child`). Its log is this process's.
+It is started once slots are to move by the stream and there is no other, and a while after the term began: those of
+other machines have to find this topom first. It is started again if it ends. It ends with the term, and with this
+process however that ends: the pipe that it got its settings by is its life line (:mod:`migrator.process.child`). Its
+log is this process's.
 """
 
 from __future__ import annotations
@@ -52,10 +53,14 @@ class Child:
     async def run(self) -> None:
         """Keep the child running, once one is wanted, until cancelled."""
         await asyncio.sleep(OTHERS_SECONDS)
-        await self._migrators.wanted.wait()
         backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         clock = asyncio.get_running_loop().time
         while True:
+            await self._migrators.wanted.wait()
+            if self._migrators.all():
+                # Whoever finds none later wants one again.
+                self._migrators.wanted.clear()
+                continue
             began = clock()
             try:
                 status = await self._keep()

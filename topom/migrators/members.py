@@ -213,7 +213,7 @@ class Migrators:
         self._came = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self.wanted = asyncio.Event()
-        """Set once a copy has found no migrator."""
+        """Set once slots are to move by copies, or a copy has found no migrator."""
 
     def all(self) -> list[Migrator]:
         """Every migrator, by id."""
