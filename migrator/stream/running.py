@@ -21,11 +21,12 @@ from migrator.facts import facts_of
 from migrator.pace import Pace
 from migrator.pair import WRITING, ServerPair
 from migrator.pieces.abilities import read_abilities
+from migrator.pieces.deadlines import milliseconds
 from migrator.progress import Progress
 from migrator.steering import steered
 from migrator.stream.applying import Applier, CopyVoid, begin_copy
 from migrator.stream.copying import Copy
-from migrator.stream.deadlines import Deadlines
+from migrator.stream.deadlines import MARGIN_MS, Deadlines
 from migrator.stream.followed import Followed
 from migrator.stream.following import Following
 from migrator.stream.streamfile import now_ms
@@ -48,6 +49,8 @@ MARKER_SECONDS = 60
 """The marker's life at the source."""
 ENDING_SECONDS = 1.0
 """How long the cause of an error is waited for."""
+MOST_AHEAD_MS = MARGIN_MS // 3
+"""The target's clock may be so far ahead of this process's."""
 NUMBER = 1
 """Of the copy, of which there is one."""
 
@@ -60,6 +63,10 @@ class NeverLevel(MigrationError):
 
 class TargetEvicts(TargetUnfit):
     """The target removes keys by itself when its memory is full, and a copy would not notice."""
+
+
+class ClockAhead(TargetUnfit):
+    """The target would have keys expire before their deadlines are withheld."""
 
 
 class RunningCopy:
@@ -216,6 +223,7 @@ class RunningCopy:
         await self._copy.settle(source, slots, f"marker {marker}")
         if await _evicted_at(self._asking) != self._evicted:
             raise CopyVoid("the target has evicted keys since the copy began")
+        await _require_time(self._asking)
         await self._copy.applier.end(source)
         self._progress.completed()
 
@@ -249,6 +257,7 @@ class RunningCopy:
             target = await pair.connect_target()
             abilities = await read_abilities(target)
             self._evicted = await _evicted_at(target)
+            await _require_time(target)
             source = await pair.connect_source()
             applier = Applier(pair.connect_target, self._id)
             self._copy = Copy(
@@ -313,3 +322,16 @@ async def _evicted_at(target: Connection) -> int:
     info = await target.info("stats")
     with target.understood("INFO"):
         return info.number("evicted_keys", 0)
+
+
+async def _require_time(target: Connection) -> None:
+    """Deadlines are withheld by this process's clock. Raises ClockAhead."""
+    told = await target.call("TIME")
+    with target.understood("TIME"):
+        ahead_ms = milliseconds(told) - now_ms()
+    if ahead_ms > MOST_AHEAD_MS:
+        raise ClockAhead(
+            f"the clock of target {target.address} is {ahead_ms / 1000:.1f} s ahead of the migrator's, so keys of a "
+            "copy could expire too early",
+            "set the clocks right; until then these slots move key by key",
+        )

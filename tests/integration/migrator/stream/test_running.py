@@ -19,9 +19,10 @@ from migrator import pair as pairs
 from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError, ServerUnavailable, SourceRefused
 from migrator.pair import ServerPair
-from migrator.stream import following
+from migrator.stream import following, running
 from migrator.stream.deadlines import DeadlineMissed
-from migrator.stream.running import RunningCopy, TargetEvicts, make_ready
+from migrator.stream.running import ClockAhead, RunningCopy, TargetEvicts, make_ready
+from migrator.stream.streamfile import now_ms
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
 from slots.reserved import RESERVED, SWEPT
@@ -313,3 +314,17 @@ async def test_a_target_that_stands_still_past_a_deadline_voids_the_copy(
     with pytest.raises(DeadlineMissed):
         async with asyncio.timeout(20):
             await copy.settle(MOVING)
+
+
+async def test_a_target_whose_clock_is_ahead_gets_no_copy(copy: RunningCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keys would expire before their deadlines are withheld. Here this process's clock is late."""
+    monkeypatch.setattr(running, "now_ms", lambda: now_ms() - 1500)
+    with pytest.raises(ClockAhead):
+        await copy.nearly_level()
+
+
+async def test_a_clock_that_is_set_ahead_voids_the_copy(copy: RunningCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    await copy.nearly_level()
+    monkeypatch.setattr(running, "now_ms", lambda: now_ms() - 1500)
+    with pytest.raises(ClockAhead):
+        await copy.settle(MOVING)
