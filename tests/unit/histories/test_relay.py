@@ -185,3 +185,27 @@ async def test_keys_of_one_kind_are_held_up_until_something_has_passed(peer: Pee
     await until(lambda: peer.got.endswith(b"FLUSHDB\n" + PLACE + b" h1:flushed:2\n"))
     for one in (other, mover):
         one.writer.close()
+
+
+async def test_an_answer_is_lost_and_its_connection_ends(peer: Peer, relay: Relay) -> None:
+    hold = KeysHold(False, (b"INCR",), b"position", catching=0.0, loses=True)
+    relay.catch(hold)
+    client, other = await Client.open(relay), await Client.open(relay)
+    assert await other.ask(b"INCR\n") == b"+INCR\n"
+    assert await client.ask(b"INCR position\n") == b""
+    assert peer.got == b"INCR\nINCR position\n", "the server has run it"
+    assert await other.ask(b"INCR position\n") == b"+INCR position\n", "one only"
+    other.writer.close()
+
+
+async def test_only_a_replication_stream_is_late(peer: Peer, relay: Relay) -> None:
+    follower, other = await Client.open(relay), await Client.open(relay)
+    assert await follower.ask(b"PSYNC\n") == b"+PSYNC\n"
+    relay.late_seconds = 30.0
+    late = asyncio.create_task(follower.ask(b"one\n"))
+    await until(lambda: b"one" in peer.got)
+    assert await other.ask(b"two\n") == b"+two\n"
+    assert not late.done()
+    late.cancel()
+    other.writer.close()
+    follower.writer.close()
