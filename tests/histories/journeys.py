@@ -29,7 +29,7 @@ SLOW_RATE = 20
 """Keys in a second, of slots that are to be on their way for as long as a step takes."""
 SWEEP_SECONDS = 5.0
 """A restarted server is swept within this time."""
-STEP_SECONDS = 8.0
+STEP_SECONDS = 12.0
 """How long slots may take to come to one group. A proxy that is cut off is fenced within that."""
 EVERY_SLOT = show(range(SLOTS))
 
