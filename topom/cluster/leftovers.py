@@ -1,9 +1,10 @@
-"""Leftovers: what a group still has of slots that left it, old keys or a permit to move keys.
+"""Leftovers: what a group still has of slots that left it, or did not come: old keys, or a permit to move keys.
 
 When slots switch that were copied (:mod:`migrator.stream`), the group that they leave still has its keys of them. From
 then on they are old. So it is stored with the switch whose they are, until a sweep of the group's master has found none
 (:mod:`topom.migration.sweeping`). Meanwhile the slots do not come to that group in any way: the old keys would be alive
-again (**owned**). They are swept also while nobody owns the slots.
+again (**owned**). They are swept also while nobody owns the slots. The same holds for the target of a copy that ends
+without a switch: it has a part of the copy (**hidden**).
 
 A slot whose keys move one by one leaves none (**complete**). But if its source did not answer in the end, the source
 still has the permit, by which a step that lies in its socket may delete a key once the slot is back (**one-way**). That
@@ -23,14 +24,14 @@ from topom.errors import OldKeysLeft
 
 
 def noted(old: ClusterState, new: ClusterState) -> ClusterState:
-    """``new``, with the leftovers of slots that switch, and without those of groups that are gone."""
+    """``new``, with the leftovers of copies that switch or end, and without those of groups that are gone."""
     if new.table is old.table:
         return new
-    switched: dict[int, list[int]] = {}
+    found: dict[int, list[int]] = {}
     for before, after in zip(old.table.slots, new.table.slots, strict=True):
-        if before is not after and _has_switched(after) and not _has_switched(before):
-            switched.setdefault(after.group_id, []).append(after.id)
-    for group_id, slots in switched.items():
+        if before is not after and (left_at := _left_at(before, after)) is not None:
+            found.setdefault(left_at, []).append(after.id)
+    for group_id, slots in found.items():
         new = added(new, group_id, slots, new.version)
     kept = {group_id: left for group_id, left in new.leftovers.items() if group_id in new.table.groups}
     return new if len(kept) == len(new.leftovers) else replace(new, leftovers=kept)
@@ -59,10 +60,22 @@ def require_none(state: ClusterState, group_id: int, slots: Iterable[int]) -> No
     if wrong:
         raise OldKeysLeft(
             f"server {state.table.master_of(group_id)} of group {group_id} may still have old keys of slots "
-            f"{ranges.show(wrong)}, from before these left for another group; they would be alive again",
+            f"{ranges.show(wrong)}, from before these left for another group, or of a copy that was given up; they "
+            "would be alive again",
             "try again once it is swept, which takes seconds if nothing is in the way ('slotferry status' says so), or "
             "choose another group",
         )
+
+
+def _left_at(before: Slot, after: Slot) -> int | None:
+    """The group that has keys of a slot left by this change; None if none has."""
+    if _has_switched(after):
+        return None if _has_switched(before) else after.group_id
+    copied = before.action
+    if copied is None or not copied.copy or _has_switched(before):
+        return None
+    goes_on = after.action is not None and after.action.copy == copied.copy
+    return None if goes_on else copied.target_id
 
 
 def _has_switched(slot: Slot) -> bool:

@@ -16,6 +16,7 @@ from slots.beginning import Beginning
 from slots.messages.control import Register, TopomMessage
 from slots.messages.message import Product
 from slots.table import SlotTable
+from topom.cluster import leftovers
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import MigrationSettings
@@ -409,7 +410,7 @@ class Bench:
         self.members = Members(self.ledger, lease)
         self.barrier = Barrier(self.ledger, self.members, self.fencer)
         self.actions = Actions(
-            self.ledger, self.barrier, self.mover, replace(MIGRATION, way=way), barrier_seconds, on_step
+            self.ledger, self.barrier, self.mover, replace(MIGRATION, way=way), barrier_seconds, on_step, self.sweep
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -430,6 +431,11 @@ class Bench:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+
+    async def sweep(self, group_id: int) -> None:
+        """A group's master has no leftovers."""
+        if left := self.ledger.state.leftovers.get(group_id):
+            await self.ledger.change(lambda state, epoch: leftovers.without(state, group_id, left))
 
     async def edit(self, make: Callable[[SlotTable, int], SlotTable]) -> SlotTable:
         state = await self.ledger.change(

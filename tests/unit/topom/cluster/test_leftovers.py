@@ -41,7 +41,9 @@ def test_the_switch_of_a_copy_leaves_old_keys_at_the_source() -> None:
     [
         (on_its_way(SlotState.COPYING), on_its_way(SlotState.PREPARING)),
         (on_its_way(SlotState.PREPARED), on_its_way(SlotState.PREPARING)),
-        (on_its_way(SlotState.PREPARED), Slot(0, 1)),
+        (on_its_way(SlotState.COPYING), on_its_way(SlotState.COPYING, target=2)),
+        (on_its_way(SlotState.PREPARED, copy=""), Slot(0, 1)),
+        (on_its_way(SlotState.FINISHED), Slot(0, 2)),
         # complete: what moves key by key is not left.
         (on_its_way(SlotState.MIGRATING, copy=""), on_its_way(SlotState.FINISHED, copy="")),
         # There is no source.
@@ -50,6 +52,22 @@ def test_the_switch_of_a_copy_leaves_old_keys_at_the_source() -> None:
 )
 def test_nothing_else_does(before: Slot, after: Slot) -> None:
     assert then(stated(table(before)), after).leftovers == {}
+
+
+@pytest.mark.parametrize("state", [SlotState.COPYING, SlotState.PREPARING, SlotState.PREPARED])
+@pytest.mark.parametrize(
+    "after", [Slot(0, 1), on_its_way(SlotState.PENDING, copy=""), on_its_way(SlotState.PENDING, target=3, copy="")]
+)
+def test_hidden_a_copy_that_ends_without_a_switch_leaves_a_part_of_itself_at_the_target(
+    state: SlotState, after: Slot
+) -> None:
+    """Cancelled, skipped, or void. Offline slots could be assigned to the target at once."""
+    ended = then(stated(table(on_its_way(state))), after)
+    assert ended.leftovers == {2: {0: 8}}
+    offline = then(ended, Slot(0, OFFLINE))
+    with pytest.raises(OldKeysLeft, match=r"of group 2 may still have old keys of slots 0"):
+        then(offline, Slot(0, 2))
+    assert then(offline, Slot(0, 3)).leftovers == {2: {0: 8}}
 
 
 @pytest.mark.parametrize("since", [Slot(0, 2), Slot(0, OFFLINE)])
