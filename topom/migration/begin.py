@@ -8,7 +8,8 @@ from collections.abc import Collection
 
 import structlog
 
-from migrator.errors import MigrationError
+from migrator.checks import Findings
+from migrator.errors import ForeignKeys, MigrationError
 from slots import ranges
 from slots.states import SlotState
 from slots.table import SlotTable
@@ -65,9 +66,7 @@ class Beginnings:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
         batch.notes = found.notes
         await self._stored.observe("checked")
-        copy = self._copies.id_for(batch, found) if source is not None else ""
-        if copy:
-            await self._make_known(batch.source_id)
+        copy = await self._copy_of(batch, found) if source is not None else ""
 
         def begin(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
             # run-id: what the check found holds for these two masters only.
@@ -85,13 +84,24 @@ class Beginnings:
             await self._copies.begin(batch, source, target, copy)
         await self._stored.advanced(batch)
 
-    async def _make_known(self, source_id: int) -> None:
-        """Have the source's data known before its slots leave: after the switch its keys of them are foreign there, and
-        only those of known data are deleted without an operator."""
+    async def _copy_of(self, batch: Batch, found: Findings) -> str:
+        """The id of the copy by which a batch goes; empty if its keys move one by one. Raises CheckFailed.
+
+        The source's data has to be known before its slots leave by a copy: after the switch its keys of them are
+        foreign there, and only those of known data are deleted without an operator.
+        """
+        copy = self._copies.id_for(batch, found)
+        if not copy:
+            return ""
         try:
-            await self._sweep(source_id)
+            await self._sweep(batch.source_id)
+        except ForeignKeys as error:
+            # Keys that move one by one leave none, so no operator is waited for.
+            batch.by_keys, batch.notes = error.what, found.notes
+            return self._copies.id_for(batch, found)
         except MigrationError as error:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
+        return copy
 
     async def begin_anew(self, batch: Batch) -> None:
         """Put a batch that was not locked yet back to ``pending``; its copy ends."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from migrator.errors import ForeignKeys, ServerUnavailable, SourceUnavailable, SweepOvertaken
+from migrator.facts import Facts
 from migrator.sweep import SweepRecord, Swept, Warrant
 from slots.access import ServerAccess
 from slots.states import SlotState
@@ -378,6 +379,29 @@ async def test_owned_an_offline_slot_comes_to_its_former_group_only_once_that_is
     assert one.sweeper.keys["s1:1"] == set(range(1, 8))
     assert one.ledger.state.leftovers == {}
     await one.edit(lambda table, epoch: topology.assign(table, epoch, [0], 1))
+
+
+@pytest.mark.parametrize("way", ["stream", "auto"])
+async def test_keys_of_a_source_with_unknown_data_move_one_by_one(one: SweptBench, way: str) -> None:
+    """After a copy, its keys of the slots could not be told from those that an operator may want."""
+    notes: list[str] = []
+
+    async def collect(step: str) -> None:
+        notes.extend(note for batch in one.actions.batches for note in batch.notes)
+
+    one.sweeper.keys["s1:1"] = set(range(9))
+    one.sweeper.facts = {server: Facts(server, keys={0: 10**8}) for server in ("s1:1", "s3:1")}
+    one.actions = Actions(
+        one.ledger, one.barrier, one.mover, replace(MIGRATION, way=way), 0.05, collect, one.sweeps.ensure
+    )
+    one.run()
+    await send(one, range(4), 3)
+    await one.at_rest()
+    assert one.sweeper.copies == []
+    assert one.sweeper.moved == [("s1:1", "s3:1", tuple(range(4)))]
+    said = "server s1:1 of group 1 holds 1 keys of slots that belong to other groups"
+    assert [note for note in set(notes) if note.startswith("by ")] == [note for note in set(notes) if said in note]
+    assert 8 in one.sweeper.keys["s1:1"]
 
 
 async def test_another_topom_stores_the_end_of_a_sweep_that_was_not_stored(
