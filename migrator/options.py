@@ -20,6 +20,10 @@ Meanwhile no other keys go, and clients wait for these."""
 MARKER_SECONDS = 60
 """The life of the marker that is written to be waited for."""
 
+MOST_LAG_BYTES = 256 * 1024 * 1024
+"""A replica that is farther behind is not waited for longer: by default, its server drops it. One that has just come
+is behind by all that its server ever wrote, as it seems."""
+
 CONFIRM_BYTES = 1024 * 1024
 """Replicas confirm a key that goes in pieces each time so many of its bytes were written: as much as two batches of
 small keys. So they bound the pace of the move, and :data:`CONFIRM_SECONDS` holds for the last of these bytes."""
@@ -73,7 +77,7 @@ class Confirmation:
                 max(0, offset - one.number("offset")) for one in said.replicas if one.get("state") == "online"
             )
         lag = lags[self.replicas - 1] if len(lags) >= self.replicas else 0
-        await self.wait(target, lag)
+        await self.wait(target, min(lag, MOST_LAG_BYTES))
 
     async def wait(self, target: Connection, size: int) -> None:
         """Return once they have all writes of this connection, the last ``size`` bytes of which they have not
