@@ -141,29 +141,30 @@ class Steps:
                 self._waits(batch, halt)
             await self._not_halted.wait()
         await self._by_copy.ready(batch)
-        source = self.stored.source_of(batch)
-        async with self._mover.watch(source, self.stored.target_of(batch)) as watch:
-            if self._are_as_begun(batch, watch):
-                await self._lock_and_hand_over(batch, watch)
-            else:
+        source, target = self.stored.source_of(batch), self.stored.target_of(batch)
+        async with self._mover.watch(source, target) as watch:
+            if not self._are_as_begun(batch, watch):
                 await self._beginnings.begin_anew(batch)
+                return
+            # level: from this look on until the slots are handed over, both groups have these masters. A failover may
+            # come first to the lock.
+            require = (
+                same_masters(lambda: self._ledger.table, batch, source, target) if source is not None else _nothing
+            )
+            await self._lock_and_hand_over(batch, source, watch, require)
 
     def _are_as_begun(self, batch: Batch, watch: Watch) -> bool:
         """Whether both masters are the processes that were checked, and swept, before ``preparing`` was stored."""
         actions = self.stored.actions(batch)
         return all((action.source_run_id, action.target_run_id) == watch.run_ids for action in actions)
 
-    async def _lock_and_hand_over(self, batch: Batch, watch: Watch) -> None:
+    async def _lock_and_hand_over(
+        self, batch: Batch, source: str | None, watch: Watch, require: Callable[[], None]
+    ) -> None:
         async with self._lock.one_at_a_time():
             # owned: from here on, what the target has of these slots belongs to them.
-            await self.stored.store(batch, SlotState.PREPARED)
+            await self.stored.store(batch, SlotState.PREPARED, require)
             still_held = await self._lock.hold(batch)
-            source = self.stored.source_of(batch)
-            target = self.stored.target_of(batch)
-            copied = source is not None and self.copies.of(batch) is not None
-            require = _nothing
-            if source is not None and copied:
-                require = same_masters(lambda: self._ledger.table, batch, source, target)
             try:
                 await self._by_copy.settle(batch)
                 # owned, by-action: if a server was restarted, it may have keys again that a sweep had deleted. If
@@ -173,7 +174,7 @@ class Steps:
             except Exception:
                 await self._lock.unlock(batch)
                 raise
-            moves_keys = source is not None and not copied
+            moves_keys = source is not None and self.copies.of(batch) is None
             state = SlotState.MIGRATING if moves_keys else SlotState.FINISHED
             await self._lock.hand_over(batch, state, still_held, require)
 

@@ -91,10 +91,15 @@ class StoredBatches:
             )
         return target
 
-    async def store(self, batch: Batch, state: SlotState) -> None:
-        """Store the next state, and nothing else. Raises as :meth:`change`."""
+    async def store(self, batch: Batch, state: SlotState, require: Callable[[], None] = lambda: None) -> None:
+        """Store the next state, and nothing else. Raises as :meth:`change`, and as ``require`` right before."""
         before = batch.state
-        await self.change(batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state))
+
+        def advance(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
+            require()
+            return topology.advance(table, epoch, slots, before, state)
+
+        await self.change(batch, advance)
         batch.state = state
         await self.advanced(batch)
 

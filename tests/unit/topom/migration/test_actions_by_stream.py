@@ -13,6 +13,8 @@ from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
 from topom.cluster import cancelling, differing, topology
 from topom.cluster.topology import Move
+from topom.migration.batches import Batch
+from topom.migration.samemasters import MasterChanged
 from topom.migration.streamed import MOST_COPIES
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -245,6 +247,28 @@ async def test_a_master_that_changes_while_it_becomes_level_is_not_switched_to(b
     await one.edit(lambda table, epoch: topology.promote(table, epoch, 2, "s5:6379"))
     await one.at_rest()
     assert one.mover.copies[-1].pair == ("s1:6379", "s5:6379")
+
+
+async def test_level_a_failover_that_comes_first_to_the_lock_leaves_the_slots_unlocked(bench: MakeBench) -> None:
+    """The run ids were compared, and the promotion had the lock before: nothing is stored for the former masters."""
+    one = await bench(way="stream", barrier_seconds=5.0)
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 2, "s5:6379"))
+    await one.edit(send)
+    one.actions.follow_clock()  # keys may move at this hour
+    steps = one.actions.steps
+    batch = Batch(1, 2, tuple(SLOTS), SlotState.PENDING)
+    while batch.state is not SlotState.PREPARING:
+        await steps.take(batch)
+    async with one.barrier.locking():
+        step = asyncio.create_task(steps.take(batch))
+        for _ in range(100):  # it comes as far as the lock
+            await asyncio.sleep(0)
+        await one.edit(lambda table, epoch: topology.promote(table, epoch, 2, "s5:6379"))
+    with pytest.raises(MasterChanged):
+        await step
+    assert state_of(one.ledger.table) is SlotState.PREPARING
+    assert not one.mover.copies[0].settled
+    await steps.copies.leave(batch)
 
 
 async def test_a_cancelled_copy_costs_nothing(bench: MakeBench) -> None:
