@@ -13,7 +13,8 @@ class Batch(NamedTuple):
         database: in which the commands run.
         commands: packed in RESP, ready to be sent.
         count: how many commands there are.
-        deadlines: of keys that the commands write: milliseconds since 1970, and the key.
+        deadlines: that the commands set and that are noted: milliseconds since 1970, and the key.
+        withheld: keys that have the placeholder in the commands, in place of their deadlines.
     """
 
     copy: int
@@ -21,3 +22,4 @@ class Batch(NamedTuple):
     commands: bytes
     count: int  # type: ignore[assignment]
     deadlines: list[tuple[int, bytes]]
+    withheld: list[bytes]

@@ -237,28 +237,24 @@ class Copy:
         await self._source.select(database)
         return await deadlines_of(self._source, keys)
 
-    async def restore(self, batch: Batch, withheld_until_ms: int, at: str) -> None:
+    async def restore(self, batch: Batch, at: str) -> None:
         """Write a batch of the snapshot.
-
-        Args:
-            withheld_until_ms: of the filter when it made the batch; deadlines up to then may be withheld in it already.
 
         Raises:
             TooManyDeadlines: the copy has to be given up.
             MigrationError: as :meth:`Applier.apply`.
         """
+        for key in batch.withheld:
+            self.deadlines.withhold(batch.database, key)
         now = self._clock()
-        near = []
-        overtaken = set()
-        for deadline_ms, key in batch.deadlines:
-            if deadline_ms <= withheld_until_ms:
-                self.deadlines.withhold(batch.database, key)
-                near.append(pack("PEXPIREAT", key, PLACEHOLDER_MS))
-            elif self.deadlines.written(batch.database, key, deadline_ms, now) != deadline_ms:
-                # The batch has waited for so long, in a pause perhaps.
-                overtaken.add(key)
+        # The batch may have waited for long, in a pause perhaps.
+        overtaken = {
+            key
+            for deadline_ms, key in batch.deadlines
+            if self.deadlines.written(batch.database, key, deadline_ms, now) != deadline_ms
+        }
         commands = _withheld(batch.commands, overtaken) if overtaken else batch.commands
-        await self._apply(batch.database, commands + b"".join(near), batch.count + len(near), at)
+        await self._apply(batch.database, commands, batch.count, at)
         self._progress.moved(batch.count, len(batch.commands))
 
     async def make(self, big: BigKey, opened: Callable[[], Iterator[Element]], at: str, pace: Throttle) -> None:

@@ -149,7 +149,6 @@ class Following:
         ahead = self._some_of(found)
         try:
             while some := await ahead:
-                withheld_until = found.withheld_until_ms
                 for number, one in enumerate(some):
                     copy = self._copies[one.copy]
                     if isinstance(one, BigKey):
@@ -161,7 +160,7 @@ class Following:
                         ahead = self._some_of(found)
                     if isinstance(one, Batch):
                         async with self._turn:
-                            await copy.restore(one, withheld_until, at)
+                            await copy.restore(one, at)
         finally:
             ahead.cancel()  # its thread ends with the spool
         self._spool.snapshot.release()

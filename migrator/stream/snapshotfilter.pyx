@@ -107,7 +107,8 @@ cdef class SnapshotFilter:
 
     Attributes:
         most_keys, most_work: as given. They may be changed between two items, and are at least 1.
-        withheld_until_ms: deadlines up to here are withheld, and noted. It may be changed between two items.
+        withheld_until_ms: deadlines up to here are withheld. It may be changed between two items, and counts for the
+            keys that are read from then on: an open batch keeps the deadlines that it has.
         noted_until_ms: deadlines up to here are noted. It may be changed likewise.
         keys_read: the number of keys so far, wanted or not.
 
@@ -133,6 +134,7 @@ cdef class SnapshotFilter:
     cdef OpenBatch[COPIES] _open
     # Of the open batch of each copy.
     cdef list _deadlines
+    cdef list _withheld
     # Items that are finished and still to be given.
     cdef list _ready
     cdef object _big
@@ -180,6 +182,7 @@ cdef class SnapshotFilter:
         self._placeholder_ms = placeholder_ms
         self._most_room = self._most_bytes + self._big_bytes + 2 * BESIDE
         self._deadlines = [[] for _ in range(COPIES)]
+        self._withheld = [[] for _ in range(COPIES)]
         self._ready = []
         self._view = memoryview(wanted)
         self._wanted = <const uint8_t*>PyByteArray_AS_STRING(wanted)
@@ -276,6 +279,7 @@ cdef class SnapshotFilter:
         cdef int64_t deadline = records.deadline
         cdef bint expires = deadline != _NONE
         cdef bint noted = False
+        cdef bint withheld = False
         cdef bint of_use = records.idle >= 0 or records.frequency >= 0
         cdef bint fields_expire = FIRST_EXPIRING <= records.code <= LAST_EXPIRING
         cdef const uint8_t* content
@@ -286,7 +290,7 @@ cdef class SnapshotFilter:
                 "value, which RESTORE does not take",
             )
         if expires and (deadline <= self.withheld_until_ms or deadline <= 0):
-            noted = True
+            withheld = True
             deadline = self._placeholder_ms
         elif expires:
             noted = deadline <= self.noted_until_ms
@@ -327,7 +331,9 @@ cdef class SnapshotFilter:
             self.close(copy, before)
         batch.count += 1
         batch.work += work
-        if noted:
+        if withheld:
+            (<list>self._withheld[copy]).append(batch.data[at:at + length])
+        elif noted:
             (<list>self._deadlines[copy]).append((records.deadline, batch.data[at:at + length]))
         if batch.size >= self._most_bytes or batch.count >= self.most_keys:
             self.close(copy, batch.size)
@@ -366,8 +372,11 @@ cdef class SnapshotFilter:
         if not batch.count:
             return 0
         commands = PyBytes_FromStringAndSize(<char*>batch.data, size)
-        self._ready.append(Batch(copy, self._database, commands, batch.count, self._deadlines[copy]))
+        self._ready.append(
+            Batch(copy, self._database, commands, batch.count, self._deadlines[copy], self._withheld[copy])
+        )
         self._deadlines[copy] = []
+        self._withheld[copy] = []
         batch.size -= size
         batch.count = 0
         batch.work = 0

@@ -109,12 +109,14 @@ def a_copy(target: Target, connect: Callable[[], Awaitable[Connection]] = none) 
 
 
 def a_batch(*deadlines: tuple[int, bytes], withheld_until_ms: int) -> Batch:
-    """Of one key for each deadline, as the filter makes it."""
+    """Of one key for each deadline, as the filter makes it. Those of up to then are withheld."""
     commands = [
         pack("RESTORE", key, PLACEHOLDER_MS if at <= withheld_until_ms else at, b"\x00*2\r\n", "ABSTTL", "FREQ", "7")
         for at, key in deadlines
     ]
-    return Batch(1, 0, b"".join(commands), len(commands), list(deadlines))
+    told = [one for one in deadlines if one[0] > withheld_until_ms]
+    withheld = [key for at, key in deadlines if at <= withheld_until_ms]
+    return Batch(1, 0, b"".join(commands), len(commands), told, withheld)
 
 
 async def test_a_deadline_that_was_overtaken_by_a_long_wait_is_withheld() -> None:
@@ -123,9 +125,7 @@ async def test_a_deadline_that_was_overtaken_by_a_long_wait_is_withheld() -> Non
     made_until = NOW - 60_000
     past, near, far = NOW - 1, NOW + MARGIN_MS, NOW + MARGIN_MS + 1
 
-    await copy.restore(
-        a_batch((past, b"past"), (near, b"near"), (far, b"far"), withheld_until_ms=made_until), made_until, "here"
-    )
+    await copy.restore(a_batch((past, b"past"), (near, b"near"), (far, b"far"), withheld_until_ms=made_until), "here")
 
     [commands] = target.batches
     assert [(argv[1], int(argv[2]), *argv[3:]) for argv in commands] == [
@@ -136,14 +136,14 @@ async def test_a_deadline_that_was_overtaken_by_a_long_wait_is_withheld() -> Non
     assert set(copy.deadlines.withheld()) == {(0, b"past"), (0, b"near")}
 
 
-async def test_what_the_filter_may_have_withheld_gets_the_placeholder() -> None:
+async def test_what_the_filter_has_withheld_counts_as_withheld() -> None:
     target = Target()
     copy = a_copy(target)
     until = NOW + 15_000
 
-    await copy.restore(a_batch((until, b"a"), (until + 1, b"b"), withheld_until_ms=until), until, "here")
+    await copy.restore(a_batch((until, b"a"), (until + 1, b"b"), withheld_until_ms=until), "here")
 
-    assert target.batches[0][2:] == [[b"PEXPIREAT", b"a", b"%d" % PLACEHOLDER_MS]]
+    assert [int(argv[2]) for argv in target.batches[0]] == [PLACEHOLDER_MS, until + 1]
     assert set(copy.deadlines.withheld()) == {(0, b"a")}
     assert copy.deadlines.due(NOW + 15_000) == [(0, b"b")]
 

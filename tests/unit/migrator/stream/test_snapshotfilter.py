@@ -6,6 +6,7 @@ import io
 import struct
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import cast
 
 import pytest
 
@@ -103,11 +104,11 @@ def names(batch: Batch) -> list[bytes]:
     return [command[1] for command in unpacked(batch.commands)]
 
 
-def only(found: SnapshotFilter) -> tuple[list[bytes], list[tuple[int, bytes]]]:
-    """The one command, and the deadlines that are noted."""
+def only(found: SnapshotFilter) -> tuple[list[bytes], list[tuple[int, bytes]], list[bytes]]:
+    """The one command, the deadlines that are noted, and the keys whose own are withheld."""
     [batch] = batches(found)
     [command] = unpacked(batch.commands)
-    return command, batch.deadlines
+    return command, batch.deadlines, batch.withheld
 
 
 def marked(**copies: int) -> bytearray:
@@ -298,25 +299,44 @@ def test_a_batch_has_keys_of_one_database() -> None:
         (5000, 0, 5000, 5000, True),
         (5000, 4999, 4999, 5000, False),
         (5000, 4999, 5000, 5000, True),
-        (5000, 5000, 0, PLACEHOLDER, True),
-        (5000, 5000, 6000, PLACEHOLDER, True),
-        (1, 5000, 6000, PLACEHOLDER, True),
+        (5000, 5000, 0, PLACEHOLDER, False),
+        (5000, 5000, 6000, PLACEHOLDER, False),
+        (1, 5000, 6000, PLACEHOLDER, False),
         # No server takes these.
-        (0, 0, 0, PLACEHOLDER, True),
-        (-5, -10, -10, PLACEHOLDER, True),
+        (0, 0, 0, PLACEHOLDER, False),
+        (-5, -10, -10, PLACEHOLDER, False),
         (PLACEHOLDER + 1, 5000, 6000, PLACEHOLDER + 1, False),
     ],
 )
-def test_deadlines_that_are_near_are_withheld_and_noted(
+def test_deadlines_that_are_near_are_withheld_or_noted(
     deadline: int, withheld_until: int, noted_until: int, written: int, noted: bool
 ) -> None:
     found = a_filter(RdbWriter(11).key(0, string("x"), before=b"\xfc" + milliseconds(deadline)).end())
     found.withheld_until_ms, found.noted_until_ms = withheld_until, noted_until
 
-    command, deadlines = only(found)
+    command, deadlines, withheld = only(found)
 
     assert command == [b"RESTORE", b"key", b"%d" % written, payload(0, string("x")), b"ABSTTL"]
     assert deadlines == ([(deadline, b"key")] if noted else [])
+    assert withheld == ([b"key"] if written == PLACEHOLDER else [])
+
+
+def test_an_open_batch_keeps_the_deadlines_that_it_has() -> None:
+    writer = RdbWriter(11)
+    for number in range(3):
+        writer.key(0, string("x" * 200), b"%d" % number, b"\xfc" + milliseconds(5000 + number))
+    found = a_filter(writer.end(), most_bytes=500)
+    found.noted_until_ms = 9000
+    assert names(cast(Batch, next(found))) == [b"0"]
+
+    # The second key opened a batch when the first one was given.
+    found.withheld_until_ms = 9000
+    opened, read_since = (cast(Batch, one) for one in found)
+
+    assert unpacked(opened.commands)[0][2] == b"5001"
+    assert (opened.deadlines, opened.withheld) == ([(5001, b"1")], [])
+    assert unpacked(read_since.commands)[0][2] == b"%d" % PLACEHOLDER
+    assert (read_since.deadlines, read_since.withheld) == ([], [b"2"])
 
 
 def test_a_deadline_in_seconds_is_one_in_milliseconds() -> None:
@@ -330,18 +350,18 @@ def test_what_is_withheld_may_change_between_two_items() -> None:
     for number in range(4):
         writer.key(0, string("x"), b"%d" % number, b"\xfc" + milliseconds(1000 * number + 1000))
     found = a_filter(writer.end(), most_keys=1)
-    given: list[tuple[bytes, list[tuple[int, bytes]]]] = []
+    given: list[tuple[bytes, list[bytes]]] = []
     for moment in (0, 2000, 2000, 9000):
         found.withheld_until_ms = moment
         batch = next(found)
         assert isinstance(batch, Batch)
-        given.append((unpacked(batch.commands)[0][2], batch.deadlines))
+        given.append((unpacked(batch.commands)[0][2], batch.withheld))
 
     assert given == [
         (b"1000", []),
-        (b"%d" % PLACEHOLDER, [(2000, b"1")]),
+        (b"%d" % PLACEHOLDER, [b"1"]),
         (b"3000", []),
-        (b"%d" % PLACEHOLDER, [(4000, b"3")]),
+        (b"%d" % PLACEHOLDER, [b"3"]),
     ]
 
 
@@ -359,7 +379,7 @@ def test_what_is_withheld_may_change_between_two_items() -> None:
     ],
 )
 def test_how_a_key_was_used_is_told(before: bytes, told: list[bytes]) -> None:
-    command, _ = only(a_filter(RdbWriter(11).key(0, string("x"), before=before).end()))
+    command = only(a_filter(RdbWriter(11).key(0, string("x"), before=before).end()))[0]
 
     assert [command[2], *command[4:]] == told
 
