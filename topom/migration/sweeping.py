@@ -77,6 +77,12 @@ class Sweeper(Protocol):
     async def withdraw(self, source: str | None, target: str | None) -> None:
         """Return once nothing can be taken or dropped at the source by an earlier permit. Raises MigrationError."""
 
+    async def confirm(self, target: str, replicas: int | None) -> None:
+        """Return once all replicas that are online have all that a server has, if ``replicas`` is None.
+
+        Raises MigrationError.
+        """
+
 
 class Sweeps(Loop):
     """The sweeps of one topom.
@@ -248,6 +254,8 @@ class Sweeps(Loop):
                 if left:
                     # one-way: a move's late step is not to touch keys of slots that come back.
                     await self._sweeper.withdraw(server, None)
+                    # owned: nor are old keys that a replica still has to come back with it.
+                    await self._sweeper.confirm(server, None)
             except (MigrationError, TopomError) as error:
                 self._note(group_id, server, error)
                 raise

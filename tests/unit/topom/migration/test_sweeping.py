@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from migrator.errors import ForeignKeys, ServerUnavailable, SourceUnavailable, SweepOvertaken
+from migrator.errors import ForeignKeys, ServerUnavailable, SourceUnavailable, SweepOvertaken, TooFewReplicas
 from migrator.facts import Facts
 from migrator.sweep import SweepRecord, Swept, Warrant
 from slots.access import ServerAccess
@@ -364,6 +364,10 @@ async def copied_away(one: SweptBench, slot: int) -> None:
     await one.edit(lambda table, epoch: topology.come_to_rest(table, epoch, [slot]))
 
 
+async def replicas_are_behind() -> None:
+    raise TooFewReplicas("they are behind")
+
+
 async def test_owned_an_offline_slot_comes_to_its_former_group_only_once_that_is_swept(one: SweptBench) -> None:
     await one.known(1)
     await copied_away(one, 0)
@@ -374,6 +378,11 @@ async def test_owned_an_offline_slot_comes_to_its_former_group_only_once_that_is
     with pytest.raises(SourceUnavailable):
         await one.sweeps.ensure(1)
     assert one.ledger.state.leftovers[1].keys() == {0}, "a permit may be left there"
+    one.sweeper.confirming = replicas_are_behind
+    with pytest.raises(TooFewReplicas):
+        await one.sweeps.ensure(1)
+    assert one.ledger.state.leftovers[1].keys() == {0}, "a replica that becomes master may have the old keys"
+    one.sweeper.confirming = None
     await one.sweeps.ensure(1)
     assert one.sweeper.withdrawn[-1] == ("s1:1", None)
     assert one.sweeper.keys["s1:1"] == set(range(1, 8))
