@@ -87,6 +87,7 @@ class Following:
         self._offset = spool.stream.start
         self._streaming = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._rests = True
         self._seconds = asyncio.get_running_loop().time
         self._markers: dict[bytes, tuple[asyncio.Event, frozenset[int]]] = {}
 
@@ -123,6 +124,11 @@ class Following:
         self._markers[marker] = event, frozenset(slots)
         self._hurry.set()
         return event
+
+    def rest_no_more(self) -> None:
+        """Take the stream as fast as the targets do from now on, whatever the latency goal is."""
+        self._rests = False
+        self._hurry.set()
 
     async def _follow(self) -> None:
         database = await self._restore_snapshot()
@@ -213,7 +219,7 @@ class Following:
 
     async def _rest(self, work: float) -> None:
         """Rest for so many seconds of work as far as the latency goal requires, unless somebody waits for a marker."""
-        seconds = self._pace.rest(work)
+        seconds = self._pace.rest(work) if self._rests else 0.0
         if seconds and not self._markers and self._spool.stream.end - self._offset <= HURRY_BYTES:
             self._hurry.clear()
             with suppress(TimeoutError):

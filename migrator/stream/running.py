@@ -42,7 +42,8 @@ NEARLY_BYTES = 256 * 1024
 """Bytes of the stream that may be missing at the target when the slots are locked. It writes them in milliseconds."""
 LOOK_SECONDS = 0.02
 LEVEL_SECONDS = 600.0
-"""How long the copy may take to become nearly level, once the snapshot was written."""
+"""How long the copy may take to become nearly level, once the snapshot was written. It rests for the sake of a latency
+goal in the first half of it: what is held back may never become level, and then all was for nothing."""
 LONGEST_MS = 4 * 3_600_000
 """How long a copy may last."""
 MARKER_SECONDS = 60
@@ -189,6 +190,8 @@ class RunningCopy:
         while self._following is None or (lag := self._following.lag) is None or lag > NEARLY_BYTES:
             if self._following is not None and self._following.lag is not None:
                 limit = limit or loop.time() + LEVEL_SECONDS
+                if loop.time() > limit - LEVEL_SECONDS / 2:
+                    self._following.rest_no_more()
                 if loop.time() > limit:
                     raise NeverLevel(
                         f"{self._source} is written faster than {self._target} takes it: {lag} bytes are missing there "

@@ -52,3 +52,17 @@ async def test_who_waits_for_a_marker_ends_the_rest_and_there_is_none_until_it_h
     await following._rest(0.1)
 
     assert now() - began == pytest.approx(REST / 4, abs=0.01)
+
+
+@in_virtual_time
+async def test_it_rests_no_more_once_that_keeps_it_from_becoming_level() -> None:
+    following = a_following()
+    began = now()
+    rest = asyncio.create_task(following._rest(0.1))
+    await asyncio.sleep(REST / 4)
+
+    following.rest_no_more()
+    await rest
+    await following._rest(0.1)
+
+    assert now() - began == pytest.approx(REST / 4, abs=0.01)
