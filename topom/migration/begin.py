@@ -89,9 +89,11 @@ class Beginnings:
 
         The source's data has to be known before its slots leave by a copy: after the switch its keys of them are
         foreign there, and only those of known data are deleted without an operator.
+
+        hidden: a copy that was given up at its very end has counted the source's keys as hidden, until it is swept.
         """
         copy = self._copies.id_for(batch, found)
-        if not copy:
+        if not copy and not batch.copies_lost:
             return ""
         try:
             await self._sweep(batch.source_id)

@@ -357,6 +357,29 @@ async def test_copies_that_are_lost_again_and_again_are_given_up(bench: MakeBenc
     assert len(one.mover.moved) == 1
 
 
+async def test_after_lost_copies_the_source_is_swept_before_keys_move_one_by_one(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hidden: a copy may have been given up at its very end. Then DBSIZE leaves the source's keys out until a sweep."""
+    swept_behind: list[int] = []
+    swept = Bench.sweep
+
+    async def sweep(self: Bench, group_id: int) -> None:
+        if group_id == 1 and not self.mover.moved:
+            swept_behind.append(len(self.mover.copies))
+        await swept(self, group_id)
+
+    monkeypatch.setattr(Bench, "sweep", sweep)
+    one = await bench(way="stream")
+    one.mover.settle_errors += [SourceUnavailable("it is gone")] * MOST_COPIES
+    one.run()
+    await one.edit(send)
+    await one.at_rest(20.0)
+
+    assert len(one.mover.moved) == 1
+    assert swept_behind == list(range(MOST_COPIES + 1))
+
+
 async def test_an_error_that_nobody_expects_voids_the_copy_too(bench: MakeBench) -> None:
     """Such as a damaged snapshot."""
     one = await bench(way="stream")
