@@ -184,11 +184,12 @@ class Probe:
 
     def _judge(self, connection: Connection) -> None:
         got = connection.received
-        if got == (b"+OK\r\n" if connection.writes else self._expected):
+        head = self._expected.partition(b"\n")[0]
+        if got == b"+OK\r\n" if connection.writes else got.startswith(head) and len(got) == len(self._expected):
             kind = Kind.ANSWERED
         elif got.startswith(b"-") and got.endswith(b"\r\n"):
             kind = Kind.REFUSED
-        elif got.startswith(b"$") and not self._expected.startswith(got):
+        elif got.startswith(b"$") and got[: len(head)] != head[: len(got)]:
             kind = Kind.MISSING
         else:
             return  # not whole yet
