@@ -58,6 +58,7 @@ class ServerPair:
         access: how to log in at both.
         instance: id of the process that calls; part of the names of the connections.
         term: the term of the topom that calls, see :mod:`migrator.terms`.
+        run_ids: the run ids that source and target have to have; by default, those that they have at first.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ServerPair:
         instance: str,
         timeouts: Timeouts,
         term: int = 0,
+        run_ids: tuple[str, str] | None = None,
     ) -> None:
         self.source = source
         self.target = target
@@ -78,7 +80,7 @@ class ServerPair:
         self._instance = instance
         self._term = term
         self._names: set[str] = set()
-        self._run_ids: dict[str, str] = {}
+        self._run_ids: dict[str, str] = {} if run_ids is None else {source: run_ids[0], target: run_ids[1]}
 
     async def connect_source(self, *, leaves_quietly: bool = True) -> Connection:
         """A connection to the source. Set ``leaves_quietly`` unless its commands change nothing that matters later.
@@ -130,7 +132,8 @@ class ServerPair:
             raise unavailable(f"{connection.address} gives no run id in INFO; it has to")
         if self._run_ids.setdefault(connection.address, run_id) != run_id:
             raise unavailable(
-                f"another process than a moment ago answers at {connection.address}; the move starts again"
+                f"another process than before answers at {connection.address}; the move starts again",
+                "if that goes on, see that a migrator reaches the same servers by their addresses as topom does",
             )
         if self.source != self.target and self._run_ids.get(self.source) == self._run_ids.get(self.target):
             raise NotApart(

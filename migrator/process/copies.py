@@ -120,6 +120,7 @@ class Copies:
             message.target,
             message.slots,
             message.copy_id,
+            run_ids=(message.source_run_id, message.target_run_id),
             folder=self._folder,
             function=message.slot_function,
             number_of_slots=message.number_of_slots,

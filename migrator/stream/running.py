@@ -77,6 +77,8 @@ class RunningCopy:
         source, target: ``host:port`` of both masters.
         slots: those that are copied.
         copy: the id of the copy, for which both were made ready (:func:`make_ready`).
+        run_ids: those of source and target, as :func:`make_ready` gives them. By the same addresses another machine may
+            reach other servers.
         folder: for the spool.
         replicas: of the source, ``host:port``; one of them is followed in its place if it can be
             (:mod:`migrator.stream.choosing`).
@@ -90,6 +92,7 @@ class RunningCopy:
         slots: Iterable[int],
         copy: str,
         *,
+        run_ids: tuple[str, str],
         folder: Path,
         function: str,
         number_of_slots: int,
@@ -104,6 +107,7 @@ class RunningCopy:
         self._source = source
         self._target = target
         self._id = copy
+        self._run_ids = run_ids
         self._folder = folder
         self._key_slots = KeySlots(function, number_of_slots)
         self._access = access
@@ -255,7 +259,14 @@ class RunningCopy:
                 )
             )
             pair = self._pair = ServerPair(
-                stack, self._source, self._target, self._access, self._instance, self._timeouts, self._term
+                stack,
+                self._source,
+                self._target,
+                self._access,
+                self._instance,
+                self._timeouts,
+                self._term,
+                self._run_ids,
             )
             target = await pair.connect_target()
             abilities = await read_abilities(target)
@@ -294,8 +305,9 @@ async def make_ready(
     instance: str,
     term: int = 0,
     timeouts: Timeouts | None = None,
-) -> None:
-    """Let a copy begin between these masters, and end the connections of whoever moved or copied there before.
+) -> tuple[str, str]:
+    """Let a copy begin between these masters, and end the connections of whoever moved or copied there before; give
+    their run ids.
 
     **applied-once**: who decides about copies does this, and not the process that makes the copy. That process may be
     paused, cut off and taken for dead, and go on at any time (:mod:`migrator.stream.applying`).
@@ -311,6 +323,7 @@ async def make_ready(
         await pair.end_earlier(at_target, WRITING)
         await pair.end_earlier(await pair.connect_source(), migrator_prefix())
         await begin_copy(at_target, copy)
+        return pair.run_id_of(source), pair.run_id_of(target)
 
 
 async def _evicted_at(target: Connection) -> int:

@@ -17,6 +17,7 @@ from slots.messages.control import Refused
 from slots.messages.message import (
     LATER,
     LONGEST,
+    VISIBLE,
     Instance,
     Message,
     Number,
@@ -31,6 +32,7 @@ from slots.messages.message import (
     Word,
     explained,
 )
+from slots.replies import MOST_RUN_ID
 from slots.table import MAXIMUM_SLOTS
 
 PATH = "/api/v1/migrators/control"
@@ -41,6 +43,7 @@ MOST_COPIES = 1024
 
 CopyId: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 SlotIds: TypeAlias = Annotated[list[Annotated[int, Field(ge=0, lt=MAXIMUM_SLOTS)]], Field(max_length=MAXIMUM_SLOTS)]
+RunId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_RUN_ID), VISIBLE]
 Milliseconds: TypeAlias = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)]
 
 # -- what a migrator says --------------------------------------------------------------------------------------------
@@ -167,6 +170,9 @@ class BeginCopy(Message):
     copy_id: CopyId
     source: Server
     target: Server
+    source_run_id: RunId
+    target_run_id: RunId
+    """By the same addresses the migrator may reach other servers than topom."""
     replicas: list[Server] = Field(max_length=MOST_REPLICAS)
     """Of the source: one of them is followed in its place if it can be."""
     slots: SlotIds

@@ -117,9 +117,9 @@ class RedisMover:
     ) -> RemoteCopy:
         """A copy of these slots by the replication stream of one of these replicas, or of the source."""
 
-        async def ready() -> None:
+        async def ready() -> tuple[str, str]:
             self._require(source, target)
-            await make_ready(source, target, id, access=self._access, instance=self._instance, term=self._term)
+            return await make_ready(source, target, id, access=self._access, instance=self._instance, term=self._term)
 
         return RemoteCopy(
             self._migrators,

@@ -34,7 +34,7 @@ class RemoteCopy:
         id: of the copy.
         replicas: of the source; one of them is followed in its place if it can be.
         instance, term: of this topom.
-        make_ready: lets the copy begin at both (:func:`migrator.stream.running.make_ready`).
+        make_ready: lets the copy begin at both, and gives their run ids (:func:`migrator.stream.running.make_ready`).
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RemoteCopy:
         product: Product,
         instance: str,
         term: int,
-        make_ready: Callable[[], Awaitable[None]],
+        make_ready: Callable[[], Awaitable[tuple[str, str]]],
     ) -> None:
         self._migrators = migrators
         self.source = source
@@ -120,13 +120,15 @@ class RemoteCopy:
 
     async def _begun(self) -> Migrator:
         one = await self._migrators.near(self.source)
-        await self._make_ready()
+        source_run_id, target_run_id = await self._make_ready()
         one.copies[self._id] = self
         one.tell(
             BeginCopy(
                 copy_id=self._id,
                 source=self.source,
                 target=self.target,
+                source_run_id=source_run_id,
+                target_run_id=target_run_id,
                 replicas=self._replicas,
                 slots=sorted(self.slots),
                 slot_function=self._product.slot_function,

@@ -25,7 +25,7 @@ from migrator.stream.running import ClockAhead, RunningCopy, TargetEvicts, make_
 from migrator.stream.streamfile import now_ms
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
-from slots.reserved import RESERVED, SWEPT
+from slots.reserved import LEADER, RESERVED, SWEPT
 from tests.integration.migrator import streams
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, Pair, client_of, slot_of
 from tests.integration.migrator.stream.traffic import DATABASES, Writer, filled
@@ -45,7 +45,9 @@ class ReadyCopy(RunningCopy):
 
     async def nearly_level(self) -> None:
         if self._task is None:
-            await make_ready(self._source, self._target, self._id, access=ServerAccess(), instance=INSTANCE)
+            self._run_ids = await make_ready(
+                self._source, self._target, self._id, access=ServerAccess(), instance=INSTANCE
+            )
         await super().nearly_level()
 
 
@@ -55,6 +57,7 @@ def copy_between(pair: Pair, folder: Path, replicas: Sequence[str] = ()) -> Runn
         pair.target.address,
         MOVING,
         "c0ffee",
+        run_ids=("", ""),
         folder=folder,
         function="crc32",
         number_of_slots=NUMBER_OF_SLOTS,
@@ -279,6 +282,40 @@ async def test_connections_of_a_former_process_are_ended_although_it_has_counted
         for connection in connections:
             with pytest.raises(MigrationError):
                 await connection.call("PING")
+
+
+@pytest.mark.parametrize("other", [0, 1])
+async def test_a_machine_that_reaches_other_servers_by_the_same_addresses_makes_no_copy(
+    pair: Pair, tmp_path: Path, source: Redis, target: Redis, other: int
+) -> None:
+    addresses = pair.source.address, pair.target.address
+    run_ids = list(await make_ready(*addresses, "c0ffee", access=ServerAccess(), instance=INSTANCE))
+    run_ids[other] = "0" * 40
+    await source.set("string:1", "value")
+    for server in (source, target):
+        await server.delete(LEADER)
+    copy = RunningCopy(
+        *addresses,
+        MOVING,
+        "c0ffee",
+        run_ids=(run_ids[0], run_ids[1]),
+        folder=tmp_path,
+        function="crc32",
+        number_of_slots=NUMBER_OF_SLOTS,
+        access=ServerAccess(),
+        pace=pair.pace,
+        progress=pair.progress,
+        instance=INSTANCE,
+        term=7,
+    )
+    try:
+        async with asyncio.timeout(30):
+            with pytest.raises(MigrationError, match="another process"):
+                await copy.nearly_level()
+    finally:
+        await copy.close()
+    assert not await (source, target)[other].exists(LEADER), "a server of somebody else keeps its leader"
+    assert not await target.exists("string:1")
 
 
 async def test_a_target_that_begins_to_evict_voids_the_copy(copy: RunningCopy, source: Redis, target: Redis) -> None:

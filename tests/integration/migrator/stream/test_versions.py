@@ -74,12 +74,13 @@ async def test_all_types_encodings_and_deadlines(pair: tuple[RedisServer, RedisS
     for database in DATABASES:
         with client_of(source, database) as client:
             filled(client, database)
-    await make_ready(source.address, target.address, "c0ffee", access=ServerAccess(), instance=INSTANCE)
+    run_ids = await make_ready(source.address, target.address, "c0ffee", access=ServerAccess(), instance=INSTANCE)
     copy = RunningCopy(
         source.address,
         target.address,
         MOVING,
         "c0ffee",
+        run_ids=run_ids,
         folder=tmp_path / "spool",
         function="crc32",
         number_of_slots=NUMBER_OF_SLOTS,

@@ -99,6 +99,8 @@ def begin(id: str = ID) -> BeginCopy:
         copy_id=id,
         source="a:1",
         target="b:1",
+        source_run_id="a" * 40,
+        target_run_id="b" * 40,
         replicas=["a:2"],
         slots=[3],
         slot_function="crc32",
@@ -113,9 +115,11 @@ async def test_a_copy_from_its_beginning_to_its_end(held: Copies, answers: Answe
     [copy] = FakeCopy.made
     assert copy.arguments == ("a:1", "b:1", [3], ID)
     told = {
-        name: copy.options[name] for name in ("folder", "function", "number_of_slots", "instance", "term", "replicas")
+        name: copy.options[name]
+        for name in ("run_ids", "folder", "function", "number_of_slots", "instance", "term", "replicas")
     }
     assert told == {
+        "run_ids": ("a" * 40, "b" * 40),
         "folder": tmp_path,
         "function": "crc32",
         "number_of_slots": 16,

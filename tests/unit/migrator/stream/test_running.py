@@ -32,6 +32,7 @@ async def test_a_copy_rests_for_a_latency_goal_during_half_of_the_time_that_it_h
         "t:1",
         (),
         "id",
+        run_ids=("", ""),
         folder=Path(),
         function="crc32",
         number_of_slots=1024,

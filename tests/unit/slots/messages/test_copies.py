@@ -55,6 +55,8 @@ TO_MIGRATORS: list[Message] = [
         copy_id=ID,
         source="10.0.0.1:6379",
         target="10.0.0.2:6379",
+        source_run_id="a" * 40,
+        target_run_id="b" * 40,
         replicas=["10.0.0.1:6380"],
         slots=[0, 5, 1023],
         slot_function="crc32",
@@ -106,6 +108,11 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("begin_copy", "copy_id", value) for value in IDS),
     *(("begin_copy", "source", value) for value in ("", "host", "host:0", "host:65536", None)),
     *(("begin_copy", "target", value) for value in ("", "host", "host:0", "host:65536", None)),
+    *(
+        ("begin_copy", field, value)
+        for field in ("source_run_id", "target_run_id")
+        for value in ("", "x" * 101, None, *HIDDEN)
+    ),
     *(("begin_copy", "replicas", value) for value in (None, ["host"], ["h:1"] * (MOST_REPLICAS + 1))),
     *(("report", "copies", [{"copy_id": ID, "keys": 1, "size": 1, "followed": value}]) for value in ("", "h", 1)),
     *(("begin_copy", "slots", value) for value in SLOTS),

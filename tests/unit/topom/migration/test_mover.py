@@ -29,8 +29,8 @@ async def test_limits_are_divided_among_copies_and_moves(monkeypatch: pytest.Mon
         begun.set()
         await over.wait()
 
-    async def make_ready(*arguments: object, **others: object) -> None:
-        """Both servers are."""
+    async def make_ready(*arguments: object, **others: object) -> tuple[str, str]:
+        return "a" * 40, "b" * 40
 
     monkeypatch.setattr("topom.migration.mover.migrate", migrate)
     monkeypatch.setattr("topom.migration.mover.make_ready", make_ready)

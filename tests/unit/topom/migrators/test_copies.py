@@ -56,9 +56,10 @@ class Test:
             make_ready=self._make_ready,
         )
 
-    async def _make_ready(self) -> None:
+    async def _make_ready(self) -> tuple[str, str]:
         assert not self.link.said, "the migrator is told once both servers are ready"
         self.ready += 1
+        return "a" * 40, "b" * 40
 
     async def next(self, kind: type[ToMigrator]) -> ToMigrator:
         async with asyncio.timeout(5):
@@ -91,6 +92,8 @@ async def test_a_copy_from_its_beginning_to_its_end() -> None:
         copy_id=ID,
         source="a:1",
         target="b:1",
+        source_run_id="a" * 40,
+        target_run_id="b" * 40,
         replicas=["a:2"],
         slots=[3, 5],
         slot_function="crc32",
@@ -128,7 +131,7 @@ async def test_slots_that_left_before_the_beginning_are_not_copied() -> None:
 async def test_if_the_servers_cannot_be_made_ready_nothing_is_told() -> None:
     test = Test()
 
-    async def fail() -> None:
+    async def fail() -> tuple[str, str]:
         raise OSError("gone")
 
     test.copy._make_ready = fail
