@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -120,6 +119,7 @@ class RunningCopy:
         for slot in slots:
             self._wanted[slot] = NUMBER
         self._task: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
         self._pair: ServerPair | None = None
         self._writing: Connection | None = None
         self._asking: Connection | None = None
@@ -143,7 +143,7 @@ class RunningCopy:
         if self._task is None:
             log.info("copy_began", source=self._source, target=self._target, slots=sum(map(bool, self._wanted)))
             self._task = asyncio.create_task(self._run(), name=f"copy from {self._source} to {self._target}")
-        await self._unless_ended(self._nearly_level())
+        await self._unless_ended(self._nearly_level)
 
     async def settle(self, slots: Collection[int]) -> None:
         """Return once the target has all that the source has of these slots (**level**). They are locked.
@@ -153,7 +153,7 @@ class RunningCopy:
 
         Raises :class:`MigrationError`: the copy is void.
         """
-        await self._unless_ended(self._settle(slots))
+        await self._unless_ended(lambda: self._settle(slots))
         log.info("copy_level", source=self._source, target=self._target, slots=ranges.show(slots))
 
     def keep_only(self, slots: Collection[int]) -> None:
@@ -170,10 +170,10 @@ class RunningCopy:
             with suppress(asyncio.CancelledError, Exception):
                 await self._task
 
-    async def _unless_ended(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this, unless the copy ends before; then raise what ended it."""
+    async def _unless_ended(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do this in its turn, unless the copy ends before; then raise what ended it."""
         assert self._task is not None, "the copy was begun"
-        task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(self._in_turn(work))
         try:
             await asyncio.wait((task, self._task), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -187,6 +187,11 @@ class RunningCopy:
             task.cancelled() or task.exception()
             self._task.result()
         task.result()
+
+    async def _in_turn(self, work: Callable[[], Awaitable[None]]) -> None:
+        # topom may have broken off an earlier request, and the two would use the same connections.
+        async with self._turn:
+            await work()
 
     async def _nearly_level(self) -> None:
         loop = asyncio.get_running_loop()

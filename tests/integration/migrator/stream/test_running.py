@@ -318,6 +318,35 @@ async def test_a_machine_that_reaches_other_servers_by_the_same_addresses_makes_
     assert not await target.exists("string:1")
 
 
+async def test_a_request_that_topom_has_broken_off_takes_no_connection_from_a_later_one(
+    copy: RunningCopy, source: Redis, target: Redis
+) -> None:
+    await source.set("string:1", "value")
+    connecting, go_on = asyncio.Event(), asyncio.Event()
+    async with asyncio.timeout(30):
+        await copy.nearly_level()
+        assert copy._pair is not None
+        assert copy._copy is not None
+        connect, settle = copy._pair.connect_source, copy._copy.settle
+
+        async def late() -> Connection:
+            connecting.set()
+            await go_on.wait()
+            return await connect()
+
+        async def meanwhile(*arguments: Any) -> None:
+            go_on.set()
+            await asyncio.wait((broken_off,))
+            await settle(*arguments)
+
+        copy._pair.connect_source, copy._copy.settle = late, meanwhile  # type: ignore[method-assign, assignment]
+        broken_off = asyncio.create_task(copy.nearly_level())
+        await connecting.wait()
+        asyncio.get_running_loop().call_later(0.3, go_on.set)
+        await copy.settle(MOVING)
+    assert await target.get("string:1") == await source.get("string:1")
+
+
 async def test_a_target_that_begins_to_evict_voids_the_copy(copy: RunningCopy, source: Redis, target: Redis) -> None:
     await source.set("string:1", "value")
     await copy.nearly_level()
