@@ -40,7 +40,7 @@ from slots.messages.copies import (
 from slots.messages.message import sentence
 
 MOST_REQUESTS = 4 * MOST_COPIES
-"""Requests under way."""
+"""Requests under way, but for those to end a copy. A request that topom has broken off goes on until its copy ends."""
 
 log = structlog.get_logger()
 
@@ -80,11 +80,14 @@ class Copies:
             case KeepOnly():
                 if message.copy_id in self._copies:
                     self._copies[message.copy_id][0].keep_only(message.slots)
+            case NearlyLevel() | Settle() if len(self._requests) >= MOST_REQUESTS:
+                self._answer(message.number, _refuse())
             case NearlyLevel():
                 self._answer(message.number, self._nearly_level(message.copy_id))
             case Settle():
                 self._answer(message.number, self._settle(message.copy_id, message.slots))
             case CloseCopy():
+                # It is never refused: it ends what waits for the copy.
                 self._answer(message.number, self._close(message.copy_id))
 
     def set_pace(self, message: SetPace) -> None:
@@ -150,8 +153,6 @@ class Copies:
         return self._copies[id][0]
 
     def _answer(self, number: int, work: Awaitable[None]) -> None:
-        if len(self._requests) >= MOST_REQUESTS:
-            work = _refuse(work)
         task = asyncio.ensure_future(self._answered(number, work))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
@@ -181,9 +182,7 @@ class Copies:
             self._say(Done(number=number))
 
 
-async def _refuse(work: Awaitable[None]) -> None:
-    if asyncio.iscoroutine(work):
-        work.close()
+async def _refuse() -> None:
     raise TooManyCopies("topom asks for more copies than a migrator makes at a time")
 
 

@@ -201,6 +201,9 @@ async def test_neither_copies_nor_requests_are_without_a_limit(
     said = await answers.next()
     assert isinstance(said, Failed)
     assert (said.number, said.passing) == (2, True)
+    held.take(CloseCopy(number=3, copy_id=ID))
+    assert await answers.next() == Done(number=3), "a copy can always be ended"
+    assert FakeCopy.made[0].closed == 1
 
 
 async def test_the_end_of_the_stream_ends_everything_and_nothing_more_is_said(held: Copies, answers: Answers) -> None:
