@@ -310,6 +310,7 @@ async def make_ready(
     instance: str,
     term: int = 0,
     timeouts: Timeouts | None = None,
+    run_ids: tuple[str, str] | None = None,
 ) -> tuple[str, str]:
     """Let a copy begin between these masters, and end the connections of whoever moved or copied there before; give
     their run ids.
@@ -319,11 +320,12 @@ async def make_ready(
 
     Args:
         copy, access, instance, term, timeouts: as for :class:`RunningCopy`.
+        run_ids: those that source and target have to have; by default, whatever they have.
 
     Raises :class:`MigrationError`.
     """
     async with AsyncExitStack() as stack:
-        pair = ServerPair(stack, source, target, access, instance, timeouts or Timeouts(), term)
+        pair = ServerPair(stack, source, target, access, instance, timeouts or Timeouts(), term, run_ids)
         at_target = await pair.connect_target()
         await pair.end_earlier(at_target, WRITING)
         await pair.end_earlier(await pair.connect_source(), migrator_prefix())

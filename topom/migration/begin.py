@@ -81,7 +81,7 @@ class Beginnings:
         if source is not None and copy:
             # Whatever ended a copy may have been about the server that it followed.
             batch.replicas = whole_replicas(table, batch.source_id, batch.avoided)
-            await self._copies.begin(batch, source, target, copy)
+            await self._copies.begin(batch, source, target, (found.source_run_id, found.target_run_id), copy)
         await self._stored.advanced(batch)
 
     async def _copy_of(self, batch: Batch, found: Findings) -> str:

@@ -113,13 +113,22 @@ class RedisMover:
         return watch(source, target, access=self._access, instance=self._instance)
 
     def copy(
-        self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress, replicas: Sequence[str]
+        self,
+        source: str,
+        target: str,
+        run_ids: tuple[str, str],
+        slots: Sequence[int],
+        id: str,
+        progress: Progress,
+        replicas: Sequence[str],
     ) -> RemoteCopy:
         """A copy of these slots by the replication stream of one of these replicas, or of the source."""
 
         async def ready() -> tuple[str, str]:
             self._require(source, target)
-            return await make_ready(source, target, id, access=self._access, instance=self._instance, term=self._term)
+            return await make_ready(
+                source, target, id, access=self._access, instance=self._instance, term=self._term, run_ids=run_ids
+            )
 
         return RemoteCopy(
             self._migrators,

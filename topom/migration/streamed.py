@@ -60,10 +60,17 @@ class Copier(Protocol):
     """What is needed of the migrator."""
 
     def copy(
-        self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress, replicas: Sequence[str]
+        self,
+        source: str,
+        target: str,
+        run_ids: tuple[str, str],
+        slots: Sequence[int],
+        id: str,
+        progress: Progress,
+        replicas: Sequence[str],
     ) -> Copy:
-        """Begin a copy between these masters, which has this id. One of these replicas of the source is followed in its
-        place if it can be. ``progress`` tells which server that is."""
+        """Begin a copy between these masters, which has this id. It fails if they do not have these run ids. One of
+        these replicas of the source is followed in its place if it can be. ``progress`` tells which server that is."""
 
     async def confirm(self, target: str, replicas: int | None) -> None:
         """Return once so many replicas of a server, or if None all that are online, have all that it has.
@@ -93,10 +100,10 @@ class StreamedCopies:
         log.info("way_chosen", slots=ranges.show(batch.slots), way=choice.way.value, reason=choice.reason)
         return secrets.token_hex(16) if choice.way is Way.STREAM else ""
 
-    async def begin(self, batch: Batch, source: str, target: str, id: str) -> None:
-        """Begin a batch's copy; one that it had ends."""
+    async def begin(self, batch: Batch, source: str, target: str, run_ids: tuple[str, str], id: str) -> None:
+        """Begin a batch's copy, between the processes with these run ids; one that it had ends."""
         await self.leave(batch)
-        copy = self._copier.copy(source, target, batch.slots, id, batch.progress, batch.replicas)
+        copy = self._copier.copy(source, target, run_ids, batch.slots, id, batch.progress, batch.replicas)
         self._copies[batch] = id, copy
 
     def of(self, batch: Batch) -> Copy | None:

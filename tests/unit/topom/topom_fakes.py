@@ -130,6 +130,7 @@ class FakeCopy:
         self,
         mover: "FakeMover",
         pair: tuple[str, str],
+        run_ids: tuple[str, str],
         slots: Sequence[int],
         id: str,
         progress: Progress,
@@ -138,6 +139,7 @@ class FakeCopy:
         self._mover = mover
         self._progress = progress
         self.pair = pair
+        self.run_ids = run_ids
         self.replicas = tuple(replicas)
         self.id = id
         self.kept = tuple(slots)
@@ -244,9 +246,16 @@ class FakeMover:
         pass
 
     def copy(
-        self, source: str, target: str, slots: Sequence[int], id: str, progress: Progress, replicas: Sequence[str]
+        self,
+        source: str,
+        target: str,
+        run_ids: tuple[str, str],
+        slots: Sequence[int],
+        id: str,
+        progress: Progress,
+        replicas: Sequence[str],
     ) -> FakeCopy:
-        self.copies.append(FakeCopy(self, (source, target), slots, id, progress, replicas))
+        self.copies.append(FakeCopy(self, (source, target), run_ids, slots, id, progress, replicas))
         return self.copies[-1]
 
     async def confirm(self, target: str, replicas: int | None) -> None:

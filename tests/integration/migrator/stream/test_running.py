@@ -25,7 +25,7 @@ from migrator.stream.running import ClockAhead, RunningCopy, TargetEvicts, make_
 from migrator.stream.streamfile import now_ms
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
-from slots.reserved import LEADER, RESERVED, SWEPT
+from slots.reserved import LEADER, POSITION, RESERVED, SWEPT
 from tests.integration.migrator import streams
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, Pair, client_of, slot_of
 from tests.integration.migrator.stream.traffic import DATABASES, Writer, filled
@@ -282,6 +282,20 @@ async def test_connections_of_a_former_process_are_ended_although_it_has_counted
         for connection in connections:
             with pytest.raises(MigrationError):
                 await connection.call("PING")
+
+
+@pytest.mark.parametrize("other", [0, 1])
+async def test_servers_that_are_others_than_those_that_were_checked_are_not_made_ready(
+    pair: Pair, target: Redis, other: int
+) -> None:
+    addresses = pair.source.address, pair.target.address
+    run_ids = list(await make_ready(*addresses, "c0ffee", access=ServerAccess(), instance=INSTANCE))
+    run_ids[other] = "0" * 40
+    with pytest.raises(MigrationError, match="another process"):
+        await make_ready(
+            *addresses, "decaf", access=ServerAccess(), instance=INSTANCE, run_ids=(run_ids[0], run_ids[1])
+        )
+    assert await target.get(POSITION) == b"c0ffee begun"
 
 
 @pytest.mark.parametrize("other", [0, 1])

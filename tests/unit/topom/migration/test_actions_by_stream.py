@@ -69,6 +69,7 @@ async def test_a_slot_goes_through_its_states(bench: MakeBench) -> None:
     assert steps == STEPS
     (copy,) = one.mover.copies
     assert copy.pair == ("s1:6379", "s2:6379")
+    assert copy.run_ids == copy.pair, "the copy is made between the processes that were checked"
     assert copy.settled == [tuple(SLOTS)]
     assert copy.closed
     assert one.mover.confirmed == [("s2:6379", None)], "replicas have all before the source's keys are swept"

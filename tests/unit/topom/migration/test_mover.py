@@ -43,7 +43,9 @@ async def test_limits_are_divided_among_copies_and_moves(monkeypatch: pytest.Mon
         pace = next(message for message in reversed(link.said) if isinstance(message, SetPace))
         return pace.keys_per_second, pace.bytes_per_second, pace.paused
 
-    copies = [mover.copy("a:1", "b:1", [1], f"{number:032x}", Progress(), []) for number in range(2)]
+    copies = [
+        mover.copy("a:1", "b:1", ("a" * 40, "b" * 40), [1], f"{number:032x}", Progress(), []) for number in range(2)
+    ]
     assert isinstance(copies[0], RemoteCopy)
     leveling = [asyncio.create_task(copy.nearly_level()) for copy in copies]
     while migrators.copies < 2:
