@@ -183,7 +183,7 @@ async def test_a_target_that_is_full_leaves_what_it_has_not_taken(fragile_pair: 
     pair = fragile_pair
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 30_000)
-        await target.config_set("maxmemory", (await target.info("memory"))["used_memory"] + 500_000)
+        await target.config_set("maxmemory", (await target.info("memory"))["used_memory"] + 1_500_000)
         assert (await refused(pair)).refusal is Refusal.MEMORY
         left = await size(source)
         assert 0 < left < 30_000

@@ -16,10 +16,10 @@ LIMIT_SECONDS = 30.0
 
 
 async def test_a_replica_that_stands_still_is_noticed_and_when_it_goes_on(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    fragile_pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replicabuffers, "MOST_BEHIND", 1 << 20)
-    target, replica = pair.source, pair.target
+    target, replica = fragile_pair.source, fragile_pair.target
     behind = ReplicasBehind(target.address, asyncio.get_running_loop().time)
     watching = asyncio.create_task(
         watch(target.address, "slotferry.test", ServerAccess(), Timeouts(), behind.take), name="watching"

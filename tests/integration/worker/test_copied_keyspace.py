@@ -139,7 +139,10 @@ async def test_a_few_keys_among_many_copies_are_found_by_randomkey(start_worker:
             assert await client.randomkey() is None
             assert await client.dbsize() == len(copies) - hidden
             await client.mset(dict.fromkeys(own, "1"))
-            assert {await client.randomkey() for _ in range(30)} == {name.encode() for name in own}
+            found = set[bytes]()
+            while len(found) < len(own):  # by how the server keeps them, one may come rarely
+                found.add(await client.randomkey())
+            assert found == {name.encode() for name in own}
             await client.delete(*own)
         # Too large: a switch was given up at its last moment.
         async with worker.direct(1) as source:

@@ -117,8 +117,8 @@ async def test_nothing_new_is_put_there(topom: Topom, client: httpx.AsyncClient)
 async def test_a_plan_made_before_begins_nothing_there(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = topom.rebalancing._plan
 
-    async def slow(options: Any) -> Any:
-        planned = await plan(options)
+    async def slow(options: Any, **others: Any) -> Any:
+        planned = await plan(options, **others)
         if not leaving_groups(topom.ledger.state):
             assert any(move.target == 3 for move in planned.plan.moves)
             await topom.departures.drain(3, "")
