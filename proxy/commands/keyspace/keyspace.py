@@ -77,7 +77,7 @@ class KeyspaceCommands(Family):
         )
 
     async def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
-        """RANDOMKEY: every key with about the same chance; nil only if there is none."""
+        """RANDOMKEY: every key with about the same chance, unless it is searched; nil only if there is none."""
         for _ in range(RANDOM_ATTEMPTS):
             sizes = {address: size for address, size in (await self._sizes(session)).items() if size}
             looks = 0
@@ -114,7 +114,8 @@ class KeyspaceCommands(Family):
     async def _search(self, session: Session, address: str) -> bytes | None:
         """One of the keys of a server that it owns, which may be few among many others; None if it has none.
 
-        The search begins anywhere, and goes on from the first place.
+        The search begins anywhere, and goes on from the first place. So a key that comes soon after another one in the
+        server's order is found less often.
         """
         for position in (random.randrange(1, PLACES), 0):
             while True:
