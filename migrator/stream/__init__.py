@@ -1,7 +1,7 @@
 """Copies slots by the replication stream of their source, while clients stay there.
 
-Which server is followed: ``choosing`` (a replica, or the source), ``standing`` (what proves that a server can be),
-``followed`` (one after the other).
+Which server is followed: ``choosing`` (a replica, or the source), ``standing`` and ``direct`` (what proves that a
+server can be), ``followed`` (one after the other).
 
 From there to the disk, in a thread of its own: ``sourceconnection`` (a connection that blocks), ``handshake``
 (what is said until the snapshot begins), ``link`` (follows one source), ``spool`` (keeps what comes; ``space``,

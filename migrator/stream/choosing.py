@@ -2,8 +2,8 @@
 
 A replica's snapshot costs the master no fork, and what follows a replica is counted by nobody. What only the master can
 tell stays with it: the marker, the values that are read within the lock, the run id. A replica is judged by its own
-INFO and its master's; :mod:`migrator.stream.standing` says what proves that it follows this process. It is passed over
-with a reason.
+INFO and its master's; :mod:`migrator.stream.standing` and :mod:`migrator.stream.direct` say what proves that it
+follows this process. It is passed over with a reason.
 
 **bounded**: the replicas are asked side by side, within :data:`ASK_SECONDS`.
 """
@@ -19,7 +19,8 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError, Refused, ServerUnavailable
 from migrator.facts import Facts
 from migrator.forking import require_memory
-from migrator.stream.standing import require_followable
+from migrator.stream.direct import link_of, links_of
+from migrator.stream.standing import require_direct, require_followable
 from slots.access import ServerAccess
 from slots.replies import Info, NotUnderstood
 
@@ -34,11 +35,13 @@ MOST_SILENT_SECONDS = 30
 
 
 class Replica(NamedTuple):
-    """A replica that can be followed: where it is, its process, and how many bytes of the stream it lacks."""
+    """A replica that can be followed: where it is, its process, how many bytes of the stream it lacks, and its end of
+    its connection to its master."""
 
     address: str
     run_id: str
     lag: int
+    link: str = ""
 
 
 class PassedOver(MigrationError):
@@ -132,6 +135,10 @@ async def choose(
     master = await source.info()
     with source.understood("INFO"):
         history = master.text("master_replid", "")
+    try:
+        links = await links_of(source)
+    except Refused as error:
+        return Choice((), history, (error.what,))
 
     async def ask(address: str) -> Replica | str:
         try:
@@ -145,7 +152,10 @@ async def choose(
                     timeouts=timeouts,
                 )
                 try:
-                    return judge(address, await connection.info(), master, target)
+                    replica = judge(address, await connection.info(), master, target)
+                    link = await link_of(connection)
+                    require_direct(address, link, links)
+                    return replica._replace(link=link)
                 finally:
                     connection.close()
         except TimeoutError:

@@ -44,6 +44,10 @@ class ReplicaDiffers(MigrationError):
     passing = False
 
 
+class NotDirect(MigrationError):
+    """The replica may follow its master by way of another replica, whose own writes are in its data then."""
+
+
 class ReplicaLost(MigrationError):
     """The replica that was followed cannot be followed any more. Its master, or another replica, can."""
 

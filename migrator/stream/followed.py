@@ -7,8 +7,8 @@ server: if that is lost, so is the copy. The next one follows another server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import structlog
@@ -18,10 +18,11 @@ from migrator.errors import MigrationError, Refused, ServerUnavailable
 from migrator.facts import Facts
 from migrator.forking import require_memory
 from migrator.stream.choosing import choose
+from migrator.stream.direct import link_of
 from migrator.stream.errors import ReplicaLost, SpoolFull, SpoolUnusable
 from migrator.stream.link import Link
 from migrator.stream.spool import Spool
-from migrator.stream.standing import require_followable
+from migrator.stream.standing import require_direct, require_followable
 from slots.access import ServerAccess
 from slots.connections import PREFIX, migrator_prefix
 from slots.replies import Info, NotUnderstood
@@ -83,7 +84,7 @@ class Followed:
         passed_over = list(choice.passed_over)
         for replica in choice.replicas:
             try:
-                spool = await self._link(stack, replica.address, replica.run_id, choice.history)
+                spool = await self._link(stack, replica.address, replica.run_id, choice.history, replica.link)
             except MigrationError as error:
                 passed_over.append(error.what)
                 continue
@@ -108,18 +109,8 @@ class Followed:
             _require(self.address, await source.info(), self._history)
             return
         try:
-            replica = await Connection.open(
-                self.address,
-                name=self._name,
-                access=self._access,
-                unavailable=ServerUnavailable,
-                refused=Refused,
-                timeouts=self._timeouts,
-            )
-            try:
+            async with self._connected(self.address) as replica:
                 _require(self.address, await replica.info(), self._history)
-            finally:
-                replica.close()
         except MigrationError as error:
             raise self._lost(error) from error
 
@@ -132,8 +123,8 @@ class Followed:
     def _lost(self, error: MigrationError) -> ReplicaLost:
         return ReplicaLost(f"replica {self.address} cannot be followed any more: {error.what}", error.to_do)
 
-    async def _link(self, stack: AsyncExitStack, server: str, run_id: str, history: str) -> Spool:
-        """Follow this server; see :class:`Link`."""
+    async def _link(self, stack: AsyncExitStack, server: str, run_id: str, history: str, to_master: str = "") -> Spool:
+        """Follow this server; see :class:`Link`. A replica has to be at its master by the connection ``to_master``."""
         async with AsyncExitStack() as own:
             spool = Spool(self._folder, SPOOL_BYTES)
             own.callback(spool.close)
@@ -141,9 +132,34 @@ class Followed:
             own.push_async_callback(asyncio.to_thread, link.close)
             link.start()
             origin = await link.begun()
+            if to_master:
+                await self._require_still_direct(server, to_master)
             stack.push_async_exit(own.pop_all())
         self.address, self._history, self._spool = server, origin.replication_id, spool
         return spool
+
+    async def _require_still_direct(self, server: str, to_master: str) -> None:
+        """Raises NotDirect if a replica, whose snapshot has begun, may have been filled by another one meanwhile.
+
+        From here on it may follow the master in any way: a replica's own writes are in its snapshots and in no stream.
+        """
+        async with self._connected(server) as replica:
+            require_direct(server, await link_of(replica), (to_master,))
+
+    @asynccontextmanager
+    async def _connected(self, server: str) -> AsyncIterator[Connection]:
+        connection = await Connection.open(
+            server,
+            name=self._name,
+            access=self._access,
+            unavailable=ServerUnavailable,
+            refused=Refused,
+            timeouts=self._timeouts,
+        )
+        try:
+            yield connection
+        finally:
+            connection.close()
 
     @property
     def _name(self) -> str:

@@ -2,7 +2,8 @@
 
 The stream of a replica is that of its master, byte for byte, and has the same *replication id*. Two servers that name
 one id have one history. A server that becomes a master, or is given another master, names another id. So the id says
-that a replica follows the master that is copied from, whatever names it has for that, and also over others.
+that a replica follows the master that is copied from, whatever names it has for that. It may do so by way of another
+replica: :mod:`migrator.stream.direct`.
 
 A replica that takes writes itself is not followed. Nor is one that has evicted keys by itself, or has not run a command
 of its master (both with ``replica-ignore-maxmemory no``). That is in its snapshot, and in no stream.
@@ -10,7 +11,9 @@ of its master (both with ``replica-ignore-maxmemory no``). That is in its snapsh
 
 from __future__ import annotations
 
-from migrator.stream.errors import CountsFollowers, HistoryChanged, NotFollowable, ReplicaDiffers
+from collections.abc import Collection
+
+from migrator.stream.errors import CountsFollowers, HistoryChanged, NotDirect, NotFollowable, ReplicaDiffers
 from slots.replies import Info
 
 
@@ -57,6 +60,25 @@ def require_followable(address: str, info: Info, history: str = "") -> None:
             f"master {address} has min-replicas-to-write and would count what follows it as a replica that has each "
             "write",
             "follow a replica of the group, or move these slots without `stream`",
+        )
+
+
+def require_direct(address: str, link: str, links: Collection[str]) -> None:
+    """See whether a replica follows the master itself.
+
+    Args:
+        address: ``host:port`` of the replica.
+        link: its end of its connection to its master (:func:`migrator.stream.direct.link_of`).
+        links: the ends that its master names (:func:`migrator.stream.direct.links_of`).
+
+    Raises:
+        NotDirect: as far as is known, it does not.
+    """
+    if not link or link not in links:
+        raise NotDirect(
+            f"replica {address} and the master do not name one connection between them, so it may follow another "
+            "replica, whose own writes it would have",
+            "have it follow the master itself, without a relay or translated addresses in between",
         )
 
 

@@ -7,18 +7,19 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from migrator import forking
 from migrator.forking import NoMemoryForSnapshot
-from migrator.stream import link
+from migrator.stream import choosing, followed, link
+from migrator.stream.choosing import Choice
 from migrator.stream.errors import CountsFollowers, ReplicaLost
 from migrator.stream.running import RunningCopy
 from slotferry.redis_server import RedisServer, start_redis
 from slots.reserved import FOLLOWER
-from tests.integration.breaking_relay import BreakingRelay
 from tests.integration.migrator.pairs import Pair, client_of, slot_of
 from tests.integration.migrator.stream.test_running import MOVING, assert_level, copy_between
 from tests.integration.migrator.stream.traffic import Writer, filled
@@ -29,13 +30,12 @@ EXTRA = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16384", "--r
 
 
 class Group:
-    """A source with two replicas, and a target. One replica follows the source by way of a relay."""
+    """A source with two replicas, and a target. One replica has a user of its own at the source."""
 
-    def __init__(self, pair: Pair, one: RedisServer, other: RedisServer, relay: BreakingRelay, folder: Path) -> None:
+    def __init__(self, pair: Pair, one: RedisServer, other: RedisServer, folder: Path) -> None:
         self.pair = pair
         self.one = one
         self.other = other
-        self.relay = relay
         self.folder = folder
         self.replicas = (one.address, other.address)
         self.master = client_of(pair.source)
@@ -53,6 +53,11 @@ class Group:
             await copy.settle(MOVING)
         await copy.close()
         assert await assert_level(self.pair) > 0
+
+    async def let_one(self, follow: bool) -> None:
+        """Let the one replica follow the source, or cut its link."""
+        rules = ("SETUSER", "one", "on", ">one", "+psync", "+replconf", "+ping") if follow else ("DELUSER", "one")
+        await self.master.execute_command("ACL", *rules)
 
     async def follow(self, server: RedisServer, address: str) -> None:
         async with client_of(server) as redis:
@@ -93,15 +98,18 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
         return await start_redis(name, tmp_path, extra=EXTRA)
 
     servers = source, target, one, other = await asyncio.gather(*map(started, ("source", "target", "one", "other")))
-    async with BreakingRelay(source.port) as relay:
-        group = Group(Pair(source, target), one, other, relay, tmp_path / "spool")
-        await group.master.mset(dict.fromkeys(KEYS, b"value"))
-        await group.follow(one, relay.address)
-        await group.follow(other, source.address)
-        yield group
-        for copy in group.copies:
-            await copy.close()
-        await group.master.aclose()
+    group = Group(Pair(source, target), one, other, tmp_path / "spool")
+    await group.master.mset(dict.fromkeys(KEYS, b"value"))
+    await group.let_one(follow=True)
+    async with client_of(one) as replica:
+        await replica.config_set("masteruser", "one")
+        await replica.config_set("masterauth", "one")
+    for replica_server in (one, other):
+        await group.follow(replica_server, source.address)
+    yield group
+    for copy in group.copies:
+        await copy.close()
+    await group.master.aclose()
     await asyncio.gather(*(server.stop() for server in servers))
 
 
@@ -116,7 +124,8 @@ async def test_level_by_way_of_a_replica_while_clients_write_every_type_to_its_m
             await copy.nearly_level()
         await asyncio.sleep(1.5)  # deadlines come within it
         # The replica's link to its master is lost for a moment: the stream goes on.
-        group.relay.cut().mend()
+        await group.let_one(follow=False)
+        await group.let_one(follow=True)
         async with client_of(group.one) as replica:
             await until(lambda: is_up(replica))
         assert await links_at(group.one) == 1
@@ -131,14 +140,13 @@ async def test_level_by_way_of_a_replica_while_clients_write_every_type_to_its_m
 
 
 async def test_a_replica_that_is_not_whole_or_not_there_is_passed_over(group: Group) -> None:
-    fault = group.relay.cut()
+    await group.let_one(follow=False)
     async with client_of(group.one) as replica:
         await until(lambda: _not(is_up(replica)))
     await group.level(group.copy(group.one, group.pair.target, group.other), group.other)
     await _emptied(group.pair.target)
     async with stopped(group.other):
         await group.level(group.copy(group.other, group.one), group.pair.source)
-    fault.mend()
 
 
 async def test_a_replica_that_takes_writes_itself_is_passed_over(group: Group) -> None:
@@ -155,6 +163,56 @@ async def test_a_replica_that_takes_writes_itself_is_passed_over(group: Group) -
             await followed.config_set("replica-read-only", "no")
         with pytest.raises(ReplicaLost, match="takes writes itself"):
             await copy.nearly_level()
+
+
+async def _behind_one_that_was_writable(group: Group) -> None:
+    """The other replica is filled by the one, and has what was written at that alone."""
+    async with client_of(group.one) as replica, client_of(group.other) as other:
+        await replica.config_set("replica-read-only", "no")
+        await replica.set(KEYS[0], b"of the replica alone")
+        await replica.config_set("replica-read-only", "yes")
+        await group.follow(group.other, group.one.address)
+        await until(lambda: is_up(other))
+        if await other.get(KEYS[0]) != b"of the replica alone":  # it went on where it was
+            await other.replicaof("NO", "ONE")
+            await group.follow(group.other, group.one.address)
+        assert await other.get(KEYS[0]) == b"of the replica alone"
+        told = [(await one.info("replication"))["master_replid"] for one in (group.master, other)]
+        assert told[0] == told[1], "it names the master's stream"
+
+
+async def test_level_a_replica_behind_one_that_was_writable_is_passed_over(group: Group) -> None:
+    await _behind_one_that_was_writable(group)
+    await group.level(group.copy(group.other), group.pair.source)
+
+
+async def test_level_a_replica_that_another_one_fills_before_its_snapshot_begins_is_passed_over(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def choose_before_a_change(*about: Any) -> Choice:
+        choice = await choosing.choose(*about)
+        assert [one.address for one in choice.replicas] == [group.other.address]
+        await _behind_one_that_was_writable(group)
+        return choice
+
+    monkeypatch.setattr(followed, "choose", choose_before_a_change)
+    await group.level(group.copy(group.other), group.pair.source)
+
+
+async def test_a_replica_that_is_given_another_way_to_its_master_behind_its_snapshot_is_followed_on(
+    group: Group,
+) -> None:
+    """What the other replica in between has written itself is in no stream."""
+    copy = group.copy(group.other)
+    async with asyncio.timeout(SECONDS):
+        await copy.nearly_level()
+    async with client_of(group.one) as replica, client_of(group.other) as other:
+        await replica.config_set("replica-read-only", "no")
+        await group.follow(group.other, group.one.address)
+        await until(lambda: is_up(other))
+        await replica.set(KEYS[0], b"of the replica alone")
+        await group.master.set(KEYS[1], b"later")
+    await group.level(copy, group.other)
 
 
 @pytest.mark.parametrize("policy", ["allkeys-random", "noeviction"])
@@ -191,14 +249,16 @@ async def _promoted(group: Group) -> None:
 
 
 async def _filled_anew(group: Group) -> None:
-    fault = group.relay.cut()
+    await group.let_one(follow=False)
     for number in range(20):
         await group.master.set(b"large", b"%d" % number * 4000)
-    fault.mend()
+    await group.let_one(follow=True)
 
 
 async def _given_another_master(group: Group) -> None:
     async with client_of(group.one) as replica:
+        await replica.config_set("masteruser", "")
+        await replica.config_set("masterauth", "")
         await replica.replicaof("127.0.0.1", group.pair.target.port)
 
 

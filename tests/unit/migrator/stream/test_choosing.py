@@ -4,6 +4,8 @@ import pytest
 
 from migrator.errors import MigrationError
 from migrator.stream.choosing import MOST_LAG_BYTES, MOST_SILENT_SECONDS, Replica, judge
+from migrator.stream.errors import NotDirect
+from migrator.stream.standing import require_direct
 from slots.replies import Info, NotUnderstood
 
 ID = "a" * 40
@@ -101,3 +103,13 @@ def test_a_replica_of_a_master_that_names_no_deadlines_cannot(version: str | Non
 def test_a_master_that_names_no_stream_has_no_replica_that_can() -> None:
     with pytest.raises(MigrationError):
         judged({}, master={"master_replid": None})
+
+
+@pytest.mark.parametrize(("link", "links"), [("", [""]), ("h:40000", []), ("h:40000", ["h:40001"])])
+def test_one_whose_link_is_not_at_the_master_cannot(link: str, links: list[str]) -> None:
+    with pytest.raises(NotDirect):
+        require_direct("h:2", link, links)
+
+
+def test_one_whose_link_is_at_the_master_can() -> None:
+    require_direct("h:2", "h:40000", ["h:40001", "h:40000"])
