@@ -40,8 +40,11 @@ MOST_REPLICAS = 1000
 """Of one source."""
 MOST_COPIES = 1024
 """Copies that one migrator may have."""
+MOST_OF_A_STREAM = 255
+"""Copies that may share one stream of a source."""
 
 CopyId: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+StreamId: TypeAlias = CopyId
 SlotIds: TypeAlias = Annotated[list[Annotated[int, Field(ge=0, lt=MAXIMUM_SLOTS)]], Field(max_length=MAXIMUM_SLOTS)]
 RunId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_RUN_ID), VISIBLE]
 Milliseconds: TypeAlias = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)]
@@ -164,10 +167,17 @@ class SetPace(Message):
 
 class BeginCopy(Message):
     """There is a copy of these slots. topom has made source and target ready for it
-    (:func:`migrator.stream.running.make_ready`)."""
+    (:func:`migrator.stream.running.make_ready`).
+
+    The copies of one stream have the same source, process of it, and replicas, and a target each. The stream begins
+    with the first :class:`NearlyLevel` of any of them. So all of them have to have begun by then: one that comes later
+    is not made, nor one of another source, and its own NearlyLevel fails.
+    """
 
     type: Literal["begin_copy"] = "begin_copy"
     copy_id: CopyId
+    stream_id: StreamId
+    """Made by topom: of the replication stream that this copy shares. At most :data:`MOST_OF_A_STREAM` copies do."""
     source: Server
     target: Server
     source_run_id: RunId

@@ -125,6 +125,7 @@ class RemoteCopy:
         one.tell(
             BeginCopy(
                 copy_id=self._id,
+                stream_id=self._id,
                 source=self.source,
                 target=self.target,
                 source_run_id=source_run_id,

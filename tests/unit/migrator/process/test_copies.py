@@ -97,6 +97,7 @@ async def held(answers: Answers, tmp_path: Path) -> AsyncIterator[Copies]:
 def begin(id: str = ID) -> BeginCopy:
     return BeginCopy(
         copy_id=id,
+        stream_id=id,
         source="a:1",
         target="b:1",
         source_run_id="a" * 40,

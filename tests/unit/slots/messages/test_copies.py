@@ -53,6 +53,7 @@ TO_MIGRATORS: list[Message] = [
     copies.SetPace(keys_per_second=1000, bytes_per_second=0, latency_goal_milliseconds=2.5, paused=False),
     copies.BeginCopy(
         copy_id=ID,
+        stream_id=ID,
         source="10.0.0.1:6379",
         target="10.0.0.2:6379",
         source_run_id="a" * 40,
@@ -106,6 +107,7 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("set_pace", "latency_goal_milliseconds", value) for value in FIGURES),
     *(("set_pace", "paused", value) for value in (None, 1, "no")),
     *(("begin_copy", "copy_id", value) for value in IDS),
+    *(("begin_copy", "stream_id", value) for value in IDS),
     *(("begin_copy", "source", value) for value in ("", "host", "host:0", "host:65536", None)),
     *(("begin_copy", "target", value) for value in ("", "host", "host:0", "host:65536", None)),
     *(

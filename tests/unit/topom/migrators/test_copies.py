@@ -90,6 +90,7 @@ async def test_a_copy_from_its_beginning_to_its_end() -> None:
     begun, asked = test.link.said
     assert begun == BeginCopy(
         copy_id=ID,
+        stream_id=ID,
         source="a:1",
         target="b:1",
         source_run_id="a" * 40,
