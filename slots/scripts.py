@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from slots.reserved import ASIDE, CLAIM_FIELD, FLUSH_FIELD, HIDDEN, IN_PIECES, RESERVED, WANTED
+from slots.reserved import ASIDE, CLAIM_FIELD, FLUSH_FIELD, HIDDEN, IN_PIECES, PIECE, POSITION, RESERVED, WANTED
 
 NOT_PERMITTED = "NOTPERMITTED"
 """The prefix of a script's refusal when the permit does not hold."""
@@ -44,6 +44,8 @@ _CONSTANTS: dict[str, Constant] = {
     "HIDDEN": HIDDEN,
     "IN_PIECES": IN_PIECES,
     "LENGTH_COMMANDS": LENGTH_COMMANDS,
+    "PIECE": PIECE,
+    "POSITION": POSITION,
     "RESERVED": RESERVED,
     "NOT_PERMITTED": NOT_PERMITTED,
     "WANTED": WANTED,

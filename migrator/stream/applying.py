@@ -112,7 +112,8 @@ class Applier:
             raise CopyVoid(f"the position of the copy at {self.copy} changes again and again")
 
     async def send(self, database: int, parts: AsyncIterator[bytes]) -> None:
-        """Run one long command that is about a name of this copy only, and does the same however often it runs.
+        """Run one long command that is about a name of this copy only, and does the same however often it runs. It may
+        run late, when the copy has ended, so what it makes has to go by itself.
 
         Raises:
             CopyVoid: the target refused it, or its position is not the one that it has to be.
@@ -255,17 +256,25 @@ async def begin_copy(target: Connection, copy: str) -> None:
 
 
 async def end_copies(target: Connection) -> None:
-    """Return once no batch of a copy that began before can run at a server. Raises as its connection."""
-    await target.select(0)
+    """Return once no batch of a copy that began before can run at a server, and what batches have made of unfinished
+    values is gone. Raises as its connection.
+
+    A long command of a paused process may still run (:meth:`Applier.send`). What it makes goes by itself.
+    """
+    # From its end in database 0 on no batch is the first in its database, so none comes behind the look.
+    await _end_copies(target, 0)
+    for database in sorted(await occupied_databases(target)):
+        await _end_copies(target, database)
+
+
+async def _end_copies(target: Connection, database: int) -> None:
+    await target.select(database)
+    # The database's own position names the copy: that of database 0 may have been flushed.
     position = await target.call("GET", POSITION)
     names = [POSITION]
     if isinstance(position, bytes):
         names.append(temporary_name(position.partition(b" ")[0].decode("ascii", "replace")))
     await target.call("UNLINK", *names)
-    # From here on no batch is the first in its database, so none comes behind this look.
-    for database in sorted(await occupied_databases(target)):
-        await target.select(database)
-        await target.call("UNLINK", *names)
 
 
 def _begun(copy: str) -> bytes:

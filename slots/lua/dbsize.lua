@@ -5,8 +5,11 @@
 -- ARGV: the database.
 -- Reply: the number.
 -- One step: these keys come and go.
--- use: HIDDEN
+-- use: HIDDEN, POSITION, PIECE
 local own = redis.call('EXISTS', unpack(KEYS))
+-- A value of a copy that is not whole yet is Slotferry's own, too. Another program's keys may have these names.
+local position = redis.pcall('GET', POSITION)
+if type(position) == 'string' then own = own + redis.call('EXISTS', PIECE .. string.match(position, '^%S*')) end
 local size = redis.call('DBSIZE') - own
 redis.call('SELECT', '0')
 -- Another program's key may have the name, until it is renamed.

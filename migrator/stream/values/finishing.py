@@ -23,8 +23,6 @@ def finish_commands(temporary: bytes, name: bytes, deadline_ms: int | None) -> l
     Args:
         deadline_ms: of the key, in milliseconds since 1970, or None; one that is past removes the key.
     """
-    commands = require_absent(name)
-    if deadline_ms is not None:
-        # Before the key has its name: it never stands there without its deadline.
-        commands.append(pack("PEXPIREAT", temporary, deadline_ms))
-    return [*commands, pack("RENAME", temporary, name)]
+    # Before the key has its name: it never stands there with another deadline than its own.
+    life = pack("PERSIST", temporary) if deadline_ms is None else pack("PEXPIREAT", temporary, deadline_ms)
+    return [*require_absent(name), life, pack("RENAME", temporary, name)]

@@ -7,6 +7,10 @@ argument of a long SET becomes the value, also within MULTI, and the server read
 replica or an append-only file follows, it copies the argument once, in one step.
 
 The length stands before the first byte, and a snapshot's parts do not tell it. So a long string is read twice.
+
+A long SET is not part of a transaction, so it may run however late: the process that sent it was paused, or cut off,
+and its copy has ended. Nobody would know of the value then. So it has a life of :data:`LIFE_MS`, and the server removes
+it by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +22,10 @@ from migrator.errors import CopyLost
 from migrator.pieces.piece import Piece
 from migrator.stream.values.cutting import Limits, LongCommand, Pieces
 from rdb.elements import Element
+
+LIFE_MS = 600_000
+"""How long a value may wait for its name, which is the next step (:mod:`migrator.stream.values.finishing`): longer than
+all attempts at that step take."""
 
 
 def pieces(opened: Callable[[], Iterator[Element]], name: bytes, limits: Limits) -> Pieces:
@@ -34,11 +42,18 @@ def pieces(opened: Callable[[], Iterator[Element]], name: bytes, limits: Limits)
     if size <= most:
         yield Piece([pack("SET", name, b"".join(held))], 1, size)
         return
-    head = b"*3\r\n" + pack("SET", name).partition(b"\r\n")[2] + b"$%d\r\n" % size
-    yield LongCommand(len(head) + size + 2, _long(head, opened, size, limits))
+    head = b"*5\r\n" + _arguments("SET", name) + b"$%d\r\n" % size
+    tail = b"\r\n" + _arguments("PX", LIFE_MS)
+    yield LongCommand(len(head) + size + len(tail), _long(head, opened, size, tail, limits))
 
 
-def _long(head: bytes, opened: Callable[[], Iterator[Element]], size: int, limits: Limits) -> Iterator[bytes]:
+def _arguments(*some: str | bytes | int) -> bytes:
+    return pack(*some).partition(b"\r\n")[2]
+
+
+def _long(
+    head: bytes, opened: Callable[[], Iterator[Element]], size: int, tail: bytes, limits: Limits
+) -> Iterator[bytes]:
     yield head
     left = size
     for part in _parts(opened):
@@ -52,7 +67,7 @@ def _long(head: bytes, opened: Callable[[], Iterator[Element]], size: int, limit
             yield some
     if left:
         raise CopyLost(f"a string of {size} bytes had another length when it was read again")
-    yield b"\r\n"
+    yield tail
 
 
 def _parts(opened: Callable[[], Iterator[Element]]) -> Iterator[bytes]:

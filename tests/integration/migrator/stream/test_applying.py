@@ -11,8 +11,11 @@ from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from migrator.stream import applying
 from migrator.stream.applying import Applier, CopyVoid, begin_copy, end_copies, temporary_name
+from migrator.stream.values.cutting import Limits, LongCommand
+from migrator.stream.values.strings import LIFE_MS, pieces
 from slots.access import ServerAccess
-from slots.reserved import HIDDEN, POSITION, SWEPT
+from slots.reserved import HIDDEN, POSITION, RESERVED_KEYS, SWEPT
+from slots.scripts import load
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import Pair
 
@@ -295,6 +298,55 @@ async def test_the_keys_of_a_copy_are_counted_whatever_others_do_and_the_source_
     await applier.end(source)
     assert await hidden(pair.target.port) == {}
     assert await hidden(pair.source.port) == {b"0": b"3", b"3": b"1"}
+
+
+async def test_hidden_an_unfinished_value_is_not_counted(applier: Applier, target: Redis) -> None:
+    await target.set("own", 1)
+    value = temporary_name("c0ffee")
+    for commands in (INCR, pack("RPUSH", value, "x"), pack("RPUSH", value, "y"), pack("RENAME", value, "copy:big")):
+        await applier.apply(0, commands, 1, "10")
+        assert await target.eval(load("dbsize").text, len(RESERVED_KEYS), *RESERVED_KEYS, 0) == 1
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+async def test_an_unfinished_value_goes_with_its_copy_also_if_database_0_was_flushed(
+    applier: Applier, relay: BreakingRelay, target: Redis, emptied: bool
+) -> None:
+    value = temporary_name("c0ffee")
+    for database in (0, 3):
+        await applier.apply(database, pack("RPUSH", value, "x"), 1, "10")
+    if emptied:
+        await target.flushdb()
+    await begun(relay, "facade")
+    for database in (0, 3):
+        await target.select(database)
+        assert await target.exists(value) == 0
+
+
+async def test_an_unfinished_value_that_comes_after_the_end_of_its_copy_goes_by_itself(
+    applier: Applier, relay: BreakingRelay, target: Redis
+) -> None:
+    """The process that sent it was paused, and nobody knows of the value."""
+    value = temporary_name("c0ffee")
+    [piece] = pieces(lambda: iter([b"text" * 100]), value, Limits(1, 100))
+    assert isinstance(piece, LongCommand)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for part in piece.parts:
+            yield part
+
+    fault = relay.hold(directions=frozenset({Direction.TO_SERVER}), containing=value)
+    late = asyncio.ensure_future(applier.send(3, parts()))
+    while not fault.met:
+        await asyncio.sleep(0.01)
+    relay.restrict_to_caught(fault)
+    await begun(relay, "facade")
+    fault.mend()
+    with suppress(TargetUnavailable):
+        await late
+    await target.select(3)
+    assert await target.get(value) == b"text" * 100
+    assert 0 < await target.pttl(value) <= LIFE_MS
 
 
 async def test_a_new_copy_counts_from_zero(applier: Applier, relay: BreakingRelay, pair: Pair) -> None:

@@ -10,6 +10,7 @@ from migrator.stream.values.cutting import Limits, LongCommand, Pieces
 from migrator.stream.values.finishing import require_absent
 from migrator.stream.values.hashes import FieldDeadlines
 from migrator.stream.values.making import pieces_of
+from migrator.stream.values.strings import LIFE_MS, _arguments
 from rdb.elements import NEVER, Element, Field, Scored
 from tests.unit.migrator.stream.values.wire import words
 
@@ -64,7 +65,7 @@ def test_before_a_long_command_it_is_a_piece_of_its_own() -> None:
     first, long = all_words(made("string", [b"x" * 101]))
 
     assert first == GUARD
-    assert long == [[b"in parts", b"*3\r\n$3\r\nSET\r\n$1\r\nt\r\n$101\r\n" + b"x" * 101 + b"\r\n"]]
+    assert long == [[b"in parts", b"*5\r\n" + _arguments("SET", "t", b"x" * 101, "PX", LIFE_MS)]]
 
 
 def test_a_module_has_no_commands() -> None:

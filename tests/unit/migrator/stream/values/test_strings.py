@@ -7,7 +7,7 @@ import pytest
 from migrator.errors import CopyLost
 from migrator.pieces.piece import Piece
 from migrator.stream.values.cutting import Limits, LongCommand
-from migrator.stream.values.strings import pieces
+from migrator.stream.values.strings import LIFE_MS, pieces
 from rdb.elements import Element
 from tests.unit.migrator.stream.values.wire import words
 
@@ -36,7 +36,7 @@ def test_what_does_not_fit_comes_in_parts(sizes: list[int]) -> None:
 
     assert isinstance(piece, LongCommand)
     parts = list(piece.parts)
-    assert words(b"".join(parts)) == [b"SET", b"t", value]
+    assert words(b"".join(parts)) == [b"SET", b"t", value, b"PX", b"%d" % LIFE_MS]
     assert max(map(len, parts)) <= 64
     assert sum(map(len, parts)) == piece.size
 
