@@ -14,6 +14,9 @@ class MigrationError(Explained):
     kind = Kind.SERVER
     passing = True
     """Whether the error is likely to pass by itself, so that another call after a short while makes sense."""
+    of_followed = False
+    """Whether a copy by the replication stream ended because of the replica that it followed, so that the next one had
+    better follow another server."""
 
 
 class Superseded(MigrationError):

@@ -172,12 +172,15 @@ class Copies:
                     what=sentence(error.what),
                     to_do=sentence(error.to_do),
                     passing=error.passing,
+                    of_followed=error.of_followed,
                 )
             )
         except Exception as error:
             log.exception("copy_broke")
-            what = sentence(f"{type(error).__name__}: {error}")
-            self._say(Failed(number=number, kind=Kind.FAULT, what=what, passing=True))
+            # A full disk may have room later. Whatever else nobody expects, another snapshot would end the same way.
+            passing = isinstance(error, OSError)
+            what, to_do = sentence(f"{type(error).__name__}: {error}"), "the migrator's log says more"
+            self._say(Failed(number=number, kind=Kind.FAULT, what=what, to_do=to_do, passing=passing))
         else:
             self._say(Done(number=number))
 

@@ -51,6 +51,8 @@ class NotDirect(MigrationError):
 class ReplicaLost(MigrationError):
     """The replica that was followed cannot be followed any more. Its master, or another replica, can."""
 
+    of_followed = True
+
 
 class SnapshotCut(SourceUnavailable):
     """The connection ended before the snapshot was whole. No source sends the rest of one."""

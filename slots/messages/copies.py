@@ -128,6 +128,7 @@ class Failed(Message):
     what: Sentence
     to_do: Sentence = ""
     passing: bool
+    of_followed: bool = False
 
 
 MigratorMessage: TypeAlias = RegisterMigrator | Report | Done | Failed

@@ -19,7 +19,7 @@ from migrator.progress import Progress
 from slots import ranges
 from slots.kinds import Explained
 from slots.table import Action
-from topom.errors import Unavailable
+from topom.errors import TopomError, Unavailable
 from topom.migration.batches import Batch
 from topom.migration.ways import Choice, Way
 from topom.reasons import Kind
@@ -34,6 +34,8 @@ class NotLevel(Unavailable):
     """A copy took too long to become level while its slots were locked."""
 
     kind = Kind.SERVER
+    of_followed = False
+    """As of :class:`~migrator.errors.MigrationError`."""
 
 
 class Copy(Protocol):
@@ -154,10 +156,12 @@ class StreamedCopies:
         """
         _, copy = self._copies[batch]
         self._copies[batch] = "", copy
+        # The followed server may stand still; what comes behind that is not its fault.
         late = NotLevel(
             f"the target was not level with the source within {seconds:g} s of the lock; the slots are unlocked, and "
             "it is tried again"
         )
+        late.of_followed = True
         try:
             async with asyncio.timeout(seconds):
                 await copy.settle(batch.slots)
@@ -178,8 +182,15 @@ class StreamedCopies:
     def _lost(self, batch: Batch, error: Exception) -> None:
         """After an error that does not pass by itself, or several others, the batch goes on key by key."""
         batch.copies_lost += 1
-        batch.avoided.add(batch.progress.followed)
-        passes = not isinstance(error, MigrationError) or error.passing
+        if isinstance(error, MigrationError | NotLevel) and error.of_followed:
+            batch.avoided.add(batch.progress.followed)
+        if isinstance(error, MigrationError | TopomError | OSError):
+            what = error.what if isinstance(error, Explained) else str(error) or type(error).__name__
+            passes = not isinstance(error, MigrationError) or error.passing
+        else:
+            # A fault in the program would come again, and each copy costs the source a snapshot.
+            log.error("copy_broke", slots=ranges.show(batch.slots), exc_info=error)
+            what, passes = f"the copy ended by a fault ({type(error).__name__}), of which topom's log says more", False
         if not passes or batch.copies_lost >= MOST_COPIES:
-            batch.by_keys = error.what if isinstance(error, Explained) else str(error)
+            batch.by_keys = what
             log.warning("copy_given_up", slots=ranges.show(batch.slots), reason=str(error))

@@ -66,6 +66,7 @@ class CopyFailed(MigrationError):
         known = set(Kind)
         super().__init__(failed.what, failed.to_do, kind=Kind(failed.kind) if failed.kind in known else Kind.SERVER)
         self.passing = failed.passing
+        self.of_followed = failed.of_followed
 
 
 class Refused(Exception):

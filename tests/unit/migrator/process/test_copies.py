@@ -11,6 +11,7 @@ from migrator.errors import MigrationError
 from migrator.process import copies
 from migrator.process.copies import Copies
 from migrator.progress import Pacing, Progress, ServerLatency
+from migrator.stream.errors import ReplicaLost
 from slots.access import ServerAccess
 from slots.kinds import Kind
 from slots.messages.copies import (
@@ -164,7 +165,17 @@ async def test_which_server_was_followed_is_said_before_the_failure(held: Copies
             Failed(number=1, kind="data", what="it differs", to_do="look", passing=False),
         ),
         (CannotGoOn("a\nb" * 900), None),
-        (KeyError("oops"), Failed(number=1, kind="fault", what="KeyError: 'oops'", passing=True)),
+        (ReplicaLost("gone"), Failed(number=1, kind="server", what="gone", passing=True, of_followed=True)),
+        (
+            KeyError("oops"),
+            Failed(
+                number=1, kind="fault", what="KeyError: 'oops'", to_do="the migrator's log says more", passing=False
+            ),
+        ),
+        (
+            OSError("full"),
+            Failed(number=1, kind="fault", what="OSError: full", to_do="the migrator's log says more", passing=True),
+        ),
     ],
 )
 async def test_what_goes_wrong_is_told(held: Copies, answers: Answers, error: Exception, failed: Failed | None) -> None:

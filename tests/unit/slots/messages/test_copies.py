@@ -99,7 +99,7 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("failed", "kind", value) for value in ("x" * 101, None, *HIDDEN)),
     *(("failed", "what", value) for value in ("x" * (MOST_TEXT + 1), None, *HIDDEN)),
     *(("failed", "to_do", value) for value in ("x" * (MOST_TEXT + 1), None, *HIDDEN)),
-    *(("failed", "passing", value) for value in (None, "yes", 1)),
+    *(("failed", field, value) for field in ("passing", "of_followed") for value in (None, "yes", 1)),
     *(("registered", "report_seconds", value) for value in (0, *FIGURES)),
     *(("refused", field, value) for field in ("reason", "message", "leader") for value in ("x" * 2001, None, *HIDDEN)),
     *(("set_pace", "keys_per_second", value) for value in NUMBERS),

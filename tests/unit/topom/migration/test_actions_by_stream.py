@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+import structlog
 
-from migrator.errors import SourceUnavailable, TooFewReplicas
+from migrator.errors import SourceUnavailable, TargetUnavailable, TooFewReplicas
 from migrator.stream.changes import CannotFollow
+from migrator.stream.errors import ReplicaLost
 from slots.states import SlotState
 from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
@@ -124,7 +126,7 @@ async def test_a_copy_follows_a_replica_and_the_next_one_another_server(bench: M
 
     found = differing.found("s7:6379", 1, 10, {}, 0.0)
     await one.ledger.change(lambda state, epoch: differing.marked(state, found))
-    getattr(one.mover, where).extend(SourceUnavailable("it is gone") for _ in range(2))
+    getattr(one.mover, where).extend(ReplicaLost("it is gone") for _ in range(2))
     followed: list[str] = []
 
     async def note() -> None:
@@ -137,6 +139,40 @@ async def test_a_copy_follows_a_replica_and_the_next_one_another_server(bench: M
     await one.at_rest()
     assert [copy.replicas for copy in one.mover.copies] == [("s8:6379", "s9:6379"), ("s9:6379",), ()]
     assert followed == ["follows master s1:6379"]
+
+
+@pytest.mark.parametrize("where", ["copy_errors", "settle_errors"])
+async def test_a_replica_that_did_not_end_the_copy_is_followed_again(bench: MakeBench, where: str) -> None:
+    one = await bench(way="stream")
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "s8:6379"))
+    getattr(one.mover, where).extend([TargetUnavailable("it is gone"), OSError("no room")])
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    assert [copy.replicas for copy in one.mover.copies] == [("s8:6379",)] * 3
+
+
+@pytest.mark.parametrize("late", ["source", "replicas of the target"])
+async def test_who_is_late_within_the_lock_decides_whether_the_replica_is_followed_again(
+    bench: MakeBench, late: str
+) -> None:
+    one = await bench(way="stream", barrier_seconds=0.05)
+    one.mover.min_replicas = 1
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "s8:6379"))
+    once = [late]
+
+    async def stand_still(who: str) -> None:
+        if state_of(one.ledger.table) is SlotState.PREPARED and who in once:
+            once.remove(who)
+            await asyncio.Event().wait()
+
+    one.mover.settling = lambda: stand_still("source")
+    one.mover.confirming = lambda: stand_still("replicas of the target")
+    one.run()
+    await one.edit(send)
+    await one.at_rest()
+    again = () if late == "source" else ("s8:6379",)
+    assert [copy.replicas for copy in one.mover.copies] == [("s8:6379",), again]
 
 
 async def test_a_copy_that_is_not_level_in_time_is_given_up_and_said(bench: MakeBench) -> None:
@@ -381,16 +417,25 @@ async def test_after_lost_copies_the_source_is_swept_before_keys_move_one_by_one
     assert swept_behind == list(range(MOST_COPIES + 1))
 
 
-async def test_an_error_that_nobody_expects_voids_the_copy_too(bench: MakeBench) -> None:
-    """Such as a damaged snapshot."""
-    one = await bench(way="stream")
-    one.mover.copy_errors += [ValueError("the snapshot is damaged")] * MOST_COPIES
+@pytest.mark.parametrize("where", ["copy_errors", "settle_errors"])
+async def test_after_a_fault_in_the_program_keys_move_one_by_one_at_once(bench: MakeBench, where: str) -> None:
+    notes: list[str] = []
+
+    async def collect(step: str) -> None:
+        notes.extend(note for batch in one.actions.batches for note in batch.notes)
+
+    one = await bench(way="stream", on_step=collect)
+    getattr(one.mover, where).append(AttributeError("no such name"))
     one.run()
     await one.edit(send)
-    await one.at_rest(20.0)
-    assert len(one.mover.copies) == MOST_COPIES
-    assert all(copy.closed for copy in one.mover.copies)
+    with structlog.testing.capture_logs() as said:
+        await one.at_rest(20.0)
+    assert len(one.mover.copies) == 1
+    assert one.mover.copies[0].closed
     assert len(one.mover.moved) == 1
+    assert any(note.startswith("by keys: the copy ended by a fault (AttributeError)") for note in notes)
+    [fault] = [event for event in said if event["event"] == "copy_broke"]
+    assert isinstance(fault["exc_info"], AttributeError), "with its traceback"
 
 
 async def test_a_copy_that_is_lost_before_the_lock_costs_no_lock(bench: MakeBench) -> None:

@@ -161,14 +161,16 @@ async def test_a_migrator_that_goes_voids_its_copy_for_good_and_is_not_waited_fo
     assert not test.progress.complete
 
 
-async def test_a_copy_that_fails_is_not_complete() -> None:
+@pytest.mark.parametrize("of_followed", [False, True])
+async def test_a_copy_that_fails_is_not_complete(of_followed: bool) -> None:
     test = Test()
     await test.level()
     settling = asyncio.ensure_future(test.copy.settle((5,)))
     await test.next(Settle)
-    test.migrator.take(Failed(number=2, kind="data", what="void", passing=True))
-    with pytest.raises(CopyFailed, match="void"):
+    test.migrator.take(Failed(number=2, kind="data", what="void", passing=True, of_followed=of_followed))
+    with pytest.raises(CopyFailed, match="void") as failed:
         await settling
+    assert failed.value.of_followed is of_followed
     assert not test.progress.complete
 
 
