@@ -219,7 +219,7 @@ def say_migration(found: Answer, settings: bool = False) -> None:
                 size(batch["bytes_moved"]),
                 batch["remaining_keys"],
                 batch["passes"],
-                in_words(batch["reason"]) or "; ".join(batch.get("notes", [])),
+                "; ".join(filter(None, (in_words(batch["reason"]), *batch.get("notes", [])))),
             )
             for batch in found["batches"]
         ]

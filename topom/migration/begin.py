@@ -105,11 +105,11 @@ class Beginnings:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
         return copy
 
-    async def begin_anew(self, batch: Batch) -> None:
-        """Put a batch that was not locked yet back to ``pending``; its copy ends."""
+    async def begin_anew(self, batch: Batch, reason: str) -> None:
+        """Put a batch that was not locked yet back to ``pending``, for this reason; its copy ends."""
         await self._copies.leave(batch)
         before = batch.state
         await self._stored.change(batch, lambda table, epoch, slots: topology.begin_anew(table, epoch, slots, before))
         batch.state = SlotState.PENDING
-        log.info("slots_begin_anew", slots=ranges.show(batch.slots), reason="a server was restarted or replaced")
+        log.info("slots_begin_anew", slots=ranges.show(batch.slots), reason=reason)
         await self._stored.observe("pending again")

@@ -30,10 +30,9 @@ class ByCopy:
     async def stands(self, batch: Batch) -> bool:
         """Whether the copy that the stored actions tell of is this process's, and both masters are those of its
         beginning; if not, all begins anew. True if there is to be no copy."""
-        if self._copies.stands(batch, self._stored.actions(batch)):
-            return True
-        await self._beginnings.begin_anew(batch)
-        return False
+        if void := self._copies.why_void(batch, self._stored.actions(batch)):
+            await self._beginnings.begin_anew(batch, void)
+        return not void
 
     async def copy(self, batch: Batch) -> None:
         """Wait until the copy is nearly level, and store ``preparing``."""
@@ -45,8 +44,8 @@ class ByCopy:
         """Return once the copy is nearly level; if it is void, all begins anew."""
         try:
             await self._copies.nearly_level(batch)
-        except Exception:
-            await self._beginnings.begin_anew(batch)
+        except Exception as error:
+            await self._beginnings.begin_anew(batch, str(error))
             raise
 
     async def ready(self, batch: Batch) -> None:

@@ -144,7 +144,7 @@ class Steps:
         source, target = self.stored.source_of(batch), self.stored.target_of(batch)
         async with self._mover.watch(source, target) as watch:
             if not self._are_as_begun(batch, watch):
-                await self._beginnings.begin_anew(batch)
+                await self._beginnings.begin_anew(batch, "a server was restarted or replaced")
                 return
             # level: from this look on until the slots are handed over, both groups have these masters. A failover may
             # come first to the lock.

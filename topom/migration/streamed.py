@@ -93,6 +93,7 @@ class StreamedCopies:
         self._copier = copier
         self._choose = choose
         self._copies: dict[Batch, tuple[str, Copy]] = {}
+        self._void: dict[Batch, str] = {}
 
     def id_for(self, batch: Batch, found: Findings) -> str:
         """The id of the copy by which a batch is to move that begins; empty if its keys move one by one. Its notes say
@@ -112,11 +113,15 @@ class StreamedCopies:
         """The copy of a batch; None if it has none."""
         return self._copies.get(batch, ("", None))[1]
 
-    def stands(self, batch: Batch, actions: Collection[Action]) -> bool:
-        """Whether a batch has the copy that its actions name, with the masters of its beginning; also if it neither has
-        nor needs one."""
+    def why_void(self, batch: Batch, actions: Collection[Action]) -> str:
+        """Why a batch does not have the copy that its actions name, with the masters of its beginning; empty if it has,
+        and if it neither has nor needs one."""
         id, _ = self._copies.get(batch, ("", None))
-        return all(one.copy == id and (not id or (one.source_run_id and one.target_run_id)) for one in actions)
+        if any(one.copy != id for one in actions):
+            return self._void.get(batch) or "the topom that made their copy has ended"
+        if id and not all(one.source_run_id and one.target_run_id for one in actions):
+            return "a group has another master than their copy began with"
+        return ""
 
     def keep_only_slots(self, batch: Batch) -> None:
         """The batch has lost slots, perhaps: they are copied no longer."""
@@ -126,6 +131,7 @@ class StreamedCopies:
     async def leave(self, batch: Batch) -> None:
         """End a batch's copy, if it has one."""
         _, copy = self._copies.pop(batch, ("", None))
+        self._void.pop(batch, None)
         if copy is not None:
             await copy.close()
         batch.progress.followed = ""
@@ -182,6 +188,7 @@ class StreamedCopies:
     def _lost(self, batch: Batch, error: Exception) -> None:
         """After an error that does not pass by itself, or several others, the batch goes on key by key."""
         batch.copies_lost += 1
+        self._void[batch] = str(error)
         if isinstance(error, MigrationError | NotLevel) and error.of_followed:
             batch.avoided.add(batch.progress.followed)
         if isinstance(error, MigrationError | TopomError | OSError):

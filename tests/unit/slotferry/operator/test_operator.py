@@ -584,6 +584,12 @@ def test_how_a_move_is_held_back_is_shown(capsys: pytest.CaptureFixture[str]) ->
     assert "31%" in shown.replace("held back to 31%", "")
 
 
+def test_what_a_batch_waits_for_is_shown_beside_its_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    say_migration({**MIGRATION, "batches": [{**BATCH, "notes": ["by the stream: it is faster", "follows master s:1"]}]})
+    shown = capsys.readouterr().out
+    assert "waits for [proxy 3]; by the stream: it is faster; follows master s:1" in " ".join(shown.split())
+
+
 def test_why_moving_is_halted_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     reason = "migration is outside its hours, 22:00-06:00; it goes on at 2026-02-10 22:00+01:00"
     halted = {"kind": "hours", "what": reason, "since": 0.0, "to_do": ""}

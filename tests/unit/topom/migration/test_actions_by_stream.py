@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import structlog
+from structlog.typing import EventDict
 
 from migrator.errors import SourceUnavailable, TargetUnavailable, TooFewReplicas
 from migrator.stream.changes import CannotFollow
@@ -210,11 +211,59 @@ async def test_a_copy_does_not_outlive_its_process(bench: MakeBench, step: str) 
     await one.stop()
     assert one.mover.copies[0].closed
     other = await Bench(store, way="stream").start()
-    other.run()
-    await other.at_rest()
-    await other.stop()
+    with structlog.testing.capture_logs() as said:
+        other.run()
+        await other.at_rest()
+        await other.stop()
+    assert begun_anew(said) == ["the topom that made their copy has ended"]
     assert other.ledger.table.slots[0].group_id == 2
     assert len(other.mover.copies) == 1
+
+
+def begun_anew(said: list[EventDict]) -> list[str]:
+    """Why slots began anew, by the log."""
+    return [event["reason"] for event in said if event["event"] == "slots_begin_anew"]
+
+
+@pytest.mark.parametrize("where", ["copy_errors", "settle_errors"])
+async def test_the_log_says_which_error_has_slots_begin_anew(bench: MakeBench, where: str) -> None:
+    one = await bench(way="stream", barrier_seconds=5.0)
+    getattr(one.mover, where).append(SourceUnavailable("it is gone"))
+    with structlog.testing.capture_logs() as said:
+        one.run()
+        await one.edit(send)
+        await one.at_rest()
+    assert begun_anew(said) == ["it is gone"]
+
+
+async def test_the_log_says_that_another_master_has_slots_begin_anew(bench: MakeBench) -> None:
+    once = [True]
+
+    async def promote(step: str) -> None:
+        if step == "preparing stored" and once:
+            once.clear()
+            await one.edit(lambda table, epoch: topology.promote(table, epoch, 2, "s5:6379"))
+
+    one = await bench(way="stream", on_step=promote)
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 2, "s5:6379"))
+    with structlog.testing.capture_logs() as said:
+        one.run()
+        await one.edit(send)
+        await one.at_rest()
+    assert begun_anew(said) == ["a group has another master than their copy began with"]
+
+
+async def test_the_log_says_that_a_restarted_server_has_slots_begin_anew(bench: MakeBench) -> None:
+    async def restart(step: str) -> None:
+        if step == "preparing acknowledged":
+            one.mover.run_ids["s2:6379"] = "another"
+
+    one = await bench(way="keys", on_step=restart)
+    with structlog.testing.capture_logs() as said:
+        one.run()
+        await one.edit(send)
+        await one.at_rest()
+    assert begun_anew(said) == ["a server was restarted or replaced"]
 
 
 async def test_after_a_restart_keys_may_go_the_other_way_but_not_into_the_old_copy(bench: MakeBench) -> None:
