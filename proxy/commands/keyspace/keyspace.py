@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from proxy.commands import replies
 from proxy.commands.family import Family, Handler
-from proxy.commands.keyspace.fanout import FanOut, FanOutError
+from proxy.commands.keyspace.fanout import ALWAYS_MOVING, ATTEMPTS, FanOut, FanOutError
 from proxy.commands.keyspace.listedkeys import PAGE, joined, keys_of, only_key
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.services import Services
@@ -116,7 +116,10 @@ class KeyspaceCommands(Family):
 
         The search begins anywhere, and goes on from the first place. So a key that comes soon after another one in the
         server's order is found less often.
+
+        Raises :class:`FanOutError`, also if copied slots switch during each of so many attempts at one page.
         """
+        attempts = 0
         for position in (random.randrange(1, PLACES), 0):
             while True:
                 moves = await self._fan_out.settled()
@@ -126,7 +129,11 @@ class KeyspaceCommands(Family):
                 if found is None:
                     return None
                 if self._moves().switches != switches:
+                    attempts += 1
+                    if attempts == ATTEMPTS:
+                        raise FanOutError(replies.error(ALWAYS_MOVING))
                     continue
+                attempts = 0
                 array = await joined(self._router, session.database, [(page[found.end() :], shown)])
                 keys = keys_of(array)
                 if keys:
