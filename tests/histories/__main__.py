@@ -66,8 +66,8 @@ async def _main(arguments: argparse.Namespace) -> int:
                 break
     print(
         f"{arguments.schedules - len(seeds)} schedules, {totals.operations} operations, {totals.partitions} histories, "
-        f"{len(totals.faults)} faults, {totals.slots_moved} slots moved, {totals.verdicts[Verdict.UNDECIDED]} "
-        f"undecided: {len(totals.findings)} findings",
+        f"{len(totals.faults)} faults, {totals.slots_moved} slots moved, {totals.slots_copied} switches to copies, "
+        f"{totals.verdicts[Verdict.UNDECIDED]} undecided: {len(totals.findings)} findings",
         flush=True,
     )
     return 1 if totals.findings else 0
@@ -92,6 +92,7 @@ def _add(totals: Report, report: Report) -> None:
     totals.faults += report.faults
     totals.slots_moved += report.slots_moved
     totals.copies += report.copies
+    totals.slots_copied += report.slots_copied
     totals.verdicts = Counter(totals.verdicts + report.verdicts)
     totals.findings += report.findings
 

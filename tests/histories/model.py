@@ -86,6 +86,10 @@ def _pexpire(value: Value, arguments: Sequence[bytes]) -> Effect:
     return (None, 0, KEEP) if value is None else (value, 1, int(arguments[0]))
 
 
+def _persist(value: Value, arguments: Sequence[bytes]) -> Effect:
+    return value, int(value is not None), 0
+
+
 def _rpush(value: Value, arguments: Sequence[bytes]) -> Effect:
     longer = (*_list(value), *arguments)
     return longer, len(longer), KEEP
@@ -126,6 +130,7 @@ COMMANDS: dict[str, Callable[[Value, Sequence[bytes]], Effect]] = {
     "FLUSHDB": _flush,
     "EXISTS": _exists,
     "PEXPIRE": _pexpire,
+    "PERSIST": _persist,
     "RPUSH": _rpush,
     "LPOP": _lpop,
     "LLEN": _llen,
@@ -133,7 +138,8 @@ COMMANDS: dict[str, Callable[[Value, Sequence[bytes]], Effect]] = {
     "HINCRBY": _hincrby,
     "HGET": _hget,
 }
-"""What each command makes of a key's value. LRANGE is taken to be of all elements."""
+"""What each command makes of a key's value. LRANGE is taken to be of all elements, and PERSIST to be of a key that
+has a lifetime."""
 
 
 def nothing(keys: int) -> State:
@@ -183,6 +189,8 @@ class Model:
         for number, call in enumerate(operation.calls):
             value, expiry = entries[call.key]
             value, reply, lifetime = COMMANDS[call.name](value, call.arguments)
+            if call.name == "PERSIST" and expiry is None:
+                reply = 0
             if replies is not None and reply != replies[number]:
                 return None
             if value is None or lifetime == 0:

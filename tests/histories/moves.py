@@ -60,9 +60,15 @@ class Mover:
             await self._cluster.api.cancel_migration()
         owned = [slot for slot in range(SLOTS) if self._owners[slot] == source]
         slots = [slot for slot in owned if self._random.randrange(4)]
-        if slots:
-            await self._cluster.api.move_slots(show(slots), target)
-            self.orders += 1
+        parts = {target: slots}
+        if self._random.randrange(3) == 0:
+            # The slots of one source go to several targets at once.
+            other = self._random.choice([group for group in range(1, GROUPS + 1) if group not in (source, target)])
+            parts = {target: slots[::2], other: slots[1::2]}
+        for group, part in parts.items():
+            if part:
+                await self._cluster.api.move_slots(show(part), group)
+                self.orders += 1
 
     def _next_pair(self) -> tuple[int, int]:
         """Mostly the same two groups for a while, so that servers keep their connections to each other."""

@@ -45,6 +45,7 @@ class Report:
         excused: partitions from which a server that came back with older data may have lost something.
         lists: how many lists of keys were asked for meanwhile.
         copies: what became of copies by the replication stream.
+        slots_copied: how often a slot has switched to a copy.
         verdicts: of the searches.
         steps: of the longest search.
         findings: what must not be.
@@ -61,6 +62,7 @@ class Report:
     excused: int = 0
     lists: int = 0
     copies: Counter[str] = field(default_factory=Counter)
+    slots_copied: int = 0
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     steps: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -81,7 +83,7 @@ class Report:
 
     def _copies(self) -> str:
         said = ", ".join(f"{times} {what}" for what, times in sorted(self.copies.items()))
-        return f" (copies: {said})" if said else ""
+        return f" ({self.slots_copied} switches to copies: {said})" if said else ""
 
     def write(self, directory: Path) -> list[Path]:
         """Write a file for each finding, and give their paths."""

@@ -21,7 +21,17 @@ FLUSHED_DATABASE = 5
 """The database of the partitions that FLUSHDB empties all at once."""
 RESTING = "resting"
 """The kind of keys that clients leave alone while a fault needs that."""
-SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1, "flushed": 6, RESTING: 16}
+SEARCHED = {
+    "register": 4,
+    "deadline": 6,
+    "counter": 2,
+    "list": 3,
+    "hash": 2,
+    "pair": 3,
+    "large": 1,
+    "flushed": 6,
+    RESTING: 16,
+}
 """Kinds of partitions whose histories are searched, with how many are in use at a time."""
 ACCOUNTED = {"total": 8, "queue": 2}
 """Kinds whose histories are accounted for."""
@@ -44,10 +54,10 @@ class Workload:
 
     Args:
         seed: of the choices; also part of the keys' names, so that runs do not meet.
-        flushes: whether databases are flushed.
+        flushes: so many of the flushes that are drawn are done: from 0.0, none, to 1.0, all.
     """
 
-    def __init__(self, seed: int, flushes: bool = True) -> None:
+    def __init__(self, seed: int, flushes: float = 1.0) -> None:
         self.partitions: list[Partition] = []
         """All partitions that there have been."""
         self.resting = False
@@ -82,7 +92,9 @@ class Workload:
             partition = self._in_use[place] = self._new(partition.kind)
         self._numbers += 1
         calls, form = CHOICES[partition.kind](self._random, self._numbers)
-        if form is Form.FLUSH and (not self._flushing or len(self._flushes) == MOST_UNKNOWN_FLUSHES):
+        if form is Form.FLUSH and (
+            self._random.random() >= self._flushing or len(self._flushes) == MOST_UNKNOWN_FLUSHES
+        ):
             calls, form = (call("GET"),), Form.PLAIN
         return partition, calls, form
 
@@ -126,6 +138,24 @@ def _register(chance: random.Random, number: int) -> Choice:
             chosen = call("PEXPIRE", _lifetime(chance))
         case 8:
             chosen = call("GETDEL")
+        case _:
+            chosen = call("GET")
+    return (chosen,), Form.PLAIN
+
+
+def _deadline(chance: random.Random, number: int) -> Choice:
+    """A value that is seldom written, and whose deadline comes, goes and changes shortly before it is there."""
+    match chance.randrange(16):
+        case 0 | 1:
+            chosen = call("SET", f"v{number}", "PX", _lifetime(chance))
+        case 2:
+            chosen = call("SETNX", f"n{number}")
+        case 3:
+            chosen = call("APPEND", f"+{number}")
+        case 4 | 5 | 6:
+            chosen = call("PEXPIRE", _lifetime(chance))
+        case 7 | 8 | 9 | 10 | 11:
+            chosen = call("PERSIST")
         case _:
             chosen = call("GET")
     return (chosen,), Form.PLAIN
@@ -236,6 +266,7 @@ def _queue(chance: random.Random, number: int) -> Choice:
 
 CHOICES: dict[str, Callable[[random.Random, int], Choice]] = {
     "register": _register,
+    "deadline": _deadline,
     "counter": _counter,
     "list": _list,
     "hash": _hash,

@@ -60,6 +60,17 @@ LINEARIZABLE: dict[str, list[Operation]] = {
         did(0.1, 0.15, call("SET", "b"), b"OK"),
         did(9, 10, call("GET"), b"b"),
     ],
+    "PERSIST ends a lifetime": [
+        did(0, 0.1, call("SET", "a", "PX", 500), b"OK"),
+        did(0.2, 0.3, call("PERSIST"), 1),
+        did(0.4, 0.5, call("PERSIST"), 0),
+        did(9, 10, call("GET"), b"a"),
+    ],
+    "PERSIST comes too late": [
+        did(0, 0.1, call("SET", "a", "PX", 500), b"OK"),
+        did(0.6, 0.7, call("PERSIST"), 0),
+        did(0.8, 0.9, call("GET"), None),
+    ],
     "a transaction in one piece": [
         did(0, 1, call("SET", "a"), b"OK"),
         transaction(2, 5, [call("GETDEL"), call("EXISTS")], b"a", 0),
@@ -83,6 +94,17 @@ NOT_LINEARIZABLE: dict[str, list[Operation]] = {
         did(2, 3, call("LPOP"), b"a"),
     ],
     "gone before its time": [did(0, 0.1, call("SET", "a", "PX", 5000), b"OK"), did(0.2, 0.3, call("GET"), None)],
+    "gone at its former time": [
+        did(0, 0.1, call("SET", "a", "PX", 500), b"OK"),
+        did(0.2, 0.3, call("PERSIST"), 1),
+        did(0.7, 0.8, call("GET"), None),
+    ],
+    "a lifetime that is left behind": [
+        did(0, 0.1, call("SET", "a", "PX", 5000), b"OK"),
+        did(0.2, 0.3, call("PERSIST"), 0),
+        did(0.4, 0.5, call("GET"), b"a"),
+    ],
+    "a lifetime from nowhere": [did(0, 0.1, call("SET", "a"), b"OK"), did(0.2, 0.3, call("PERSIST"), 1)],
     "there long after its time": [did(0, 0.1, call("SET", "a", "PX", 50), b"OK"), did(3, 4, call("GET"), b"a")],
     "there again after it had gone": [
         did(0, 0.1, call("SET", "a", "PX", 500), b"OK"),
@@ -172,6 +194,7 @@ def random_history(chance: random.Random) -> list[Operation]:
         lambda n: call("DEL"),
         lambda n: call("SETNX", f"n{n}"),
         lambda n: call("PEXPIRE", 200),
+        lambda n: call("PERSIST"),
     ]
     history: list[Operation] = []
     state = nothing(1)
