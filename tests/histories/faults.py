@@ -20,12 +20,12 @@ from slotferry.calls import TopomError
 from slotferry.processes import ManagedProcess, ProcessError
 from slots.reserved import FENCED, RESERVED_KEYS
 from tests.histories.cluster import HistoriesCluster
-from tests.histories.journeys import SLOW_RATE, Journeys
+from tests.histories.journeys import SLOW_RATE, UNDER_WAY, Journeys
 from tests.histories.losses import Losses, Older
 from tests.histories.moves import RATES, Mover
 from tests.histories.relay import CATCHING_SECONDS, KeysHold
 from tests.histories.schedule import JOURNEYS, LONGEST_SECONDS, Fault, Kind
-from tests.histories.steps import BATCH, CHANGES, DROPPING, FINISHING, PLACING, TAKING
+from tests.histories.steps import BATCH, CHANGES, DROPPING, FINISHING, PLACING, RUNNING, TAKING
 from tests.histories.workload import USED, Workload
 from tests.integration.cluster.harness import plain_client
 
@@ -209,7 +209,7 @@ class Faults:
             async with asyncio.timeout(LEAVING_SECONDS):
                 while True:
                     look = await self._losses.look()
-                    if look and any(place.group == group and place.state == "migrating" for place in look.places):
+                    if look and any(place.group == group and place.state in UNDER_WAY for place in look.places):
                         await self._cluster.api.set_migration(keys_per_second=SLOW_RATE)
                         await asyncio.sleep(MOVED_SECONDS)
                         return
@@ -284,7 +284,7 @@ class Faults:
         """Wait for a step by which keys move, at any server, and hold it up; mostly of keys that clients use."""
         chance = random.Random(fault.at)
         if self._cluster.way == "stream":
-            return await self._held(KeysHold(fault.kind is Kind.STEP_HELD, (BATCH,), catching=0.0))
+            return await self._held(KeysHold(fault.kind is Kind.STEP_HELD, RUNNING, BATCH, catching=0.0))
         step = chance.choices([PLACING, FINISHING, TAKING, DROPPING], [5, 2, 1, 2])[0]
         # All keys that go in pieces are of one kind, so there is no name to choose.
         names = () if step is FINISHING else chance.choice([FLUSHED, FLUSHED, *((name,) for name in USED), ()])

@@ -22,7 +22,7 @@ from tests.histories.losses import Losses, Older
 from tests.histories.moves import POLL_SECONDS, RATES, Mover
 from tests.histories.relay import KeysHold
 from tests.histories.schedule import Fault, Kind
-from tests.histories.steps import PLACING, SWEEPING
+from tests.histories.steps import BATCH, PLACING, RUNNING, SWEEPING
 from tests.histories.workload import USED, Workload
 
 SLOW_RATE = 20
@@ -31,6 +31,8 @@ SWEEP_SECONDS = 5.0
 """A restarted server is swept within this time."""
 STEP_SECONDS = 12.0
 """How long slots may take to come to one group. A proxy that is cut off is fenced within that."""
+UNDER_WAY = "migrating", "copying"
+"""States in which keys go to another group."""
 EVERY_SLOT = show(range(SLOTS))
 
 
@@ -79,7 +81,10 @@ class Journeys:
                     elif fault.kind is Kind.FENCE_FORGOTTEN:
                         await self._forget_a_fence(fault.place, chance, keep)
                     elif fault.kind is Kind.TURN_HELD:
-                        await self._turn_round(fault.place, chance)
+                        if self._cluster.way == "stream":
+                            await self._copy_twice(fault.place, chance)
+                        else:
+                            await self._turn_round(fault.place, chance)
                     else:
                         await self._hold_up_a_sweep(fault.place, chance, keep)
                     self._step = "done"
@@ -216,6 +221,37 @@ class Journeys:
             hold.end()
         await asyncio.sleep(chance.uniform(0.3, 0.6))
 
+    async def _copy_twice(self, place: int, chance: random.Random) -> None:
+        """A batch of a copy that was given up comes late: during the next copy to the same target, or after its switch.
+
+        **applied-once**: once a copy has begun, no batch of an earlier one runs.
+        """
+        there = place + 1
+        here = chance.choice([group for group in range(1, GROUPS + 1) if group != there])
+        await self._gather(here)
+        hold = KeysHold(True, RUNNING, BATCH, catching=0.0)
+        self._cluster.server_links[place].catch(hold)
+        try:
+            await self._order(there, RATES[1])
+            self._step = "setting out"
+            async with asyncio.timeout(STEP_SECONDS):
+                await hold.caught.wait()
+            self._step = "held up"
+            await asyncio.sleep(chance.uniform(0.0, 0.3))
+            await self._cluster.api.cancel_migration()
+            await self._rest()
+            self._step = "given up"
+            if chance.randrange(2):
+                await self._gather(there)
+                self._step = "copied again"
+            else:
+                await self._send(there, RATES[0])
+                self._step = "setting out again"
+            await asyncio.sleep(chance.uniform(0.0, 0.3))
+        finally:
+            hold.end()
+        await asyncio.sleep(chance.uniform(0.3, 0.6))
+
     async def _take_back(self) -> None:
         self._workload.resting = False
         for link in self._cluster.control_links:
@@ -232,6 +268,10 @@ class Journeys:
         """Have all slots at one group, as fast as they go."""
         async with asyncio.timeout(STEP_SECONDS):
             await self._order(group, 0)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        async with asyncio.timeout(STEP_SECONDS):
             while (await self._cluster.api.status())["slots"]["moving"]:
                 await asyncio.sleep(POLL_SECONDS)
 
@@ -240,7 +280,7 @@ class Journeys:
         async with asyncio.timeout(STEP_SECONDS):
             await self._order(group, rate)
             while not all(
-                slot["group_id"] == group or (slot["action"] or {}).get("state") == "migrating"
+                slot["group_id"] == group or (slot["action"] or {}).get("state") in UNDER_WAY
                 for slot in (await self._cluster.api.slots())["slots"]
             ):
                 await asyncio.sleep(POLL_SECONDS)

@@ -331,7 +331,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "applied-once": ("migrator", applied_once),
     "level": ("migrator", level),
     "deadlines": ("migrator", deadlines),
-    "target-mark": ("migrator", target_mark),
+    "target-mark": ("topom", target_mark),
     "source-mark": ("migrator", source_mark),
 }
 """By name of the fault: the process that it is planted in, and the function that plants it."""

@@ -26,6 +26,8 @@ FINISHING = (b"return 'lost' end",)
 SWEEPING = (b"gone = gone + redis.call('EXISTS', KEYS[place])",)
 """The script that deletes keys of slots that a server does not own."""
 BATCH = b"__slotferry:position"
-"""In each batch of a copy by the replication stream."""
+"""In each batch of a copy by the replication stream, and wherever else its position is read or written."""
+RUNNING = (b"EXEC",)
+"""The end of such a batch, which nothing else has that names a position."""
 CHANGES = (b"INCR", b"RPUSH", b"APPEND", b"HINCRBY")
 """Commands of such a batch that have another effect if they run twice. Batches of the snapshot have none."""
