@@ -5,6 +5,9 @@
  * connections, of topom, and of both servers. cleaning.pml goes on from there. README.md says what is left out and why
  * that is sound.
  *
+ * Who decides about copies, topom, writes the first position of each. Who makes the copy goes on only from a position of
+ * its own copy, and so writes nothing once another one has the copy, or the target is the owner.
+ *
  * There are no values: what a server has is its place in a history of changes. The target has, in one step, the changes
  * of a batch and the position that stands for them; so a position is the data, as long as each batch begins where the
  * last one ended. That is what is asserted.
@@ -56,12 +59,10 @@ byte seen;
 #define REST 0
 #define COPYING 1
 #define LOCKED 2
-#define CLOSING 3 /* locked; the drained offset is stored, and no applier is appointed */
-#define SWITCHED 4 /* the target is the owner */
-#define CANCELLED 5 /* the source is the owner, the copy is being deleted */
+#define SWITCHED 3 /* the target is the owner */
+#define CANCELLED 4 /* the source is the owner, the copy is being deleted */
 byte stored;
 bit voided; /* the ledger has another master for one of the two */
-bit appointed[2]; /* by connection: it is that of the stored applier */
 
 /* -- the target --------------------------------------------------------------------------------------------------- */
 
@@ -73,7 +74,7 @@ bit appointed[2]; /* by connection: it is that of the stored applier */
 #define OWNED 5
 byte copy;
 #define NOBODY 2
-byte token = NOBODY; /* whose connection has taken the position over */
+byte token = NOBODY; /* whose the position is: the id of the copy in it */
 bit p_history;
 byte place;
 
@@ -87,20 +88,25 @@ bit sweep_mark;
 
 /* -- appliers ----------------------------------------------------------------------------------------------------- */
 
-/* Connections to the target. One that is lost has, perhaps, a batch in its socket. Who loses one takes the other. */
+/* Processes that make the copy, and their connections to the target. A process may pause at any step, also before its
+ * first. One that loses a connection takes another one; in the first there is a batch, perhaps. */
 #define FREE 0
-#define OPEN 1  /* nothing was said yet; so it is too with a process that has yet to connect again */
-#define TAKEN 2 /* the position has its token */
-#define READY 3 /* and the store was looked at after that */
-#define SENT 4  /* a batch, after WATCH and GET */
-#define LEFT 5  /* a batch in the socket of a connection that was lost */
+#define OPEN 1  /* the process was told of the copy, and has to connect */
+#define READY 2
+#define SENT 3  /* a batch, after WATCH and GET */
+#define LEFT 4  /* a batch in the socket of a connection that was lost */
 byte connection[2];
+bit whose[2]; /* by connection: the process */
 bit watched[2]; /* the position was not written since WATCH */
 byte from_copy[2], from_place[2], to_place[2];
 bit from_history[2], to_history[2];
 #ifdef SENT_AGAIN
 byte from_again, to_again;
 #endif
+#define has_none(process) \
+    ((connection[0] == FREE || whose[0] != (process)) && (connection[1] == FREE || whose[1] != (process)))
+
+byte making = NOBODY; /* topom is about to write the first position of a copy by this process, and then to tell it */
 
 inline forget_batch(me) {
     watched[me] = 0;
@@ -112,8 +118,8 @@ inline forget_batch(me) {
 }
 
 /* A batch after whose WATCH the position was written does nothing. */
-inline write_position(whose) {
-    token = whose;
+inline write_position(its) {
+    token = its;
 #ifdef NO_POSITION_CHECK
     skip
 #else
@@ -143,7 +149,7 @@ inline apply(me) {
     p_history = to_history[me];
     place = to_place[me];
 #ifdef ABSENCE_IS_A_POSITION
-    write_position(me)
+    write_position(whose[me])
 #else
     write_position(token)
 #endif
@@ -203,52 +209,47 @@ bit stopped; /* the mark of a sweep that began before the copy was taken away */
 
 inline leave(me) {
     connection[me] = FREE;
-    appointed[me] = 0;
+    whose[me] = 0;
     forget_batch(me)
+}
+
+/* Who decides about copies writes the first position. */
+inline begin_position(process) {
+#ifndef ABSENCE_IS_A_POSITION
+    if
+    :: copy == NONE -> copy = BEGUN
+    :: else
+    fi;
+#endif
+    if
+    :: position_is_there -> write_position(process)
+    :: else
+    fi
+}
+
+inline tell(free, process) {
+    connection[free] = OPEN;
+    whose[free] = process
 }
 
 active [2] proctype Applier() {
     byte me = _pid;
 end:
     do
-    :: atomic { /* a process that is appointed, or the same one anew */
-            copies_now && connection[me] == FREE && sweeps_are_stopped ->
-            connection[me] = OPEN;
-            appointed[me] = 1;
-            appointed[1 - me] = 0
-        }
-    :: atomic { /* who takes the position over reads it, and nobody else's batch is run after that */
+    :: atomic { /* the copy may have become another process's since, or have ended */
             connection[me] == OPEN ->
-            connection[me] = TAKEN;
-#ifndef ABSENCE_IS_A_POSITION
-            if
-            :: copy == NONE -> copy = BEGUN
-            :: else
-            fi;
-#endif
-            if
-            :: position_is_there -> write_position(me)
-            :: else
-            fi
-        }
-    :: atomic { /* only then it looks at the store: so who is not appointed any more writes nothing */
-            connection[me] == TAKEN ->
-#ifdef NO_LOOK_AFTER_TAKING
-            connection[me] = READY
-#else
-            if
-            :: appointed[me] && copies_now -> connection[me] = READY
-            :: else -> leave(me)
-            fi
+            connection[me] = READY;
+#ifdef FIRST_POSITION_BY_WHO_COPIES
+            begin_position(whose[me])
 #endif
         }
-    :: atomic { /* WATCH, GET; then MULTI, the changes, SET, EXEC */
-            connection[me] == READY && token == me && is_copy(copy) && has_more(copy, p_history, place) ->
+    :: atomic { /* WATCH, GET; then MULTI, the changes, SET, EXEC: it goes on only from a position of its own copy */
+            connection[me] == READY && token == whose[me] && is_copy(copy) && has_more(copy, p_history, place) ->
             connection[me] = SENT;
             make_batch(me);
             watched[me] = 1
         }
-    :: atomic { connection[me] == READY && token == me && copy == OWNED -> assert(copy != OWNED) } /* hidden */
+    :: atomic { connection[me] == READY && token == whose[me] && copy == OWNED -> assert(copy != OWNED) } /* hidden */
 #ifdef ABSENCE_IS_A_POSITION
     :: atomic { connection[me] == READY && copy == NONE -> connection[me] = SENT; make_batch(me); watched[me] = 1 }
 #endif
@@ -273,8 +274,8 @@ end:
             watched[me] = 1
         }
 #endif
-    :: atomic { connection[me] == SENT -> connection[me] = LEFT; appointed[me] = 0 }
-    :: atomic { connection[me] == READY || connection[me] == TAKEN -> connection[me] = OPEN }
+    :: atomic { connection[me] == SENT -> connection[me] = LEFT }
+    :: atomic { connection[me] == SENT && connection[1 - me] == FREE -> connection[me] = LEFT; tell(1 - me, whose[me]) }
     :: atomic { connection[me] == LEFT && watched[me] -> apply(me); leave(me) }
     :: atomic { connection[me] != FREE -> leave(me) }
     od
@@ -331,12 +332,16 @@ end:
     od
 }
 
+/* run-id: who copies was told which process the target is, and goes on at no other. */
 inline lose_connection(me) {
+#ifdef ANY_TARGET_PROCESS
     if
-    :: connection[me] == LEFT || connection[me] == FREE -> connection[me] = FREE
-    :: else -> connection[me] = OPEN
-    fi;
-    forget_batch(me)
+    :: connection[me] == LEFT || connection[me] == FREE -> leave(me)
+    :: else -> connection[me] = OPEN; forget_batch(me)
+    fi
+#else
+    leave(me)
+#endif
 }
 
 /* Who sweeps the target may pause between any two steps, be it topom or a former one. */
@@ -411,6 +416,9 @@ end:
             sweeper_same = 0;
             lose_connection(0);
             lose_connection(1);
+#ifndef ANY_TARGET_PROCESS
+            making = NOBODY;
+#endif
             if
             :: target_changes_left == 0 ->
                 saved_copy = NONE; saved_token = NOBODY; saved_history = 0; saved_place = 0; saved_mark = 0
@@ -432,6 +440,9 @@ bit marker_history;
 byte marker;
 bit position_changed; /* of a copy that is to be deleted */
 bit late_switch;      /* a former topom is about to store it */
+#ifdef NO_TERMS
+byte late_making = NOBODY; /* and to make it ready; it is not turned away from the target (migrator/terms.py) */
+#endif
 
 inline forget() {
     knows = NOTHING;
@@ -442,12 +453,8 @@ inline forget() {
 #endif
     position_changed = 0;
     target_same = 0;
-    own_loss = 0
-}
-
-inline dismiss() {
-    appointed[0] = 0;
-    appointed[1] = 0
+    own_loss = 0;
+    making = NOBODY
 }
 
 /* A proxy that hears of it later only waits longer. */
@@ -488,6 +495,17 @@ inline switch() {
     forget()
 }
 
+#define one_is_free (connection[0] == FREE || connection[1] == FREE)
+inline make_ready(process) {
+#ifndef FIRST_POSITION_BY_WHO_COPIES
+    begin_position(process);
+#endif
+    if
+    :: connection[0] == FREE -> tell(0, process)
+    :: else -> tell(1, process)
+    fi
+}
+
 #ifdef STOPPED_BEFORE_COPY
 #define may_begin stopped
 #define may_stop true
@@ -519,6 +537,11 @@ end:
             forget();
             stored = COPYING
         }
+    :: atomic {
+            stored == COPYING && making == NOBODY && sweeps_are_stopped && (has_none(0) || has_none(1)) ->
+            making = (has_none(0) -> 0 : 1)
+        }
+    :: atomic { making != NOBODY && one_is_free -> make_ready(making); making = NOBODY }
     :: atomic { stored == COPYING && !voided -> forget(); stored = LOCKED }
 #ifdef MARKED_BEFORE_DRAINED
     :: atomic { stored == LOCKED && !marked && markers_left > 0 ->
@@ -534,12 +557,8 @@ end:
             marker = end_of[marker_history]
 #endif
         }
-#ifdef NOT_DISMISSED
-    :: atomic { stored == LOCKED && marked && knows == NOTHING ->
-#else
-    :: atomic { stored == LOCKED && marked -> dismiss(); stored = CLOSING }
-    :: atomic { stored == CLOSING && marked && knows == NOTHING ->
-#endif
+    :: atomic {
+            stored == LOCKED && marked && knows == NOTHING ->
             if
             :: is_level ->
 #ifndef NOT_SHUT_OUT
@@ -567,17 +586,23 @@ end:
             fi
         }
     :: atomic { knows == COMPARED && !voided -> switch() }
-    :: atomic { (stored == LOCKED || stored == CLOSING) -> unlock(COPYING) } /* the lock has lasted too long */
-    :: atomic { copies_now || stored == CLOSING -> dismiss(); unlock(CANCELLED) }
+    :: atomic { stored == LOCKED -> unlock(COPYING) } /* the lock has lasted too long */
+    :: atomic { copies_now -> unlock(CANCELLED) }
     :: atomic { /* another topom; the former one may still hold a step */
             true ->
 #ifdef NO_COMPARE_AND_SWAP
             late_switch = (knows == COMPARED);
 #endif
+#ifdef NO_TERMS
+            late_making = making;
+#endif
             forget()
         }
 #ifdef NO_COMPARE_AND_SWAP
     :: atomic { late_switch && stored != SWITCHED -> late_switch = 0; switch() }
+#endif
+#ifdef NO_TERMS
+    :: atomic { late_making != NOBODY && one_is_free -> make_ready(late_making); late_making = NOBODY }
 #endif
     :: atomic { is_copy(copy) && token != NOBODY -> write_position(NOBODY) } /* a step of a former topom */
 
