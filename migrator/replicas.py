@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from migrator.connection import Connection, Timeouts
-from migrator.errors import TargetRefused, TargetUnavailable
+from migrator.errors import TargetRefused, TargetUnavailable, TooFewReplicas
 from migrator.options import Confirmation
 from slots.access import ServerAccess
 from slots.connections import PREFIX
@@ -39,9 +39,21 @@ async def confirm(
     )
     try:
         if replicas is None:
-            said = await connection.info("replication")
-            with connection.understood("INFO"):
-                replicas = sum(one.get("state") == "online" for one in said.replicas)
-        await Confirmation(replicas).caught_up(connection)
+            await _all_caught_up(connection)
+        else:
+            await Confirmation(replicas).caught_up(connection)
     finally:
         connection.close()
+
+
+async def _all_caught_up(connection: Connection) -> None:
+    said = await connection.info("replication")
+    with connection.understood("INFO"):
+        online = sum(one.get("state") == "online" for one in said.replicas)
+    try:
+        await Confirmation(online).caught_up(connection)
+    except TooFewReplicas as error:
+        raise TooFewReplicas(
+            f"not all of the {online} replicas of {connection.address} have what was written there last",
+            "look at the replicas; one that stands still is waited for until its master drops it (repl-timeout)",
+        ) from error

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import structlog
 from redis.asyncio import Redis
 
-from migrator.errors import ForeignKeys, KeysRemain, MigrationError
+from migrator.errors import ForeignKeys, KeysRemain, MigrationError, SweepOvertaken
 from migrator.sweep import SweepRecord, Swept, Warrant, look
 from slots.backoff import Backoff
 from slots.table import OFFLINE
@@ -256,6 +256,7 @@ class Sweeps(Loop):
                     await self._sweeper.withdraw(server, None)
                     # owned: nor are old keys that a replica still has to come back with it.
                     await self._sweeper.confirm(server, None)
+                    await self._require_swept(server, data, warrant)
             except (MigrationError, TopomError) as error:
                 self._note(group_id, server, error)
                 raise
@@ -267,6 +268,15 @@ class Sweeps(Loop):
                 await self._over(server, self._ledger.state.sweeping.get(server), said, group_id, left)
             self.reasons.over(server)
             return swept.removed
+
+    async def _require_swept(self, server: str, data: str, warrant: Warrant) -> None:
+        """Raises SweepOvertaken if a server that was swept had foreign keys again.
+
+        owned: it may have been restarted since with older data, or have followed another one that had them.
+        """
+        again = await self._sweeper.sweep(server, data, warrant)
+        if again.removed:
+            raise SweepOvertaken(f"{server} had keys again that were removed before; it is looked at again")
 
     def _note(self, group_id: int, server: str, error: Exception) -> None:
         before = self.reasons.get(server)

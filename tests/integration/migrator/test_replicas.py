@@ -42,8 +42,8 @@ async def test_replicas_have_what_any_connection_wrote(
             os.kill(replica.pid, signal.SIGSTOP)
             await writer.set("key", "lost with the master")
             monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.3)
-            for replicas in (1, None):
-                with pytest.raises(TooFewReplicas):
+            for replicas, says in ((1, "migration_min_replicas is 1"), (None, "not all of the 1 replicas")):
+                with pytest.raises(TooFewReplicas, match=says):
                     await confirmed(replicas)
             monkeypatch.setattr(options, "CONFIRM_SECONDS", 30.0)
             waiting = asyncio.create_task(confirmed(1))

@@ -390,6 +390,27 @@ async def test_owned_an_offline_slot_comes_to_its_former_group_only_once_that_is
     await one.edit(lambda table, epoch: topology.assign(table, epoch, [0], 1))
 
 
+async def test_owned_old_keys_are_left_if_the_server_has_them_again_while_its_replicas_are_waited_for(
+    one: SweptBench,
+) -> None:
+    await one.known(1)
+    await copied_away(one, 0)
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, [0]))
+
+    async def restarted() -> None:
+        one.sweeper.swept.discard("s1:1")
+        one.sweeper.keys["s1:1"].add(0)
+
+    one.sweeper.confirming = restarted
+    with pytest.raises(SweepOvertaken):
+        await one.sweeps.ensure(1)
+    assert one.ledger.state.leftovers[1].keys() == {0}
+    one.sweeper.confirming = None
+    await one.sweeps.ensure(1)
+    assert one.ledger.state.leftovers == {}
+    assert 0 not in one.sweeper.keys["s1:1"]
+
+
 @pytest.mark.parametrize("way", ["stream", "auto"])
 async def test_keys_of_a_source_with_unknown_data_move_one_by_one(one: SweptBench, way: str) -> None:
     """After a copy, its keys of the slots could not be told from those that an operator may want."""
