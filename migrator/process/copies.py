@@ -8,10 +8,12 @@ They last as long as one stream to topom. Each request that waits is a task of i
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
+from pydantic import ValidationError
 
 from migrator.errors import MigrationError
 from migrator.followable import disk_of
@@ -37,10 +39,13 @@ from slots.messages.copies import (
     SetPace,
     Settle,
 )
-from slots.messages.message import sentence
+from slots.messages.message import explained, sentence
 
 MOST_REQUESTS = 4 * MOST_COPIES
 """Requests under way, but for those to end a copy. A request that topom has broken off goes on until its copy ends."""
+
+WARN_SECONDS = 60.0
+"""Between two warnings of copies that cannot be reported."""
 
 log = structlog.get_logger()
 
@@ -71,6 +76,7 @@ class Copies:
         self._pace = Pace()
         self._copies: dict[str, tuple[RunningCopy, Progress]] = {}
         self._requests: set[asyncio.Task[None]] = set()
+        self._warned_at = -math.inf
 
     def take(self, message: CopyRequest) -> None:
         """Do what topom asks for, now or in a task that answers."""
@@ -101,9 +107,20 @@ class Copies:
             self._pace.resume()
 
     async def report(self) -> Report:
-        """How far all copies are."""
+        """How far all copies are, without those that have a figure which no report has: it is worth no copy."""
         disk = await asyncio.to_thread(disk_of, self._folder)
-        return Report(copies=[_state(id, copy, progress) for id, (copy, progress) in self._copies.items()], disk=disk)
+        states = [self._state_of(id, copy, progress) for id, (copy, progress) in self._copies.items()]
+        return Report(copies=[state for state in states if state is not None], disk=disk)
+
+    def _state_of(self, id: str, copy: RunningCopy, progress: Progress) -> CopyState | None:
+        try:
+            return _state(id, copy, progress)
+        except ValidationError as error:
+            now = asyncio.get_running_loop().time()
+            if now - self._warned_at >= WARN_SECONDS:
+                self._warned_at = now
+                log.warning("copy_not_reported", copy=id, reason=str(explained(error)))
+            return None
 
     async def close(self) -> None:
         """End all copies, and whatever they have under way."""

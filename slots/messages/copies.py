@@ -20,6 +20,7 @@ from slots.messages.message import (
     VISIBLE,
     Instance,
     Message,
+    MessageError,
     Number,
     NumberOfSlots,
     Part,
@@ -137,12 +138,18 @@ _of_migrators: TypeAdapter[MigratorMessage] = TypeAdapter(
 )
 
 
+class UnreadableReport(MessageError):
+    """A report says something that none can say."""
+
+
 def parse_migrator(text: str | bytes) -> MigratorMessage:
     """The message of a migrator. Raises :class:`~slots.messages.message.MessageError`."""
     try:
         return _of_migrators.validate_json(text)
     except ValidationError as error:
-        raise explained(error) from error
+        wrong = explained(error)
+        place = error.errors(include_url=False, include_input=False)[0]["loc"]
+        raise (UnreadableReport(str(wrong)) if place[:1] == ("report",) else wrong) from error
 
 
 # -- what topom says -------------------------------------------------------------------------------------------------

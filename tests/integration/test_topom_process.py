@@ -3,18 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from slots.connections import fence_user, proxy_prefix
 from slots.functions import slot
+from slots.messages.copies import PATH, RegisterMigrator
+from slots.messages.message import encode
 from slots.table import SlotTable
 from tests.integration.topom_process import TOKEN, HandProxy, TopomProcess, address_of, redis_server, topom_process
 
@@ -303,6 +305,56 @@ async def test_an_odd_frame_ends_the_stream_that_it_came_over_and_nothing_else(t
         assert (await topom.call("GET", "/status"))["failing"] == {}
     assert "Traceback" not in topom.log()
     assert "exception" not in topom.log()
+
+
+UNREADABLE_REPORTS = (
+    {"copies": [], "disk": -1}, {"copies": [], "disk": 1e400}, {"copies": "none"}, {},
+    {"copies": [{"copy_id": "c0ffee" + "0" * 26, "keys": -1, "size": 0}]},
+    {"copies": [{"copy_id": "nobody's", "keys": 0, "size": 0}]},
+)  # fmt: skip
+ODD_OF_MIGRATORS = (
+    "nonsense", "{}", '{"type": "nope"}', '{"type": "done"}', '{"type": "done", "number": -1}',
+    '{"type": "failed", "number": 1, "kind": "data", "what": "void", "passing": 1}',
+    encode(RegisterMigrator(instance="2" * 32, hostname="h", pid=1, version="1")),
+)  # fmt: skip
+
+
+@asynccontextmanager
+async def registered(topom: TopomProcess) -> AsyncIterator[ClientConnection]:
+    """A stream of a migrator."""
+    headers = {"Authorization": f"Bearer {topom.token}"}
+    async with connect(topom.url.replace("http", "ws") + PATH, additional_headers=headers) as stream:
+        await stream.send(encode(RegisterMigrator(instance="1" * 32, hostname="h", pid=1, version="1")))
+        while json.loads(await stream.recv())["type"] != "registered":
+            pass
+        yield stream
+
+
+async def refusal(stream: ClientConnection) -> str:
+    """Why topom ends the stream."""
+    said: list[dict[str, Any]] = []
+    async with asyncio.timeout(60):
+        with suppress(ConnectionClosed):
+            while True:
+                said.append(json.loads(await stream.recv()))
+    assert said[-1]["type"] == "refused"
+    return str(said[-1]["message"])
+
+
+async def test_a_report_that_cannot_be_read_is_passed_over_and_other_odd_frames_end_a_migrators_stream(
+    topom: TopomProcess,
+) -> None:
+    async with registered(topom) as stream:
+        for report in UNREADABLE_REPORTS:
+            await stream.send(json.dumps({"type": "report", **report}))
+        await stream.send("the end")
+        assert "Invalid JSON" in await refusal(stream), "all before that was passed over"
+    assert topom.log().count("report_passed_over") == 1, "it is not said each time"
+    for odd in ODD_OF_MIGRATORS:
+        async with registered(topom) as stream:
+            await stream.send(odd)
+            assert await refusal(stream)
+    assert "Traceback" not in topom.log()
 
 
 async def test_who_may_not_speak(topom: TopomProcess) -> None:

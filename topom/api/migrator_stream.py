@@ -1,11 +1,16 @@
 """The stream of migrators: the WebSocket that each of them holds open to topom.
 
 The messages are those of :mod:`slots.messages.copies`, and each is one frame.
+
+A report that cannot be read is passed over with a warning: it shows that the migrator lives, no slot moves by its
+figures, and the next one comes soon. Anything else that cannot be read ends the stream, and with it the copies. It may
+have been an answer that a copy waits for, or the two do not speak the same language.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 
 import structlog
@@ -19,6 +24,7 @@ from slots.messages.copies import (
     MigratorRegistered,
     RegisterMigrator,
     ToMigrator,
+    UnreadableReport,
     parse_migrator,
 )
 from slots.messages.message import MessageError, encode, sentence
@@ -40,6 +46,9 @@ from topom.term.tokens import TOPOM
 
 MOST_WAITING = 8192
 """Messages that may wait for one migrator to read. With more, its stream ends."""
+
+WARN_SECONDS = 60.0
+"""Between two warnings of reports that cannot be read."""
 
 router = APIRouter()
 log = structlog.get_logger(__name__)
@@ -110,7 +119,10 @@ async def control(websocket: WebSocket) -> None:
 
 async def _serve(websocket: WebSocket, topom: Topom) -> None:
     async with asyncio.timeout(REGISTER_SECONDS):
-        message = await _next(websocket)
+        try:
+            message: MigratorMessage | None = await _next(websocket)
+        except UnreadableReport:
+            message = None
     if not isinstance(message, RegisterMigrator):
         raise Refused("the first message has to be of type register_migrator")
     link = SocketLink(websocket)
@@ -141,9 +153,18 @@ async def _retired(topom: Topom) -> None:
 
 
 async def _receive(websocket: WebSocket, migrator: Migrator) -> None:
+    clock = asyncio.get_running_loop().time
+    passed_over, warned_at = 0, -math.inf
     while True:
-        async with asyncio.timeout(SILENT_SECONDS):
-            message = await _next(websocket)
+        try:
+            async with asyncio.timeout(SILENT_SECONDS):
+                message = await _next(websocket)
+        except UnreadableReport as error:
+            passed_over += 1
+            if clock() - warned_at >= WARN_SECONDS:
+                warned_at = clock()
+                log.warning("report_passed_over", migrator=migrator.id, reason=str(error), so_far=passed_over)
+            continue
         migrator.take(message)
 
 
@@ -152,5 +173,7 @@ async def _next(websocket: WebSocket) -> MigratorMessage:
         return parse_migrator(await websocket.receive_text())
     except KeyError:
         raise Refused("frames of the stream are text") from None
+    except UnreadableReport:
+        raise
     except MessageError as error:
         raise Refused(f"not a message of a migrator: {error}") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from migrator.errors import MigrationError
 from migrator.process import copies
@@ -187,6 +188,25 @@ async def test_what_goes_wrong_is_told(held: Copies, answers: Answers, error: Ex
     said = await answers.next()
     assert isinstance(said, Failed)
     assert said == failed or failed is None
+
+
+async def test_a_copy_with_a_wrong_figure_is_left_out_of_reports_and_costs_no_answer(
+    held: Copies, answers: Answers
+) -> None:
+    for id in (ID, OTHER):
+        held.take(begin(id))
+    wrong, right = FakeCopy.made
+    wrong.options["progress"].keys_moved = -1
+    with structlog.testing.capture_logs() as said:
+        assert [[state.copy_id for state in (await held.report()).copies] for _ in range(3)] == [[OTHER]] * 3
+    assert [event["event"] for event in said] == ["copy_not_reported"], "it is not said each time"
+    wrong.error = CannotGoOn("it differs")
+    wrong.level.set()
+    held.take(NearlyLevel(number=1, copy_id=ID))
+    assert isinstance(await answers.next(), Failed)
+    wrong.options["progress"].keys_moved = 0
+    assert [state.copy_id for state in (await held.report()).copies] == [ID, OTHER]
+    assert not right.closed
 
 
 async def test_a_copy_that_is_not_here_fails_and_begins_anew(held: Copies, answers: Answers) -> None:
