@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from migrator.connection import Connection
@@ -39,6 +39,12 @@ class Followable:
     delay_seconds: float | None = None
     by_replica: bool = False
     disk_bytes: int | None = None
+
+    def with_replica(self) -> Followable:
+        """What is known of a source if one of its replicas may be followed in its place. What the source lets our user
+        do, and how long it waits, is not said of its replicas. If they refuse, the source is followed, so it is enough
+        that it permits it."""
+        return replace(self, permitted=self.permitted or None, delay_seconds=None, by_replica=True)
 
 
 async def followable_of(source: Connection) -> Followable:

@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from migrator.checks import Findings
@@ -129,14 +129,16 @@ class Choosing:
         followable: Followable | None,
         avoided: Collection[str] = (),
     ) -> Ground:
-        by_replica = bool(whole_replicas(self._ledger.table, source_id, avoided))
+        known = followable or NOTHING_KNOWN
+        if whole_replicas(self._ledger.table, source_id, avoided):
+            known = known.with_replica()
         settings, sized = self._settings(), self.sizes(source_id, slots)
         return Ground.of(
             share_of(self._ledger.table, source_id, slots) / rounds,
             sized.part(rounds) if sized is not None else None,
             source,
             target,
-            replace(followable or NOTHING_KNOWN, by_replica=by_replica),
+            known,
             by_keys=self._speeds.by_keys.latest or self._ledger.state.speed,
             by_stream=self._speeds.by_stream.latest,
             keys_limit=settings.keys_per_second,

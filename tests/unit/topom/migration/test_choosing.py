@@ -15,7 +15,7 @@ from tests.unit.topom.topom_fakes import Bench
 from topom.cluster import differing, topology
 from topom.migration.batches import Batch
 from topom.migration.choosing import GIVEN_UP_SECONDS, Choosing
-from topom.migration.ways import Sized, Way
+from topom.migration.ways import Choice, Sized, Way
 
 MakeBench = Callable[..., Awaitable[Bench]]
 SOURCE, TARGET = "s1:6379", "s2:6379"
@@ -77,6 +77,22 @@ async def test_a_replica_may_be_followed_where_the_master_may_not(bench: MakeBen
     differs = differing.found("s9:6379", 1, 10, {}, 0.0)
     await one.ledger.change(lambda state, epoch: differing.marked(state, differs))
     assert await way() is Way.KEYS
+
+
+async def test_what_a_master_says_of_being_followed_is_not_said_of_its_replicas(bench: MakeBench) -> None:
+    one = await began(bench)
+    one.mover.followable = Followable(permitted=False, delay_seconds=300.0)
+
+    async def chosen() -> Choice:
+        return (await one.actions.choosing.of_pairs({(1, 2): range(8)})).choices[1, 2]
+
+    assert "does not let our user run PSYNC" in (await chosen()).reason
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "s9:6379"))
+    assert (await chosen()).way is Way.STREAM
+    assert "(assumed: " in (await chosen()).reason
+    assert "5 s until a snapshot begins, that our user may PSYNC)" in (await chosen()).reason
+    one.mover.followable = Followable(permitted=True)
+    assert "PSYNC" not in (await chosen()).reason, "the master is followed if its replicas refuse"
 
 
 async def test_sizes_and_speeds_and_limits_are_those_that_hold(bench: MakeBench) -> None:
