@@ -10,7 +10,8 @@ data once a scan has found no foreign key there. The foreign keys in data that c
 left **complete**, or leftovers. So these keys are deleted. topom forgets the id of a group when slots of the group are
 taken offline, and the ids of all other groups when offline slots are assigned to one. It also forgets the id of a group
 that gets a master from outside, because that may be a former master with what was written there meanwhile. A server
-with other data is refused as a target, until an operator says that the keys may go.
+with other data is refused as a target, until an operator says that the keys may go. That holds for leftovers as well:
+it is stored which slots a group has left, and not in which data. The master may be a server with other data by then.
 """
 
 import secrets

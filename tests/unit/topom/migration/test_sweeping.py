@@ -16,7 +16,7 @@ from slots.states import SlotState
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually, send
 from tests.unit.topom.topom_fakes import MIGRATION, Bench, FakeHandsOff, FakeMover, FakeProxy
-from topom.cluster import records, rules, topology
+from topom.cluster import cancelling, records, rules, topology
 from topom.cluster.events import What
 from topom.cluster.state import ClusterState
 from topom.errors import OldKeysLeft, ServersUnreachable, SweepUnderWay
@@ -251,6 +251,27 @@ async def test_keys_that_a_server_was_given_while_it_was_in_no_group_are_not_swe
     with pytest.raises(ForeignKeys):
         await one.sweeps.ensure(3)
     assert one.sweeper.keys["s3:1"] == {1, 9}
+
+
+async def test_owned_what_a_group_has_left_waits_for_an_operator_if_its_server_was_in_no_group_meanwhile(
+    one: SweptBench,
+) -> None:
+    """That slots left a group, or never came, says nothing of what another program has written at its server since."""
+    await one.known(3)
+    one.sweeper.keys["s3:1"] = set()
+    await one.edit(lambda table, epoch: topology.move(table, epoch, [0], 3))
+    await one.edit(lambda table, epoch: topology.begin(table, epoch, [0], 0, "s", "t", "c0ffee"))
+    await one.edit(lambda table, epoch: topology.begin_anew(table, epoch, [0], SlotState.COPYING))
+    await one.ledger.change(lambda state, epoch: cancelling.cancel(state, epoch, [0])[0])
+    await one.edit(lambda table, epoch: topology.remove_server(table, epoch, 3, "s3:1"))
+    one.sweeper.keys["s3:1"] = {0}
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 3, "s3:1"))
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, [0]))
+    assert one.ledger.state.leftovers[3].keys() == {0}
+    with pytest.raises(ForeignKeys):
+        await one.sweeps.ensure(3)
+    assert one.sweeper.keys["s3:1"] == {0}
+    assert one.ledger.state.leftovers[3].keys() == {0}, "the slot does not come there either"
 
 
 async def test_a_sweep_ends_when_its_slots_are_in_doubt(one: SweptBench) -> None:
