@@ -120,8 +120,15 @@ class RemoteCopy:
 
     async def _begun(self) -> Migrator:
         one = await self._migrators.near(self.source)
-        source_run_id, target_run_id = await self._make_ready()
+        # It has this copy from here on, so that copies which begin meanwhile are not all given to the same one.
         one.copies[self._id] = self
+        self._migrators.changed()
+        try:
+            source_run_id, target_run_id = await self._make_ready()
+        except BaseException:
+            one.copies.pop(self._id, None)
+            self._migrators.changed()
+            raise
         one.tell(
             BeginCopy(
                 copy_id=self._id,
@@ -138,7 +145,6 @@ class RemoteCopy:
                 term=self._term,
             )
         )
-        self._migrators.changed()
         return one
 
     def _pacing(self, held: Held) -> Pacing:

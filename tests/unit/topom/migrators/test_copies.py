@@ -142,6 +142,41 @@ async def test_if_the_servers_cannot_be_made_ready_nothing_is_told() -> None:
     assert (test.link.said, test.migrators.copies) == ([], 0)
 
 
+async def test_copies_that_begin_at_the_same_time_are_spread_over_the_migrators() -> None:
+    test = Test()
+    another = test.migrators.register(registration(2), False, FakeLink())
+    ready = asyncio.Event()
+
+    async def wait() -> tuple[str, str]:
+        await ready.wait()
+        return "a" * 40, "b" * 40
+
+    beginning = []
+    for number in range(4):
+        copy = RemoteCopy(
+            test.migrators,
+            f"a:{number}",
+            f"b:{number}",
+            [3],
+            f"{number:032x}",
+            Progress(),
+            [],
+            product=PRODUCT,
+            instance="1" * 32,
+            term=7,
+            make_ready=wait,
+        )
+        beginning.append(asyncio.ensure_future(copy.nearly_level()))
+    async with asyncio.timeout(5):
+        while test.migrators.copies < 4:
+            await asyncio.sleep(0)
+    assert (test.migrator.load, another.load) == (2, 2)
+    for one in beginning:
+        one.cancel()
+    await asyncio.gather(*beginning, return_exceptions=True)
+    assert test.migrators.copies == 0, "what was broken off before it began counts for nothing"
+
+
 async def test_a_migrator_that_goes_voids_its_copy_for_good_and_is_not_waited_for() -> None:
     test = Test()
     await test.level()
