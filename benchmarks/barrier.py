@@ -66,7 +66,11 @@ async def served(folder: Path) -> AsyncIterator[tuple[Topom, str, str]]:
     )
     server = uvicorn.Server(config)
     running = asyncio.create_task(node.run())
-    await node.led.wait()
+    leads = asyncio.create_task(node.led.wait())
+    await asyncio.wait((running, leads), return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        leads.cancel()
+        running.result()
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     topom = node.leading
     assert topom is not None

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 if not __package__:
@@ -25,13 +24,13 @@ if not __package__:
 import redis
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks import processes, report
+from benchmarks import processes, report, switches
 from benchmarks.load import LoadFailed, fill
 from benchmarks.load import key as key_of
-from benchmarks.moves import STEP_MILLISECONDS, Looking, Writing, client_of, memory_bytes, moving_names
-from benchmarks.probe import Kind, Request, read
+from benchmarks.moved import Phase, Run, say, show, windows
+from benchmarks.moves import Looking, Writing, client_of, memory_bytes, moving_names
+from benchmarks.probe import read
 from benchmarks.samples import PROXY
 from slotferry.calls import TopomError
 from slotferry.client import TopomClient
@@ -41,6 +40,7 @@ from slotferry.redis_server import ask
 from slotferry.signals import until_signal
 from slots.ranges import show as show_slots
 from slots.reserved import RESERVED_KEYS
+from slots.states import SlotState
 
 SOURCE = 1
 TARGET = 2
@@ -52,7 +52,6 @@ REDIS_ARGUMENTS = ("--repl-diskless-sync-delay", "0")
 """A server waits 5 s by default before it begins a snapshot. Figures count from its beginning."""
 _POLL_SECONDS = 0.1
 _PROBE_STOP_SECONDS = 30.0
-_WINDOW_SECONDS = 0.1
 _FILL_BYTES = 1_000_000
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -67,6 +66,7 @@ class Scenario:
 
     keys: int
     value_bytes: int
+    proxies: int
     workers: int
     parallel_slots: int
     keys_per_second: int
@@ -82,90 +82,6 @@ class Scenario:
     writes: float
     quiet_seconds: float
     limit_seconds: float
-
-
-@dataclass(frozen=True)
-class Phase:
-    """The probe's figures in one span of time; times are in milliseconds."""
-
-    seconds: float
-    requests: int
-    p50: float
-    p99: float
-    p999: float
-    maximum: float
-    failed: dict[str, int]
-
-    @classmethod
-    def of(cls, requests: Sequence[Request], begin: float, end: float) -> "Phase":
-        """The phase of the requests that began between two moments of the monotonic clock."""
-        within = [request for request in requests if begin <= request.at < end]
-        times = sorted(1000 * request.seconds for request in within)
-        failed = {
-            kind.name.lower(): count
-            for kind in Kind
-            if kind != Kind.ANSWERED and (count := sum(request.kind == kind for request in within))
-        }
-        p50, p99, p999, maximum = (processes.percentile(times, percent) for percent in (50, 99, 99.9, 100))
-        return cls(end - begin, len(within), p50, p99, p999, maximum, failed)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One move from beginning to end. CPU is in seconds, by process, from the request to the end of the move.
-
-    ``snapshot_seconds`` are those from the beginning of the source's snapshot to the end, None if there was none.
-    ``long_steps`` are milliseconds and command of steps above :data:`benchmarks.moves.STEP_MILLISECONDS`, by phase and
-    server.
-    ``topom_bytes`` is the most memory of topom and each of its processes. ``writes`` are those into what moves.
-    ``way`` is how slots moved. ``goal`` is the latency goal in milliseconds, 0 for none. ``speeds`` has the share of
-    the full speed at each request to topom for the state of the move.
-    """
-
-    way: str
-    goal: float
-    speeds: list[float]
-    keys_moved: int
-    keys_left: int
-    seconds: float
-    phases: dict[str, Phase]
-    cpu_seconds: dict[str, float]
-    windows: list[dict[str, float]]
-    snapshot_seconds: float | None
-    long_steps: dict[str, dict[str, list[tuple[float, str]]]]
-    topom_bytes: int
-    writes: dict[str, float]
-
-    @property
-    def keys_per_second(self) -> float:
-        """The speed of the whole move, including barriers, scans and the last look for keys."""
-        return self.keys_moved / self.seconds
-
-    @property
-    def keys_per_second_of_snapshot(self) -> float:
-        """The speed from the beginning of the snapshot to the last switch; 0 if there was none."""
-        return self.keys_moved / self.snapshot_seconds if self.snapshot_seconds else 0.0
-
-    @property
-    def slower(self) -> float:
-        """The client's p99 while the slots move, divided by its p99 in the quiet around it."""
-        around = fmean(self.phases[name].p99 for name in ("quiet", "after"))
-        return self.phases["moving"].p99 / around
-
-
-def windows(requests: Sequence[Request], begin: float, end: float) -> list[dict[str, float]]:
-    """The number of requests and the longest request in each tenth of a second, to draw the move over time."""
-    longest: dict[int, float] = {}
-    counts: dict[int, int] = {}
-    for request in requests:
-        if begin <= request.at < end:
-            place = int((request.at - begin) / _WINDOW_SECONDS)
-            longest[place] = max(longest.get(place, 0.0), 1000 * request.seconds)
-            counts[place] = counts.get(place, 0) + 1
-    return [
-        {"at": round(place * _WINDOW_SECONDS, 1), "requests": counts[place], "max_milliseconds": longest[place]}
-        for place in sorted(counts)
-    ]
 
 
 async def keys_at(address: str) -> int:
@@ -198,11 +114,12 @@ def fill_big(address: str, sizes: Sequence[int]) -> None:
                 client.hset(name, mapping={f"field:{number}": f"value {number:026d}" for number in some})
 
 
-def start_probe(address: str, scenario: Scenario, directory: Path) -> tuple[ManagedProcess, Path]:
-    """Start the probe; give it and its output file. Raises ProcessError."""
+def start_probe(addresses: Sequence[str], scenario: Scenario, directory: Path) -> tuple[ManagedProcess, Path]:
+    """Start the probe, with its connections spread over these proxies; give it and its output file. Raises
+    ProcessError."""
     output = directory / "probe.times"
     arguments = [
-        *(sys.executable, "-m", "benchmarks.probe", address, "--output", str(output)),
+        *(sys.executable, "-m", "benchmarks.probe", *addresses, "--output", str(output)),
         *("--keys", str(scenario.keys), "--value-bytes", str(scenario.value_bytes)),
         *("--connections", str(scenario.connections), "--rate", str(scenario.rate), "--writes", str(scenario.writes)),
         *("--limit", str(WARM_SECONDS + 2 * scenario.quiet_seconds + scenario.limit_seconds)),
@@ -280,7 +197,7 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
         cluster = await stack.enter_async_context(
             LocalCluster(
                 groups=2,
-                proxies=1,
+                proxies=scenario.proxies,
                 workers=scenario.workers,
                 slots_on=[SOURCE],
                 redis_arguments=REDIS_ARGUMENTS,
@@ -298,14 +215,14 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
             writing.fill(source)
             writing.start()
         held = await keys_at(source)
-        probe, output = start_probe(cluster.proxy_addresses[0], scenario, cluster.directory)
+        probe, output = start_probe(cluster.proxy_addresses, scenario, cluster.directory)
         stack.push_async_callback(probe.stop)
-        supervisor = cluster.proxies[0].pid
+        supervisors = [proxy.pid for proxy in cluster.proxies]
         roles: Mapping[str, Sequence[int]] = {
             "source": [cluster.servers[SOURCE][0].pid],
             "target": [cluster.servers[TARGET][0].pid],
-            PROXY: processes.running(supervisor, "proxy.worker.worker"),
-            "supervisor": [supervisor],
+            PROXY: [pid for one in supervisors for pid in processes.running(one, "proxy.worker.worker")],
+            "supervisors": supervisors,
             "topom": [cluster.topom.pid, *processes.descendants(cluster.topom.pid)],
             "probe": [probe.pid],
         }
@@ -348,71 +265,25 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
         if (said := probe.log.read_text(errors="replace").strip()) != "":
             console.print(said, style="red", markup=False, highlight=False)
         begin, end = spans["moving"]
+        done = switches.steps(cluster.topom.log)
+        switched = switches.last(done, SlotState.FINISHED) or end
+        # Keys move one by one where there is no snapshot.
+        began = looking.snapshot_at or switches.first(done, SlotState.MIGRATING) or begin
         return Run(
             way,
             goal,
             speeds,
             moved,
             left,
-            end - begin,
+            switched - begin,
+            switched - began,
+            switches.locks(done, requests),
             {name: Phase.of(requests, *span) for name, span in spans.items()},
             cpu,
             windows(requests, begin, end),
-            end - looking.snapshot_at if looking.snapshot_at else None,
             long_steps,
             max(memory_bytes(pid) for pid in [cluster.topom.pid, *processes.descendants(cluster.topom.pid)]),
             writes,
-        )
-
-
-def say(way: str, goal: float) -> str:
-    """A way and a latency goal in words."""
-    return f"{way}, goal {goal:g} ms" if goal else f"{way}, no goal"
-
-
-def show(runs: Sequence[Run], console: Console) -> None:
-    """Print the table of every run, and the speed."""
-    table = Table(title="what the client saw, in milliseconds")
-    for heading in ("way", "phase", "seconds", "requests", "p50", "p99", "p99.9", "max", "failed"):
-        table.add_column(heading, justify="left" if heading in ("way", "phase") else "right")
-    for run in runs:
-        for name, phase in run.phases.items():
-            figures = (phase.p50, phase.p99, phase.p999, phase.maximum)
-            failed = ", ".join(f"{count} {kind}" for kind, count in phase.failed.items()) or "0"
-            cells = (f"{phase.seconds:.1f}", str(phase.requests), *(f"{figure:.2f}" for figure in figures), failed)
-            table.add_row(say(run.way, run.goal), name, *cells, end_section=name == "after")
-    console.print(table)
-    for run in runs:
-        shares = ", ".join(f"{role} {100 * seconds / run.seconds:.0f}%" for role, seconds in run.cpu_seconds.items())
-        console.print(
-            f"{say(run.way, run.goal)}: {run.keys_moved} keys moved, {run.keys_left} left, in {run.seconds:.2f} s; "
-            f"share of a core: {shares}"
-        )
-        steps = ", ".join(
-            f"{phase} {role} {len(found)} (longest {found[0][0]:.1f} ms, {found[0][1]})"
-            for phase, by_role in run.long_steps.items()
-            for role, found in by_role.items()
-            if found
-        )
-        console.print(
-            f"  steps above {STEP_MILLISECONDS} ms: {steps or 'none'}; "
-            f"most memory of topom and each of its processes: {run.topom_bytes >> 20} MiB"
-        )
-        if run.writes:
-            acknowledged, lost, longest = run.writes.values()
-            console.print(f"  {acknowledged:.0f} writes into what moves, {lost:.0f} lost, longest {longest:.0f} ms")
-    for way, goal in dict.fromkeys((run.way, run.goal) for run in runs):
-        mine = [run for run in runs if (run.way, run.goal) == (way, goal)]
-        speed = report.Spread.of([run.keys_per_second / 1000 for run in mine])
-        p99 = report.Spread.of([run.phases["moving"].p99 for run in mine])
-        of_snapshot = report.Spread.of([run.keys_per_second_of_snapshot / 1000 for run in mine])
-        streamed = f" (from the snapshot's beginning {of_snapshot.show(1)})" if of_snapshot.median else ""
-        slower = report.Spread.of([run.slower for run in mine])
-        paced = [speed for run in mine for speed in run.speeds]
-        held = f"; speed {report.Spread.of(paced).show()} of the full one" if paced else ""
-        console.print(
-            f"{say(way, goal)}: moved, k keys/s: {speed.show(1)}{streamed}; client p99 meanwhile, ms: {p99.show()}, "
-            f"times the quiet one: {slower.show()}{held}"
         )
 
 
@@ -431,7 +302,16 @@ async def benchmark(scenario: Scenario, repeats: int, output: Path | None, conso
         "machine": before,
         "load_average_after": report.machine()["load_average"][0],
         "scenario": asdict(scenario),
-        "runs": [{"keys_per_second": run.keys_per_second, "slower": run.slower, **asdict(run)} for run in runs],
+        "runs": [
+            {
+                "keys_per_second": run.keys_per_second,
+                "keys_per_second_begun": run.keys_per_second_begun,
+                "slower": run.slower,
+                "added": run.added,
+                **asdict(run),
+            }
+            for run in runs
+        ],
     }
     console.print(f"saved as {report.save('migration', output, content)}")
     return runs
@@ -440,7 +320,8 @@ async def benchmark(scenario: Scenario, repeats: int, output: Path | None, conso
 def main(
     keys: Annotated[int, typer.Option(min=1, help="Keys on the first group; about half of them move.")] = 1_000_000,
     value_bytes: Annotated[int, typer.Option(min=1, help="Size of the values.")] = 100,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
+    proxies: Annotated[int, typer.Option(min=1, help="Proxies, over which the probe's connections are spread.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes of each proxy.")] = 1,
     parallel_slots: Annotated[int, typer.Option(min=0, help="Slots moved together; 0: topom's default.")] = 0,
     rate_limit: Annotated[int, typer.Option(min=0, help="Keys a second that may move; 0: no limit.")] = 0,
     big_keys: Annotated[int, typer.Option(min=0, help="Hashes that move besides.")] = 0,
@@ -477,6 +358,7 @@ def main(
     scenario = Scenario(
         keys,
         value_bytes,
+        proxies,
         workers,
         parallel_slots,
         rate_limit,

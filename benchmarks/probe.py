@@ -1,6 +1,6 @@
 """Measures one client's view of the cluster: a steady stream of GET and SET, with the time of each request.
 
-    python -m benchmarks.probe HOST:PORT --keys N --output FILE ...
+    python -m benchmarks.probe HOST:PORT [HOST:PORT ...] --keys N --output FILE ...
 
 It is a process of its own, so that the benchmark does not disturb the measurement. It is as thin as plain Python
 allows: a few sockets, one request in flight on each, prepared bytes to send, and only the length of replies checked.
@@ -22,7 +22,7 @@ import sys
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -31,6 +31,8 @@ from typing import Annotated
 import typer
 
 from benchmarks.load import get_request, key, set_request
+from slots import functions, ranges
+from slots.table import DEFAULT_SLOTS
 
 REPLY_SECONDS = 15.0
 """If a connection gets no reply for this long, it is closed and opened again."""
@@ -94,6 +96,7 @@ class Connection:
     """One socket with at most one request in flight."""
 
     socket: socket.socket
+    address: tuple[str, int]
     since: float = 0.0
     """When the request in flight began; if there is none, since when there is none."""
     busy: bool = False
@@ -104,16 +107,23 @@ class Connection:
 class Probe:
     """The connections and the schedule. :meth:`run` is the loop."""
 
-    def __init__(self, address: str, keys: int, value_bytes: int, connections: int, rate: float, writes: float) -> None:
-        host, _, port = address.rpartition(":")
-        self._address = (host, int(port))
-        self._keys = keys
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        names: Sequence[bytes],
+        value_bytes: int,
+        connections: int,
+        rate: float,
+        writes: float,
+    ) -> None:
+        self._names = names
         self._value = b"x" * value_bytes
         self._expected = b"$%d\r\n%b\r\n" % (value_bytes, self._value)
         self._interval = 1 / rate if rate else 0.0
         self._writes = writes
         self._random = random.Random(1)
-        self._connections = [self._open() for _ in range(connections)]
+        proxies = [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]
+        self._connections = [self._open(proxies[number % len(proxies)]) for number in range(connections)]
         self._idle = deque(self._connections)
         self._stopping = False
         self.record = Record()
@@ -150,13 +160,13 @@ class Probe:
         while len(self._idle) < len(self._connections) and time.monotonic() < end:
             self._receive(_IDLE_SECONDS)
 
-    def _open(self) -> Connection:
-        opened = socket.create_connection(self._address, REPLY_SECONDS)
+    def _open(self, address: tuple[str, int]) -> Connection:
+        opened = socket.create_connection(address, REPLY_SECONDS)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Connection(opened, time.monotonic())
+        return Connection(opened, address, time.monotonic())
 
     def _send(self, connection: Connection, since: float) -> None:
-        name = key(self._random.randrange(self._keys))
+        name = self._names[self._random.randrange(len(self._names))]
         connection.writes = self._random.random() < self._writes
         connection.since = since
         connection.busy = True
@@ -211,23 +221,28 @@ class Probe:
         self.record.add(connection.since, time.monotonic() - connection.since, Kind.LOST, reason)
         connection.socket.close()
         self._connections.remove(connection)
-        opened = self._open()
+        opened = self._open(connection.address)
         self._connections.append(opened)
         self._idle.append(opened)
 
 
 def main(
-    address: Annotated[str, typer.Argument(help="Where the requests go, host:port.")],
+    addresses: Annotated[list[str], typer.Argument(help="Where the connections go, host:port, in turns.")],
     output: Annotated[Path, typer.Option(help="Where the times are written at the end.")],
-    keys: Annotated[int, typer.Option(min=1, help="Keys that requests take at random.")],
+    keys: Annotated[int, typer.Option(min=1, help="Keys that there are; requests take them at random.")],
     value_bytes: Annotated[int, typer.Option(min=1, help="Size of each value.")],
     connections: Annotated[int, typer.Option(min=1, max=64, help="Connections, one request in flight on each.")] = 4,
     rate: Annotated[float, typer.Option(min=0, help="Requests a second over all; 0: as fast as replies come.")] = 0,
     writes: Annotated[float, typer.Option(min=0, max=1, help="Part of the requests that are SET.")] = 0.2,
     limit: Annotated[float, typer.Option(min=0, help="Seconds after which it ends by itself.")] = 600,
+    slots: Annotated[str, typer.Option(help="Only keys of these slots, as ranges; all if it is empty.")] = "",
 ) -> None:
     """Send GET and SET until SIGTERM and write down how long each took."""
-    probe = Probe(address, keys, value_bytes, connections, rate, writes)
+    names = [key(number) for number in range(keys)]
+    if slots:
+        wanted = set(ranges.parse(slots, DEFAULT_SLOTS))
+        names = [name for name in names if functions.slot("crc32", name, DEFAULT_SLOTS) in wanted]
+    probe = Probe(addresses, names, value_bytes, connections, rate, writes)
     signal.signal(signal.SIGTERM, lambda *_: probe.stop())
     # A collection takes milliseconds, which would look like the cluster's delay; few cycles are made here.
     gc.disable()
