@@ -144,7 +144,9 @@ def say_migrators(migrators: list[Answer]) -> None:
             one["datacenter"] or None,
             len(one["copies"]),
             round(one["keys_per_second"]),
+            size(one.get("disk_bytes")),
         )
         for one in migrators
     ]
-    table(("migrator", "host", "pid", "started by", "node", "datacenter", "copies", "keys/s"), rows, title="migrators")
+    columns = ("migrator", "host", "pid", "started by", "node", "datacenter", "copies", "keys/s", "free disk")
+    table(columns, rows, title="migrators")

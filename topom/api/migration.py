@@ -5,13 +5,13 @@ from collections.abc import Collection, Mapping
 from migrator import progress
 from slots import ranges
 from slots.states import SlotState
-from slots.table import SlotTable
 from topom.api import migration_models as models
 from topom.api import slot_models
 from topom.api.access import ServedTopom
 from topom.api.routers import resource
 from topom.migration.batches import Batch, Pair
 from topom.migration.ways import Way
+from topom.migrators.copies import RemoteCopy
 from topom.reasons import Kind, Reason
 from topom.term.service import Topom
 
@@ -37,7 +37,7 @@ def describe(topom: Topom) -> models.Migration:
         bytes_moved=totals.bytes_moved,
         keys_per_second=round(totals.keys_per_second, 1),
         remaining_keys=totals.remaining_keys,
-        batches=[_describe(batch, topom.actions.reason(batch), topom.ledger.table) for batch in topom.actions.batches]
+        batches=[_describe(batch, topom) for batch in topom.actions.batches]
         + [_describe_deferred(*entry) for entry in topom.actions.deferred],
         skipped=_describe_skipped(topom.ledger.state.skipped),
     )
@@ -96,10 +96,13 @@ async def retry(topom: ServedTopom, body: slot_models.SlotsMaybe) -> slot_models
     return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 
 
-def _describe(batch: Batch, reason: Reason | None, table: SlotTable) -> models.BatchProgress:
-    actions = [action for slot in batch.slots if (action := table.slots[slot].action) is not None]
+def _describe(batch: Batch, topom: Topom) -> models.BatchProgress:
+    slots = topom.ledger.table.slots
+    actions = [action for slot in batch.slots if (action := slots[slot].action) is not None]
     chosen = bool(actions) and batch.state is not SlotState.PENDING
     way = Way.STREAM if any(action.copy for action in actions) else Way.KEYS
+    copy = topom.actions.steps.copies.of(batch)
+    made_by = copy.made_by if isinstance(copy, RemoteCopy) else ""
     return models.BatchProgress(
         source=batch.source_id,
         target=batch.target_id,
@@ -111,9 +114,9 @@ def _describe(batch: Batch, reason: Reason | None, table: SlotTable) -> models.B
         remaining_keys=batch.progress.remaining_keys,
         passes=batch.progress.passes,
         pacing=_describe_pacing(batch.progress.pacing()),
-        reason=reason,
+        reason=topom.actions.reason(batch),
         way=way.value if chosen else None,
-        notes=[*batch.notes, *filter(None, (batch.follows,))],
+        notes=[*batch.notes, *filter(None, (made_by and f"copied by {made_by}", batch.follows))],
     )
 
 

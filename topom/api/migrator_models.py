@@ -1,5 +1,7 @@
 """The objects of ``/migrators``, as pydantic models."""
 
+from typing import Literal
+
 from pydantic import BaseModel, Field
 
 
@@ -9,6 +11,8 @@ class MigratorCopy(BaseModel):
     source: str
     target: str
     slots: int = Field(description="How many slots it is of.")
+    followed: str | None = Field(description="The server whose stream it follows; null while it follows none.")
+    follows: Literal["master", "replica"] | None = Field(description="What that server is in the source's group.")
     keys_moved: int
     bytes_moved: int
     keys_per_second: float
@@ -28,6 +32,7 @@ class Migrator(BaseModel):
     node: str
     datacenter: str
     own: bool = Field(description="Whether topom has started it on its own machine.")
+    disk_bytes: int | None = Field(description="Free for what it has not written yet; null while that is not known.")
     keys_per_second: float
     copies: list[MigratorCopy]
 

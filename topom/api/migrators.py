@@ -33,17 +33,22 @@ def _describe(one: Migrator) -> models.Migrator:
         node=registration.node,
         datacenter=registration.datacenter,
         own=one.own,
+        disk_bytes=one.disk,
         keys_per_second=round(sum(copy.progress.keys_per_second for copy in copies), 1),
-        copies=[
-            models.MigratorCopy(
-                source=copy.source,
-                target=copy.target,
-                slots=len(copy.slots),
-                keys_moved=copy.progress.keys_moved,
-                bytes_moved=copy.progress.bytes_moved,
-                keys_per_second=round(copy.progress.keys_per_second, 1),
-                lag_bytes=copy.lag,
-            )
-            for copy in copies
-        ],
+        copies=[_describe_copy(copy) for copy in copies],
+    )
+
+
+def _describe_copy(copy: RemoteCopy) -> models.MigratorCopy:
+    followed = copy.progress.followed or None
+    return models.MigratorCopy(
+        source=copy.source,
+        target=copy.target,
+        slots=len(copy.slots),
+        followed=followed,
+        follows=None if followed is None else "master" if followed == copy.source else "replica",
+        keys_moved=copy.progress.keys_moved,
+        bytes_moved=copy.progress.bytes_moved,
+        keys_per_second=round(copy.progress.keys_per_second, 1),
+        lag_bytes=copy.lag,
     )

@@ -68,6 +68,11 @@ class RemoteCopy:
         self._migrator: Migrator | None = None
         self._counted = (0, 0)
 
+    @property
+    def made_by(self) -> str:
+        """The migrator that makes it, as messages name it; "" while none does."""
+        return "" if self._migrator is None else self._migrator.named
+
     async def nearly_level(self) -> None:
         """Return once little is missing at the target. Raises MigrationError if the copy is void."""
         if self._migrator is None:

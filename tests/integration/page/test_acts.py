@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.integration.page.conftest import SLOTS, Site, until
+from tests.integration.page.conftest import SLOTS, VIEWER, Site, until
 from tests.integration.page.test_page import by_map
 
 MOST_TABS = 60
@@ -50,6 +50,28 @@ def test_a_rebalance_by_clicks_from_the_plan_to_rest(site: Site, at_rest: Callab
         until(page, "Number(document.querySelector('#migration').textContent.match(/(\\d+) slots, /)?.[1]) >= 85")
         assert by_map(page) == site.owners()
         told(page, "rebalance_planned", "codis")
+
+
+def test_a_copy_is_shown_with_its_migrator_and_the_server_that_it_follows(
+    site: Site, at_rest: Callable[[], None]
+) -> None:
+    source, target = site.cluster.groups[1][0], site.cluster.groups[3][0]
+    site.call("PATCH", "/migration", {"way": "stream", "keys_per_second": 50})
+    try:
+        with site.page(VIEWER) as page:
+            site.call("POST", "/slots/move", {"slots": "0-63", "group_id": 3})
+            row = "#migrators tr:has-text('started by topom')"
+            page.wait_for_selector(f"{row} >> text=follows master {source}", timeout=30_000)
+            assert f"{source} to {target}, 64 slots" in page.inner_text(row)
+            [migrator] = site.call("GET", "/migrators")["migrators"]
+            by = f"copied by migrator {migrator['id']} (process {migrator['pid']} on {migrator['hostname']})"
+            page.wait_for_selector(f"#migration .batches li:has-text('{by}') >> text=follows master {source}")
+            site.call("PATCH", "/migration", {"keys_per_second": 0})
+            at_rest()
+            assert site.owners()[:64] == [3] * 64
+            page.wait_for_selector(f"{row} >> text=none")
+    finally:
+        site.call("PATCH", "/migration", {"way": "keys"})
 
 
 def test_a_move_is_paced_paused_and_cancelled(site: Site, at_rest: Callable[[], None]) -> None:

@@ -90,6 +90,33 @@ def test_a_proxys_requests_are_of_now(site: Site) -> None:
         told(page, "{ load: { proxies: { 1: 0 } } }", f"{cell} === '0/s'")
 
 
+MIGRATORS = """{ migrators: {
+    98: { id: 98, hostname: 'near', pid: 77, version: '1', node: 'n1', datacenter: 'd1', own: false, disk_bytes: 2e9,
+        keys_per_second: 1500, copying: 23, copies: [
+            { source: 'a:1', target: 'b:1', slots: 1, followed: 'a:2', follows: 'replica' },
+            { source: 'c:1', target: 'd:1', slots: 12, followed: null, follows: null }] },
+    97: { id: 97, hostname: 'here', pid: 22, version: '1', node: '', datacenter: '', own: true, disk_bytes: null,
+        keys_per_second: 0, copying: 0, copies: [] },
+} }"""
+
+
+def test_migrators_are_shown_with_what_each_copies_and_follows(site: Site) -> None:
+    # The cluster may have one of its own, which comes before these.
+    rows = "[...document.querySelectorAll('#migrators tbody tr')].filter((row) => /near|here/.test(row.textContent))"
+    with site.page(VIEWER) as page:
+        told(page, MIGRATORS, f"{rows}.length === 2")
+        first, second = page.evaluate(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))")
+        assert first == ["97 here process 22, 1 started by topom", "not said", "none", "", "unknown"]
+        assert second == [
+            "98 near process 77, 1 on its own",
+            "n1, d1",
+            "a:1 to b:1, 1 slot; follows replica a:2c:1 to d:1, 12 slots; follows none yetand 21 more",
+            "1,500 keys a second",
+            "2.0 GB",
+        ]
+        told(page, "{ migrators: { 97: null, 98: null } }", f"!{rows}.length")
+
+
 def test_empty_parts_say_so(site: Site) -> None:
     load = """{
         total: { requests: 0.03, bytes_in: 1, bytes_out: 0 }, proxies_telling: 1, proxies_total: 1,
@@ -124,7 +151,8 @@ def test_a_viewer_sees_all_parts_and_no_act(site: Site) -> None:
         assert page.inner_text("#role") == "viewer"
         assert page.inner_text("#verdict") == "All is well"
         names = set(page.locator("main button").all_inner_texts())
-        assert names <= {"Show more groups", "Show more proxies", "Show more nodes", "Show older events"}, names
+        more = {f"Show more {what}" for what in ("groups", "migrators", "proxies", "nodes")}
+        assert names <= {*more, "Show older events"}, names
         refused = page.evaluate(
             "fetch('/api/v1/migration/pause', { method: 'POST', headers: { 'X-Slotferry-Request': '1' } })"
             ".then((answer) => answer.status)"
@@ -223,10 +251,13 @@ def test_names_are_text_whatever_they_say(site: Site) -> None:
                     groups: { 9: { id: 9, slots: 1, servers: [
                         { address: name, node: name, datacenter: name, condition: name, role: name }] } },
                     proxies: { 9: { id: 9, address: name, hostname: name, version: name, state: name, counters: {} } },
+                    migrators: { 9: { id: 9, pid: 9, hostname: name, version: name, node: name, datacenter: name,
+                        copying: 1, copies: [
+                            { source: name, target: name, slots: 1, followed: name, follows: name }] } },
                 }, false))""",
                 TRICK,
             )
-            for part in ("#groups .address", "#proxies .address", "#placement .node"):
+            for part in ("#groups .address", "#proxies .address", "#migrators .address", "#placement .node"):
                 page.wait_for_selector(f"{part}:has-text('<img src=x onerror=')")
             assert page.locator("img").count() == 0
             assert page.title() == "Slotferry"
@@ -293,6 +324,7 @@ def test_axe_has_no_serious_finding(site: Site, scheme: str, width: int) -> None
         site.shown(page)
         page.click("#plan")
         page.wait_for_selector("#begin")
+        told(page, MIGRATORS, "document.querySelector('#migrators')")
         assert serious(page) == []
         # Nothing is wider than the window.
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -25,9 +25,11 @@ MOST_BUSY = 20
 """Slots, users and hot keys that are told, at most."""
 MOST_NOTABLE = 10
 """Notable requests that are told: those that the page shows."""
+MOST_COPIES = 20
+"""Copies that are told of a migrator, at most; the page shows no more."""
 COUNTERS = ("clients",)
 """Of a proxy, those that the page shows."""
-APART = frozenset({"proxies", "migration"})
+APART = frozenset({"proxies", "migrators", "migration"})
 """Members of the status that are sections of their own; the others are the section ``cluster``."""
 
 
@@ -84,6 +86,7 @@ class Taking:
                 "groups": self._servers.groups,
                 "figures": self._servers.figures,
                 "proxies": {str(proxy["id"]): _proxy(proxy) for proxy in dumped["proxies"]},
+                "migrators": {str(one["id"]): _migrator(one) for one in dumped["migrators"]},
                 "migration": dumped["migration"],
                 "sizes": self._summary,
                 "load": self._load.summary,
@@ -162,3 +165,16 @@ def _proxy(proxy: Mapping[str, Any]) -> dict[str, Any]:
     """A proxy with the counters that are shown."""
     unusual = {name: value for name, value in proxy.items() if not (value is None or value is False or value == "")}
     return {**unusual, "counters": {name: proxy["counters"].get(name) for name in COUNTERS}}
+
+
+def _migrator(migrator: Mapping[str, Any]) -> dict[str, Any]:
+    """A migrator with what is shown of its copies."""
+    copies, disk = migrator["copies"], migrator["disk_bytes"]
+    shown = ("source", "target", "slots", "followed", "follows")
+    return {
+        **{name: migrator[name] for name in ("id", "hostname", "pid", "version", "node", "datacenter", "own")},
+        "disk_bytes": None if disk is None else rounded(disk),
+        "keys_per_second": rounded(migrator["keys_per_second"]),
+        "copying": len(copies),
+        "copies": [{name: copy[name] for name in shown} for copy in copies[:MOST_COPIES]],
+    }

@@ -111,6 +111,7 @@ STATUS = {
             "datacenter": "d1",
             "copies": [{}],
             "keys_per_second": 123456.7,
+            "disk_bytes": 3 << 30,
         }
     ],
     "slots": {"total": 4, "assigned": 3, "offline": 1, "moving": 1},
@@ -726,4 +727,4 @@ def test_what_only_a_leader_knows_is_said_to_be_unknown(
 def test_the_status_lists_migrators(seen: list[httpx.Request]) -> None:
     said = runner.invoke(app, ["status"]).stdout
     [line] = [line for line in said.splitlines() if "carrier" in line]
-    assert line.split() == ["1", "carrier", "77", "topom", "-", "d1", "1", "123,457"]
+    assert line.split() == ["1", "carrier", "77", "topom", "-", "d1", "1", "123,457", "3.0", "GB"]

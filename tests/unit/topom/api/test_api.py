@@ -15,6 +15,7 @@ from migrator.errors import NotEnoughMemory
 from migrator.progress import Pacing, ServerLatency
 from slots.messages.control import Register
 from slots.states import SlotState
+from tests.unit.topom.migrators.fakes import FakeLink, copy_of, registration
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
 from topom.api import migration
@@ -23,6 +24,8 @@ from topom.cluster import differing, topology
 from topom.cluster.state import Differs
 from topom.migration.actions import Actions
 from topom.migration.batches import Batch
+from topom.migration.streamed import StreamedCopies
+from topom.migrators.members import MigratorLost
 from topom.placement import applying
 from topom.proxies.members import Member
 from topom.reasons import Kind
@@ -396,6 +399,26 @@ async def test_a_resumed_topom_moves_what_has_waited(filled: httpx.AsyncClient) 
     async with asyncio.timeout(10):
         while (await filled.get("/migration")).json()["slots_moved"] < 2:
             await asyncio.sleep(0.01)
+
+
+async def test_a_batch_says_which_migrator_copies_it_and_which_server_that_follows(
+    topom: Topom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Batch(1, 2, (3,), SlotState.COPYING, notes=("by the stream",), replicas=("a:2",))
+    migrator = topom.migrators.register(registration(), True, FakeLink())
+    copy = copy_of(topom.migrators, batch.progress)
+    monkeypatch.setattr(Actions, "batches", property(lambda actions: [batch]))
+    monkeypatch.setattr(StreamedCopies, "of", lambda copies, found: copy if found is batch else None)
+    assert migration.describe(topom).batches[0].notes == ["by the stream"]
+    level = asyncio.create_task(copy.nearly_level())
+    while not copy.made_by:
+        await asyncio.sleep(0)
+    batch.progress.followed = "a:2"
+    says = ["by the stream", f"copied by {migrator.named}", "follows replica a:2"]
+    assert migration.describe(topom).batches[0].notes == says
+    topom.migrators.disconnected(migrator)
+    with pytest.raises(MigratorLost):
+        await level
 
 
 async def test_how_a_batch_keeps_to_the_latency_goal_is_shown(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,16 @@
-"""A migrator that a test speaks for."""
+"""A migrator that a test speaks for, and copies that it makes."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from migrator.progress import Progress
 from slots.messages.copies import RegisterMigrator, ToMigrator
+from slots.messages.message import Product
+from topom.migrators.copies import RemoteCopy
+from topom.migrators.members import Migrators
+
+ID = "c0ffee" + "0" * 26
+PRODUCT = Product(name="demo", number_of_slots=16, slot_function="crc32", databases=4)
 
 
 @dataclass
@@ -22,4 +30,28 @@ class FakeLink:
 def registration(number: int = 1, node: str = "", datacenter: str = "") -> RegisterMigrator:
     return RegisterMigrator(
         instance=f"{number:032x}", hostname="host", pid=number, version="0", node=node, datacenter=datacenter
+    )
+
+
+async def ready() -> tuple[str, str]:
+    """Both servers are ready, and have these run ids."""
+    return "a" * 40, "b" * 40
+
+
+def copy_of(
+    migrators: Migrators, progress: Progress, make_ready: Callable[[], Awaitable[tuple[str, str]]] = ready
+) -> RemoteCopy:
+    """A copy of the slots 3 and 5 of a:1, which has the replica a:2."""
+    return RemoteCopy(
+        migrators,
+        "a:1",
+        "b:1",
+        [5, 3],
+        ID,
+        progress,
+        ["a:2"],
+        product=PRODUCT,
+        instance="1" * 32,
+        term=7,
+        make_ready=make_ready,
     )

@@ -20,14 +20,10 @@ from slots.messages.copies import (
     Settle,
     ToMigrator,
 )
-from slots.messages.message import Product
-from tests.unit.topom.migrators.fakes import FakeLink, registration
+from tests.unit.topom.migrators.fakes import ID, FakeLink, copy_of, registration
 from topom.migrators import copies
-from topom.migrators.copies import RemoteCopy
 from topom.migrators.members import CopyFailed, MigratorLost, Migrators
 
-ID = "c0ffee" + "0" * 26
-PRODUCT = Product(name="demo", number_of_slots=16, slot_function="crc32", databases=4)
 Answer = Callable[[int], Done | Failed]
 
 
@@ -42,19 +38,7 @@ class Test:
         self.migrator = self.migrators.register(registration(), False, self.link)
         self.progress = Progress()
         self.ready = 0
-        self.copy = RemoteCopy(
-            self.migrators,
-            "a:1",
-            "b:1",
-            [5, 3],
-            ID,
-            self.progress,
-            ["a:2"],
-            product=PRODUCT,
-            instance="1" * 32,
-            term=7,
-            make_ready=self._make_ready,
-        )
+        self.copy = copy_of(self.migrators, self.progress, self._make_ready)
 
     async def _make_ready(self) -> tuple[str, str]:
         assert not self.link.said, "the migrator is told once both servers are ready"

@@ -23,7 +23,7 @@ const AGAIN_MILLISECONDS = 10000; // "for 5 min" has to grow also while nothing 
 const PARTS = [
   ["bar", Bar, ["cluster", "connection"]],
   ["health", Health, ["problems", "cluster", "connection"]],
-  ["migration", Migration, ["migration", "cluster"]],
+  ["migration", Migration, ["migration", "migrators", "cluster"]],
   ["rebalance", Rebalance, ["cluster", "decision"]],
   ["groups", Groups, ["groups", "figures", "load"]],
   ["proxies", Proxies, ["proxies", "load"]],

@@ -8,8 +8,8 @@ const RETRY_MILLISECONDS = [500, 1000, 2000, 4000, 8000, 15000];
 const MOST_EVENTS = 1000;
 const STATES = ["", "pending", "copying", "preparing", "prepared", "migrating", "finished"];
 
-// Sections as topom sends them: `cluster`, `problems`, `groups`, `figures`, `proxies`, `migration`, `sizes`, `load`,
-// `notable`, `decision`.
+// Sections as topom sends them: `cluster`, `problems`, `groups`, `figures`, `proxies`, `migrators`, `migration`, `sizes`,
+// `load`, `notable`, `decision`.
 export const sections = {};
 // Of each slot: the group that has it, the group that it is on its way to (-1: none), and the number of its state.
 export const slots = { count: 0, group: new Int32Array(0), target: new Int32Array(0), state: new Uint8Array(0) };

@@ -4,6 +4,7 @@ import { html } from "../vendor/preact-htm.js";
 import { patch, post } from "./api.js";
 import { ask } from "./dialog.js";
 import { sections } from "./live.js";
+import { Migrators } from "./migrators.js";
 import { mayAct } from "./session.js";
 import { ago, bytes, count, duration, plural, rate, ranges, took } from "./words.js";
 
@@ -18,6 +19,7 @@ export function Migration() {
     <ul class="batches">${now.batches.map((batch) => html`<${Batch} key=${`${batch.source}-${batch.target}-${batch.slots}`} batch=${batch} />`)}</ul>
     ${(now.skipped || []).map((one) => html`<p>Slots ${one.slots} step aside: ${one.reason.what}. ${mayAct() && html`<button type="button" onClick=${() => retry(one.slots)}>Try again…</button>`}</p>`)}
     <p class="quiet">Since topom started: ${plural(now.slots_moved, "slot")}, ${plural(now.keys_moved, "key")}, ${bytes(now.bytes_moved)}.</p>
+    <${Migrators} />
   `;
 }
 

@@ -10,15 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
+from migrator.progress import Progress
+from slots.messages.copies import Report
 from slots.messages.load import Traffic
 from tests.unit.slots.test_slotrates import told
 from tests.unit.topom.api.test_load import key, notable, tell
+from tests.unit.topom.migrators.fakes import FakeLink, copy_of, registration
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.api import load
 from topom.api.live import taking as module
 from topom.api.live.picture import Picture, changes
-from topom.api.live.taking import MOST_BUSY, MOST_NOTABLE, Taking
+from topom.api.live.taking import MOST_BUSY, MOST_COPIES, MOST_NOTABLE, Taking
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
@@ -65,6 +68,35 @@ async def test_the_first_picture_waits_for_the_servers(taking: Taking) -> None:
     assert picture.sections["migration"]["slots_moving"] == 0
     assert [slot.group_id for slot in picture.slots] == [1] * 16
     assert (picture.sections["sizes"]["last"], picture.sections["load"], dict(picture.heat)) == (None, {}, {})
+
+
+async def test_migrators_are_told_with_what_each_copies_and_follows(topom: Topom, taking: Taking) -> None:
+    assert (await taking.first()).sections["migrators"] == {}
+    migrator = topom.migrators.register(registration(7, "node-1", "dc-1"), False, FakeLink())
+    migrator.take(Report(copies=[], disk=1_234_567))
+    followed = ("", "a:1", "a:2")
+    for number, server in enumerate(followed):
+        progress = Progress()
+        progress.followed = server
+        migrator.copies[str(number)] = copy_of(topom.migrators, progress)
+    told = taking.take().sections["migrators"]["1"]
+    assert {name: told[name] for name in ("hostname", "pid", "node", "datacenter", "own", "disk_bytes", "copying")} == {
+        "hostname": "host",
+        "pid": 7,
+        "node": "node-1",
+        "datacenter": "dc-1",
+        "own": False,
+        "disk_bytes": 1_230_000,
+        "copying": 3,
+    }
+    copies = [(copy["source"], copy["slots"], copy["followed"], copy["follows"]) for copy in told["copies"]]
+    assert copies == [("a:1", 2, None, None), ("a:1", 2, "a:1", "master"), ("a:1", 2, "a:2", "replica")]
+    for number in range(MOST_COPIES):
+        migrator.copies[f"another {number}"] = copy_of(topom.migrators, Progress())
+    told = taking.take().sections["migrators"]["1"]
+    assert (told["copying"], len(told["copies"])) == (MOST_COPIES + 3, MOST_COPIES)
+    topom.migrators.disconnected(migrator)
+    assert taking.take().sections["migrators"] == {}
 
 
 async def test_what_does_not_change_is_not_told_again(taking: Taking) -> None:
