@@ -39,7 +39,10 @@ async def ready() -> tuple[str, str]:
 
 
 def copy_of(
-    migrators: Migrators, progress: Progress, make_ready: Callable[[], Awaitable[tuple[str, str]]] = ready
+    migrators: Migrators,
+    progress: Progress,
+    make_ready: Callable[[], Awaitable[tuple[str, str]]] = ready,
+    id: str = ID,
 ) -> RemoteCopy:
     """A copy of the slots 3 and 5 of a:1, which has the replica a:2."""
     return RemoteCopy(
@@ -47,7 +50,7 @@ def copy_of(
         "a:1",
         "b:1",
         [5, 3],
-        ID,
+        id,
         progress,
         ["a:2"],
         product=PRODUCT,

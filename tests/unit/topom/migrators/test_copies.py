@@ -137,19 +137,7 @@ async def test_copies_that_begin_at_the_same_time_are_spread_over_the_migrators(
 
     beginning = []
     for number in range(4):
-        copy = RemoteCopy(
-            test.migrators,
-            f"a:{number}",
-            f"b:{number}",
-            [3],
-            f"{number:032x}",
-            Progress(),
-            [],
-            product=PRODUCT,
-            instance="1" * 32,
-            term=7,
-            make_ready=wait,
-        )
+        copy = copy_of(test.migrators, Progress(), wait, f"{number:032x}")
         beginning.append(asyncio.ensure_future(copy.nearly_level()))
     async with asyncio.timeout(5):
         while test.migrators.copies < 4:
