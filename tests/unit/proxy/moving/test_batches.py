@@ -36,6 +36,7 @@ class Mover:
         self.permits = permits
         self.finished: list[tuple[Move, bytes | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = False
 
     def finish(self, move: Move, error: bytes | None) -> None:
         self.finished.append((move, error))
@@ -50,7 +51,19 @@ class Mover:
         return True
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.add(asyncio.get_running_loop().create_task(work))
+        if self._ended:
+            work.close()
+        else:
+            self._tasks.add(asyncio.get_running_loop().create_task(work))
+
+    async def end(self, batches: KeyBatches) -> None:
+        """End all work, as a worker that ends does: keys that still wait are due at any later turn of the loop."""
+        self._ended = True
+        for backend in batches.backends:
+            backend.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 async def not_permitted(visit: Visit, words: list[bytes]) -> None:
@@ -72,8 +85,7 @@ async def test_drained_a_key_whose_permit_cannot_be_renewed_is_given_up() -> Non
             assert error is not None
             assert error.startswith(b"-TRYAGAIN")
             assert batches.idle
-            for backend in batches.backends:
-                backend.close()
+            await mover.end(batches)
 
 
 async def test_absent_first_an_odd_answer_moves_nothing() -> None:
@@ -91,8 +103,7 @@ async def test_absent_first_an_odd_answer_moves_nothing() -> None:
             [(_, error)] = mover.finished
             assert error is not None
             assert b"it answers" in error or b"others were moved" in error
-            for backend in batches.backends:
-                backend.close()
+            await mover.end(batches)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the handler is closed"), OSError("gone")])
@@ -169,8 +180,7 @@ async def test_a_key_that_a_dead_mover_has_claimed_is_tried_by_another_permit_be
             batches.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
             await until(lambda: bool(mover.finished))
             assert set(doubted) == {"a permit"}
-            for backend in batches.backends:
-                backend.close()
+            await mover.end(batches)
 
 
 @pytest.mark.parametrize("answer", [b"-ERR something\r\n", b"*2\r\n:7\r\n$0\r\n\r\n", b":1\r\n"])
@@ -250,8 +260,7 @@ async def test_a_key_that_the_target_refuses_is_no_harm_to_those_that_are_moved_
             errors = {move.identity[2]: error for move, error in mover.finished}
             assert {name for name, error in errors.items() if error is not None} == set(refused)
             assert b"Bad data format" in (errors[b"bad"] or b"")
-            for backend in batches.backends:
-                backend.close()
+            await mover.end(batches)
 
 
 async def test_absent_first_a_key_that_the_source_cannot_give_is_not_absent_and_no_harm_to_others() -> None:
@@ -288,8 +297,7 @@ async def test_absent_first_a_key_that_the_source_cannot_give_is_not_absent_and_
             assert errors[b"second"] is None
             assert b"ERR no" in (errors[b"bad"] or b"")
             assert moved == [b"first", b"second"]
-            for backend in batches.backends:
-                backend.close()
+            await mover.end(batches)
 
 
 async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys() -> None:
@@ -349,8 +357,7 @@ async def test_many_keys_that_the_target_refuses_do_not_hold_up_others() -> None
             [(move, error)] = mover.finished
             assert (move.identity[2], error) == (b"good", None)
             assert time.monotonic() - began < 1.0
-            for backend in batches.backends:
-                backend.close()
+            await mover.end(batches)
 
 
 def reply(said: int | bytes | list[Any]) -> bytes:
@@ -411,5 +418,4 @@ async def test_bounded_keys_that_are_late_are_given_up_a_batch_at_a_time() -> No
                 await asyncio.sleep(0)
                 most, before = max(most, len(mover.finished) - before), len(mover.finished)
             assert most <= BATCH_KEYS
-            for backend in batches.backends:
-                backend.close()
+            await mover.end(batches)
