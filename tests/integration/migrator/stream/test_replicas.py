@@ -314,6 +314,22 @@ async def test_a_replica_that_refuses_is_passed_over(group: Group) -> None:
     await group.level(group.copy(group.one, group.other), group.pair.source)
 
 
+async def test_level_no_replica_is_followed_if_its_master_does_not_say_who_follows_it(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migrator may have another user than topom."""
+
+    async def not_told(*about: Any) -> Choice:
+        await group.master.execute_command("ACL", "SETUSER", "default", "-client|list")
+        try:
+            return await choosing.choose(*about)
+        finally:
+            await group.master.execute_command("ACL", "SETUSER", "default", "+client|list")
+
+    monkeypatch.setattr(followed, "choose", not_told)
+    await group.level(group.copy(group.other), group.pair.source)
+
+
 async def test_nothing_makes_a_snapshot_without_the_memory_for_it(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
