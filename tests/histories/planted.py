@@ -268,6 +268,23 @@ def applied_once() -> None:
     Applier._position = position  # type: ignore[method-assign]
 
 
+def late_batch() -> None:
+    """A batch of a copy runs however late it comes: nobody ends its connection, and the target's position may have
+    changed."""
+    from migrator.pair import ServerPair
+    from migrator.stream import applying
+
+    async def end_earlier(self: ServerPair, *arguments: Any) -> None:
+        return
+
+    def pack(*arguments: str | bytes | int) -> bytes:
+        return original("ECHO", "nothing is watched") if arguments[0] == "WATCH" else original(*arguments)
+
+    original = applying.pack
+    applying.pack = pack
+    ServerPair.end_earlier = end_earlier  # type: ignore[method-assign]
+
+
 def level() -> None:
     """Slots switch although the marker has not come by in the stream of the source."""
     from migrator.stream.running import RunningCopy
@@ -329,6 +346,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "shown": ("worker", shown),
     "sweep-mark": ("topom", sweep_mark),
     "applied-once": ("migrator", applied_once),
+    "late-batch": ("all", late_batch),
     "level": ("migrator", level),
     "deadlines": ("migrator", deadlines),
     "target-mark": ("topom", target_mark),

@@ -54,6 +54,7 @@ class Fault:
         seconds: how long it lasts.
         place: which of the processes or links of its kind, counted from 0.
         worker: which worker of the proxy, where one is meant.
+        seed: of what else is left to chance.
     """
 
     kind: Kind
@@ -61,6 +62,7 @@ class Fault:
     seconds: float
     place: int
     worker: int = 0
+    seed: int = 0
 
     def __str__(self) -> str:
         return f"{self.kind}{self.where}"
@@ -189,5 +191,5 @@ def draw(
             at = min(at, max(0.05 * seconds, seconds - JOURNEYS_SECONDS))
             lasting = min(JOURNEYS_SECONDS, seconds - at)
         places = servers if kind in SERVERS else proxies
-        found.append(Fault(kind, at, lasting, chance.randrange(places), chance.randrange(workers)))
+        found.append(Fault(kind, at, lasting, chance.randrange(places), chance.randrange(workers), seed))
     return sorted(found, key=lambda fault: fault.at)

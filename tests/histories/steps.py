@@ -29,5 +29,6 @@ BATCH = b"__slotferry:position"
 """In each batch of a copy by the replication stream, and wherever else its position is read or written."""
 RUNNING = (b"EXEC",)
 """The end of such a batch, which nothing else has that names a position."""
-CHANGES = (b"INCR", b"RPUSH", b"APPEND", b"HINCRBY")
-"""Commands of such a batch that have another effect if they run twice. Batches of the snapshot have none."""
+CHANGES = (b"\r\nINCR\r\n", b"\r\nRPUSH\r\n", b"\r\nAPPEND\r\n", b"\r\nHINCRBY\r\n")
+"""Commands of such a batch that have another effect if they run twice. Batches of the snapshot have none; a script that
+is in every batch names one of them."""

@@ -12,6 +12,10 @@ def test_the_same_seed_gives_the_same_faults() -> None:
     assert drawn(5) != drawn(6)
 
 
+def test_what_a_fault_leaves_to_chance_comes_from_the_seed() -> None:
+    assert {fault.seed for fault in drawn(5)} == {5}
+
+
 def test_faults_are_bounded_in_time_and_every_kind_comes() -> None:
     kinds = set()
     for seed in range(200):
