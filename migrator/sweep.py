@@ -144,6 +144,8 @@ async def sweep(
         record = SweepRecord(*(_text(part) for part in said))
         if record.is_swept(data):
             return Swept(0)
+        # A sweep that may not be, because slots are being copied there, does not end their copy.
+        warrant.foreign()
         # hidden: what is left of a copy by the replication stream is foreign, and nothing may come after the scan.
         await end_copies(connection)
         run = _Run(connection, token, KeySlots(function, number_of_slots), pace)

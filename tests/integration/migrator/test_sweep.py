@@ -13,7 +13,7 @@ from migrator.pace import Pace, PaceSettings
 from migrator.sweep import Swept, look, stop, sweep
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
-from slots.reserved import HIDDEN, LEADER, RESERVED, SWEPT
+from slots.reserved import HIDDEN, LEADER, POSITION, RESERVED, SWEPT
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, client_of, fill, slot_of
 
@@ -278,6 +278,25 @@ async def test_a_server_at_its_limit_of_memory_is_swept(tmp_path: Path) -> None:
             assert (await swept(server)).removed == 1000 - len(owned(1000))
     finally:
         await server.stop()
+
+
+async def test_a_sweep_that_is_broken_off_at_its_beginning_ends_no_copy(server: RedisServer) -> None:
+    """given slots that are copied to a server, and an operator who has it swept."""
+
+    class BrokenOff(Exception):
+        pass
+
+    class Refusing(Warranted):
+        def foreign(self) -> bytes:
+            raise BrokenOff
+
+    async with client_of(server) as redis:
+        await redis.set(POSITION, "c0ffee 3 10")
+        with pytest.raises(BrokenOff):
+            await swept(server, Refusing())
+        assert await redis.get(POSITION) == b"c0ffee 3 10"
+        await swept(server)
+        assert await redis.get(POSITION) is None, "what may be swept has no copy"
 
 
 async def test_hidden_keys_that_go_are_counted_down_and_a_swept_server_has_none(server: RedisServer) -> None:
