@@ -37,7 +37,7 @@ from migrator.errors import (
 )
 from migrator.facts import Facts, facts_of, shown
 from migrator.followable import Followable, followable_of
-from migrator.trial import try_a_key
+from migrator.trial import reads_payloads, try_a_key
 from slots.access import ServerAccess
 from slots.connections import PREFIX
 from slots.kinds import Kind
@@ -59,7 +59,7 @@ _numbers = count(1)
 class Findings:
     """The result of a check: notes for the operator, how many of the target's replicas have to have a key before it is
     dropped at the source, and the run ids of both servers. ``source``, ``target`` and ``followable`` are for the choice
-    of a way; None for what was not asked."""
+    of a way; None for what was not asked. A target that does not read the source's payloads takes no key one by one."""
 
     notes: tuple[str, ...] = ()
     min_replicas: int = 0
@@ -68,6 +68,7 @@ class Findings:
     source: Facts | None = None
     target: Facts | None = None
     followable: Followable | None = None
+    reads_payloads: bool = True
 
 
 async def check(
@@ -81,6 +82,7 @@ async def check(
     min_replicas: int = 0,
     timeouts: Timeouts | None = None,
     may_follow: bool = False,
+    may_copy: bool = False,
 ) -> Findings:
     """See whether ``target`` can take a share of the source's keys now.
 
@@ -96,6 +98,8 @@ async def check(
         min_replicas: how many of the target's replicas have to have a key before it is dropped at the source.
         timeouts: limits of waiting.
         may_follow: ask also whether the source can be followed.
+        may_copy: let a target pass that does not read the source's payloads; only a copy by the replication stream can
+            give it the keys.
 
     Raises:
         TargetUnfit: the target is a replica, loading, or lacks memory, databases, modules or replicas; see its
@@ -120,9 +124,13 @@ async def check(
             notes = judge(giver, taker, share)
             notes += await _count_databases(receiving, giver, databases)
             judge_replicas(taker, min_replicas)
-            await try_a_key(giving, receiving)
+            reads = True
+            if may_copy:
+                reads = await reads_payloads(giving, receiving)
+            else:
+                await try_a_key(giving, receiving)
             followable = await followable_of(giving) if may_follow else None
-            return Findings(tuple(notes), min_replicas, giver.run_id, taker.run_id, giver, taker, followable)
+            return Findings(tuple(notes), min_replicas, giver.run_id, taker.run_id, giver, taker, followable, reads)
         finally:
             giving.close()
     finally:

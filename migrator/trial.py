@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 
 from migrator.connection import Connection
+from migrator.errors import Refusal, TargetRefused
 from slots.reserved import TRIAL
 from slots.scripts import load
 
@@ -32,3 +33,14 @@ async def try_a_key(source: Connection, target: Connection) -> None:
     payload: bytes = await source.call("EVAL", _TRIAL.text, 1, key, EXPIRY_SECONDS)
     await target.call("RESTORE", key, EXPIRY_SECONDS * 1000, payload)
     await target.call("DEL", key)
+
+
+async def reads_payloads(source: Connection, target: Connection) -> bool:
+    """Whether the target reads the source's format. Raises as :func:`try_a_key` for any other reason."""
+    try:
+        await try_a_key(source, target)
+    except TargetRefused as error:
+        if error.refusal is not Refusal.VERSION:
+            raise
+        return False
+    return True

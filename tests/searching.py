@@ -25,3 +25,8 @@ def choose(whole: bool) -> None:
 def examples(most: int) -> int:
     """How many of so many examples a test looks at."""
     return most if _whole else max(1, most // SHARE)
+
+
+def whole() -> bool:
+    """Whether a test looks at all that it can."""
+    return _whole

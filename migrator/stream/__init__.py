@@ -22,8 +22,9 @@ are threads, those of a stream tasks of an event loop::
     spool.close()
 
 Of the source's snapshot, ``snapshotfilter`` makes ``batches`` of commands for each copy, and names the keys whose
-values do not go in one command. ``values`` makes these, and all values where the target cannot read the source's
-format, by commands of bounded size.
+values do not go in one command. ``values`` makes these by commands of bounded size. Where the target cannot read the
+source's format, it makes all values; then ``snapshotcommands`` makes the batches, and ``words`` says what the target
+can be told.
 
 From there to the target: ``changes`` (what each command of the stream means for a copy), ``deadlines``, ``applying``
 (each batch once), ``copying`` (one copy).

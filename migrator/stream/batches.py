@@ -13,6 +13,7 @@ class Batch(NamedTuple):
         database: in which the commands run.
         commands: packed in RESP, ready to be sent.
         count: how many commands there are.
+        keys: how many keys they make.
         deadlines: that the commands set and that are noted: milliseconds since 1970, and the key.
         withheld: keys that have the placeholder in the commands, in place of their deadlines.
     """
@@ -21,5 +22,6 @@ class Batch(NamedTuple):
     database: int
     commands: bytes
     count: int  # type: ignore[assignment]
+    keys: int
     deadlines: list[tuple[int, bytes]]
     withheld: list[bytes]

@@ -31,10 +31,12 @@ from migrator.stream.changes import change_of, passes
 from migrator.stream.deadlines import PLACEHOLDER_MS, Deadlines
 from migrator.stream.snapshotfilter import BigKey
 from migrator.stream.streamfile import now_ms
-from migrator.stream.values.cutting import Limits, LongCommand
+from migrator.stream.values.atonce import replacing
+from migrator.stream.values.cutting import Limits, LongCommand, cut
 from migrator.stream.values.finishing import finish_commands
 from migrator.stream.values.hashes import FieldDeadlines
 from migrator.stream.values.making import pieces_of
+from migrator.stream.words import Words
 from rdb.elements import Element
 from slots.keyslots import KeySlots
 from slots.kinds import Kind
@@ -83,6 +85,7 @@ class Copy:
         abilities: of the target.
         connect: opens a connection to the source's master.
         clock: milliseconds since 1970.
+        words: those of a target that does not read the source's payloads; None if it does.
     """
 
     def __init__(
@@ -96,8 +99,10 @@ class Copy:
         abilities: Abilities,
         connect: Callable[[], Awaitable[Connection]],
         clock: Callable[[], int] = now_ms,
+        words: Words | None = None,
     ) -> None:
         self.number = number
+        self.words = words
         self.applier = applier
         self.deadlines = deadlines
         self._wanted = wanted
@@ -141,11 +146,15 @@ class Copy:
             whole: whether all its keys are known to be of this copy.
 
         Raises:
-            CannotFollow, TooManyLate, TooManyDeadlines: the copy has to be given up.
+            CannotFollow, CannotBeCut, TooManyLate, TooManyDeadlines: the copy has to be given up.
         """
         self._database = database
         if whole and passes(argv) and (database, argv[1]) not in self._late:
-            self._run(argv)
+            said = argv if self.words is None else self.words.said(argv)
+            if said is None:
+                self._become_late((database, argv[1]))
+            else:
+                self._run(said)
             return
         change = change_of(
             argv,
@@ -154,6 +163,8 @@ class Copy:
             lambda key: self.moves(database, key),
             lambda database, key: (database, key) in self._late,
         )
+        if self.words is not None:
+            change = self.words.change(change, argv, database)
         for late in change.late:
             self._become_late(late)
         for command in change.commands:
@@ -255,7 +266,7 @@ class Copy:
         }
         commands = _withheld(batch.commands, overtaken) if overtaken else batch.commands
         await self._apply(batch.database, commands, batch.count, at)
-        self._progress.moved(batch.count, len(batch.commands))
+        self._progress.moved(batch.keys, len(batch.commands))
 
     async def make(self, big: BigKey, opened: Callable[[], Iterator[Element]], at: str, pace: Throttle) -> None:
         """Write a value of the snapshot in pieces. They are made in a thread, because the snapshot is read for them.
@@ -383,6 +394,14 @@ class Copy:
     async def _settle_some(self, source: Connection, database: int, keys: list[bytes], at: str) -> None:
         deadlines = await deadlines_of(source, keys)
         values = _checked(source, await source.send(b"".join(pack("DUMP", key) for key in keys), len(keys)))
+        if self.words is not None:
+            # Nobody sees the target's keys yet, so a value needs no other name while it is made.
+            late = zip(keys, values, deadlines, strict=True)
+            pieces = replacing(late, database, Limits(), self.words.target, self.words.abilities)
+            for some, _, _ in cut(pieces, Limits(), lambda piece: (piece.elements, piece.size)):
+                commands = [command for piece in some for command in piece.commands]
+                await self._apply(database, b"".join(commands), len(commands), at)
+            return
         commands = []
         for key, value, deadline_ms in zip(keys, values, deadlines, strict=True):
             if value is None or deadline_ms is None:
@@ -407,12 +426,12 @@ async def _in_thread(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _withheld(commands: bytes, keys: Collection[bytes]) -> bytes:
-    """Packed commands RESTORE, in which these keys have the placeholder in place of their deadlines."""
+    """Packed commands of the snapshot, in which these keys have the placeholder in place of their deadlines."""
     requests = Requests()
     requests.feed(commands)
     packed = []
     for argv, _ in requests:
-        if argv[1] in keys:
+        if argv[1] in keys and (argv[0] == b"PEXPIREAT" or (argv[0] == b"RESTORE" and argv[4:5] == [b"ABSTTL"])):
             argv[2] = b"%d" % PLACEHOLDER_MS
         packed.append(pack(*argv))
     return b"".join(packed)

@@ -19,6 +19,7 @@ from migrator.stream.batches import Batch
 from migrator.stream.changes import CannotFollow
 from migrator.stream.copying import Copy
 from migrator.stream.deadlines import PLACEHOLDER_MS
+from migrator.stream.snapshotcommands import SnapshotCommands
 from migrator.stream.snapshotfilter import BigKey, SnapshotFilter
 from migrator.stream.spool import Spool
 from migrator.stream.streamfile import now_ms
@@ -138,6 +139,7 @@ class Following:
     async def _restore_snapshot(self) -> int:
         """Write the snapshot to the copies; give the database that the stream begins in."""
         file = self._spool.snapshot.reader()
+        words = {number: copy.words for number, copy in self._copies.items() if copy.words is not None}
         found = SnapshotFilter(
             file,
             f"snapshot of {self._source}",
@@ -149,21 +151,23 @@ class Following:
             most_work=int(BATCH_SECONDS * WORK_A_SECOND),
             big_work=BIG_WORK,
             placeholder_ms=PLACEHOLDER_MS,
+            apart=words,
         )
+        items = SnapshotCommands(found, words, most_bytes=BATCH_BYTES, placeholder_ms=PLACEHOLDER_MS)
         at = f"snapshot of {self._offset}"
         await self._pace.ready()
-        ahead = self._some_of(found)
+        ahead = self._some_of(found, items)
         try:
             while some := await ahead:
                 for number, one in enumerate(some):
                     copy = self._copies[one.copy]
                     if isinstance(one, BigKey):
                         # It is the last one, and its elements are read before anything else.
-                        await self._make(copy, one, found, at)
+                        await self._make(copy, one, items, at)
                     else:
-                        await self._pace.admit(one.count, len(one.commands))
+                        await self._pace.admit(one.keys, len(one.commands))
                     if number == len(some) - 1:
-                        ahead = self._some_of(found)
+                        ahead = self._some_of(found, items)
                     if isinstance(one, Batch):
                         async with self._turn:
                             await copy.restore(one, at)
@@ -172,21 +176,21 @@ class Following:
         self._spool.snapshot.release()
         return max(0, found.stream_database)
 
-    def _some_of(self, found: SnapshotFilter) -> asyncio.Task[list[Batch | BigKey]]:
+    def _some_of(self, found: SnapshotFilter, items: SnapshotCommands) -> asyncio.Task[list[Batch | BigKey]]:
         """The next items, made in a thread; a big value is the last of them. None are left if there are none.
 
-        Nothing else may be done with the filter meanwhile.
+        Nothing else may be done with the filter meanwhile, which the items come from.
         """
         limits = self._pace.batch
         found.most_keys = limits.keys
         found.most_work = max(1, int(limits.seconds * WORK_A_SECOND))
         found.withheld_until_ms = self._clock() + BUILDING_MS
         found.noted_until_ms = max(copy.deadlines.noted_until_ms for copy in self._copies.values())
-        task = asyncio.create_task(asyncio.to_thread(_some, found))
+        task = asyncio.create_task(asyncio.to_thread(_some, items))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _make(self, copy: Copy, big: BigKey, found: SnapshotFilter, at: str) -> None:
+    async def _make(self, copy: Copy, big: BigKey, found: SnapshotCommands, at: str) -> None:
         """Write a big value. The stream waits, so nothing else is written to this copy meanwhile but deadlines."""
         if big.fields_expire:
             await asyncio.to_thread(lambda: [None for _ in found.elements()])
@@ -263,7 +267,7 @@ class Following:
                     await copy.withhold_due(str(self._offset))
 
 
-def _some(found: SnapshotFilter) -> list[Batch | BigKey]:
+def _some(found: SnapshotCommands) -> list[Batch | BigKey]:
     some: list[Batch | BigKey] = []
     for one in found:
         some.append(one)

@@ -29,6 +29,8 @@ from migrator.stream.deadlines import MARGIN_MS, Deadlines
 from migrator.stream.followed import Followed
 from migrator.stream.following import Following
 from migrator.stream.streamfile import now_ms
+from migrator.stream.words import words_of
+from migrator.trial import reads_payloads
 from slots import ranges
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
@@ -278,6 +280,7 @@ class RunningCopy:
             self._evicted = await _evicted_at(target)
             await _require_time(target)
             source = await pair.connect_source()
+            words = None if await reads_payloads(source, target) else await words_of(target, abilities)
             applier = Applier(pair.connect_target, self._id)
             self._copy = Copy(
                 NUMBER,
@@ -288,6 +291,7 @@ class RunningCopy:
                 self._progress,
                 abilities,
                 pair.connect_source,
+                words=words,
             )
             spool = await self._followed.begin(stack, source, await target.info())
             self._progress.followed = followed = self._followed.address

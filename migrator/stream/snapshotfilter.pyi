@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from migrator.stream.batches import Batch
@@ -45,6 +45,7 @@ class SnapshotFilter(Iterator[Batch | BigKey]):
         big_work: int,
         placeholder_ms: int,
         size: int | None = None,
+        apart: Iterable[int] = (),
     ) -> None: ...
     def __next__(self) -> Batch | BigKey: ...
     def elements(self) -> Iterator[Element]: ...

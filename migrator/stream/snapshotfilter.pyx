@@ -6,7 +6,8 @@ is wrong.
 
 A copy never expires by itself, since the source decides when a key is gone. So a deadline that is near or past is
 withheld: the key gets one that is far ahead, and the batch notes the true one. A hash whose fields have deadlines comes
-as its elements, like a big value: RESTORE would set the deadlines of the fields with it.
+as its elements, like a big value: RESTORE would set the deadlines of the fields with it. So does each value of a copy whose target does not read payloads
+of this format (:mod:`migrator.stream.snapshotcommands`).
 
 **bounded**: an open batch has at most ``most_bytes`` and one command more; a command has a key and a value of at most
 ``big_bytes``. A larger value is not held at all. A target does nothing else while it runs a batch, and a few bytes may
@@ -64,7 +65,7 @@ cdef struct OpenBatch:
 
 class BigKey(NamedTuple):
     """A key whose value does not go in one command: it is too large or too much work, or a hash whose fields have
-    deadlines.
+    deadlines, or of a copy whose values all come as their elements.
 
     Attributes:
         copy: the number of its copy.
@@ -104,6 +105,7 @@ cdef class SnapshotFilter:
         big_work: of a value; a key with more is a :class:`BigKey`.
         placeholder_ms: the deadline of keys whose own is withheld, in milliseconds since 1970.
         size: bytes of the snapshot; None if they are not known.
+        apart: the numbers of copies whose keys all come as :class:`BigKey`, however small they are.
 
     Attributes:
         most_keys, most_work: as given. They may be changed between two items, and are at least 1.
@@ -132,6 +134,7 @@ cdef class SnapshotFilter:
     cdef int64_t _placeholder_ms
     cdef int32_t _database
     cdef OpenBatch[COPIES] _open
+    cdef bint[COPIES] _apart
     # Of the open batch of each copy.
     cdef list _deadlines
     cdef list _withheld
@@ -160,6 +163,7 @@ cdef class SnapshotFilter:
         big_work: int,
         placeholder_ms: int,
         size: object = None,
+        apart: object = (),
     ) -> None:
         if len(wanted) != key_slots.number_of_slots:
             raise ValueError(f"{len(wanted)} slots are wanted or not; there are {key_slots.number_of_slots}")
@@ -184,6 +188,10 @@ cdef class SnapshotFilter:
         self._deadlines = [[] for _ in range(COPIES)]
         self._withheld = [[] for _ in range(COPIES)]
         self._ready = []
+        for copy in apart:
+            if not 0 < copy < COPIES:
+                raise ValueError(f"there is no copy {copy}")
+            self._apart[copy] = True
         self._view = memoryview(wanted)
         self._wanted = <const uint8_t*>PyByteArray_AS_STRING(wanted)
 
@@ -304,7 +312,7 @@ cdef class SnapshotFilter:
         put_number(batch, deadline if expires else 0)
         # The name is not valid any more once the value is read.
         content = NULL
-        if not fields_expire:
+        if not fields_expire and not self._apart[copy]:
             content = records.value(self._big_bytes, self._big_work, &size, &work)
         if content == NULL:
             self.big_key(copy, batch.data[at:at + length], before, fields_expire)
@@ -373,7 +381,15 @@ cdef class SnapshotFilter:
             return 0
         commands = PyBytes_FromStringAndSize(<char*>batch.data, size)
         self._ready.append(
-            Batch(copy, self._database, commands, batch.count, self._deadlines[copy], self._withheld[copy])
+            Batch(
+                copy,
+                self._database,
+                commands,
+                batch.count,
+                batch.count,
+                self._deadlines[copy],
+                self._withheld[copy],
+            )
         )
         self._deadlines[copy] = []
         self._withheld[copy] = []

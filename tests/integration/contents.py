@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import hiredis
@@ -48,6 +48,18 @@ class Value:
     content: Any
     deadline_ms: int
     fields: dict[bytes, int] = field(default_factory=dict)
+
+    def without_fields(self, gone_by_ms: int) -> Value:
+        """It, without the fields that expire until then."""
+        soon = {name for name, at in self.fields.items() if at <= gone_by_ms}
+        if not soon:
+            return self
+        content = {name: value for name, value in self.content.items() if name not in soon}
+        return replace(self, content=content, fields={name: at for name, at in self.fields.items() if name not in soon})
+
+    def may_be_gone(self, by_ms: int) -> bool:
+        """Whether it expires until then, by itself or with all its fields."""
+        return 0 < self.deadline_ms <= by_ms or (self.kind == "hash" and not self.without_fields(by_ms).content)
 
     def differs_from(self, other: Value, inexact_ms: int = 0) -> str:
         """In which way it is another value than this one; empty if it is the same."""
@@ -230,14 +242,14 @@ def differences(
     """What is not the same, in words.
 
     Args:
-        gone_by_ms: keys that expire until then may be gone at one of them.
+        gone_by_ms: keys and fields that expire until then may be gone at one of them.
     """
     found = []
     for key in sorted(before.keys() | after.keys()):
         one, two = before.get(key), after.get(key)
         if one is not None and two is not None:
-            if differs := one.differs_from(two, inexact_ms):
+            if differs := one.without_fields(gone_by_ms).differs_from(two.without_fields(gone_by_ms), inexact_ms):
                 found.append(f"{key!r}: {differs}")
-        elif not 0 < (one or two).deadline_ms <= gone_by_ms:  # type: ignore[union-attr]
+        elif not (one or two).may_be_gone(gone_by_ms):  # type: ignore[union-attr]
             found.append(f"{key!r} is missing at {'the first' if one is None else 'the second'}: {one or two!r:.200}")
     return found

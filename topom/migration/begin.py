@@ -5,6 +5,7 @@ target is swept. A batch whose check fails stays ``pending``.
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 
 import structlog
 
@@ -19,7 +20,7 @@ from topom.migration.batches import Batch, share_of, whole_replicas
 from topom.migration.interfaces import Mover, Sweep
 from topom.migration.samemasters import MasterChanged
 from topom.migration.stored import StoredBatches, TargetWithoutServer
-from topom.migration.streamed import StreamedCopies
+from topom.migration.streamed import NoWay, StreamedCopies
 from topom.reasons import Kind
 
 log = structlog.get_logger(__name__)
@@ -92,7 +93,7 @@ class Beginnings:
 
         hidden: a copy that was given up at its very end has counted the source's keys as hidden, until it is swept.
         """
-        copy = self._copies.id_for(batch, found)
+        copy = await self._id_for(batch, found)
         if not copy and not batch.copies_lost:
             return ""
         try:
@@ -100,10 +101,20 @@ class Beginnings:
         except ForeignKeys as error:
             # Keys that move one by one leave none, so no operator is waited for.
             batch.by_keys, batch.notes = error.what, found.notes
-            return self._copies.id_for(batch, found)
+            return await self._id_for(batch, found)
         except MigrationError as error:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
         return copy
+
+    async def _id_for(self, batch: Batch, found: Findings) -> str:
+        try:
+            return self._copies.id_for(batch, found)
+        except NoWay as error:
+            if batch.copies_lost:
+                # hidden: nothing else is done at the source for a while.
+                with suppress(MigrationError):
+                    await self._sweep(batch.source_id)
+            raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
 
     async def begin_anew(self, batch: Batch, reason: str) -> None:
         """Put a batch that was not locked yet back to ``pending``, for this reason; its copy ends."""

@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from migrator.checks import Findings
@@ -85,18 +85,22 @@ class Choosing:
         ground = self._ground(
             batch.source_id, batch.slots, 1, found.source, found.target, found.followable, batch.avoided
         )
+        ground = replace(ground, reads_payloads=found.reads_payloads)
         wanted = self._settings().way
         if batch.by_keys:
             now = self._clock()
             self._given_up = {pair: one for pair, one in self._given_up.items() if one[0] > now}
             self._given_up[batch.pair] = now + GIVEN_UP_SECONDS, batch.by_keys
-        return choose(ground, wanted, batch.by_keys or self._given_up_lately(batch.pair, wanted), self.assumed)
+        given_up = batch.by_keys or self._given_up_lately(batch.pair, wanted, only_way=not found.reads_payloads)
+        return choose(ground, wanted, given_up, self.assumed)
 
-    def _given_up_lately(self, pair: Pair, wanted: str) -> str:
+    def _given_up_lately(self, pair: Pair, wanted: str, *, only_way: bool = False) -> str:
         """Why copies of an earlier batch of this pair failed: what a source runs for one batch it runs for the next,
-        and each copy costs it a snapshot. If an operator wants the stream, each batch is tried."""
+        and each copy costs it a snapshot. If an operator wants the stream, each batch is tried; but not where that is
+        the only way, so that batches come one after the other until one arrives."""
         until, reason = self._given_up.get(pair, (0.0, ""))
-        return f"{reason} (as an earlier batch found)" if wanted == AUTO and self._clock() < until else ""
+        tried = wanted == AUTO or only_way
+        return f"{reason} (as an earlier batch found)" if tried and self._clock() < until else ""
 
     async def of_pairs(self, pairs: Mapping[Pair, Collection[int]]) -> Ways:
         """The ways of slots that would move, by the pair of their groups, and what they cost. Slots that are offline

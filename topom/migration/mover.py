@@ -75,7 +75,7 @@ class RedisMover:
         self._paused = False
         self._moves = 0
         self._min_replicas = 0
-        self._may_follow = False
+        self._may_follow = self._may_copy = False
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """What to know before a move. Raises :class:`migrator.errors.MigrationError` if it cannot be made."""
@@ -91,6 +91,7 @@ class RedisMover:
             instance=self._instance,
             min_replicas=self._min_replicas,
             may_follow=self._may_follow,
+            may_copy=self._may_copy,
         )
         return replace(found, followable=await self._with_disk(source, found.followable))
 
@@ -233,6 +234,7 @@ class RedisMover:
         """
         self._min_replicas = settings.min_replicas
         self._may_follow = settings.way == AUTO
+        self._may_copy = settings.way != Way.KEYS
         self._set = PaceSettings(
             keys_per_second=settings.keys_per_second,
             bytes_per_second=settings.bytes_per_second,

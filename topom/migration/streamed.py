@@ -38,6 +38,12 @@ class NotLevel(Unavailable):
     """As of :class:`~migrator.errors.MigrationError`."""
 
 
+class NoWay(Unavailable):
+    """A target takes keys only by a copy, and a copy cannot be made."""
+
+    kind = Kind.SERVER
+
+
 class Copy(Protocol):
     """A copy of a batch's slots. It goes on until it is closed, or fails."""
 
@@ -97,8 +103,14 @@ class StreamedCopies:
 
     def id_for(self, batch: Batch, found: Findings) -> str:
         """The id of the copy by which a batch is to move that begins; empty if its keys move one by one. Its notes say
-        why."""
+        why. Raises NoWay."""
         choice = self._choose(batch, found)
+        if choice.way is not Way.STREAM and not found.reads_payloads:
+            raise NoWay(
+                "the target is of an older version and reads no payloads of the source, so it takes keys only by the "
+                f"replication stream, as commands; that is not done: {choice.reason}",
+                "see to that, or upgrade the target",
+            )
         batch.notes = (*batch.notes, str(choice))
         log.info("way_chosen", slots=ranges.show(batch.slots), way=choice.way.value, reason=choice.reason)
         return secrets.token_hex(16) if choice.way is Way.STREAM else ""

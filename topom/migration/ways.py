@@ -2,8 +2,9 @@
 
 Key by key costs clients a wait for each key that they ask for before it has moved. By the replication stream costs the
 source a snapshot of all that it has, and memory at both ends until the switch. So small moves go by keys. So do servers
-that cannot be followed, or must not be, and a source whose memory has to be freed as keys go. What is not known is
-assumed, and said; no figure of a server, however odd, raises here.
+that cannot be followed, or must not be, and a source whose memory has to be freed as keys go. A target that does not
+read the source's payloads takes values as commands only, which the stream alone gives it. What is not known is assumed,
+and said; no figure of a server, however odd, raises here.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Assumed:
 
     Attributes:
         by_keys, by_stream: speeds of one pair of groups.
+        as_commands: how many times as long the stream takes to a target that does not read the source's payloads.
         scanned_keys: keys a second that a scan sees.
         snapshot_bytes: bytes a second at which a source makes its snapshot.
         snapshot_seconds: until a source begins it; the default of ``repl-diskless-sync-delay``.
@@ -55,6 +57,7 @@ class Assumed:
 
     by_keys: PairSpeed = KEYS_SPEED
     by_stream: PairSpeed = STREAM_SPEED
+    as_commands: float = 6.0
     scanned_keys: float = 500_000.0
     snapshot_bytes: float = 200.0 * 2**20
     snapshot_seconds: float = 5.0
@@ -98,6 +101,7 @@ class Ground:
         followable: what the source says of being followed.
         by_keys, by_stream: speeds of one pair of groups, as measured.
         keys_limit, bytes_limit: an operator's, a second; 0 for none.
+        reads_payloads: whether the target reads the source's payloads.
     """
 
     keys: float | None = None
@@ -111,6 +115,7 @@ class Ground:
     by_stream: PairSpeed | None = None
     keys_limit: float = 0
     bytes_limit: float = 0
+    reads_payloads: bool = True
 
     @classmethod
     def of(
@@ -220,6 +225,8 @@ def choose(ground: Ground, wanted: str, given_up: str = "", assumed: Assumed = A
         return Choice(Way.STREAM, 'migration_way is "stream"', by_stream)
     if reason := _against_following(ground) or _against_memory(ground, assumed):
         return Choice(Way.KEYS, reason, by_keys)
+    if not ground.reads_payloads:
+        return Choice(Way.STREAM, "the target reads no payloads of the source, and takes values as commands", by_stream)
     if by_keys is None or by_stream is None:
         return Choice(Way.KEYS, "it is not known how much moves", None)
     waiting = _moving_seconds(ground, _speed_by_keys(ground, assumed))
@@ -328,6 +335,9 @@ def _speed_by_keys(ground: Ground, assumed: Assumed) -> PairSpeed:
 
 
 def _speed_by_stream(ground: Ground, assumed: Assumed) -> PairSpeed:
+    if not ground.reads_payloads:
+        # What was measured may be of payloads.
+        return _slower(assumed.by_stream, assumed.as_commands)
     if ground.by_stream is None:
         # What slows one way down, such as the latency goal or a slow server, slows the other one down.
         return _slower(assumed.by_stream, max(1.0, _slowness(ground.by_keys, assumed.by_keys)))

@@ -192,6 +192,8 @@ class FakeMover:
         self.facts: dict[str, Facts] = {}
         """What servers say of themselves, by address."""
         self.followable = Followable()
+        self.reads_payloads = True
+        """Whether targets read the payloads of sources."""
         self.looked: list[str] = []
         self.run_ids: dict[str, str] = {}
         """Run ids by address, of servers that were started anew."""
@@ -224,7 +226,9 @@ class FakeMover:
         if target in self.refusing:
             raise self.refusing[target]
         seen = self.facts.get(source or ""), self.facts.get(target), self.followable
-        return Findings(tuple(self.notes), self.min_replicas, *self._identities(source, target), *seen)
+        return Findings(
+            tuple(self.notes), self.min_replicas, *self._identities(source, target), *seen, self.reads_payloads
+        )
 
     async def look(self, server: str) -> tuple[Facts, Followable]:
         self.looked.append(server)

@@ -16,6 +16,7 @@ from migrator.stream.applying import Applier
 from migrator.stream.batches import Batch
 from migrator.stream.copying import LATE_BYTES, LATE_STEP_BYTES, SETTLING_KEYS, Copy, TooManyLate
 from migrator.stream.deadlines import MARGIN_MS, PLACEHOLDER_MS, Deadlines
+from migrator.stream.words import Words
 from slots.keyslots import KeySlots
 from slots.requests.reading import Requests
 
@@ -116,7 +117,7 @@ def a_batch(*deadlines: tuple[int, bytes], withheld_until_ms: int) -> Batch:
     ]
     told = [one for one in deadlines if one[0] > withheld_until_ms]
     withheld = [key for at, key in deadlines if at <= withheld_until_ms]
-    return Batch(1, 0, b"".join(commands), len(commands), told, withheld)
+    return Batch(1, 0, b"".join(commands), len(commands), len(deadlines), told, withheld)
 
 
 async def test_a_deadline_that_was_overtaken_by_a_long_wait_is_withheld() -> None:
@@ -134,6 +135,22 @@ async def test_a_deadline_that_was_overtaken_by_a_long_wait_is_withheld() -> Non
         (b"far", far, b"\x00*2\r\n", b"ABSTTL", b"FREQ", b"7"),
     ]
     assert set(copy.deadlines.withheld()) == {(0, b"past"), (0, b"near")}
+
+
+async def test_a_deadline_of_a_value_that_came_as_commands_is_withheld_and_nothing_else_is_changed() -> None:
+    target = Target()
+    copy = a_copy(target)
+    commands = [
+        [b"RESTORE", b"near", b"0", b"empty"],
+        [b"UNLINK", b"near"],
+        [b"HSET", b"near", b"f", b"v", b"ABSTTL", b"x"],
+        [b"PEXPIREAT", b"near", b"%d" % (NOW + 1)],
+    ]
+    packed = b"".join(pack(*argv) for argv in commands)
+
+    await copy.restore(Batch(1, 0, packed, 4, 1, [(NOW + 1, b"near")], []), "here")
+
+    assert target.batches == [[*commands[:3], [b"PEXPIREAT", b"near", b"%d" % PLACEHOLDER_MS]]]
 
 
 async def test_what_the_filter_has_withheld_counts_as_withheld() -> None:
@@ -173,6 +190,27 @@ async def test_what_is_known_to_be_the_copys_own_runs_as_it_came(name: bytes) ->
 
     assert target.batches == [[*commands[:2], [b"UNLINK", b"key"]]]
     assert list(copy.deadlines.withheld()) == []
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_what_an_older_target_cannot_be_told_makes_its_keys_late(whole: bool) -> None:
+    target = Target()
+    copy = a_copy(target)
+    copy.words = Words("target t:1", Abilities(False, False), frozenset({b"DEL", b"SET", b"XSETID", b"XTRIM"}))
+
+    for argv in (
+        [b"XSETID", b"s", b"1-1", b"ENTRIESADDED", b"7"],
+        [b"XTRIM", b"late", b"MAXLEN", b"5", b"DELREF"],
+        [b"HSET", b"unknown", b"f", b"v"],
+        [b"XSETID", b"late", b"1-1"],
+        [b"SET", b"unknown", b"v"],
+        [b"DEL", b"s"],
+    ):
+        copy.follow(3, argv, lambda: NOW, whole=whole)
+    await copy.write("here")
+
+    assert target.batches == [[[b"XSETID", b"s", b"1-1"], [b"UNLINK", b"s"]]]
+    assert copy._late == {(3, b"late"), (3, b"unknown")}
 
 
 async def test_few_commands_that_read_whole_collections_are_in_a_batch() -> None:

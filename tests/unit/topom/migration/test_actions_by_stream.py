@@ -446,6 +446,42 @@ async def test_what_cannot_be_copied_goes_key_by_key_and_is_said(bench: MakeBenc
     assert "by keys: the source runs EVAL" in notes
 
 
+@pytest.mark.parametrize("way", ["stream", "auto"])
+async def test_where_the_target_reads_no_payloads_no_key_moves_one_by_one(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """hidden: the source is swept behind a copy that was given up, as nothing else is done there."""
+    swept_behind: list[int] = []
+    swept = Bench.sweep
+
+    async def sweep(self: Bench, group_id: int) -> None:
+        if group_id == 1:
+            swept_behind.append(len(self.mover.copies))
+        await swept(self, group_id)
+
+    monkeypatch.setattr(Bench, "sweep", sweep)
+    one = await bench(way=way)
+    one.mover.reads_payloads = False
+    one.mover.copy_errors.append(CannotFollow("the source runs EVAL"))
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        while not one.actions.deferred:
+            await asyncio.sleep(0)
+    [(_, _, reason)] = one.actions.deferred
+    assert "takes keys only by the replication stream, as commands; that is not done: the source runs EVAL" in str(
+        reason
+    )
+    assert swept_behind == [0, 1]
+    assert len(one.mover.copies) == 1
+    assert state_of(one.ledger.table) is SlotState.PENDING
+    # The target was upgraded.
+    one.mover.reads_payloads = True
+    one.actions.retry()
+    await one.at_rest()
+    assert one.mover.moved or len(one.mover.copies) == 2
+
+
 async def test_copies_that_are_lost_again_and_again_are_given_up(bench: MakeBench) -> None:
     one = await bench(way="stream")
     one.mover.copy_errors += [SourceUnavailable("it is gone")] * MOST_COPIES

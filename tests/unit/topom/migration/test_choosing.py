@@ -149,3 +149,7 @@ async def test_what_one_batch_could_not_copy_the_next_one_does_not_try(bench: Ma
     now[0] = 0.0
     one.actions._configured = replace(one.actions._configured, way="stream")
     assert choosing.of_batch(later, found).way is Way.STREAM, "an operator's word counts"
+    older = replace(found, reads_payloads=False)
+    assert choosing.of_batch(later, older).way is Way.KEYS, "its copy is the only way, and would be tried for ever"
+    now[0] = GIVEN_UP_SECONDS
+    assert choosing.of_batch(later, older).way is Way.STREAM

@@ -107,6 +107,18 @@ def test_the_settings_and_failed_copies_come_first() -> None:
         assert str(choose(ground(), wanted, "the source runs EVAL")) == "by keys: the source runs EVAL"
 
 
+def test_a_target_that_reads_no_payloads_takes_a_copy_however_few_the_keys_are() -> None:
+    few = replace(ground(0.001), reads_payloads=False)
+    assert way(few) == "by the stream: the target reads no payloads of the source, and takes values as commands"
+    evicts = ground(target=Facts("t:1", maximum_bytes=9, policy="allkeys-lru"))
+    assert way(replace(evicts, reads_payloads=False)).startswith("by keys: t:1 evicts"), "and topom moves none then"
+    as_commands = choose(replace(ground(), reads_payloads=False), AUTO).forecast
+    by_payloads = choose(ground(), AUTO).forecast
+    assert as_commands is not None
+    assert by_payloads is not None
+    assert as_commands.seconds > 4 * by_payloads.seconds
+
+
 def test_what_is_not_known_is_said() -> None:
     assert choose(Ground(), AUTO) == Choice(Way.KEYS, "it is not known how much moves")
     assert choose(Ground(), AUTO).times(3).forecast is None
