@@ -38,6 +38,10 @@ WRITING = f"{PREFIX}.migrator-writing."
 """The prefix of the names of connections to a target. The same server may be the source of another call, which must not
 end these."""
 
+COPYING = f"{PREFIX}.migrator-copying."
+"""The prefix of the names of connections that copies by the replication stream have to their source. No other call of
+the same topom ends these (:func:`migrator.stream.running.make_ready`)."""
+
 _PROCESS = secrets.token_hex(8)
 """Part of the names of this process's connections. Several processes work for one topom, and each ends the connections
 of those before it, whatever numbers they had."""
@@ -59,6 +63,7 @@ class ServerPair:
         instance: id of the process that calls; part of the names of the connections.
         term: the term of the topom that calls, see :mod:`migrator.terms`.
         run_ids: the run ids that source and target have to have; by default, those that they have at first.
+        at_source: the prefix of the names of connections to the source.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class ServerPair:
         timeouts: Timeouts,
         term: int = 0,
         run_ids: tuple[str, str] | None = None,
+        at_source: str = migrator_prefix(),
     ) -> None:
         self.source = source
         self.target = target
@@ -79,6 +85,7 @@ class ServerPair:
         self._stack = stack
         self._instance = instance
         self._term = term
+        self._at_source = at_source
         self._names: set[str] = set()
         self._run_ids: dict[str, str] = {} if run_ids is None else {source: run_ids[0], target: run_ids[1]}
 
@@ -89,7 +96,7 @@ class ServerPair:
         """
         connection = await Connection.open(
             self.source,
-            name=self._name(migrator_prefix(self._instance)),
+            name=self._name(f"{self._at_source}{self._instance}."),
             access=self.access,
             unavailable=SourceUnavailable,
             refused=SourceRefused,

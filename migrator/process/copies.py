@@ -1,6 +1,7 @@
 """The copies that a migrator has, and what topom asks of them.
 
-They last as long as one stream to topom. Each request that waits is a task of its own, and gives one answer.
+They last as long as one stream to topom. Each request that waits is a task of its own, and gives one answer. Copies
+with one stream id share one replication stream (:mod:`migrator.stream.sourcestream`).
 
 **bounded**: the number of copies (:data:`slots.messages.copies.MOST_COPIES`), and of requests under way.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -19,7 +21,9 @@ from migrator.errors import MigrationError
 from migrator.followable import disk_of
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress, ServerLatency
+from migrator.stream.errors import StreamBegun
 from migrator.stream.running import RunningCopy
+from migrator.stream.sourcestream import SourceStream
 from slots.access import ServerAccess
 from slots.kinds import Kind
 from slots.messages.copies import (
@@ -60,8 +64,15 @@ class TooManyCopies(MigrationError):
     kind = Kind.BUSY
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    copy: RunningCopy
+    progress: Progress
+    stream_id: str
+
+
 class Copies:
-    """The copies of one stream.
+    """The copies of one stream to topom.
 
     Args:
         access: how to log in at the servers.
@@ -74,7 +85,9 @@ class Copies:
         self._folder = folder
         self._say = say
         self._pace = Pace()
-        self._copies: dict[str, tuple[RunningCopy, Progress]] = {}
+        self._copies: dict[str, _Held] = {}
+        self._streams: dict[str, SourceStream] = {}
+        self._refused: dict[str, MigrationError] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._warned_at = -math.inf
 
@@ -85,7 +98,7 @@ class Copies:
                 self._begin(message)
             case KeepOnly():
                 if message.copy_id in self._copies:
-                    self._copies[message.copy_id][0].keep_only(message.slots)
+                    self._copies[message.copy_id].copy.keep_only(message.slots)
             case NearlyLevel() | Settle() if len(self._requests) >= MOST_REQUESTS:
                 self._answer(message.number, _refuse())
             case NearlyLevel():
@@ -109,7 +122,7 @@ class Copies:
     async def report(self) -> Report:
         """How far all copies are, without those that have a figure which no report has: it is worth no copy."""
         disk = await asyncio.to_thread(disk_of, self._folder)
-        states = [self._state_of(id, copy, progress) for id, (copy, progress) in self._copies.items()]
+        states = [self._state_of(id, held.copy, held.progress) for id, held in self._copies.items()]
         return Report(copies=[state for state in states if state is not None], disk=disk)
 
     def _state_of(self, id: str, copy: RunningCopy, progress: Progress) -> CopyState | None:
@@ -127,31 +140,51 @@ class Copies:
         for task in self._requests:
             task.cancel()
         await asyncio.gather(*self._requests, return_exceptions=True)
-        await asyncio.gather(*(copy.close() for copy, _ in self._copies.values()))
+        await asyncio.gather(*(held.copy.close() for held in self._copies.values()))
         self._copies.clear()
+        self._streams.clear()
 
     def _begin(self, message: BeginCopy) -> None:
         # What does not begin is not here when topom asks for it.
-        if message.copy_id in self._copies or len(self._copies) >= MOST_COPIES:
+        if message.copy_id in self._copies or len(self._copies) + len(self._refused) >= MOST_COPIES:
             return
         progress = Progress()
-        copy = RunningCopy(
-            message.source,
-            message.target,
-            message.slots,
-            message.copy_id,
-            run_ids=(message.source_run_id, message.target_run_id),
-            folder=self._folder,
-            function=message.slot_function,
-            number_of_slots=message.number_of_slots,
-            access=self._access,
-            pace=self._pace,
-            progress=progress,
-            instance=message.instance,
-            term=message.term,
-            replicas=message.replicas,
-        )
-        self._copies[message.copy_id] = copy, progress
+        try:
+            copy = RunningCopy(
+                self._stream_of(message),
+                message.target,
+                message.slots,
+                message.copy_id,
+                run_id=message.target_run_id,
+                function=message.slot_function,
+                number_of_slots=message.number_of_slots,
+                pace=self._pace,
+                progress=progress,
+            )
+        except StreamBegun as error:
+            self._refused[message.copy_id] = error
+        else:
+            self._copies[message.copy_id] = _Held(copy, progress, message.stream_id)
+
+    def _stream_of(self, message: BeginCopy) -> SourceStream:
+        """The stream that a copy names, which is made by the first one. Raises StreamBegun if it is of another
+        source."""
+        stream = self._streams.get(message.stream_id)
+        if stream is None:
+            stream = self._streams[message.stream_id] = SourceStream(
+                message.source,
+                message.source_run_id,
+                folder=self._folder,
+                access=self._access,
+                instance=message.instance,
+                term=message.term,
+                replicas=message.replicas,
+            )
+        if (stream.source, stream.run_id) != (message.source, message.source_run_id):
+            raise StreamBegun(
+                f"the stream that was to be of {message.source} is of {stream.source}, or of another process"
+            )
+        return stream
 
     async def _nearly_level(self, id: str) -> None:
         await self._of(id).nearly_level()
@@ -160,14 +193,19 @@ class Copies:
         await self._of(id).settle(slots)
 
     async def _close(self, id: str) -> None:
-        copy, _ = self._copies.pop(id, (None, None))
-        if copy is not None:
-            await copy.close()
+        self._refused.pop(id, None)
+        held = self._copies.pop(id, None)
+        if held is not None:
+            if not any(other.stream_id == held.stream_id for other in self._copies.values()):
+                del self._streams[held.stream_id]
+            await held.copy.close()
 
     def _of(self, id: str) -> RunningCopy:
+        if id in self._refused:
+            raise self._refused[id]
         if id not in self._copies:
             raise NoSuchCopy(f"the migrator has no copy {id}, or too many copies; it begins anew")
-        return self._copies[id][0]
+        return self._copies[id].copy
 
     def _answer(self, number: int, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(self._answered(number, work))

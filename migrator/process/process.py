@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 import uvloop
@@ -16,9 +17,13 @@ from migrator.process.copies import Copies
 from migrator.process.settings import MigratorSettings
 from migrator.process.stream import Stream
 from slots import logs
-from slots.messages.copies import RegisterMigrator
+from slots.messages.copies import MOST_COPIES, RegisterMigrator
 from slots.tls import TlsError
 from slots.version import program_version
+
+THREADS = 2 * MOST_COPIES
+"""For what the event loop would wait for. Each copy has one that waits for its snapshot, and then names are still to be
+looked up, links to be closed and the disk to be asked. Only as many are started as are needed."""
 
 log = structlog.get_logger()
 
@@ -39,6 +44,7 @@ async def serve(settings: MigratorSettings, orphaned: Callable[[], Awaitable[Non
     """The body of :func:`run`. Raises :class:`slots.tls.TlsError`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(THREADS))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     access = settings.redis_access()

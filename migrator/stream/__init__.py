@@ -12,12 +12,13 @@ are threads, those of a stream tasks of an event loop::
     link = Link(address, access, spool, name, run_id, history)
     link.start()
     replication_id, offset, run_id = await link.begun()
-    file = spool.snapshot.reader()  # for a thread: file.readinto(buffer), 0 at the end
-    spool.snapshot.release()  # once nobody begins to read it any more
+    reader = spool.reader()  # one for each copy; for a thread: reader.readinto(buffer), 0 at the end
+    reader.leave_snapshot()  # it has read it
     while True:
-        await spool.stream.more(offset)
-        offset += len(spool.stream.read(offset, most))
-        spool.stream.release(offset)  # what is before it is not read again
+        await reader.more(offset)
+        offset += len(reader.read(offset, most))
+        reader.release(offset)  # what is before it is not read again
+    reader.close()
     await asyncio.to_thread(link.close)
     spool.close()
 
@@ -27,5 +28,7 @@ source's format, it makes all values; then ``snapshotcommands`` makes the batche
 can be told.
 
 From there to the target: ``changes`` (what each command of the stream means for a copy), ``deadlines``, ``applying``
-(each batch once), ``copying`` (one copy).
+(each batch once), ``copying`` (what a copy has yet to write), ``following`` (reads the spool for a copy).
+
+Together: ``sourcestream`` (one link for several copies), ``running`` (one copy, from its beginning to its switch).
 """

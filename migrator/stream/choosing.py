@@ -1,4 +1,4 @@
-"""Which server a copy follows: a replica of the source that is whole and near, or the source itself.
+"""Which server the copies of one stream follow: a replica of the source that is whole and near, or the source itself.
 
 A replica's snapshot costs the master no fork, and what follows a replica is counted by nobody. What only the master can
 tell stays with it: the marker, the values that are read within the lock, the run id. A replica is judged by its own
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from migrator.connection import Connection, Timeouts
@@ -57,14 +57,14 @@ class Choice(NamedTuple):
     passed_over: tuple[str, ...]
 
 
-def judge(address: str, info: Info, master: Info, target: Info) -> Replica:
+def judge(address: str, info: Info, master: Info, targets: Collection[Info]) -> Replica:
     """See whether a replica can be followed in its master's place.
 
     Args:
         address: ``host:port`` of the replica.
         info: what it says of itself; read after ``master``.
         master: what the source says of itself.
-        target: what the copy's target says of itself.
+        targets: what the target of each copy says of itself.
 
     Raises:
         MigrationError: it cannot, and why.
@@ -83,9 +83,9 @@ def judge(address: str, info: Info, master: Info, target: Info) -> Replica:
     if (silent := info.number("master_last_io_seconds_ago", least=-1)) > MOST_SILENT_SECONDS:
         raise PassedOver(f"{address} has heard nothing from its master for {silent} s")
     facts = Facts.from_info(address, info)
-    # A server reads no snapshot that is newer than itself; that the target reads the source's was tried.
-    if not any(_reads(one, info) for one in (master, target)):
-        raise PassedOver(f"{address} is newer ({facts.version}) than its master and the target")
+    # A server reads no snapshot that is newer than itself; that a target reads the source's was tried.
+    if not _reads(master, info) and not all(_reads(target, info) for target in targets):
+        raise PassedOver(f"{address} is newer ({facts.version}) than its master and a target")
     require_memory(facts)
     return Replica(address, info.run_id, lag)
 
@@ -111,7 +111,7 @@ def _version(info: Info) -> tuple[bool, tuple[int, int]] | None:
 
 async def choose(
     source: Connection,
-    target: Info,
+    targets: Collection[Info],
     addresses: Sequence[str],
     access: ServerAccess,
     name: str,
@@ -121,7 +121,7 @@ async def choose(
 
     Args:
         source: a connection to the source.
-        target: what the copy's target says of itself.
+        targets: what the target of each copy says of itself.
         addresses: ``host:port`` of each replica that may be followed.
         access: how to log in there.
         name: of the connections.
@@ -152,7 +152,7 @@ async def choose(
                     timeouts=timeouts,
                 )
                 try:
-                    replica = judge(address, await connection.info(), master, target)
+                    replica = judge(address, await connection.info(), master, targets)
                     link = await link_of(connection)
                     require_direct(address, link, links)
                     return replica._replace(link=link)

@@ -1,4 +1,5 @@
-"""The errors of following a source, as types. Each of them voids the copies that were made by it."""
+"""The errors of following a source, as types. Each of them voids the copies that were made by it, if it does not say
+otherwise."""
 
 from __future__ import annotations
 
@@ -82,4 +83,16 @@ class SpoolUnusable(MigrationError):
     """The folder of spools cannot be written to."""
 
     kind = Kind.OPERATOR
+    passing = False
+
+
+class StreamBegun(MigrationError):
+    """The replication stream that a copy was to share is another one, or has its snapshot already."""
+
+    kind = Kind.BUSY
+
+
+class LeftBehind(MigrationError):
+    """The spool is kept for a copy alone whose target is too slow. It is given up, so that the others go on."""
+
     passing = False

@@ -1,13 +1,13 @@
-"""The server whose stream a copy has: one of the source's replicas, or the source.
+"""The server whose stream copies have: one of the source's replicas, or the source.
 
-Each that can be followed is tried in its turn, the source last. Once a snapshot has begun, the copy stays with its
-server: if that is lost, so is the copy. The next one follows another server.
+Each that can be followed is tried in its turn, the source last. Once a snapshot has begun, the copies stay with their
+server: if that is lost, so are they. The next ones follow another server.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError, Refused, ServerUnavailable
 from migrator.facts import Facts
 from migrator.forking import require_memory
+from migrator.pair import COPYING
 from migrator.stream.choosing import choose
 from migrator.stream.direct import link_of
 from migrator.stream.errors import ReplicaLost, SpoolFull, SpoolUnusable
@@ -24,13 +25,13 @@ from migrator.stream.link import Link
 from migrator.stream.spool import Spool
 from migrator.stream.standing import require_direct, require_followable
 from slots.access import ServerAccess
-from slots.connections import PREFIX, migrator_prefix
+from slots.connections import PREFIX
 from slots.replies import Info, NotUnderstood
 
 log = structlog.get_logger()
 
 SPOOL_BYTES = 64 << 30
-"""Of what the source has sent and the target has not taken yet, snapshot and stream together."""
+"""Of what the source has sent and not all targets have taken yet, snapshot and stream together."""
 OF_THE_SPOOL = (SpoolFull, SpoolUnusable)
 """These end a link, and are not about the server that it follows."""
 
@@ -69,18 +70,18 @@ class Followed:
         self._history = ""
         self._spool: Spool | None = None
 
-    async def begin(self, stack: AsyncExitStack, source: Connection, target: Info) -> Spool:
+    async def begin(self, stack: AsyncExitStack, source: Connection, targets: Collection[Info]) -> Spool:
         """Follow a server; gives the spool, in which a snapshot has begun. ``stack`` ends both.
 
         Args:
             source: a connection to the source.
-            target: what the target says of itself.
+            targets: what the target of each copy says of itself.
 
         Raises:
             NoMemoryForSnapshot: no replica can be followed, and the source may lack the memory for a snapshot.
             MigrationError: neither can the source.
         """
-        choice = await choose(source, target, self._replicas, self._access, self._name, self._timeouts)
+        choice = await choose(source, targets, self._replicas, self._access, self._name, self._timeouts)
         passed_over = list(choice.passed_over)
         for replica in choice.replicas:
             try:
@@ -115,7 +116,7 @@ class Followed:
             raise self._lost(error) from error
 
     def require_no_loss(self, error: MigrationError) -> None:
-        """Raise ReplicaLost if this error, which ended the copy, is about a replica: it says nothing against others."""
+        """Raise ReplicaLost if this error, which ended a copy, is about a replica: it says nothing against others."""
         about_server = self._spool is not None and error is self._spool.failure and not isinstance(error, OF_THE_SPOOL)
         if about_server and self.address != self._source:
             raise self._lost(error) from error
@@ -128,7 +129,7 @@ class Followed:
         async with AsyncExitStack() as own:
             spool = Spool(self._folder, SPOOL_BYTES)
             own.callback(spool.close)
-            link = Link(server, self._access, spool, f"{migrator_prefix(self._instance)}follow", run_id, history)
+            link = Link(server, self._access, spool, f"{COPYING}{self._instance}.follow", run_id, history)
             own.push_async_callback(asyncio.to_thread, link.close)
             link.start()
             origin = await link.begun()

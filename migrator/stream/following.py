@@ -1,16 +1,16 @@
-"""Follows one source for its copies: first the snapshot, then the stream, without an end.
+"""Follows one source for one copy: first the snapshot, then the stream, without an end.
 
-The source's data comes in its order, and goes to the copies in that order (:mod:`migrator.stream.copying`). What the
-targets take sets the pace here; the link goes on filling the spool meanwhile (:mod:`migrator.stream.spool`).
+The source's data comes in its order, and goes to the copy in that order (:mod:`migrator.stream.copying`). What the
+target takes sets the pace here; the link goes on filling the spool meanwhile (:mod:`migrator.stream.spool`).
 
 **level**: while slots are locked, whoever switches them writes a marker at the source. Once the marker has come by in
-the stream, all copies have what was written before it: :meth:`Following.reached`.
+the stream, the copy has what was written before it: :meth:`Following.expect`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from migrator.stream.copying import Copy
 from migrator.stream.deadlines import PLACEHOLDER_MS
 from migrator.stream.snapshotcommands import SnapshotCommands
 from migrator.stream.snapshotfilter import BigKey, SnapshotFilter
-from migrator.stream.spool import Spool
+from migrator.stream.spool import SpoolReader
 from migrator.stream.streamfile import now_ms
 from migrator.stream.values.keeping import Kept
 from slots.keyslots import KeySlots
@@ -45,7 +45,7 @@ MOST_KEPT = 4 << 30
 """Bytes of a value that is read more than once."""
 READ_BYTES = 256 * 1024
 HURRY_BYTES = 64 << 20
-"""Bytes of the stream that may be missing at the targets while a latency goal holds it back. The targets will have that
+"""Bytes of the stream that may be missing at the target while a latency goal holds it back. The target will have that
 load anyway, and a copy that does not keep up comes to nothing."""
 WITHHOLD_SECONDS = 0.5
 """Between two looks at deadlines that are near. It is far below :data:`migrator.stream.deadlines.MARGIN_MS`."""
@@ -58,9 +58,9 @@ class Following:
         source: ``host:port``, for messages.
         spool: what the link brings; it has begun.
         key_slots: of the product.
-        wanted: the number of the copy of each slot; 0 for those of none. Others may change it.
-        copies: by their numbers.
-        pace: how fast keys go to the targets.
+        wanted: the number of the copy for each of its slots, else 0. Others may change it.
+        copy: the one that is made.
+        pace: how fast keys go to the target.
         folder: for values that are read more than once.
         clock: milliseconds since 1970.
     """
@@ -68,10 +68,10 @@ class Following:
     def __init__(
         self,
         source: str,
-        spool: Spool,
+        spool: SpoolReader,
         key_slots: KeySlots,
         wanted: bytearray,
-        copies: Mapping[int, Copy],
+        copy: Copy,
         pace: Throttle,
         folder: Path,
         clock: Callable[[], int] = now_ms,
@@ -80,12 +80,12 @@ class Following:
         self._spool = spool
         self._key_slots = key_slots
         self._wanted = wanted
-        self._copies = copies
+        self._copy = copy
         self._pace = pace
         self._folder = folder
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._offset = spool.stream.start
+        self._offset = spool.offset
         self._streaming = asyncio.Event()
         self._hurry = asyncio.Event()
         self._rests = True
@@ -95,14 +95,14 @@ class Following:
     @property
     def lag(self) -> int | None:
         """Bytes of the stream that have come and are not applied; None while the snapshot is not."""
-        return self._spool.stream.end - self._offset if self._streaming.is_set() else None
+        return self._spool.end - self._offset if self._streaming.is_set() else None
 
     async def run(self) -> None:
         """Follow the source until this is cancelled.
 
         Raises:
             CannotFollow: the stream has something that cannot be followed.
-            MigrationError: the copies are void: see :mod:`migrator.stream.copying`, the link and the spool.
+            MigrationError: the copy is void: see :mod:`migrator.stream.copying`, the link and the spool.
         """
         tasks = [asyncio.create_task(self._withhold()), asyncio.create_task(self._follow())]
         try:
@@ -120,14 +120,14 @@ class Following:
 
     def expect(self, marker: bytes, slots: Iterable[int]) -> asyncio.Event:
         """An event that is set once this value of :data:`slots.reserved.MARKER` has come by, and all before it was
-        written. What comes after it concerns no copy as far as it is about these slots."""
+        written. What comes after it does not concern the copy as far as it is about these slots."""
         event = asyncio.Event()
         self._markers[marker] = event, frozenset(slots)
         self._hurry.set()
         return event
 
     def rest_no_more(self) -> None:
-        """Take the stream as fast as the targets do from now on, whatever the latency goal is."""
+        """Take the stream as fast as the target does from now on, whatever the latency goal is."""
         self._rests = False
         self._hurry.set()
 
@@ -137,11 +137,11 @@ class Following:
         await self._follow_stream(database)
 
     async def _restore_snapshot(self) -> int:
-        """Write the snapshot to the copies; give the database that the stream begins in."""
-        file = self._spool.snapshot.reader()
-        words = {number: copy.words for number, copy in self._copies.items() if copy.words is not None}
+        """Write the snapshot to the copy; give the database that the stream begins in."""
+        copy = self._copy
+        words = {copy.number: copy.words} if copy.words is not None else {}
         found = SnapshotFilter(
-            file,
+            self._spool,
             f"snapshot of {self._source}",
             self._key_slots,
             self._wanted,
@@ -160,20 +160,19 @@ class Following:
         try:
             while some := await ahead:
                 for number, one in enumerate(some):
-                    copy = self._copies[one.copy]
                     if isinstance(one, BigKey):
                         # It is the last one, and its elements are read before anything else.
-                        await self._make(copy, one, items, at)
+                        await self._make(one, items, at)
                     else:
                         await self._pace.admit(one.keys, len(one.commands))
                     if number == len(some) - 1:
                         ahead = self._some_of(found, items)
                     if isinstance(one, Batch):
                         async with self._turn:
-                            await copy.restore(one, at)
+                            await self._copy.restore(one, at)
         finally:
-            ahead.cancel()  # its thread ends with the spool
-        self._spool.snapshot.release()
+            ahead.cancel()  # its thread ends with the reader
+        self._spool.leave_snapshot()
         return max(0, found.stream_database)
 
     def _some_of(self, found: SnapshotFilter, items: SnapshotCommands) -> asyncio.Task[list[Batch | BigKey]]:
@@ -185,32 +184,32 @@ class Following:
         found.most_keys = limits.keys
         found.most_work = max(1, int(limits.seconds * WORK_A_SECOND))
         found.withheld_until_ms = self._clock() + BUILDING_MS
-        found.noted_until_ms = max(copy.deadlines.noted_until_ms for copy in self._copies.values())
-        task = asyncio.create_task(asyncio.to_thread(_some, items))
+        found.noted_until_ms = self._copy.deadlines.noted_until_ms
+        task = asyncio.create_task(asyncio.to_thread(_some, items, self._spool))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _make(self, copy: Copy, big: BigKey, found: SnapshotCommands, at: str) -> None:
-        """Write a big value. The stream waits, so nothing else is written to this copy meanwhile but deadlines."""
+    async def _make(self, big: BigKey, found: SnapshotCommands, at: str) -> None:
+        """Write a big value. The stream waits, so nothing else is written to the copy meanwhile but deadlines."""
         if big.fields_expire:
             await asyncio.to_thread(lambda: [None for _ in found.elements()])
-            copy.become_late(big.database, big.name)
+            self._copy.become_late(big.database, big.name)
             return
         await self._pace.admit(1, 0)
         if big.type not in READ_TWICE:
-            await copy.make(big, found.elements, at, self._pace)
+            await self._copy.make(big, found.elements, at, self._pace)
             return
         with await asyncio.to_thread(Kept, found.elements(), self._folder, MOST_KEPT) as kept:
-            await copy.make(big, kept, at, self._pace)
+            await self._copy.make(big, kept, at, self._pace)
 
     async def _follow_stream(self, database: int) -> None:
         requests = WantedRequests(self._key_slots, self._wanted, self._offset)
         requests.database = database
         while True:
             have = requests.offset + requests.pending
-            await self._spool.stream.more(have)
+            await self._spool.more(have)
             began = self._seconds()
-            data = self._spool.stream.read(have, READ_BYTES)
+            data = self._spool.read(have, READ_BYTES)
             requests.feed(data)
             async with self._turn:
                 try:
@@ -224,7 +223,7 @@ class Following:
     async def _rest(self, work: float) -> None:
         """Rest for so many seconds of work as far as the latency goal requires, unless somebody waits for a marker."""
         seconds = self._pace.rest(work) if self._rests else 0.0
-        if seconds and not self._markers and self._spool.stream.end - self._offset <= HURRY_BYTES:
+        if seconds and not self._markers and self._spool.end - self._offset <= HURRY_BYTES:
             self._hurry.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -245,34 +244,32 @@ class Following:
                     self._wanted[slot] = 0
                 event.set()
         else:
-            whole = copies not in (MIXED, UNKNOWN)
-            for copy in (self._copies[copies],) if whole else self._copies.values():
-                if copy.full or copy.ends_batch(requests.database):
-                    await copy.write(str(end))
-                copy.follow(requests.database, argv, lambda: self._spool.stream.arrived_ms(end), whole=whole)
+            copy, whole = self._copy, copies not in (MIXED, UNKNOWN)
+            if copy.full or copy.ends_batch(requests.database):
+                await copy.write(str(end))
+            copy.follow(requests.database, argv, lambda: self._spool.arrived_ms(end), whole=whole)
 
     async def _write(self, offset: int) -> None:
-        """Write the open batches; all before the offset is applied then."""
-        for copy in self._copies.values():
-            await copy.write(str(offset))
-            await copy.correct(str(offset))
+        """Write the open batch; all before the offset is applied then."""
+        await self._copy.write(str(offset))
+        await self._copy.correct(str(offset))
         self._offset = offset
-        self._spool.stream.release(offset)
+        self._spool.release(offset)
 
     async def _withhold(self) -> None:
         while True:
             await asyncio.sleep(WITHHOLD_SECONDS)
             async with self._turn:
-                for copy in self._copies.values():
-                    await copy.withhold_due(str(self._offset))
+                await self._copy.withhold_due(str(self._offset))
 
 
-def _some(found: SnapshotCommands) -> list[Batch | BigKey]:
+def _some(found: SnapshotCommands, spool: SpoolReader) -> list[Batch | BigKey]:
     some: list[Batch | BigKey] = []
-    for one in found:
-        some.append(one)
-        if len(some) == AHEAD or isinstance(one, BigKey):
-            break
+    with spool.parsing():
+        for one in found:
+            some.append(one)
+            if len(some) == AHEAD or isinstance(one, BigKey):
+                break
     return some
 
 

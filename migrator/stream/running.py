@@ -1,16 +1,16 @@
-"""A copy from its beginning to its switch: the link, the spool, the following and the copy put together.
+"""A copy from its beginning to its switch: its share of a stream, its target, and the following between them.
 
-One task runs it, from the first :meth:`RunningCopy.nearly_level` on. Whoever waits for something of the copy hears of
-its end.
+One task runs it, from the first :meth:`RunningCopy.nearly_level` of any copy of the stream on. Whoever waits for
+something of the copy hears of its end. It ends by itself: no other copy of the stream is concerned
+(:mod:`migrator.stream.sourcestream`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 
 import structlog
 
@@ -18,7 +18,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError, TargetUnfit
 from migrator.facts import facts_of
 from migrator.pace import Pace
-from migrator.pair import WRITING, ServerPair
+from migrator.pair import COPYING, WRITING, ServerPair
 from migrator.pieces.abilities import read_abilities
 from migrator.pieces.deadlines import milliseconds
 from migrator.progress import Progress
@@ -26,8 +26,8 @@ from migrator.steering import steered
 from migrator.stream.applying import Applier, CopyVoid, begin_copy
 from migrator.stream.copying import Copy
 from migrator.stream.deadlines import MARGIN_MS, Deadlines
-from migrator.stream.followed import Followed
 from migrator.stream.following import Following
+from migrator.stream.sourcestream import SourceStream
 from migrator.stream.streamfile import now_ms
 from migrator.stream.words import words_of
 from migrator.trial import reads_payloads
@@ -43,8 +43,9 @@ NEARLY_BYTES = 256 * 1024
 """Bytes of the stream that may be missing at the target when the slots are locked. It writes them in milliseconds."""
 LOOK_SECONDS = 0.02
 LEVEL_SECONDS = 600.0
-"""How long the copy may take to become nearly level, once the snapshot was written. It rests for the sake of a latency
-goal in the first half of it: what is held back may never become level, and then all was for nothing."""
+"""How long the copy may take to become nearly level, once the snapshot was written. An operator's pause does not count.
+It rests for the sake of a latency goal in the first half of it: what is held back may never become level, and then all
+was for nothing."""
 LONGEST_MS = 4 * 3_600_000
 """How long a copy may last."""
 MARKER_SECONDS = 60
@@ -54,7 +55,7 @@ ENDING_SECONDS = 1.0
 MOST_AHEAD_MS = MARGIN_MS // 3
 """The target's clock may be so far ahead of this process's."""
 NUMBER = 1
-"""Of the copy, of which there is one."""
+"""Of the copy: it marks its slots for itself."""
 
 
 class NeverLevel(MigrationError):
@@ -75,48 +76,39 @@ class RunningCopy:
     """One copy.
 
     Args:
-        source, target: ``host:port`` of both masters.
+        stream: the stream that it shares. The run id that it names is the one that :func:`make_ready` gives: by the
+            same addresses another machine may reach other servers.
+        target: ``host:port`` of the master that the copy goes to.
         slots: those that are copied.
         copy: the id of the copy, for which both were made ready (:func:`make_ready`).
-        run_ids: those of source and target, as :func:`make_ready` gives them. By the same addresses another machine may
-            reach other servers.
-        folder: for the spool.
-        replicas: of the source, ``host:port``; one of them is followed in its place if it can be
-            (:mod:`migrator.stream.choosing`).
-        function, number_of_slots, access, pace, progress, instance, term: as for :func:`migrator.move.migrate`.
+        run_id: of the target, likewise.
+        function, number_of_slots, pace, progress: as for :func:`migrator.move.migrate`.
+
+    Raises:
+        StreamBegun: it comes too late for the stream.
     """
 
     def __init__(
         self,
-        source: str,
+        stream: SourceStream,
         target: str,
         slots: Iterable[int],
         copy: str,
         *,
-        run_ids: tuple[str, str],
-        folder: Path,
+        run_id: str,
         function: str,
         number_of_slots: int,
-        access: ServerAccess,
         pace: Pace,
         progress: Progress,
-        instance: str,
-        term: int = 0,
-        timeouts: Timeouts | None = None,
-        replicas: Sequence[str] = (),
     ) -> None:
-        self._source = source
-        self._target = target
+        self.target = target
+        self._stream = stream
+        self._source = stream.source
         self._id = copy
-        self._run_ids = run_ids
-        self._folder = folder
+        self._run_id = run_id
         self._key_slots = KeySlots(function, number_of_slots)
-        self._access = access
         self._pace = pace
         self._progress = progress
-        self._instance = instance
-        self._term = term
-        self._timeouts = timeouts or Timeouts()
         self._wanted = bytearray(number_of_slots)
         for slot in slots:
             self._wanted[slot] = NUMBER
@@ -128,7 +120,7 @@ class RunningCopy:
         self._evicted = 0
         self._following: Following | None = None
         self._copy: Copy | None = None
-        self._followed = Followed(source, replicas, access, instance, self._timeouts, folder)
+        stream.join(self)
 
     @property
     def lag(self) -> int | None:
@@ -136,16 +128,19 @@ class RunningCopy:
         return None if self._following is None else self._following.lag
 
     async def nearly_level(self) -> None:
-        """Return once little is missing at the target.
+        """Return once little is missing at the target. The stream begins, if it has not.
 
         Raises:
             NeverLevel: that takes too long.
             MigrationError: the copy is void; see the modules of this room.
         """
-        if self._task is None:
-            log.info("copy_began", source=self._source, target=self._target, slots=sum(map(bool, self._wanted)))
-            self._task = asyncio.create_task(self._run(), name=f"copy from {self._source} to {self._target}")
+        self._stream.start()
         await self._unless_ended(self._nearly_level)
+
+    def start(self) -> None:
+        """The stream has begun."""
+        log.info("copy_began", source=self._source, target=self.target, slots=sum(map(bool, self._wanted)))
+        self._task = asyncio.create_task(self._run(), name=f"copy from {self._source} to {self.target}")
 
     async def settle(self, slots: Collection[int]) -> None:
         """Return once the target has all that the source has of these slots (**level**). They are locked.
@@ -156,7 +151,7 @@ class RunningCopy:
         Raises :class:`MigrationError`: the copy is void.
         """
         await self._unless_ended(lambda: self._settle(slots))
-        log.info("copy_level", source=self._source, target=self._target, slots=ranges.show(slots))
+        log.info("copy_level", source=self._source, target=self.target, slots=ranges.show(slots))
 
     def keep_only(self, slots: Collection[int]) -> None:
         """Copy no other slots from now on."""
@@ -166,11 +161,13 @@ class RunningCopy:
                 self._wanted[slot] = 0
 
     async def close(self) -> None:
-        """End the copy, and whatever it has under way. It raises nothing."""
+        """End the copy, and whatever it has under way; the stream, too, if it is the last one. It raises nothing."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await self._task
+        self._stream.leave(self)
+        await self._stream.ended()
 
     async def _unless_ended(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do this in its turn, unless the copy ends before; then raise what ended it."""
@@ -196,19 +193,20 @@ class RunningCopy:
             await work()
 
     async def _nearly_level(self) -> None:
-        loop = asyncio.get_running_loop()
-        limit: float | None = None
-        while self._following is None or (lag := self._following.lag) is None or lag > NEARLY_BYTES:
-            if self._following is not None and self._following.lag is not None:
-                limit = limit or loop.time() + LEVEL_SECONDS
-                if loop.time() > limit - LEVEL_SECONDS / 2:
-                    self._following.rest_no_more()
-                if loop.time() > limit:
-                    raise NeverLevel(
-                        f"{self._source} is written faster than {self._target} takes it: {lag} bytes are missing there "
-                        f"after {LEVEL_SECONDS:g} s",
-                        "move fewer slots at a time, or in another way",
-                    )
+        seconds = asyncio.get_running_loop().time
+        spent, looked = 0.0, seconds()
+        while (lag := self.lag) is None or lag > NEARLY_BYTES:
+            if lag is not None and not self._pace.paused:
+                spent += seconds() - looked
+            looked = seconds()
+            if self._following is not None and spent > LEVEL_SECONDS / 2:
+                self._following.rest_no_more()
+            if spent > LEVEL_SECONDS:
+                raise NeverLevel(
+                    f"{self._source} is written faster than {self.target} takes it: {lag} bytes are missing there "
+                    f"after {LEVEL_SECONDS:g} s",
+                    "move fewer slots at a time, or in another way",
+                )
             await asyncio.sleep(LOOK_SECONDS)
         assert self._pair is not None, "it follows"
         assert self._copy is not None, "likewise"
@@ -222,7 +220,7 @@ class RunningCopy:
         # A source may hold its stream back for a second behind a snapshot. That is over once a marker has come by.
         await self._pass_marker(())
         # An operator may have changed the server that is followed.
-        await self._followed.look_again(self._writing)
+        await self._stream.followed.look_again(self._writing)
 
     async def _settle(self, slots: Collection[int]) -> None:
         assert self._writing is not None, "it is nearly level"
@@ -253,27 +251,35 @@ class RunningCopy:
         return marker
 
     async def _run(self) -> None:
+        try:
+            await self._follow()
+        finally:
+            self._stream.leave(self)
+
+    async def _follow(self) -> None:
+        stream = self._stream
         async with AsyncExitStack() as stack:
             throttle = await stack.enter_async_context(
                 steered(
                     self._pace,
                     self._source,
-                    self._target,
-                    self._access,
+                    self.target,
+                    stream.access,
                     self._progress,
-                    self._instance,
-                    self._timeouts,
+                    stream.instance,
+                    stream.timeouts,
                 )
             )
             pair = self._pair = ServerPair(
                 stack,
                 self._source,
-                self._target,
-                self._access,
-                self._instance,
-                self._timeouts,
-                self._term,
-                self._run_ids,
+                self.target,
+                stream.access,
+                stream.instance,
+                stream.timeouts,
+                stream.term,
+                (stream.run_id, self._run_id),
+                at_source=COPYING,
             )
             target = await pair.connect_target()
             abilities = await read_abilities(target)
@@ -281,6 +287,7 @@ class RunningCopy:
             await _require_time(target)
             source = await pair.connect_source()
             words = None if await reads_payloads(source, target) else await words_of(target, abilities)
+            source.close()
             applier = Applier(pair.connect_target, self._id)
             self._copy = Copy(
                 NUMBER,
@@ -293,15 +300,15 @@ class RunningCopy:
                 pair.connect_source,
                 words=words,
             )
-            spool = await self._followed.begin(stack, source, await target.info())
-            self._progress.followed = followed = self._followed.address
+            spool = await stream.reader(self, await target.info())
+            self._progress.followed = followed = stream.followed.address
             self._following = Following(
-                followed, spool, self._key_slots, self._wanted, {NUMBER: self._copy}, throttle, self._folder
+                followed, spool, self._key_slots, self._wanted, self._copy, throttle, stream.folder
             )
             try:
                 await self._following.run()
             except MigrationError as error:
-                self._followed.require_no_loss(error)
+                stream.followed.require_no_loss(error)
                 raise
 
 
@@ -316,20 +323,35 @@ async def make_ready(
     timeouts: Timeouts | None = None,
     run_ids: tuple[str, str] | None = None,
 ) -> tuple[str, str]:
-    """Let a copy begin between these masters, and end the connections of whoever moved or copied there before; give
-    their run ids.
+    """Let a copy begin between these masters. End the connections of whoever moved keys or copied to the target before,
+    and of whoever moved keys from the source; give their run ids.
 
     **applied-once**: who decides about copies does this, and not the process that makes the copy. That process may be
     paused, cut off and taken for dead, and go on at any time (:mod:`migrator.stream.applying`).
 
+    What other copies have at the source is not ended: some share the stream of this one. Nor need it be, whatever
+    process it is of, and however late it goes on. Over these connections nothing is done at a source but this:
+
+    - to read the stream, values and deadlines, and the payload of a trial key, in the step that makes and deletes it;
+    - to set :data:`~slots.reserved.MARKER`, which only its writer waits for, by a text that is its own. Others pass it
+      over, and it expires;
+    - to take away that the source was swept, and a sweep under way. It is swept once more (**owned**);
+    - to add to the number of hidden keys, which DBSIZE subtracts. That runs only while the source does not count as
+      swept, and the sweep that is due sets the number anew (``hide_left.lua``).
+
+    A topom of a later term ends them all (:mod:`migrator.terms`).
+
     Args:
-        copy, access, instance, term, timeouts: as for :class:`RunningCopy`.
+        copy: the id of the copy.
+        access, instance, term, timeouts: as for :class:`~migrator.stream.sourcestream.SourceStream`.
         run_ids: those that source and target have to have; by default, whatever they have.
 
     Raises :class:`MigrationError`.
     """
     async with AsyncExitStack() as stack:
-        pair = ServerPair(stack, source, target, access, instance, timeouts or Timeouts(), term, run_ids)
+        # Others may be made ready at the same source meanwhile, and do not end this connection there.
+        limits = timeouts or Timeouts()
+        pair = ServerPair(stack, source, target, access, instance, limits, term, run_ids, at_source=COPYING)
         at_target = await pair.connect_target()
         await pair.end_earlier(at_target, WRITING)
         await pair.end_earlier(await pair.connect_source(), migrator_prefix())

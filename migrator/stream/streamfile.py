@@ -6,9 +6,10 @@ An *offset* is how many bytes of the stream are before a point. So who has all u
 from __future__ import annotations
 
 import time
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from migrator.stream.errors import LinkClosed
@@ -62,7 +63,7 @@ class SpooledStream:
         self._closed = False
         self.start = 0
         self.end = 0
-        self._arrivals: deque[_Arrival] = deque(maxlen=MOST_ARRIVALS)
+        self._arrivals: list[_Arrival] = []
 
     def begin(self, offset: int) -> None:
         """The stream begins at ``offset``."""
@@ -108,9 +109,8 @@ class SpooledStream:
         """When the byte before ``offset`` came, in milliseconds since 1970, or up to :data:`ARRIVAL_MS` later. It may
         be asked for what has been read and not released."""
         with self._waking.condition:
-            while len(self._arrivals) > 1 and self._arrivals[0].end < offset:
-                self._arrivals.popleft()
-            return self._arrivals[0].ended_ms if self._arrivals else self._clock()
+            place = bisect_left(self._arrivals, offset, key=attrgetter("end"))
+            return self._arrivals[place].ended_ms if place < len(self._arrivals) else self._clock()
 
     async def more(self, offset: int) -> None:
         """Wait until there are bytes behind ``offset``. Raises the failure if there are none and none come."""
@@ -122,6 +122,7 @@ class SpooledStream:
             if offset > self.end:
                 raise ValueError(f"offset {offset} is beyond {self.end}, the end of what is held")
             self._needed = max(self._needed, offset)
+            del self._arrivals[: bisect_left(self._arrivals, self._needed, key=attrgetter("end"))]
 
     def close(self) -> None:
         """Free all of it."""
@@ -137,6 +138,7 @@ class SpooledStream:
         if self._arrivals and now - self._arrivals[-1].began_ms < ARRIVAL_MS:
             began = self._arrivals.pop().began_ms
         self._arrivals.append(_Arrival(self.end, began, now))
+        del self._arrivals[:-MOST_ARRIVALS]
 
     def _free(self) -> None:
         # Here and not where it is released: to free a large file takes a while, and an event loop has no time for it.

@@ -6,7 +6,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError, SourceUnavailable, Superseded
 from migrator.move import migrate
 from migrator.pace import Pace
-from migrator.pair import WRITING
+from migrator.pair import COPYING, WRITING
 from migrator.progress import Progress
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
@@ -65,6 +65,7 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
             await opened(pair, f"{WRITING}{OLD}.101"),
             await opened(pair, f"{WRITING}{OLD}.102", at_target=True),
             await opened(pair, f"{migrator_prefix(OLD)}103", at_target=True),
+            await opened(pair, f"{COPYING}{OLD}.104"),
         ]
         # As the new leader turns the move.
         addresses = pair.source.address, pair.target.address

@@ -18,6 +18,7 @@ from migrator.errors import CannotBeCut
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.stream.running import RunningCopy, make_ready
+from migrator.stream.sourcestream import SourceStream
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from tests.integration.contents import contents, differences
@@ -48,19 +49,17 @@ async def copying(source: str, target: str, folder: Path) -> AsyncIterator[tuple
 
 
 async def a_copy(source: RedisServer, target: RedisServer, folder: Path) -> RunningCopy:
+    run_ids = await make_ready(source.address, target.address, "c0ffee", access=ServerAccess(), instance=INSTANCE)
     return RunningCopy(
-        source.address,
+        SourceStream(source.address, run_ids[0], folder=folder / "spool", access=ServerAccess(), instance=INSTANCE),
         target.address,
         SLOTS,
         "c0ffee",
-        run_ids=await make_ready(source.address, target.address, "c0ffee", access=ServerAccess(), instance=INSTANCE),
-        folder=folder / "spool",
+        run_id=run_ids[1],
         function="crc32",
         number_of_slots=NUMBER_OF_SLOTS,
-        access=ServerAccess(),
         pace=Pace(),
         progress=Progress(),
-        instance=INSTANCE,
     )
 
 

@@ -6,7 +6,7 @@ Nothing writes within the lock, as behind proxies that have locked.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ from migrator.pair import ServerPair
 from migrator.stream import following, running
 from migrator.stream.deadlines import DeadlineMissed
 from migrator.stream.running import ClockAhead, RunningCopy, TargetEvicts, make_ready
+from migrator.stream.sourcestream import SourceStream
 from migrator.stream.streamfile import now_ms
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
@@ -45,27 +46,26 @@ class ReadyCopy(RunningCopy):
 
     async def nearly_level(self) -> None:
         if self._task is None:
-            self._run_ids = await make_ready(
-                self._source, self._target, self._id, access=ServerAccess(), instance=INSTANCE
+            self._stream.run_id, self._run_id = await make_ready(
+                self._source, self.target, self._id, access=ServerAccess(), instance=INSTANCE
             )
         await super().nearly_level()
 
 
 def copy_between(pair: Pair, folder: Path, replicas: Sequence[str] = ()) -> RunningCopy:
+    stream = SourceStream(
+        pair.source.address, "", folder=folder, access=ServerAccess(), instance=INSTANCE, replicas=replicas
+    )
     return ReadyCopy(
-        pair.source.address,
+        stream,
         pair.target.address,
         MOVING,
         "c0ffee",
-        run_ids=("", ""),
-        folder=folder,
+        run_id="",
         function="crc32",
         number_of_slots=NUMBER_OF_SLOTS,
-        access=ServerAccess(),
         pace=pair.pace,
         progress=pair.progress,
-        instance=INSTANCE,
-        replicas=replicas,
     )
 
 
@@ -80,13 +80,13 @@ async def connected(server: RedisServer) -> Connection:
     )
 
 
-async def contents(server: RedisServer, database: int) -> dict[bytes, Any]:
-    """Every key of the moving slots: its type, its value in a form that can be compared, and its deadline."""
+async def contents(server: RedisServer, database: int, slots: Container[int]) -> dict[bytes, Any]:
+    """Every key of these slots: its type, its value in a form that can be compared, and its deadline."""
     connection = await connected(server)
     await connection.select(database)
     found = {}
     for key in await connection.call("KEYS", "*"):
-        if key.startswith(RESERVED) or slot_of(key) not in MOVING:
+        if key.startswith(RESERVED) or slot_of(key) not in slots:
             continue
         kind = (await connection.call("TYPE", key)).decode()
         if kind == "none":
@@ -108,11 +108,11 @@ async def contents(server: RedisServer, database: int) -> dict[bytes, Any]:
     return found
 
 
-async def assert_level(pair: Pair) -> int:
+async def assert_level(pair: Pair, slots: Container[int] = MOVING) -> int:
     """Both have the same keys of the moving slots; gives how many. A key may expire between two looks."""
     number = 0
     for database in DATABASES:
-        source, target = await contents(pair.source, database), await contents(pair.target, database)
+        source, target = [await contents(server, database, slots) for server in (pair.source, pair.target)]
         async with client_of(pair.source, database) as redis:
             now = (await redis.time())[0] * 1000 + 1000
         for key in source.keys() | target.keys():
@@ -308,19 +308,17 @@ async def test_a_machine_that_reaches_other_servers_by_the_same_addresses_makes_
     await source.set("string:1", "value")
     for server in (source, target):
         await server.delete(LEADER)
+    stream = SourceStream(addresses[0], run_ids[0], folder=tmp_path, access=ServerAccess(), instance=INSTANCE, term=7)
     copy = RunningCopy(
-        *addresses,
+        stream,
+        addresses[1],
         MOVING,
         "c0ffee",
-        run_ids=(run_ids[0], run_ids[1]),
-        folder=tmp_path,
+        run_id=run_ids[1],
         function="crc32",
         number_of_slots=NUMBER_OF_SLOTS,
-        access=ServerAccess(),
         pace=pair.pace,
         progress=pair.progress,
-        instance=INSTANCE,
-        term=7,
     )
     try:
         async with asyncio.timeout(30):

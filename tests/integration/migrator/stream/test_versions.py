@@ -16,6 +16,7 @@ from migrator.errors import CannotBeCut, ServerUnavailable, SourceRefused
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.stream.running import RunningCopy, make_ready
+from migrator.stream.sourcestream import SourceStream
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from tests.integration.contents import CLOCK_MS, contents, differences, filled
@@ -81,19 +82,17 @@ async def is_refused_for_its_fields(pair: tuple[RedisServer, RedisServer], folde
 
 async def begun(pair: tuple[RedisServer, RedisServer], folder: Path, id: str) -> RunningCopy:
     source, target = pair
+    run_ids = await make_ready(source.address, target.address, id, access=ServerAccess(), instance=INSTANCE)
     return RunningCopy(
-        source.address,
+        SourceStream(source.address, run_ids[0], folder=folder / "spool", access=ServerAccess(), instance=INSTANCE),
         target.address,
         MOVING,
         id,
-        run_ids=await make_ready(source.address, target.address, id, access=ServerAccess(), instance=INSTANCE),
-        folder=folder / "spool",
+        run_id=run_ids[1],
         function="crc32",
         number_of_slots=NUMBER_OF_SLOTS,
-        access=ServerAccess(),
         pace=Pace(),
         progress=Progress(),
-        instance=INSTANCE,
     )
 
 

@@ -13,9 +13,11 @@ from migrator.process import copies
 from migrator.process.copies import Copies
 from migrator.progress import Pacing, Progress, ServerLatency
 from migrator.stream.errors import ReplicaLost
+from migrator.stream.sourcestream import SourceStream
 from slots.access import ServerAccess
 from slots.kinds import Kind
 from slots.messages.copies import (
+    MOST_OF_A_STREAM,
     BeginCopy,
     CloseCopy,
     CopyState,
@@ -29,7 +31,8 @@ from slots.messages.copies import (
     Settle,
 )
 
-ID, OTHER = "c0ffee" + "0" * 26, "facade" + "0" * 26
+ID, OTHER, THIRD = "c0ffee" + "0" * 26, "facade" + "0" * 26, "decade" + "0" * 26
+STREAM = "5" * 32
 
 
 class CannotGoOn(MigrationError):
@@ -41,9 +44,11 @@ class FakeCopy:
     """Takes the place of a copy: what it does is what the test says."""
 
     made: list["FakeCopy"]
+    target = "b:1"
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.arguments, self.options = arguments, options
+    def __init__(self, stream: SourceStream, *arguments: Any, **options: Any) -> None:
+        stream.join(self)
+        self.stream, self.arguments, self.options = stream, arguments, options
         self.kept: list[int] = []
         self.closed = 0
         self.level = asyncio.Event()
@@ -51,7 +56,11 @@ class FakeCopy:
         self.lag = 7
         FakeCopy.made.append(self)
 
+    def start(self) -> None:
+        pass
+
     async def nearly_level(self) -> None:
+        self.stream.begun = True
         await self.level.wait()
         if self.error is not None:
             raise self.error
@@ -96,13 +105,13 @@ async def held(answers: Answers, tmp_path: Path) -> AsyncIterator[Copies]:
     await held.close()
 
 
-def begin(id: str = ID) -> BeginCopy:
+def begin(id: str = ID, stream: str = STREAM, source: str = "a:1", source_run_id: str = "a" * 40) -> BeginCopy:
     return BeginCopy(
         copy_id=id,
-        stream_id=id,
-        source="a:1",
+        stream_id=stream,
+        source=source,
         target="b:1",
-        source_run_id="a" * 40,
+        source_run_id=source_run_id,
         target_run_id="b" * 40,
         replicas=["a:2"],
         slots=[3],
@@ -116,20 +125,12 @@ def begin(id: str = ID) -> BeginCopy:
 async def test_a_copy_from_its_beginning_to_its_end(held: Copies, answers: Answers, tmp_path: Path) -> None:
     held.take(begin())
     [copy] = FakeCopy.made
-    assert copy.arguments == ("a:1", "b:1", [3], ID)
-    told = {
-        name: copy.options[name]
-        for name in ("run_ids", "folder", "function", "number_of_slots", "instance", "term", "replicas")
-    }
-    assert told == {
-        "run_ids": ("a" * 40, "b" * 40),
-        "folder": tmp_path,
-        "function": "crc32",
-        "number_of_slots": 16,
-        "instance": "1" * 32,
-        "term": 4,
-        "replicas": ["a:2"],
-    }
+    assert copy.arguments == ("b:1", [3], ID)
+    told = {name: copy.options[name] for name in ("run_id", "function", "number_of_slots")}
+    assert told == {"run_id": "b" * 40, "function": "crc32", "number_of_slots": 16}
+    stream = copy.stream
+    assert (stream.source, stream.run_id, stream.folder) == ("a:1", "a" * 40, tmp_path)
+    assert (stream.instance, stream.term, stream.followed._replicas) == ("1" * 32, 4, ["a:2"])
     held.take(NearlyLevel(number=1, copy_id=ID))
     held.take(KeepOnly(copy_id=ID, slots=[2]))
     assert copy.kept == [2]
@@ -259,6 +260,65 @@ async def test_all_copies_share_the_pace(held: Copies) -> None:
     assert paces[0].paused
     held.set_pace(SetPace(keys_per_second=0, bytes_per_second=0, latency_goal_milliseconds=0.0, paused=False))
     assert not paces[0].paused
+
+
+async def test_copies_with_one_stream_id_share_a_stream(held: Copies) -> None:
+    held.take(begin())
+    held.take(begin(OTHER))
+    held.take(begin(THIRD, "6" * 32))
+    streams = [copy.stream for copy in FakeCopy.made]
+    assert streams[0] is streams[1]
+    assert streams[0] is not streams[2]
+
+
+@pytest.mark.parametrize("other", [{"source": "c:1"}, {"source_run_id": "c" * 40}])
+async def test_a_copy_of_another_source_than_its_stream_fails(
+    held: Copies, answers: Answers, other: dict[str, str]
+) -> None:
+    held.take(begin())
+    held.take(begin(OTHER, **other))
+    held.take(NearlyLevel(number=1, copy_id=OTHER))
+    said = await answers.next()
+    assert isinstance(said, Failed)
+    assert (said.number, said.passing) == (1, True)
+    assert len(FakeCopy.made) == 1
+
+
+async def test_a_copy_that_comes_behind_the_beginning_of_its_stream_fails(held: Copies, answers: Answers) -> None:
+    held.take(begin())
+    held.take(NearlyLevel(number=1, copy_id=ID))
+    await asyncio.sleep(0)
+    held.take(begin(OTHER))
+    held.take(NearlyLevel(number=2, copy_id=OTHER))
+    said = await answers.next()
+    assert isinstance(said, Failed)
+    assert (said.number, said.passing) == (2, True)
+    assert "without this copy" in said.what
+    held.take(CloseCopy(number=3, copy_id=OTHER))
+    assert await answers.next() == Done(number=3)
+    FakeCopy.made[0].level.set()
+    assert await answers.next() == Done(number=1)
+
+
+async def test_no_more_copies_than_255_share_a_stream(held: Copies, answers: Answers) -> None:
+    ids = [f"{number:032x}" for number in range(MOST_OF_A_STREAM + 1)]
+    for id in ids:
+        held.take(begin(id))
+    held.take(NearlyLevel(number=1, copy_id=ids[-1]))
+    said = await answers.next()
+    assert isinstance(said, Failed)
+    assert "255" in said.what
+    assert len(FakeCopy.made) == 255
+
+
+async def test_a_stream_is_forgotten_with_its_last_copy(held: Copies, answers: Answers) -> None:
+    for id in (ID, OTHER):
+        held.take(begin(id))
+    for number, id in enumerate((ID, OTHER), 1):
+        assert len(held._streams) == 1
+        held.take(CloseCopy(number=number, copy_id=id))
+        assert await answers.next() == Done(number=number)
+    assert held._streams == {}
 
 
 async def test_a_report_says_how_far_each_copy_is(held: Copies) -> None:

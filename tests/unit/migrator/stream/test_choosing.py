@@ -34,7 +34,7 @@ def info(**fields: object) -> Info:
 
 def judged(replica: dict[str, object], master: dict[str, object] | None = None, target: object = None) -> Replica:
     said = {**TARGET, "redis_version": target} if target else TARGET
-    return judge("h:2", info(**{**REPLICA, **replica}), info(**{**MASTER, **(master or {})}), info(**said))
+    return judge("h:2", info(**{**REPLICA, **replica}), info(**{**MASTER, **(master or {})}), [info(**said)])
 
 
 def test_one_that_is_whole_and_near_can() -> None:

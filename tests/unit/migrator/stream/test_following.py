@@ -8,8 +8,9 @@ from typing import cast
 import pytest
 
 from migrator.pace import Throttle
+from migrator.stream.copying import Copy
 from migrator.stream.following import HURRY_BYTES, Following
-from migrator.stream.spool import Spool
+from migrator.stream.spool import SpoolReader
 from slots.keyslots import KeySlots
 from tests.unit.migrator.virtual import in_virtual_time, now
 
@@ -17,13 +18,13 @@ REST = 1.0
 
 
 def a_following(missing: int = 0) -> Following:
-    """One that has to rest, and at whose targets so many bytes are missing."""
+    """One that has to rest, and at whose target so many bytes are missing."""
     return Following(
         "s:1",
-        cast(Spool, SimpleNamespace(stream=SimpleNamespace(start=100, end=100 + missing))),
+        cast(SpoolReader, SimpleNamespace(offset=100, end=100 + missing)),
         KeySlots("crc32", 1024),
         bytearray(1024),
-        {},
+        cast(Copy, None),
         cast(Throttle, SimpleNamespace(rest=lambda work: REST)),
         Path(),
     )

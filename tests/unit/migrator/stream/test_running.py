@@ -1,5 +1,6 @@
 """How long a copy tries to become level."""
 
+import asyncio
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +10,7 @@ from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.stream.following import Following
 from migrator.stream.running import LEVEL_SECONDS, NEARLY_BYTES, NeverLevel, RunningCopy
+from migrator.stream.sourcestream import SourceStream
 from slots.access import ServerAccess
 from tests.unit.migrator.virtual import in_virtual_time, now
 
@@ -25,24 +27,19 @@ class NeverNear:
         self.rested_until = self.rested_until or now()
 
 
-@in_virtual_time
-async def test_a_copy_rests_for_a_latency_goal_during_half_of_the_time_that_it_has() -> None:
+def a_copy(pace: Pace) -> tuple[RunningCopy, NeverNear]:
+    stream = SourceStream("s:1", "", folder=Path(), access=ServerAccess(), instance="i")
     copy = RunningCopy(
-        "s:1",
-        "t:1",
-        (),
-        "id",
-        run_ids=("", ""),
-        folder=Path(),
-        function="crc32",
-        number_of_slots=1024,
-        access=ServerAccess(),
-        pace=Pace(),
-        progress=Progress(),
-        instance="i",
+        stream, "t:1", (), "id", run_id="", function="crc32", number_of_slots=1024, pace=pace, progress=Progress()
     )
     following = NeverNear()
     copy._following = cast(Following, following)
+    return copy, following
+
+
+@in_virtual_time
+async def test_a_copy_rests_for_a_latency_goal_during_half_of_the_time_that_it_has() -> None:
+    copy, following = a_copy(Pace())
     began = now()
 
     with pytest.raises(NeverLevel):
@@ -50,3 +47,19 @@ async def test_a_copy_rests_for_a_latency_goal_during_half_of_the_time_that_it_h
 
     assert following.rested_until - began == pytest.approx(LEVEL_SECONDS / 2, abs=1)
     assert now() - began == pytest.approx(LEVEL_SECONDS, abs=1)
+
+
+@in_virtual_time
+async def test_the_time_of_a_pause_does_not_count() -> None:
+    pace = Pace()
+    copy, following = a_copy(pace)
+    began = now()
+    loop = asyncio.get_running_loop()
+    loop.call_later(LEVEL_SECONDS / 4, pace.pause)
+    loop.call_later(LEVEL_SECONDS * 10, pace.resume)
+
+    with pytest.raises(NeverLevel):
+        await copy._nearly_level()
+
+    assert following.rested_until - began == pytest.approx(LEVEL_SECONDS * 10.25, abs=1)
+    assert now() - began == pytest.approx(LEVEL_SECONDS * 10.75, abs=1)

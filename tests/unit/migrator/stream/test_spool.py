@@ -1,0 +1,134 @@
+"""Several copies read one spool, each at its own pace: it keeps what one of them has yet to read, and no more."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from migrator.errors import MigrationError, SourceUnavailable
+from migrator.stream.errors import LinkClosed
+from migrator.stream.spool import Spool, SpoolReader
+
+SNAPSHOT, STREAM = b"snapshot", b"0123456789"
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """It has a snapshot, and a stream in files of two bytes."""
+    spool = Spool(tmp_path, 1000)
+    spool.stream._segment_bytes = 2
+    spool.stream.begin(100)
+    spool.snapshot.begin(None)
+    spool.snapshot.write(memoryview(SNAPSHOT))
+    spool.snapshot.finish()
+    return spool
+
+
+def append(spool: Spool) -> None:
+    spool.stream.append(memoryview(STREAM))
+
+
+def read_snapshot(reader: SpoolReader) -> bytes:
+    buffer = bytearray(100)
+    return bytes(buffer[: reader.readinto(memoryview(buffer))])
+
+
+def test_the_snapshot_is_kept_for_the_last_of_its_readers(spool: Spool) -> None:
+    one, other = spool.reader(), spool.reader()
+    assert read_snapshot(one) == SNAPSHOT
+    one.leave_snapshot()
+    assert spool.held == len(SNAPSHOT)
+    assert read_snapshot(other) == SNAPSHOT
+    other.leave_snapshot()
+    assert spool.held == 0
+
+
+def test_the_stream_is_kept_for_the_slowest_reader_that_is_left(spool: Spool) -> None:
+    readers = [spool.reader() for _ in range(3)]
+    append(spool)
+    for reader in readers:
+        reader.leave_snapshot()
+    readers[0].release(110)
+    readers[1].release(104)
+    append(spool)  # frees
+    assert readers[2].read(100, 100) == b"01"
+    readers[2].close()
+    append(spool)
+    with pytest.raises(ValueError, match="not within 104"):
+        spool.stream.read(100, 1)
+    assert readers[1].read(104, 100) == b"45"
+    readers[1].close()
+    assert readers[0].read(110, 100) == b"01"
+    with pytest.raises(ValueError, match="not within 110"):
+        spool.stream.read(109, 1)
+
+
+def test_what_is_kept_for_one_reader_alone(spool: Spool) -> None:
+    first = spool.reader()
+    append(spool)
+    assert spool.kept_for(first) == 0, "there is no other"
+    second, third = spool.reader(), spool.reader()
+    second.leave_snapshot()
+    second.release(110)
+    assert spool.kept_for(first) == 0, "the third one needs it, too"
+    third.leave_snapshot()
+    third.release(106)
+    assert spool.kept_for(first) == len(SNAPSHOT) + 6
+    assert spool.kept_for(second) == spool.kept_for(third) == 0
+    first.leave_snapshot()
+    first.release(105)
+    assert spool.kept_for(first) == 1
+    first.close()
+    assert spool.kept_for(first) == 0
+    assert spool.kept_for(third) == 4
+
+
+async def test_who_reads_by_a_closed_reader_hears_why(spool: Spool) -> None:
+    append(spool)
+    one, other = spool.reader(), spool.reader()
+    one.close(SourceUnavailable("too slow"))
+    one.close()
+    with pytest.raises(SourceUnavailable, match="too slow"):
+        read_snapshot(one)
+    with pytest.raises(SourceUnavailable, match="too slow"):
+        one.read(100, 1)
+    with pytest.raises(SourceUnavailable, match="too slow"):
+        await one.more(100)
+    assert read_snapshot(other) == SNAPSHOT
+    other.close()
+    with pytest.raises(LinkClosed):
+        other.read(100, 1)
+
+
+async def test_who_waits_for_more_of_the_snapshot_lets_others_parse(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1000)
+    spool.snapshot.begin(None)
+    one, other = spool.reader(), spool.reader()
+    spool.snapshot.write(memoryview(b"some"))
+
+    def parse(reader: SpoolReader, times: int) -> list[bytes]:
+        with reader.parsing():
+            return [read_snapshot(reader) for _ in range(times)]
+
+    try:
+        async with asyncio.timeout(10):
+            ahead = asyncio.create_task(asyncio.to_thread(parse, one, 2))
+            while one._file.position < 4:
+                await asyncio.sleep(0)
+            assert await asyncio.to_thread(parse, other, 1) == [b"some"]
+            spool.snapshot.write(memoryview(b"more"))
+            assert await ahead == [b"some", b"more"]
+    finally:
+        spool.close()  # its threads end with it
+
+
+def test_only_one_parses_at_a_time(spool: Spool) -> None:
+    one, other = spool.reader(), spool.reader()
+    with one.parsing():
+        read_snapshot(one)
+        assert not other._turn.acquire(blocking=False)
+    with other.parsing():
+        other.close()
+        with pytest.raises(MigrationError):
+            read_snapshot(other)
+    assert one._turn.acquire(blocking=False)
