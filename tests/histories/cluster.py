@@ -84,6 +84,10 @@ class HistoriesCluster(Cluster):
         """The servers, by group."""
         return [self.servers[group][0] for group in sorted(self.servers)]
 
+    def server_pids(self) -> list[int]:
+        """The servers' processes, by group; 0 for one that does not run."""
+        return [server.pid if server.running else 0 for server in self.redis_servers]
+
     async def stop(self) -> None:
         """End everything."""
         self.resume_all()

@@ -244,6 +244,16 @@ def shown() -> None:
     ShownSlots.at = at  # type: ignore[method-assign]
 
 
+def one_pass() -> None:
+    """A scan passes over the groups once, whatever has moved to a group behind it."""
+    from proxy.commands.keyspace.moves import Moves
+
+    def backward_since(self: Moves, epoch: int) -> int:
+        return 0
+
+    Moves.backward_since = backward_since  # type: ignore[method-assign]
+
+
 def sweep_mark() -> None:
     """Deletes of a sweep work however late they come. Topom gives up a sweep sooner."""
     from functools import partial
@@ -344,6 +354,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "undeclared": ("worker", undeclared),
     "owned": ("topom", owned),
     "shown": ("worker", shown),
+    "one-pass": ("worker", one_pass),
     "sweep-mark": ("topom", sweep_mark),
     "applied-once": ("migrator", applied_once),
     "late-batch": ("all", late_batch),

@@ -83,7 +83,7 @@ async def run(
     losses = Losses(cluster, (await cluster.layout()).function, lambda: recorder.now)
     faults = Faults(cluster, mover, workload, losses, lambda: recorder.now)
     schedule = draw(seed, seconds, proxies=PROXIES, workers=WORKERS, servers=len(cluster.server_links), kinds=kinds)
-    lister = Lister(cluster.proxy_addresses, seed, lambda: recorder.now)
+    lister = Lister(cluster.proxy_addresses, seed, lambda: recorder.now, cluster.server_pids)
     beside = [asyncio.create_task(it) for it in (mover.run(), losses.watch(), lister.run())]
     try:
         async with asyncio.TaskGroup() as group:
@@ -101,7 +101,7 @@ async def run(
     missing = await recorder.read_all()
     report.findings += [Finding("reading at the end", text) for text in missing]
     report.findings += [Finding("listing", text) for text in lister.findings(losses.excuses_key)]
-    report.lists = lister.asked
+    report.lists, report.scans = lister.asked, lister.scanned
     report.findings += await _look_at_servers(cluster, workload, losses, faults.evicted)
     # In a thread: relays and heartbeats have to go on meanwhile.
     judged = [partition for partition in workload.partitions if not losses.excuses(partition)]

@@ -12,7 +12,7 @@ ALL = [f"ballast:{number}".encode() for number in range(BALLAST)]
 
 
 class Answering:
-    """A connection over which KEYS is answered with a list."""
+    """A connection over which KEYS is answered with a list, and SCAN with two pages."""
 
     def __init__(self, keys: list[bytes]) -> None:
         self._keys = keys
@@ -21,7 +21,10 @@ class Answering:
         return self
 
     async def call(self, commands: Any) -> list[Any]:
-        return [self._keys]
+        [(name, *arguments)] = commands
+        if name == b"KEYS":
+            return [self._keys]
+        return [[b"0", self._keys[300:]] if arguments[0] == b"7" else [b"7", self._keys[:300]]]
 
     def close(self) -> None:
         return
@@ -29,7 +32,7 @@ class Answering:
 
 async def asked(monkeypatch: pytest.MonkeyPatch, keys: list[bytes]) -> Lister:
     monkeypatch.setattr(listing, "Connection", Answering(keys))
-    lister = Lister(["a:1"], 1, lambda: 1.0)
+    lister = Lister(["a:1"], 1, lambda: 1.0, lambda: [1])
     await lister._ask(0)
     assert lister.asked == 1
     return lister
@@ -49,3 +52,15 @@ async def test_a_key_that_is_left_out_unless_it_is_excused(monkeypatch: pytest.M
     assert not lister.findings(lambda key: key == "ballast:0")
     (found,) = lister.findings(lambda key: False)
     assert "leaves out 1 keys: ['ballast:0']" in found
+
+
+@pytest.mark.parametrize(("keys", "restarts", "missing"), [(ALL, 0, []), (ALL[1:], 0, ["ballast:0"]), (ALL[1:], 1, [])])
+async def test_a_scan_misses_no_key_unless_a_server_restarts(
+    monkeypatch: pytest.MonkeyPatch, keys: list[bytes], restarts: int, missing: list[str]
+) -> None:
+    monkeypatch.setattr(listing, "Connection", Answering(keys))
+    processes = iter([[1], [1 + restarts]])
+    lister = Lister(["a:1"], 1, lambda: 1.0, lambda: next(processes))
+    await lister._scan()
+    assert lister.scanned == 1 - restarts
+    assert [names for _, names in lister.missing] == [missing] * bool(missing)
