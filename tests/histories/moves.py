@@ -33,6 +33,7 @@ class Mover:
         self._random = random.Random(f"moves {seed}")
         self._owners: list[int] = []
         self._pair = (1, 2)
+        self._holds = False
 
     async def run(self) -> None:
         """Give orders."""
@@ -52,6 +53,7 @@ class Mover:
         self._owners = owners
 
     async def _order(self) -> None:
+        await self._let_go()  # topom was away at the end of the order before
         await self.look()
         source, target = self._next_pair()
         if self._random.randrange(3) == 0:
@@ -65,10 +67,23 @@ class Mover:
             # The slots of one source go to several targets at once.
             other = self._random.choice([group for group in range(1, GROUPS + 1) if group not in (source, target)])
             parts = {target: slots[::2], other: slots[1::2]}
+        if len(parts) > 1:
+            await self._hold()
         for group, part in parts.items():
             if part:
                 await self._cluster.api.move_slots(show(part), group)
                 self.orders += 1
+        await self._let_go()
+
+    async def _hold(self) -> None:
+        """What is ordered from now on begins at the same time: copies of one source share a stream then."""
+        self._holds = True
+        await self._cluster.api.pause_migration()
+
+    async def _let_go(self) -> None:
+        if self._holds:
+            await self._cluster.api.resume_migration()
+            self._holds = False
 
     def _next_pair(self) -> tuple[int, int]:
         """Mostly the same two groups for a while, so that servers keep their connections to each other."""

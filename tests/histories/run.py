@@ -49,6 +49,7 @@ SELDOM = 1 / 8
 copies have ended several times move key by key."""
 COPIES = {
     b"copy_began": "begun",
+    b"stream_began": "streams",
     b"copy_level": "level",
     b"slots_begin_anew": "begun anew",
     b"copy_given_up": "given up",

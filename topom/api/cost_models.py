@@ -30,7 +30,9 @@ class WayCost(BaseModel):
     seconds: float | None = Field(description="Forecast, while nothing halts it.")
     keys: int | None = Field(description="That move.")
     bytes: int | None = Field(description="Their memory at the source.")
-    twice_bytes: int | None = Field(description="Memory that source and target hold at once, of one batch.")
+    twice_bytes: int | None = Field(
+        description="Memory that source and target hold at once, of one batch. Those of one stream do so together."
+    )
     twice_seconds: float | None = Field(description="For how long.")
     lock_seconds: float | None = Field(description="For which requests for these slots wait, once a batch.")
     disk_bytes: int | None = Field(description="Disk of the migrator's machine that one batch takes at most.")

@@ -4,7 +4,8 @@ May import: reasons, errors, periodic, store, cluster, servers, proxies, migrato
 
 To change
 
-- which slots move together, and which pairs of groups side by side: :mod:`~topom.migration.batches`;
+- which slots move together, and which pairs of groups side by side: :mod:`~topom.migration.batches`; how batches of one
+  source share a stream: :mod:`topom.migrators.gathering`;
 - what becomes of a batch that fails: :mod:`~topom.migration.actions`;
 - the steps of one batch, put together: :mod:`~topom.migration.steps`; how it begins: :mod:`~topom.migration.begin`; the
   two ways of its keys: :mod:`~topom.migration.bykeys`, and :mod:`~topom.migration.bycopy` with

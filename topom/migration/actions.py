@@ -6,6 +6,8 @@ again, and one that was migrating begins its scan again.
 
 What fails is tried again with growing waits, and an operator sees why. A batch whose check fails has touched no slot:
 it ends, its groups are free for other batches, and its pair of groups is tried again (:mod:`topom.migration.deferral`).
+So does one that cannot begin beside others of its source (:mod:`topom.migrators.gathering`); it waits for its turn, and
+what it has learned is kept.
 
 Only one batch is locked at a time, so a proxy's refusal of a table concerns that lock and no other. An operator may
 take slots from a batch at any time (:mod:`topom.cluster.cancelling`). Then its step is broken off, which does no harm
@@ -35,6 +37,8 @@ from topom.migration.deferral import Deferral
 from topom.migration.interfaces import Mover, Observer, Sweep
 from topom.migration.levelling import Levelling
 from topom.migration.steps import Steps
+from topom.migration.ways import Way
+from topom.migrators.gathering import OutOfTurn
 from topom.periodic import Look, Loop
 from topom.proxies.barrier import Barrier, BarrierFailed
 from topom.reasons import Kind, Reason, Reasons
@@ -83,6 +87,7 @@ class Actions(Loop):
         )
         self._running: dict[asyncio.Task[None], Batch] = {}
         self._deferral = Deferral(self.wake)
+        self._out_of_turn: dict[Pair, tuple[Batch, bool]] = {}
         self._reasons = Reasons[Batch]("batch_waits")
         self.levelling = Levelling()
         self._halts = Reasons[str]("migration_halted", level="info")
@@ -196,13 +201,21 @@ class Actions(Loop):
         for pair in self._deferral.pairs():
             if not pending_slots(state, pair):
                 self._deferral.passed(pair)
+        for pair in list(self._out_of_turn):
+            if not pending_slots(state, pair):
+                del self._out_of_turn[pair]
         for batch in next_batches(
             state,
             self._running.values(),
             settings.parallel_slots,
             begin=self._not_halted.is_set(),
             deferred=self._deferral.waiting,
+            share=settings.way != Way.KEYS,
+            alone=[pair for pair, (_, alone) in self._out_of_turn.items() if alone],
         ):
+            former, _ = self._out_of_turn.pop(batch.pair, (None, False))
+            if former is not None:
+                batch.goes_on_from(former)
             task = asyncio.create_task(self._carry(batch), name=f"batch {batch.source_id}-{batch.target_id}")
             self._running[task] = batch
             task.add_done_callback(self._ended)
@@ -271,6 +284,8 @@ class Actions(Loop):
             await self._take_to_rest(batch)
         finally:
             await self.steps.copies.leave(batch)
+            # Others may go key by key from here on.
+            batch.gathering.leave(batch)
 
     async def _take_to_rest(self, batch: Batch) -> None:
         """Take one batch to rest. What fails is tried again with growing waits; only a lost place in the store ends
@@ -290,6 +305,11 @@ class Actions(Loop):
                 return
             except CheckFailed as error:
                 self._deferral.defer(batch.pair, error, **_described(batch))
+                return
+            except OutOfTurn as error:
+                log.info("batch_waits_for_its_turn", reason=error.what, **_described(batch))
+                self._deferral.passed(batch.pair)
+                self._out_of_turn[batch.pair] = batch, error.alone
                 return
             except BarrierFailed as error:
                 what = f"unlocked again, will be tried anew: {error.what}"

@@ -4,6 +4,10 @@ Stock servers have no index of a slot's keys, so a scan of a source costs the sa
 one (source, target) pair form a batch. A group takes part in one batch at a time: a server accepts keys by one permit
 at a time, and gives keys away by one permit (``docs/moving-keys.md``). Two batches that share a server would take its
 permit from each other, over and over.
+
+A copy needs no permit, and its source makes one snapshot for any number of them. So batches that begin together may
+share their source, as one gathering (:mod:`topom.migrators.gathering`). Those that turn out to go key by key wait until
+they are alone. Nobody joins batches that have begun, and none that an earlier topom left is shared with.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ from dataclasses import dataclass, field
 
 from migrator.progress import Progress
 from slots.beginning import Beginning
+from slots.messages.copies import MOST_OF_A_STREAM
 from slots.states import Course, SlotState
 from slots.table import OFFLINE, Slot, SlotTable
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import all_servers
+from topom.migrators.gathering import Gathering
 
 Pair = tuple[int, int]
 """Ids of the groups from which and to which slots go."""
@@ -45,6 +51,7 @@ class Batch:
         replicas: of the source, whose stream its copy may follow.
         avoided: the servers that were followed by copies that it has lost.
         by_keys: why its keys move one by one, although they were to go by the stream; empty if that is not so.
+        gathering: the batches with which it shares its source. It is a member while it runs.
     """
 
     source_id: int
@@ -61,6 +68,10 @@ class Batch:
     replicas: tuple[str, ...] = ()
     avoided: set[str] = field(default_factory=set)
     by_keys: str = ""
+    gathering: Gathering = field(default_factory=Gathering)
+
+    def __post_init__(self) -> None:
+        self.gathering.join(self)
 
     @property
     def groups(self) -> frozenset[int]:
@@ -87,6 +98,16 @@ class Batch:
         self.source_id, self.target_id = self.target_id, self.source_id
         self.course = Course.TURNING if self.course is Course.BACK else Course.BACK
 
+    def begin_with(self, other: Batch) -> None:
+        """Share the source with this one, which has not begun either."""
+        self.gathering, self.avoided = other.gathering, other.avoided
+        self.gathering.join(self)
+
+    def goes_on_from(self, former: Batch) -> None:
+        """A batch of the same pair ended before its slots moved: what it has learned holds for this one."""
+        self.copies_lost, self.by_keys = former.copies_lost, former.by_keys
+        self.avoided |= former.avoided
+
     def _has(self, slot: Slot) -> bool:
         action = slot.action
         return (
@@ -107,19 +128,30 @@ def whole_replicas(table: SlotTable, group_id: int, avoided: Collection[str] = (
 
 
 def next_batches(
-    state: ClusterState, running: Iterable[Batch], most_slots: int, begin: bool, deferred: Collection[Pair] = ()
+    state: ClusterState,
+    running: Iterable[Batch],
+    most_slots: int,
+    begin: bool,
+    deferred: Collection[Pair] = (),
+    share: bool = False,
+    alone: Collection[Pair] = (),
 ) -> list[Batch]:
     """Batches that can start beside the ``running`` ones.
 
     Slots that are further than ``pending`` and in no running batch were left by a topom that ended, or were taken from
-    their batch by an operator. They come first, as the batch that they were. If new work may ``begin``, pending slots
-    follow by ascending id, at most ``most_slots`` in a batch, without those of ``deferred`` pairs. Skipped slots are
-    passed over.
+    their batch by an operator. They come first, as the batch that they were. Those that were copied only come to rest
+    or are ``pending`` again: their batch ends with that, and no other one begins in their groups before. If new work
+    may ``begin``, pending slots follow by ascending id, at most ``most_slots`` in a batch, without those of
+    ``deferred`` pairs. If slots may be copied, batches ``share`` a source, but for those that are to be ``alone``.
+    Skipped slots are passed over.
     """
     running = list(running)
     taken = {slot for batch in running for slot in batch.slots}
     busy = {group for batch in running for group in batch.groups}
     busy |= {group.id for group in state.table.groups.values() if group.locked}
+    copied: set[int] = set()
+    held: set[int] = set()
+    gatherings: dict[int, list[Batch]] = {}
     left: dict[Kind, list[int]] = {}
     waiting: dict[Kind, list[int]] = {}
     aside: set[Pair] = set()
@@ -132,26 +164,47 @@ def next_batches(
                 aside.add((slot.group_id, action.target_id))
             continue
         found = waiting if action.state is SlotState.PENDING else left
+        if action.copy:
+            copied.add(slot.id)
+            held |= {slot.group_id, action.target_id}
         kind = slot.group_id, action.target_id, action.course, action.state, action.beginning
         found.setdefault(kind, []).append(slot.id)
     batches: list[Batch] = []
 
     def add(candidates: Mapping[Kind, list[int]], most: int | None) -> None:
-        for (source_id, target_id, course, action_state, _), slots in sorted(
-            candidates.items(), key=lambda item: (IN_TURN.index(item[0][2]), item[1][0])
-        ):
+        for (source_id, target_id, course, action_state, _), slots in sorted(candidates.items(), key=_in_turn):
+            pair = source_id, target_id
+            others: list[Batch] = []
+            if action_state is SlotState.PENDING and share and pair not in alone and source_id != OFFLINE:
+                others = gatherings.setdefault(source_id, others)
+            used = {source_id, target_id} - {OFFLINE}
+            if others and len(others) < MOST_OF_A_STREAM:
+                used.remove(source_id)
+            if used & busy:
+                continue
             batch = Batch(source_id, target_id, tuple(slots[:most]), action_state, course)
-            if not batch.groups & busy:
-                busy.update(batch.groups)
-                batches.append(batch)
+            if others:
+                batch.begin_with(others[0])
+            elif any(slot in copied for slot in batch.slots):
+                batch.gathering.close()
+            others.append(batch)
+            busy.update(batch.groups)
+            batches.append(batch)
 
     add(left, None)
+    busy |= held
     if begin:
         # Proxies still move keys of skipped slots, so no batch begins that would send keys the opposite way.
         against = {(target_id, source_id) for source_id, target_id in aside}
         passed_over = against | set(deferred)
         add({kind: slots for kind, slots in waiting.items() if kind[:2] not in passed_over}, most_slots)
     return batches
+
+
+def _in_turn(candidate: tuple[Kind, list[int]]) -> tuple[int, bool, int]:
+    """Slots that are locked come before others of their course: clients wait for them."""
+    (_, _, course, state, _), slots = candidate
+    return IN_TURN.index(course), state is not SlotState.PREPARED, slots[0]
 
 
 def pending_slots(state: ClusterState, pair: Pair) -> list[int]:

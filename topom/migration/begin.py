@@ -54,7 +54,8 @@ class Beginnings:
 
     async def begin(self, batch: Batch) -> None:
         """Check the servers, and store ``preparing``, or ``copying`` if the batch goes by a copy. Raises CheckFailed,
-        and MasterChanged."""
+        MasterChanged, and OutOfTurn if it cannot do so beside the batches that it shares its source with."""
+        batch.gathering.require_turn(batch)
         table = self._stored.table
         source = self._stored.source_of(batch)
         share = share_of(table, batch.source_id, batch.slots)
@@ -68,11 +69,21 @@ class Beginnings:
         batch.notes = found.notes
         await self._stored.observe("checked")
         copy = await self._copy_of(batch, found) if source is not None else ""
+        if copy and source is not None:
+            # From the first copy on, their source is not swept any more.
+            await batch.gathering.chosen(batch)
+            # Whatever ended a copy may have been about the server that it followed.
+            replicas = whole_replicas(table, batch.source_id, batch.avoided)
+            batch.replicas = batch.gathering.agree(source, found.source_run_id, replicas)
+        else:
+            # Nobody joins them later, so this holds for as long as the batch runs.
+            batch.gathering.require_alone(batch)
 
         def begin(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
             # run-id: what the check found holds for these two masters only.
             if (table.master_of(batch.source_id), table.master_of(batch.target_id)) != (source, target):
                 raise MasterChanged("a group has another master than the one that was looked at; it is looked at again")
+            batch.gathering.require_turn(batch)
             return topology.begin(
                 table, epoch, slots, found.min_replicas, found.source_run_id, found.target_run_id, copy
             )
@@ -80,8 +91,6 @@ class Beginnings:
         await self._stored.change(batch, begin)
         batch.state = SlotState.COPYING if copy else SlotState.PREPARING
         if source is not None and copy:
-            # Whatever ended a copy may have been about the server that it followed.
-            batch.replicas = whole_replicas(table, batch.source_id, batch.avoided)
             await self._copies.begin(batch, source, target, (found.source_run_id, found.target_run_id), copy)
         await self._stored.advanced(batch)
 

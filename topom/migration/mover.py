@@ -30,6 +30,7 @@ from topom.cluster.state import MigrationSettings
 from topom.errors import NotLeading
 from topom.migration.ways import AUTO, Way
 from topom.migrators.copies import RemoteCopy
+from topom.migrators.gathering import Place
 from topom.migrators.members import Migrators
 from topom.reasons import Reason
 from topom.store.leading import OVER
@@ -122,6 +123,7 @@ class RedisMover:
         id: str,
         progress: Progress,
         replicas: Sequence[str],
+        place: Place,
     ) -> RemoteCopy:
         """A copy of these slots by the replication stream of one of these replicas, or of the source."""
 
@@ -139,6 +141,7 @@ class RedisMover:
             id,
             progress,
             replicas,
+            place,
             product=self._product,
             instance=self._instance,
             term=self._term,

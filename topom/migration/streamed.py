@@ -22,6 +22,7 @@ from slots.table import Action
 from topom.errors import TopomError, Unavailable
 from topom.migration.batches import Batch
 from topom.migration.ways import Choice, Way
+from topom.migrators.gathering import OutOfTurn, Place
 from topom.reasons import Kind
 
 log = structlog.get_logger(__name__)
@@ -52,7 +53,8 @@ class Copy(Protocol):
         """Bytes of the source's stream that are missing at the target; None while the snapshot was not written."""
 
     async def nearly_level(self) -> None:
-        """Return once little is missing at the target. Raises MigrationError if the copy is void."""
+        """Return once little is missing at the target. Raises MigrationError if the copy is void, and OutOfTurn if it
+        cannot begin any more."""
 
     async def settle(self, slots: Sequence[int]) -> None:
         """Return once **level** holds for these slots, which are locked. Raises MigrationError."""
@@ -76,9 +78,11 @@ class Copier(Protocol):
         id: str,
         progress: Progress,
         replicas: Sequence[str],
+        place: Place,
     ) -> Copy:
         """Begin a copy between these masters, which has this id. It fails if they do not have these run ids. One of
-        these replicas of the source is followed in its place if it can be. ``progress`` tells which server that is."""
+        these replicas of the source is followed in its place if it can be. ``progress`` tells which server that is.
+        ``place`` is the one among the copies with which it shares a stream."""
 
     async def confirm(self, target: str, replicas: int | None) -> None:
         """Return once so many replicas of a server, or if None all that are online, have all that it has.
@@ -118,7 +122,8 @@ class StreamedCopies:
     async def begin(self, batch: Batch, source: str, target: str, run_ids: tuple[str, str], id: str) -> None:
         """Begin a batch's copy, between the processes with these run ids; one that it had ends."""
         await self.leave(batch)
-        copy = self._copier.copy(source, target, run_ids, batch.slots, id, batch.progress, batch.replicas)
+        place = Place(batch.gathering, batch, id)
+        copy = self._copier.copy(source, target, run_ids, batch.slots, id, batch.progress, batch.replicas, place)
         self._copies[batch] = id, copy
 
     def of(self, batch: Batch) -> Copy | None:
@@ -153,6 +158,8 @@ class StreamedCopies:
         _, copy = self._copies[batch]
         try:
             await copy.nearly_level()
+        except OutOfTurn:
+            raise  # it has not begun
         except Exception as error:
             self._lost(batch, error)
             raise

@@ -20,6 +20,7 @@ from slots.messages.copies import (
     Settle,
 )
 from slots.messages.message import Product
+from topom.migrators.gathering import Place
 from topom.migrators.members import Migrator, MigratorLost, Migrators
 
 CLOSE_SECONDS = 5.0
@@ -33,6 +34,7 @@ class RemoteCopy:
         source, target: ``host:port`` of both masters.
         id: of the copy.
         replicas: of the source; one of them is followed in its place if it can be.
+        place: among the copies with which it shares a stream.
         instance, term: of this topom.
         make_ready: lets the copy begin at both, and gives their run ids (:func:`migrator.stream.running.make_ready`).
     """
@@ -46,6 +48,7 @@ class RemoteCopy:
         id: str,
         progress: Progress,
         replicas: Sequence[str],
+        place: Place,
         *,
         product: Product,
         instance: str,
@@ -61,6 +64,7 @@ class RemoteCopy:
         """Bytes of the source's stream that are missing at the target, as far as is known."""
         self._id = id
         self._replicas = list(replicas[:MOST_REPLICAS])
+        self._place = place
         self._product = product
         self._instance = instance
         self._term = term
@@ -74,9 +78,11 @@ class RemoteCopy:
         return "" if self._migrator is None else self._migrator.named
 
     async def nearly_level(self) -> None:
-        """Return once little is missing at the target. Raises MigrationError if the copy is void."""
+        """Return once little is missing at the target. Raises MigrationError if the copy is void, and OutOfTurn if the
+        stream that it was to share has begun without it."""
         if self._migrator is None:
             self._migrator = await self._begun()
+        await self._place.gathering.begun(self._place.one)
         await self._ask(self._migrator, lambda number: NearlyLevel(number=number, copy_id=self._id))
 
     async def settle(self, slots: Sequence[int]) -> None:
@@ -124,12 +130,14 @@ class RemoteCopy:
             raise
 
     async def _begun(self) -> Migrator:
-        one = await self._migrators.near(self.source)
+        gathering = self._place.gathering
+        one = gathering.migrator(await self._migrators.near(self.source))
         # It has this copy from here on, so that copies which begin meanwhile are not all given to the same one.
         one.copies[self._id] = self
         self._migrators.changed()
         try:
             source_run_id, target_run_id = await self._make_ready()
+            gathering.require_turn(self._place.one)
         except BaseException:
             one.copies.pop(self._id, None)
             self._migrators.changed()
@@ -137,7 +145,7 @@ class RemoteCopy:
         one.tell(
             BeginCopy(
                 copy_id=self._id,
-                stream_id=self._id,
+                stream_id=self._place.stream_id,
                 source=self.source,
                 target=self.target,
                 source_run_id=source_run_id,

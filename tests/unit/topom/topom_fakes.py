@@ -21,6 +21,8 @@ from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import MigrationSettings
 from topom.migration.actions import Actions
+from topom.migration.foreignkeys import SweepBrokenOff
+from topom.migrators.gathering import Place
 from topom.proxies.barrier import Barrier
 from topom.proxies.leases import Leases
 from topom.proxies.members import Member, Members
@@ -135,8 +137,11 @@ class FakeCopy:
         id: str,
         progress: Progress,
         replicas: Sequence[str],
+        place: Place,
     ) -> None:
         self._mover = mover
+        self.place = place
+        self._begun = False
         self._progress = progress
         self.pair = pair
         self.run_ids = run_ids
@@ -149,6 +154,11 @@ class FakeCopy:
 
     async def nearly_level(self) -> None:
         assert not self.closed
+        if not self._begun:
+            await asyncio.sleep(0)
+            self.place.gathering.require_turn(self.place.one)
+            self._begun = True
+        await self.place.gathering.begun(self.place.one)
         self._progress.followed = (*self.replicas, self.pair[0])[0]
         if self._mover.copy_errors:
             raise self._mover.copy_errors.pop(0)
@@ -258,8 +268,9 @@ class FakeMover:
         id: str,
         progress: Progress,
         replicas: Sequence[str],
+        place: Place,
     ) -> FakeCopy:
-        self.copies.append(FakeCopy(self, (source, target), run_ids, slots, id, progress, replicas))
+        self.copies.append(FakeCopy(self, (source, target), run_ids, slots, id, progress, replicas, place))
         return self.copies[-1]
 
     async def confirm(self, target: str, replicas: int | None) -> None:
@@ -446,7 +457,12 @@ class Bench:
         self._tasks = []
 
     async def sweep(self, group_id: int) -> None:
-        """A group's master has no leftovers."""
+        """A group's master has no leftovers. It is not swept while slots are copied from there or to there."""
+        if any(
+            slot.action and slot.action.copy and group_id in (slot.group_id, slot.action.target_id)
+            for slot in self.ledger.table.slots
+        ):
+            raise SweepBrokenOff("slots are being copied")
         if left := self.ledger.state.leftovers.get(group_id):
             await self.ledger.change(lambda state, epoch: leftovers.without(state, group_id, left))
 

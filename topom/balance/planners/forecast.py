@@ -16,7 +16,7 @@ from topom.balance.planners.request import PlanRequest, loads_of
 from topom.balance.planners.shares import shares
 from topom.cluster.topology import Move
 from topom.migration.batches import Pair
-from topom.migration.ways import Choice
+from topom.migration.ways import Choice, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,10 @@ def _load_off(
 
 
 def _seconds_by_ways(pairs: Iterable[PairCost], limits: tuple[float, float]) -> float | None:
-    """A group takes part in one batch at a time, so the busiest group sets the time; the limits hold for all together.
-    None unless all pairs have a forecast."""
+    """A group takes part in one batch at a time, but what is copied from a group is copied together. So the busiest
+    group sets the time; the limits hold for all together. None unless all pairs have a forecast."""
     busy: dict[int, float] = {}
+    copied: dict[int, float] = {}
     keys = size = 0
     for pair in pairs:
         if pair.source == OFFLINE:
@@ -195,8 +196,13 @@ def _seconds_by_ways(pairs: Iterable[PairCost], limits: tuple[float, float]) -> 
             return None
         keys += costs.keys
         size += costs.bytes
-        for group_id in (pair.source, pair.target):
+        together = pair.choice.way is Way.STREAM
+        if together:
+            copied[pair.source] = max(copied.get(pair.source, 0.0), costs.seconds)
+        for group_id in (pair.target,) if together else (pair.source, pair.target):
             busy[group_id] = busy.get(group_id, 0.0) + costs.seconds
+    for group_id, seconds in copied.items():
+        busy[group_id] = busy.get(group_id, 0.0) + seconds
     if not busy:
         return None
     return max(

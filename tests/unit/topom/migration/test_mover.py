@@ -14,6 +14,7 @@ from tests.unit.topom.migrators.fakes import FakeLink, registration
 from topom.cluster.state import MigrationSettings
 from topom.migration.mover import RedisMover
 from topom.migrators.copies import RemoteCopy
+from topom.migrators.gathering import Gathering, Place
 from topom.migrators.members import Migrators
 
 PRODUCT = Product(name="p", number_of_slots=16, slot_function="crc32", databases=16)
@@ -44,7 +45,8 @@ async def test_limits_are_divided_among_copies_and_moves(monkeypatch: pytest.Mon
         return pace.keys_per_second, pace.bytes_per_second, pace.paused
 
     copies = [
-        mover.copy("a:1", "b:1", ("a" * 40, "b" * 40), [1], f"{number:032x}", Progress(), []) for number in range(2)
+        mover.copy("a:1", "b:1", ("a" * 40, "b" * 40), [1], id, Progress(), [], Place(Gathering(), id, id))
+        for id in (f"{number:032x}" for number in range(2))
     ]
     assert isinstance(copies[0], RemoteCopy)
     leveling = [asyncio.create_task(copy.nearly_level()) for copy in copies]

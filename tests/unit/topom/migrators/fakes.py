@@ -7,6 +7,7 @@ from migrator.progress import Progress
 from slots.messages.copies import RegisterMigrator, ToMigrator
 from slots.messages.message import Product
 from topom.migrators.copies import RemoteCopy
+from topom.migrators.gathering import Gathering, Place
 from topom.migrators.members import Migrators
 
 ID = "c0ffee" + "0" * 26
@@ -43,8 +44,9 @@ def copy_of(
     progress: Progress,
     make_ready: Callable[[], Awaitable[tuple[str, str]]] = ready,
     id: str = ID,
+    gathering: Gathering | None = None,
 ) -> RemoteCopy:
-    """A copy of the slots 3 and 5 of a:1, which has the replica a:2."""
+    """A copy of the slots 3 and 5 of a:1, which has the replica a:2. In a gathering it is the member of its name."""
     return RemoteCopy(
         migrators,
         "a:1",
@@ -53,6 +55,7 @@ def copy_of(
         id,
         progress,
         ["a:2"],
+        Place(gathering or Gathering(), id, id),
         product=PRODUCT,
         instance="1" * 32,
         term=7,

@@ -22,6 +22,8 @@ from slots.messages.copies import (
 )
 from tests.unit.topom.migrators.fakes import ID, FakeLink, copy_of, registration
 from topom.migrators import copies
+from topom.migrators.copies import RemoteCopy
+from topom.migrators.gathering import Gathering, OutOfTurn
 from topom.migrators.members import CopyFailed, MigratorLost, Migrators
 
 Answer = Callable[[int], Done | Failed]
@@ -205,3 +207,95 @@ def test_reports_become_progress_and_what_goes_backward_counts_for_nothing() -> 
     assert (pacing.source.address, pacing.source.p99, pacing.target.address) == ("a:1", 1.5, "b:1")
     test.copy.reported(CopyState(copy_id=ID, keys=25, size=300))
     assert test.progress.pacing() is None
+
+
+class Two:
+    """Two copies of one source that begin together, and two migrators that could make them."""
+
+    def __init__(self, seconds: float = 1000.0) -> None:
+        self.gathering = Gathering(seconds)
+        self.migrators = Migrators()
+        self.links = [FakeLink(), FakeLink()]
+        self.members = [
+            self.migrators.register(registration(number), False, link) for number, link in enumerate(self.links)
+        ]
+        self.hangs: dict[str, asyncio.Event] = {}
+        self.copies = {id: self._copy(id) for id in ("a" * 32, "b" * 32)}
+
+    def _copy(self, id: str) -> RemoteCopy:
+        self.gathering.join(id)
+
+        async def ready() -> tuple[str, str]:
+            if id in self.hangs:
+                await self.hangs[id].wait()
+            return "a" * 40, "b" * 40
+
+        return copy_of(self.migrators, Progress(), ready, id, self.gathering)
+
+    @asynccontextmanager
+    async def beginning(self, *ids: str) -> AsyncIterator[list[asyncio.Task[None]]]:
+        tasks = [asyncio.create_task(self.copies[id].nearly_level()) for id in ids]
+        try:
+            yield tasks
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def said(self, count: int) -> list[ToMigrator]:
+        """What one of the migrators was told; the other one was told nothing."""
+        async with asyncio.timeout(5):
+            while sum(len(link.said) for link in self.links) < count:
+                await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        said, nothing = sorted((link.said for link in self.links), key=len, reverse=True)
+        assert nothing == []
+        assert len(said) == count
+        return said
+
+
+A, B = "a" * 32, "b" * 32
+
+
+async def test_the_migrator_hears_of_all_copies_of_a_stream_before_it_begins() -> None:
+    two = Two()
+    async with two.beginning(A):
+        (begun,) = await two.said(1)
+        assert isinstance(begun, BeginCopy)
+        async with two.beginning(B):
+            said = await two.said(4)
+    assert [type(message) for message in said] == [BeginCopy, BeginCopy, NearlyLevel, NearlyLevel]
+    assert [message.stream_id for message in said if isinstance(message, BeginCopy)] == [two.gathering.id] * 2
+
+
+async def test_a_copy_that_is_late_is_not_told_to_the_migrator() -> None:
+    two = Two(seconds=0.01)
+    async with two.beginning(A):
+        await two.said(2)
+        async with two.beginning(B) as tasks:
+            with pytest.raises(OutOfTurn):
+                await tasks[0]
+    assert two.migrators.copies == 1
+
+
+async def test_a_copy_that_is_late_while_its_servers_are_made_ready_is_not_told_either() -> None:
+    two = Two(seconds=0.01)
+    two.hangs[B] = asyncio.Event()
+    async with two.beginning(A):
+        (begun,) = await two.said(1)
+        async with two.beginning(B) as tasks:
+            await two.said(2)
+            two.hangs[B].set()
+            with pytest.raises(OutOfTurn):
+                await tasks[0]
+    assert isinstance(begun, BeginCopy)
+    assert two.migrators.copies == 1
+
+
+async def test_one_that_was_cancelled_keeps_nobody_waiting() -> None:
+    two = Two()
+    async with two.beginning(A):
+        await two.said(1)
+        two.gathering.leave(B)
+        await two.said(2)

@@ -81,19 +81,21 @@ def test_groups_are_told_how_far_they_are_from_their_load() -> None:
 
 
 def test_the_ways_of_the_pairs_tell_the_time_and_the_busiest_group_sets_it() -> None:
-    def choice(seconds: float) -> Choice:
-        return Choice(Way.STREAM, "it suits", WayForecast(seconds, 500, 1000, 1000, seconds, 0.015))
+    def choice(seconds: float, way: Way = Way.STREAM) -> Choice:
+        return Choice(way, "it suits", WayForecast(seconds, 500, 1000, 1000, seconds, 0.015))
 
     ways = {(1, 2): choice(10.0), (1, 3): choice(20.0), (4, 5): choice(25.0)}
     groups = [Group(number, (f"{number}:1",)) for number in range(1, 6)]
     slots = [Slot(0, 1), Slot(1, 1), Slot(2, 4), Slot(3, 0)]
     moves = [Move(0, 1, 2), Move(1, 1, 3), Move(2, 4, 5), Move(3, 0, 5)]
     found = forecast(groups, slots, moves, PlanRequest(), keys_per_second=1.0, ways=ways)
-    assert found.seconds == 30.0, "group 1 gives twice, one batch after the other"
+    assert found.seconds == 25.0, "group 1 gives to both at once, and group 5 gets most"
+    by_keys = ways | {(1, 2): choice(10.0, Way.KEYS)}
+    assert forecast(groups, slots, moves, PlanRequest(), ways=by_keys).seconds == 30.0, "one after the other"
     assert [pair.choice for pair in found.pairs] == [None, *ways.values()]
     pair = found.to_wire()["pairs"][1]
     assert (pair["way"]["way"], pair["way"]["because"], pair["way"]["twice_bytes"]) == ("stream", "it suits", 1000)
-    for limits, seconds in (((0, 10), 300.0), ((15, 0), 100.0), ((1000, 1000), 30.0)):
+    for limits, seconds in (((0, 10), 300.0), ((15, 0), 100.0), ((1000, 1000), 25.0)):
         assert forecast(groups, slots, moves, PlanRequest(), ways=ways, limits=limits).seconds == seconds
     del ways[1, 3]
     assert forecast(groups, slots, moves, PlanRequest(), ways=ways).seconds is None, "one pair was not looked at"
