@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from migrator.connection import Connection
 from migrator.errors import Refused
 from slots.replies import LARGEST, Info
+
+FORMATS = (((7, 4), 12), ((7, 2), 11), ((7, 0), 10), ((5, 0), 9))
+"""Of payloads, by the version of Redis that brought each."""
+SHARED, VALKEY_9 = 11, 80
+"""The last format that Redis and Valkey have in common, and the first of Valkey's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,7 @@ class Facts:
         resident_bytes: memory that its process has; None if it does not say.
         machine_bytes: memory of its machine; None if it does not say.
         counts_replicas: whether it takes writes only while it has some replicas (``min-replicas-to-write``).
+        payloads: the format in which it writes and reads payloads, as RDB numbers them; None if that is not known.
         copied_bytes: memory that its last save, or snapshot for a replica, had copied; None if there was none.
     """
 
@@ -51,6 +58,15 @@ class Facts:
     machine_bytes: int | None = None
     counts_replicas: bool = False
     copied_bytes: int | None = None
+    payloads: int | None = None
+
+    def reads_payloads_of(self, source: Facts) -> bool:
+        """Whether it reads what the source writes, by their versions. It is for a forecast: a trial key knows it."""
+        if self.payloads is None or source.payloads is None:
+            return True
+        if self.payloads >= VALKEY_9:
+            return source.payloads <= SHARED or VALKEY_9 <= source.payloads <= self.payloads
+        return source.payloads <= self.payloads
 
     @property
     def all_keys(self) -> int:
@@ -90,7 +106,18 @@ class Facts:
             machine_bytes=_told(info, "total_system_memory"),
             counts_replicas="min_slaves_good_slaves" in info,
             copied_bytes=_told(info, "rdb_last_cow_size"),
+            payloads=_format(info),
         )
+
+
+def _format(info: Info) -> int | None:
+    found = re.match(r"(\d{1,4})\.(\d{1,4})", info.text("valkey_version", info.text("redis_version", "")))
+    if found is None:
+        return None
+    version = int(found[1]), int(found[2])
+    if "valkey_version" in info:
+        return VALKEY_9 if version >= (9, 0) else SHARED
+    return next((number for first, number in FORMATS if version >= first), None)
 
 
 def _told(info: Info, name: str) -> int | None:

@@ -23,7 +23,7 @@ from migrator.stream.snapshotfilter import BigKey, SnapshotFilter
 from migrator.stream.values.atonce import one_piece, require_type
 from migrator.stream.values.cutting import BESIDE, Limits
 from migrator.stream.words import Words
-from rdb.elements import Element
+from rdb.elements import Element, Entry, Field
 
 COMMAND_WORK, ELEMENT_WORK = 12, 5
 """Work of a command and of an element that it adds, as the filter counts work."""
@@ -169,11 +169,8 @@ def _size(element: Element) -> int:
     """About its bytes in a command."""
     if isinstance(element, bytes):
         return len(element) + BESIDE
-    return sum(
-        len(part) + BESIDE
-        if isinstance(part, bytes)
-        else sum(len(item) + BESIDE for item in part)
-        if isinstance(part, list)
-        else BESIDE
-        for part in element
-    )
+    if isinstance(element, Field):
+        return len(element.name) + len(element.value) + 2 * BESIDE
+    if isinstance(element, Entry):
+        return sum(map(len, element.fields)) + BESIDE * (1 + len(element.fields))
+    return sum(len(part) if isinstance(part, bytes) else 0 for part in element) + 2 * BESIDE

@@ -23,7 +23,7 @@ from topom.cluster.speed import Speeds
 from topom.cluster.state import MigrationSettings
 from topom.errors import TopomError
 from topom.migration.batches import Batch, Pair, share_of, whole_replicas
-from topom.migration.ways import ASSUMED, AUTO, NOTHING_KNOWN, Choice, Ground, Sized, choose
+from topom.migration.ways import ASSUMED, AUTO, NOTHING_KNOWN, Choice, Ground, Sized, Way, choose
 
 MOST_LOOKS = 32
 LOOKS_SECONDS = 10.0
@@ -119,8 +119,15 @@ class Choosing:
             facts, followable = seen.told.get(source, (None, None))
             taker, _ = seen.told.get(target, (None, None))
             ground = self._ground(pair[0], pairs[pair], rounds, facts, taker, followable)
-            given_up = self._given_up_lately(pair, settings.way)
-            choices[pair] = choose(ground, settings.way, given_up, self.assumed).times(rounds)
+            reads = facts is None or taker is None or taker.reads_payloads_of(facts)
+            given_up = self._given_up_lately(pair, settings.way, only_way=not reads)
+            choice = choose(replace(ground, reads_payloads=reads), settings.way, given_up, self.assumed)
+            choices[pair] = choice.times(rounds)
+            if choice.way is not Way.STREAM and not reads:
+                seen.warnings.append(
+                    f"{target} is of an older version than {source} and takes keys only by the replication stream, so "
+                    f"the slots for it will wait: {choice.reason}"
+                )
         return Ways(choices, tuple(seen.warnings))
 
     def _ground(

@@ -57,7 +57,7 @@ class Assumed:
 
     by_keys: PairSpeed = KEYS_SPEED
     by_stream: PairSpeed = STREAM_SPEED
-    as_commands: float = 6.0
+    as_commands: float = 10.0
     scanned_keys: float = 500_000.0
     snapshot_bytes: float = 200.0 * 2**20
     snapshot_seconds: float = 5.0

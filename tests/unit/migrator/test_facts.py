@@ -39,13 +39,36 @@ def test_info_is_read() -> None:
         policy="volatile-lru",
         keys={0: 12, 7: 3},
         modules={"bf": 20},
+        payloads=10,
     )
 
 
 def test_what_is_not_said_is_as_usual() -> None:
     assert Facts.from_info("h:1", Info.parse("redis_version:6.0\r\nused_memory:77\r\n")) == Facts(
-        "h:1", version="6.0", used_bytes=77, dataset_bytes=77
+        "h:1", version="6.0", used_bytes=77, dataset_bytes=77, payloads=9
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reads"),
+    [
+        ("redis_version:7.0.15", "redis_version:6.2.14", False),
+        ("redis_version:6.2.14", "redis_version:6.0.1", True),
+        ("redis_version:6.2.14", "redis_version:8.2.3", True),
+        ("redis_version:7.4.0", "redis_version:7.2.9", False),
+        ("redis_version:7.2.9", "redis_version:7.2.4\r\nvalkey_version:8.1.8", True),
+        ("redis_version:7.4.0", "redis_version:7.2.4\r\nvalkey_version:9.1.2", False),
+        ("redis_version:7.2.4\r\nvalkey_version:9.1.2", "redis_version:8.2.3", False),
+        ("redis_version:7.2.4\r\nvalkey_version:8.1.8", "redis_version:7.2.4\r\nvalkey_version:9.1.2", True),
+        ("redis_version:7.2.4\r\nvalkey_version:9.1.2", "redis_version:7.2.4\r\nvalkey_version:9.0.0", True),
+        ("redis_version:7.0.15", "redis_version:other", True),
+        ("redis_version:7.0.15", "used_memory:1", True),
+        ("redis_version:3.2.1", "redis_version:2.8.0", True),
+    ],
+)
+def test_which_payloads_a_server_reads_by_its_version(source: str, target: str, reads: bool) -> None:
+    one, other = (Facts.from_info("h:1", Info.parse(f"{info}\r\n")) for info in (source, target))
+    assert other.reads_payloads_of(one) == reads
 
 
 def test_a_replica_says_whom_it_follows() -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from migrator.connection import Connection, Timeouts
-from migrator.errors import CannotBeCut, ServerUnavailable, SourceRefused
+from migrator.errors import CannotBeCut, ServerUnavailable, SourceRefused, TargetRefused, TargetUnavailable
+from migrator.facts import facts_of
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.stream.running import RunningCopy, make_ready
 from migrator.stream.sourcestream import SourceStream
+from migrator.trial import reads_payloads
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from tests.integration.contents import CLOCK_MS, contents, differences, filled
@@ -128,6 +130,25 @@ async def test_all_types_encodings_and_deadlines(pair: tuple[RedisServer, RedisS
         assert await not_level(source, target) == []
     finally:
         await copy.close()
+
+
+@pytest.mark.parametrize("pair", [(one, other) for one in ALL for other in ALL], indirect=True, ids="-".join)
+async def test_versions_tell_for_a_forecast_what_a_trial_shows(pair: tuple[RedisServer, RedisServer]) -> None:
+    source = await connected(pair[0])
+    target = await Connection.open(
+        pair[1].address,
+        name="slotferry.test",
+        access=ServerAccess(),
+        unavailable=TargetUnavailable,
+        refused=TargetRefused,
+        timeouts=Timeouts(),
+    )
+    try:
+        told = (await facts_of(target)).reads_payloads_of(await facts_of(source))
+        assert told == await reads_payloads(source, target)
+    finally:
+        source.close()
+        target.close()
 
 
 async def not_level(source: RedisServer, target: RedisServer) -> list[str]:

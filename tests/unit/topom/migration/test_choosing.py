@@ -153,3 +153,23 @@ async def test_what_one_batch_could_not_copy_the_next_one_does_not_try(bench: Ma
     assert choosing.of_batch(later, older).way is Way.KEYS, "its copy is the only way, and would be tried for ever"
     now[0] = GIVEN_UP_SECONDS
     assert choosing.of_batch(later, older).way is Way.STREAM
+
+
+@pytest.mark.parametrize(
+    ("changes", "way", "warned"),
+    [
+        ({}, Way.STREAM, ""),
+        ({"evicts": True}, Way.KEYS, "the slots for it will wait: s2:6379 evicts keys (allkeys-lru)"),
+        ({"way": "keys"}, Way.KEYS, 'the slots for it will wait: migration_way is "keys"'),
+    ],
+)
+async def test_a_plan_says_that_an_older_target_takes_keys_only_by_the_stream(
+    bench: MakeBench, changes: dict[str, Any], way: Way, warned: str
+) -> None:
+    one = await began(bench, keys=1000, **changes)
+    one.mover.facts[SOURCE] = replace(one.mover.facts[SOURCE], payloads=10)
+    one.mover.facts[TARGET] = replace(one.mover.facts[TARGET], payloads=9)
+    ways = await one.actions.choosing.of_pairs({(1, 2): range(8)})
+    assert ways.choices[1, 2].way is way
+    assert warned in "".join(ways.warnings)
+    assert len(ways.warnings) == bool(warned)
