@@ -64,6 +64,8 @@ ALONE = frozenset(
 )
 """Plain commands with one key, the second word."""
 
+TRIMMING = frozenset({b"XADD", b"XTRIM"})
+
 NEWER = frozenset({b"HGETDEL", b"HGETEX", b"HSETEX", b"MSETEX", b"XACKDEL", b"XDELEX"})
 """Commands of Redis 8 and Valkey 9 that the command table does not have. A server of Redis 8 sends HSETEX for each
 HINCRBYFLOAT."""
@@ -111,6 +113,8 @@ def passes(argv: Sequence[bytes]) -> bool:
     """Whether a command has one key, the second word, and means just itself for a copy that follows this key. It is
     asked of most commands of a stream, and so it is cheap: :func:`change_of` says the same of them."""
     name = argv[0].upper()
+    if name in TRIMMING and trims_at_most(argv):
+        return False
     return name in ALONE or (name == b"SET" and len(argv) == 3) or (name in (b"DEL", b"UNLINK") and len(argv) == 2)
 
 
@@ -159,7 +163,30 @@ def change_of(
         return Change(late=tuple((database, key) for key in mine))
     if command.name in DEADLINES:
         return _with_deadline(argv, command.name, database, arrived_ms)
+    if name in TRIMMING and (at := trims_at_most(argv)):
+        return Change(([*argv[:at], *argv[at + 2 :]],))
     return Change((argv,), carried=(keys[0], keys[1]) if command.name in CARRYING else None)
+
+
+def end_of_options(argv: Sequence[bytes]) -> int:
+    """Where the options of XADD end, behind which the entry's id stands, or those of XTRIM."""
+    end = 2
+    while end < len(argv) and argv[end][:1].isalpha():
+        end += 1
+        if argv[end - 1].upper() in (b"MAXLEN", b"MINID", b"LIMIT"):
+            end += 2 if argv[end : end + 1] in ([b"="], [b"~"]) else 1
+    return end
+
+
+def trims_at_most(argv: Sequence[bytes]) -> int:
+    """Where XADD or XTRIM has LIMIT; 0 if it does not.
+
+    How much the source has trimmed stands in a stream without ``~``. LIMIT stays there beside it, which only replicas
+    take and pass over.
+    """
+    if len(argv) < 7:
+        return 0
+    return next((at for at in range(2, end_of_options(argv)) if argv[at].upper() == b"LIMIT"), 0)
 
 
 def _newer(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from migrator.connection import Connection
 from migrator.pieces.abilities import Abilities
 from migrator.pieces.field_deadlines import no_deadlines
-from migrator.stream.changes import Change
+from migrator.stream.changes import Change, end_of_options
 from slots.commands import find, keys_of
 from slots.scripts import load
 
@@ -95,12 +95,7 @@ def _within(words: Words, argv: list[bytes]) -> list[bytes] | None:
 
 def _added(words: Words, argv: list[bytes]) -> list[bytes] | None:
     """XADD, whose options end with the entry's id."""
-    end = 2
-    while end < len(argv) and argv[end][:1].isalpha():
-        end += 1
-        if argv[end - 1].upper() in (b"MAXLEN", b"MINID", b"LIMIT"):
-            end += 2 if argv[end : end + 1] in ([b"="], [b"~"]) else 1
-    return _referring(words, argv, end)
+    return _referring(words, argv, end_of_options(argv))
 
 
 def _trimmed(words: Words, argv: list[bytes]) -> list[bytes] | None:

@@ -171,12 +171,13 @@ class Writer:
         return (
             ("XADD", key, "*", "field", self._text()),
             ("XADD", key, "MAXLEN", "~", 50, "*", "field", self._text()),
+            ("XADD", key, "MAXLEN", "~", 100, "LIMIT", 200, "*", "field", self._text()),
             ("XGROUP", "CREATE", key, "group", "$", "MKSTREAM"),
             ("XREADGROUP", "GROUP", "group", f"consumer {self._chance.randrange(3)}", "COUNT", 5, "STREAMS", key, ">"),
             ("XTRIM", key, "MAXLEN", 20),
             ("XAUTOCLAIM", key, "group", "other", 0, "0", "COUNT", 2),
             ("XADD", key, "*", "other", self._text(), "field", "x"),
-        )[self._chance.randrange(7)]
+        )[self._chance.randrange(8)]
 
 
 async def filled(server: RedisServer, seed: int, commands: int) -> None:

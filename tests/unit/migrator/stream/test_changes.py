@@ -210,6 +210,25 @@ def test_what_passes_is_what_runs_as_it_came():
     assert {"SET", "DEL", "UNLINK", "INCR", "HSET", "HDEL", "LPUSH", "RPUSH", "SADD", "ZADD", "XADD"} <= passing
 
 
+@pytest.mark.parametrize(
+    ("sent", "run"),
+    [
+        ("XADD m MAXLEN = 1000 LIMIT 10 1-1 f v", "XADD m MAXLEN = 1000 1-1 f v"),
+        ("xadd m NOMKSTREAM minid = 5-1 limit 10 9-1 LIMIT v", "xadd m NOMKSTREAM minid = 5-1 9-1 LIMIT v"),
+        ("XADD m 1-1 a b c d LIMIT 10", "XADD m 1-1 a b c d LIMIT 10"),
+        ("XADD m MAXLEN = 10 1-1 a b LIMIT 10", "XADD m MAXLEN = 10 1-1 a b LIMIT 10"),
+        ("XTRIM m MAXLEN = 1000 LIMIT 10", "XTRIM m MAXLEN = 1000"),
+        ("XTRIM m MINID = 1-1 LIMIT 0 KEEPREF", "XTRIM m MINID = 1-1 KEEPREF"),
+    ],
+)
+def test_how_much_is_trimmed_is_exact_and_has_no_limit(sent, run):
+    """A source leaves LIMIT there, which a replica passes over and no other connection may say."""
+    argv = sent.encode().split()
+    assert passes(argv) == (sent == run)
+    assert change(*argv) == Change((run.encode().split(),))
+    assert change(*argv, late={(0, b"m")}) == Change(late=((0, b"m"),))
+
+
 def test_what_does_not_pass_is_looked_at():
     assert not passes([b"SET", b"m", b"x", b"EX", b"1"])
     assert not passes([b"DEL", b"m1", b"m2"])
