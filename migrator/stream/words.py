@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from migrator.connection import Connection
 from migrator.pieces.abilities import Abilities
 from migrator.pieces.field_deadlines import no_deadlines
-from migrator.stream.changes import Change, end_of_options
+from migrator.stream.changes import UNITS, Change, end_of_options
 from slots.commands import find, keys_of
 from slots.scripts import load
 
@@ -50,7 +51,7 @@ class Words:
         Raises:
             CannotBeCut: fields of a hash of the copy get deadlines, and the target has none.
         """
-        if change.late and argv[0].upper() in FIELDS_EXPIRE and not self.abilities.field_deadlines:
+        if change.late and not self.abilities.field_deadlines and _fields_expire(argv):
             raise no_deadlines(change.late[0][1], self.target)
         said = []
         for command in change.commands:
@@ -82,6 +83,13 @@ async def words_of(target: Connection, abilities: Abilities) -> Words:
         if not all(isinstance(name, bytes) for name in names):
             raise TypeError("the name of a command is no text")
     return Words(f"target {target.address}", abilities, names)
+
+
+def _fields_expire(argv: Sequence[bytes]) -> bool:
+    """Whether fields of a hash get deadlines: also by HSETEX, whose options end with FIELDS."""
+    name = argv[0].upper()
+    options = takewhile(lambda word: word != b"FIELDS", (word.upper() for word in argv[2:]))
+    return name in FIELDS_EXPIRE or (name == b"HSETEX" and not UNITS.keys().isdisjoint(options))
 
 
 def _bit_operation(words: Words, argv: list[bytes]) -> list[bytes] | None:

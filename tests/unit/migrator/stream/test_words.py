@@ -83,12 +83,24 @@ def test_what_can_be_said_keeps_its_deadline() -> None:
     assert told(words("RENAME {a}1 {a}2")).carried == (b"{a}1", b"{a}2")
 
 
-@pytest.mark.parametrize("name", ["HEXPIRE", "HPEXPIRE", "HEXPIREAT", "hpexpireat"])
-def test_deadlines_of_fields_end_a_copy_to_a_target_that_has_none(name: str) -> None:
-    argv = words(f"{name} hash 5000 FIELDS 1 field")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"{name} hash 5000 FIELDS 1 field" for name in ("HEXPIRE", "HPEXPIRE", "HEXPIREAT", "hpexpireat")),
+        "HSETEX hash FXX pxat 5000 fields 1 field value",
+    ],
+)
+def test_deadlines_of_fields_end_a_copy_to_a_target_that_has_none(command: str) -> None:
+    argv = words(command)
     with pytest.raises(CannotBeCut, match=r"fields of hash b'hash' have deadlines, which target t:1 knows nothing of"):
         told(argv)
     assert told(argv, NEW) == Change(late=((3, b"hash"),))
+
+
+def test_fields_that_are_named_as_deadlines_are_have_none() -> None:
+    assert told(words("HSETEX hash FXX FIELDS 1 PX 5")).commands == ([b"HSET", b"hash", b"PX", b"5"],)
+    argv = words("HSETEX hash FIELDS 1 PX 5")
+    assert OLD.change(Change(late=((0, b"hash"),)), argv, 0) == Change(late=((0, b"hash"),)), "the key is late already"
 
 
 def test_deadlines_of_fields_of_others_do_not_matter() -> None:
