@@ -100,20 +100,35 @@ class Beginnings:
         The source's data has to be known before its slots leave by a copy: after the switch its keys of them are
         foreign there, and only those of known data are deleted without an operator.
 
-        hidden: a copy that was given up at its very end has counted the source's keys as hidden, until it is swept.
+        hidden: a copy that was given up at its very end has counted the source's keys as hidden, until it is swept. It
+        may have been another batch's.
         """
         copy = await self._id_for(batch, found)
-        if not copy and not batch.copies_lost:
-            return ""
+        if not copy:
+            # Nothing is swept where others are to copy.
+            batch.gathering.require_alone(batch)
+            if not batch.copies_lost and batch.source_id not in self._copies.hidden_at:
+                return ""
         try:
-            await self._sweep(batch.source_id)
+            await self._sweep_source(batch.source_id)
         except ForeignKeys as error:
             # Keys that move one by one leave none, so no operator is waited for.
+            self._copies.hidden_at.discard(batch.source_id)
             batch.by_keys, batch.notes = error.what, found.notes
             return await self._id_for(batch, found)
         except MigrationError as error:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
         return copy
+
+    async def _sweep_source(self, group_id: int) -> None:
+        # hidden: if a copy ends meanwhile, this sweep may have come too early for it.
+        due = self._copies.hidden_at & {group_id}
+        self._copies.hidden_at -= due
+        try:
+            await self._sweep(group_id)
+        except BaseException:
+            self._copies.hidden_at |= due
+            raise
 
     async def _id_for(self, batch: Batch, found: Findings) -> str:
         try:

@@ -97,6 +97,10 @@ class StreamedCopies:
 
     Args:
         choose: the way of a batch that begins, by what was found at its servers.
+
+    Attributes:
+        hidden_at: groups that may have counted their keys of a copy as hidden (**hidden**). If it did not switch, that
+            is wrong until they are swept.
     """
 
     def __init__(self, copier: Copier, choose: Callable[[Batch, Findings], Choice]) -> None:
@@ -104,6 +108,7 @@ class StreamedCopies:
         self._choose = choose
         self._copies: dict[Batch, tuple[str, Copy]] = {}
         self._void: dict[Batch, str] = {}
+        self.hidden_at: set[int] = set()
 
     def id_for(self, batch: Batch, found: Findings) -> str:
         """The id of the copy by which a batch is to move that begins; empty if its keys move one by one. Its notes say
@@ -181,6 +186,7 @@ class StreamedCopies:
         """
         _, copy = self._copies[batch]
         self._copies[batch] = "", copy
+        self.hidden_at.add(batch.source_id)
         # The followed server may stand still; what comes behind that is not its fault.
         late = NotLevel(
             f"the target was not level with the source within {seconds:g} s of the lock; the slots are unlocked, and "

@@ -243,6 +243,45 @@ async def test_copies_that_are_lost_again_and_again_are_given_up(together: Make)
     assert len(it.copies_to(3)) == 3, "those of the batches before count"
 
 
+@pytest.mark.parametrize("ends", ["lost", "cancelled"])
+async def test_hidden_a_copy_that_ends_within_the_lock_has_the_source_swept_for_whoever_comes_next(
+    together: Make, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The source leaves its keys out of DBSIZE until then, and what comes next may be for an hour under way."""
+    it = await together()
+    seen: list[str] = []
+    sweep, settle = it.one.sweep, FakeCopy.settle
+
+    async def noted(group_id: int) -> None:
+        await sweep(group_id)
+        seen.append(f"swept {group_id}")
+
+    async def end(copy: FakeCopy, slots: Sequence[int]) -> None:
+        await settle(copy, slots)
+        if copy.pair[1] == "s4:6379" and "ended" not in seen:
+            seen.append("ended")
+            if ends == "lost":
+                raise TargetUnavailable("it is gone")
+            await it.one.ledger.change(lambda state, epoch: cancelling.cancel(state, epoch, PAIRS[4])[0])
+            await asyncio.Event().wait()
+
+    def choose(batch: Batch, found: object) -> Choice:
+        return Choice(Way.KEYS if batch.target_id == 2 else Way.STREAM, "the test says so", None)
+
+    def look(table: SlotTable) -> None:
+        if 2 in it.going_by_keys(table) and "by keys" not in seen:
+            seen.append("by keys")
+
+    it.one.actions.steps._beginnings._sweep = noted
+    it.one.actions.steps.copies._choose = choose
+    it.one.ledger.listen(lambda old, new: look(new.table))
+    monkeypatch.setattr(FakeCopy, "settle", end)
+    it.one.run()
+    await it.one.edit(send)
+    await it.one.at_rest()
+    assert "swept 1" in seen[seen.index("ended") : seen.index("by keys")]
+
+
 async def test_a_target_whose_check_fails_keeps_nobody_waiting(together: Make) -> None:
     it = await together()
     it.one.mover.refusing["s3:6379"] = TargetUnavailable("it is gone")
