@@ -4,15 +4,17 @@ Nothing else shows so surely whether the target can read the source's format, be
 newer than its own. It also shows whether the target takes writes at all: it does not while it is full, read-only,
 unable to save to its disk, or short of replicas.
 
-The key is made and deleted within one script, so no client of the source sees it. At the target it is deleted at once.
-If that fails, it soon expires.
+At each server the key is made and deleted in one step, so no client sees or counts it. Should a target make it without
+deleting it, it soon expires.
 """
 
 from __future__ import annotations
 
 import secrets
 
-from migrator.connection import Connection
+import hiredis
+
+from migrator.connection import Connection, pack
 from migrator.errors import Refusal, TargetRefused
 from slots.reserved import TRIAL
 from slots.scripts import load
@@ -31,8 +33,11 @@ async def try_a_key(source: Connection, target: Connection) -> None:
     """
     key = TRIAL + secrets.token_hex(8).encode()
     payload: bytes = await source.call("EVAL", _TRIAL.text, 1, key, EXPIRY_SECONDS)
-    await target.call("RESTORE", key, EXPIRY_SECONDS * 1000, payload)
-    await target.call("DEL", key)
+    restore, delete = pack("RESTORE", key, EXPIRY_SECONDS * 1000, payload), pack("DEL", key)
+    *queued, ran = await target.send(b"".join((pack("MULTI"), restore, delete, pack("EXEC"))), 4)
+    for reply in (*queued, *(ran if isinstance(ran, list) else [ran])):
+        if isinstance(reply, hiredis.ReplyError):
+            raise target.refusal(reply)
 
 
 async def reads_payloads(source: Connection, target: Connection) -> bool:

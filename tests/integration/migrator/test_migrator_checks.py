@@ -126,6 +126,17 @@ async def test_a_check_that_passes_leaves_nothing_behind(pair: Pair) -> None:
             assert [entry for entry in await server.client_list() if "check" in entry["name"]] == []
 
 
+async def test_no_client_of_the_target_sees_the_key_of_a_trial(pair: Pair) -> None:
+    async with client_of(pair.target) as client, client.monitor() as monitor:
+        await checked(pair.source, pair.target)
+        await client.echo("over")
+        said = []
+        while (one := await monitor.next_command())["command"] != "ECHO over":
+            said.append(str(one["command"]).split(" ")[0].upper())
+    first = said.index("RESTORE")
+    assert said[first - 1 : first + 3] == ["MULTI", "RESTORE", "DEL", "EXEC"]
+
+
 async def test_slots_without_a_source_need_no_more_than_a_master(pair: Pair) -> None:
     assert await checked(None, pair.target) == []
 
