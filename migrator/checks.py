@@ -48,6 +48,9 @@ HEADROOM = 1.1
 
 ENGINES = frozenset({"lua"})
 """Modules that run scripts, which other servers do without a module. No key has a type of such a module."""
+BUILT_IN = frozenset({"vectorset"})
+"""Modules that are part of a server's own version: nobody can unload them, or load them in an older one. A value of
+theirs that a target does not take is refused by its name."""
 
 SAME_SECONDS = 1.0
 """How long a server has to confirm that it is the same process; slots are locked meanwhile."""
@@ -222,7 +225,7 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
     _require_two(source, target)
     judge_target(target)
     _require_master(source, "source")
-    missing = sorted(set(source.modules) - set(target.modules) - ENGINES)
+    missing = sorted(set(source.modules) - set(target.modules) - ENGINES - BUILT_IN)
     if missing:
         raise ModuleMissing(
             f"target {target.address} lacks modules of source {source.address}: {', '.join(missing)}, so "

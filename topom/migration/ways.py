@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from migrator.checks import ENGINES
+from migrator.checks import BUILT_IN, ENGINES
 from migrator.facts import Facts, shown
 from migrator.followable import Followable
 from migrator.forking import NoMemoryForSnapshot, require_memory
@@ -249,7 +249,7 @@ def _against_following(ground: Ground) -> str:
         return f"{where} does not let our user run PSYNC and REPLCONF (+psync +replconf)"
     if source is not None and source.counts_replicas and not followable.by_replica:
         return f"{source.address} has min-replicas-to-write and would count what follows it as a replica"
-    if source is not None and (modules := sorted(set(source.modules) - ENGINES)):
+    if source is not None and (modules := sorted(set(source.modules) - ENGINES - BUILT_IN)):
         return f"{source.address} has modules ({', '.join(modules)}), whose commands cannot be followed"
     if target is not None and target.evicts:
         return f"{target.address} evicts keys ({target.policy}) when its memory is full, which a copy would not notice"

@@ -86,6 +86,7 @@ def test_modules_of_the_source_have_to_be_at_the_target() -> None:
     with pytest.raises(ModuleMissing, match="lacks modules of source s:1: ReJSON, bf, so "):
         judge(Facts("s:1", modules={"bf": 1, "ReJSON": 1, "search": 1}), Facts("t:1", modules={"search": 1}), 1.0)
     assert judge(Facts("s:1", modules={"bf": 1}), Facts("t:1", modules={"bf": 2, "more": 1}), 1.0) == []
+    assert judge(Facts("s:1", modules={"vectorset": 1}), Facts("t:1"), 1.0) == [], "of the source's version itself"
 
 
 def test_what_is_needed_has_to_fit_with_headroom() -> None:

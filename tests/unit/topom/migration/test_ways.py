@@ -73,7 +73,10 @@ def test_sizes_count_before_the_number_of_slots() -> None:
     [
         ({"followable": replace(FOLLOWED, permitted=False)}, "s:1 does not let our user run PSYNC and REPLCONF"),
         ({"source": replace(SOURCE, counts_replicas=True)}, "s:1 has min-replicas-to-write"),
-        ({"source": replace(SOURCE, modules={"bf": 1, "lua": 1})}, "s:1 has modules (bf), whose commands"),
+        (
+            {"source": replace(SOURCE, modules=dict.fromkeys(("bf", "lua", "vectorset"), 1))},
+            "s:1 has modules (bf), whose",
+        ),
         ({"target": Facts("t:1", maximum_bytes=9, policy="allkeys-lru")}, "t:1 evicts keys (allkeys-lru)"),
         ({"source": replace(SOURCE, maximum_bytes=round(1.1 * GIB))}, "s:1 uses 1.0 GiB of its maxmemory of 1.1 GiB"),
         ({"source": replace(SOURCE, machine_bytes=round(1.4 * GIB))}, "s:1 may lack the memory for a snapshot: it has"),
