@@ -132,8 +132,9 @@ class SourceStream:
 
     def leave(self, copy: Sharing) -> None:
         """The copy has ended. With the last one the stream ends."""
-        if copy in self._copies:
-            self._copies.remove(copy)
+        if copy not in self._copies:
+            return  # the stream may be ending with it, which nothing is to break off
+        self._copies.remove(copy)
         self._targets.pop(copy, None)
         reader = self._readers.pop(copy, None)
         if reader is not None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from migrator.errors import MigrationError
 from migrator.stream.errors import LinkClosed
-from migrator.stream.snapshotfile import SpooledSnapshot
+from migrator.stream.snapshotfile import SnapshotReader, SpooledSnapshot
 from migrator.stream.space import Space
 from migrator.stream.streamfile import SpooledStream
 from migrator.stream.waking import Waking
@@ -99,7 +99,7 @@ class SpoolReader:
         self._spool = spool
         self._turn = turn
         self._has_turn = False
-        self._file = spool.snapshot.reader()
+        self._file: SnapshotReader | None = spool.snapshot.reader()
         self._error: MigrationError | None = None
         self.in_snapshot = True
         self.offset = spool.stream.start
@@ -122,18 +122,21 @@ class SpoolReader:
 
     def readinto(self, buffer: memoryview) -> int:
         """As :meth:`~migrator.stream.snapshotfile.SnapshotReader.readinto`. Raises the error of :meth:`close`, too."""
+        file = self._file
         self._require_open()
+        assert file is not None, "it has yet to read of the snapshot"
         if not self._has_turn:
-            return self._file.readinto(buffer)
+            return file.readinto(buffer)
         self._turn.release()
         try:
-            return self._file.readinto(buffer)
+            return file.readinto(buffer)
         finally:
             self._turn.acquire()
 
     def leave_snapshot(self) -> None:
         """It has read the snapshot."""
         self.in_snapshot = False
+        self._file = None  # the snapshot is on disk for as long as a reader has it
         self._spool.let_go()
 
     async def more(self, offset: int) -> None:
@@ -158,6 +161,7 @@ class SpoolReader:
     def close(self, error: MigrationError | None = None) -> None:
         """It needs nothing any more. Who reads by it gets this error from then on, by default LinkClosed."""
         self._error = self._error or error or LinkClosed("the reader is closed")
+        self._file = None  # behind the error: a thread that reads finds one or the other
         self._spool.let_go(self)
 
     def _require_open(self) -> None:

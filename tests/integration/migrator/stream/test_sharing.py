@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -338,6 +339,24 @@ async def test_the_end_of_a_copy_leaves_the_others_and_that_of_the_last_one_ends
     assert await links_at(sharing.server) == 1
     await copies[2].close()
     await until(lambda: _no_link(sharing.server))
+
+
+async def test_the_last_copy_is_closed_once_the_link_is(sharing: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    close, closed = link.Link.close, []
+
+    def slowly(one: link.Link) -> None:
+        time.sleep(0.2)  # as for a name that is looked up
+        close(one)
+        closed.append(one)
+
+    monkeypatch.setattr(link.Link, "close", slowly)
+    copies = await sharing.begin()
+    await nearly_level(*copies)
+    await copies[0].close()
+    await copies[1].close()
+    assert not closed
+    await copies[2].close()
+    assert len(closed) == 1
 
 
 async def test_a_copy_that_is_made_ready_at_the_source_ends_nothing_of_the_others_there(sharing: Sharing) -> None:

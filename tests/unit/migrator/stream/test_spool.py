@@ -1,6 +1,7 @@
 """Several copies read one spool, each at its own pace: it keeps what one of them has yet to read, and no more."""
 
 import asyncio
+import weakref
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,17 @@ def test_the_snapshot_is_kept_for_the_last_of_its_readers(spool: Spool) -> None:
     assert read_snapshot(other) == SNAPSHOT
     other.leave_snapshot()
     assert spool.held == 0
+
+
+def test_the_disk_has_the_snapshot_no_longer_than_its_readers_need_it(spool: Spool) -> None:
+    one, other = spool.reader(), spool.reader()
+    assert read_snapshot(one) == read_snapshot(other) == SNAPSHOT
+    assert spool.snapshot._file is not None
+    on_disk = weakref.ref(spool.snapshot._file)
+    one.leave_snapshot()
+    assert on_disk() is not None
+    other.close()
+    assert on_disk() is None
 
 
 def test_the_stream_is_kept_for_the_slowest_reader_that_is_left(spool: Spool) -> None:
@@ -113,6 +125,7 @@ async def test_who_waits_for_more_of_the_snapshot_lets_others_parse(tmp_path: Pa
     try:
         async with asyncio.timeout(10):
             ahead = asyncio.create_task(asyncio.to_thread(parse, one, 2))
+            assert one._file is not None
             while one._file.position < 4:
                 await asyncio.sleep(0)
             assert await asyncio.to_thread(parse, other, 1) == [b"some"]
