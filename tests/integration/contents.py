@@ -15,6 +15,7 @@ import hiredis
 import redis
 
 from migrator.connection import Connection, pack
+from migrator.errors import Refused
 from migrator.pieces.abilities import has_field_deadlines
 from migrator.pieces.deadlines import read_deadline
 from migrator.stream.following import BIG_BYTES
@@ -188,7 +189,12 @@ async def values(
             if deadline is None:
                 continue
             if kind == "stream":
-                content = await _stream(connection, key, idle_consumers)
+                try:
+                    content = await _stream(connection, key, idle_consumers)
+                except Refused as error:
+                    if "no such key" not in str(error):
+                        raise
+                    continue  # it has expired since its deadline was read
             else:
                 content = _comparable(kind, read[key])
             if not content and kind == "hash":
