@@ -6,8 +6,8 @@ again, and one that was migrating begins its scan again.
 
 What fails is tried again with growing waits, and an operator sees why. A batch whose check fails has touched no slot:
 it ends, its groups are free for other batches, and its pair of groups is tried again (:mod:`topom.migration.deferral`).
-So does one that cannot begin beside others of its source (:mod:`topom.migrators.gathering`); it waits for its turn, and
-what it has learned is kept.
+So does one that cannot begin beside others of its source (:mod:`topom.migrators.gathering`); it waits for its turn.
+What they have learned of their copies is kept.
 
 Only one batch is locked at a time, so a proxy's refusal of a table concerns that lock and no other. An operator may
 take slots from a batch at any time (:mod:`topom.cluster.cancelling`). Then its step is broken off, which does no harm
@@ -87,7 +87,7 @@ class Actions(Loop):
         )
         self._running: dict[asyncio.Task[None], Batch] = {}
         self._deferral = Deferral(self.wake)
-        self._out_of_turn: dict[Pair, tuple[Batch, bool]] = {}
+        self._former: dict[Pair, tuple[Batch, bool]] = {}
         self._reasons = Reasons[Batch]("batch_waits")
         self.levelling = Levelling()
         self._halts = Reasons[str]("migration_halted", level="info")
@@ -201,9 +201,9 @@ class Actions(Loop):
         for pair in self._deferral.pairs():
             if not pending_slots(state, pair):
                 self._deferral.passed(pair)
-        for pair in list(self._out_of_turn):
+        for pair in list(self._former):
             if not pending_slots(state, pair):
-                del self._out_of_turn[pair]
+                del self._former[pair]
         for batch in next_batches(
             state,
             self._running.values(),
@@ -211,9 +211,9 @@ class Actions(Loop):
             begin=self._not_halted.is_set(),
             deferred=self._deferral.waiting,
             share=settings.way != Way.KEYS,
-            alone=[pair for pair, (_, alone) in self._out_of_turn.items() if alone],
+            alone=[pair for pair, (_, alone) in self._former.items() if alone],
         ):
-            former, _ = self._out_of_turn.pop(batch.pair, (None, False))
+            former, _ = self._former.pop(batch.pair, (None, False))
             if former is not None:
                 batch.goes_on_from(former)
             task = asyncio.create_task(self._carry(batch), name=f"batch {batch.source_id}-{batch.target_id}")
@@ -305,11 +305,13 @@ class Actions(Loop):
                 return
             except CheckFailed as error:
                 self._deferral.defer(batch.pair, error, **_described(batch))
+                # bounded: a target that ends each copy, and then fails its check, costs the source no more snapshots.
+                self._former[batch.pair] = batch, False
                 return
             except OutOfTurn as error:
                 log.info("batch_waits_for_its_turn", reason=error.what, **_described(batch))
                 self._deferral.passed(batch.pair)
-                self._out_of_turn[batch.pair] = batch, error.alone
+                self._former[batch.pair] = batch, error.alone
                 return
             except BarrierFailed as error:
                 what = f"unlocked again, will be tried anew: {error.what}"

@@ -138,6 +138,8 @@ class Beginnings:
                 # hidden: nothing else is done at the source for a while.
                 with suppress(MigrationError):
                     await self._sweep(batch.source_id)
+            # Copies are tried again after a while (:mod:`topom.migration.choosing`).
+            batch.by_keys, batch.copies_lost = "", 0
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
 
     async def begin_anew(self, batch: Batch, reason: str) -> None:

@@ -13,10 +13,11 @@ from migrator.stream.changes import CannotFollow
 from migrator.stream.errors import ReplicaLost
 from slots.states import SlotState
 from slots.table import SlotTable
-from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
+from tests.unit.topom.topom_fakes import Bench, FakeCopy, FakeProxy, MemoryStore
 from topom.cluster import cancelling, differing, topology
 from topom.cluster.topology import Move
 from topom.migration.batches import Batch
+from topom.migration.choosing import GIVEN_UP_SECONDS
 from topom.migration.samemasters import MasterChanged
 from topom.migration.streamed import MOST_COPIES
 
@@ -653,3 +654,47 @@ async def test_replicas_that_stay_behind_after_the_switch_do_not_keep_slots_from
     one.run()
     await one.edit(send)
     await one.at_rest()
+
+
+async def test_bounded_a_target_that_ends_each_copy_and_then_fails_its_check_is_copied_to_no_more(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is killed for its memory, and takes a while to be back."""
+
+    async def fail(copy: FakeCopy) -> None:
+        one.mover.refusing[copy.pair[1]] = TargetUnavailable("it starts")
+        raise TargetUnavailable("it was killed")
+
+    async def start_targets() -> None:
+        while True:
+            await one.until(lambda table: bool(one.actions.deferred), 20.0)
+            one.mover.refusing.clear()
+            one.actions.retry()
+
+    monkeypatch.setattr(FakeCopy, "nearly_level", fail)
+    one = await bench(way="stream")
+    one.run()
+    await one.edit(send)
+    starting = asyncio.create_task(start_targets())
+    await one.at_rest(20.0)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    assert len(one.mover.copies) == MOST_COPIES
+    assert one.mover.moved == [("s1:6379", "s2:6379", tuple(SLOTS))]
+
+
+async def test_where_a_copy_is_the_only_way_it_is_tried_again_after_a_while(bench: MakeBench) -> None:
+    """What a batch has learned is kept by the next one, but not for ever."""
+    one = await bench(way="stream")
+    one.mover.reads_payloads = False
+    one.mover.copy_errors.append(CannotFollow("the source runs EVAL"))
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        while not one.actions.deferred:
+            await asyncio.sleep(0)
+    clock = one.actions.choosing._clock
+    one.actions.choosing._clock = lambda: clock() + GIVEN_UP_SECONDS + 1
+    one.actions.retry()
+    await one.at_rest()
+    assert [bool(copy.settled) for copy in one.mover.copies] == [False, True]
