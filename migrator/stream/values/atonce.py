@@ -82,6 +82,9 @@ def replacing(
                 assert isinstance(piece, Piece), "only strings are long commands"
                 yield replace(piece, commands=[*gone, *piece.commands])
                 gone = []
+            if gone:  # it has no elements, as no server should leave a key
+                yield Piece(gone, 1, len(name) + BESIDE)
+                continue
         if deadline_ms >= 0:
             yield Piece([pack("PEXPIREAT", name, max(1, deadline_ms))], 1, len(name) + BESIDE)
 

@@ -56,6 +56,10 @@ def test_a_key_that_is_gone_goes_at_the_target(payload: bytes | None, deadline_m
     assert replaced((b"key", payload, deadline_ms)) == [[[b"UNLINK", b"key"]]]
 
 
+def test_a_collection_without_elements_goes_at_the_target() -> None:
+    assert replaced((b"key", dumped(SET, members(0)), 123)) == [[[b"UNLINK", b"key"]]]
+
+
 def test_a_value_of_a_module_is_refused_by_its_name() -> None:
     # A module's id, and its end.
     value = dumped(MODULE, b"\x81" + bytes(8) + b"\x00")
