@@ -26,7 +26,7 @@ from topom.errors import Unavailable
 from topom.migrators.members import Migrator
 from topom.reasons import Kind
 
-GATHER_SECONDS = 5.0
+GATHER_SECONDS = 15.0
 """How long a member waits for the others, each of the two times."""
 
 

@@ -158,7 +158,8 @@ async def test_topom_is_killed_in_the_middle(cluster: Cluster) -> None:
         await cluster.online(2)
         await arrived(cluster)
         await check_clean(traffic, await cluster.layout())
-    assert await full_syncs(cluster) == before + 1, "they begin anew together"
+    # They begin anew together. A target that the new topom has yet to compare with other servers has its turn later.
+    assert await full_syncs(cluster) - before in (1, 2)
 
 
 async def test_the_migrator_is_killed_in_the_middle(cluster: Cluster) -> None:

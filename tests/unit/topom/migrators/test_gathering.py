@@ -55,7 +55,6 @@ async def test_bounded_who_is_late_is_shut_out(step: str) -> None:
 async def test_who_is_late_once_is_waited_for_no_more() -> None:
     one = gathering("a", "b", seconds=0.01)
     await one.chosen("a")
-    one = one
     late = asyncio.create_task(one.begun("a"))
     assert await soon(late)
 
