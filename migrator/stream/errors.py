@@ -93,6 +93,6 @@ class StreamBegun(MigrationError):
 
 
 class LeftBehind(MigrationError):
-    """The spool is kept for a copy alone whose target is too slow. It is given up, so that the others go on."""
+    """The spool is nearly full, and is kept for this copy more than for others. It is given up, so that they go on."""
 
     passing = False

@@ -11,8 +11,8 @@ What ends them all is the link, or the spool at its bound: each copy fails once 
 The stream begins once each of its copies has found its target fit, or failed. It ends with the last copy.
 
 **bounded**: a copy gives up a target that does not answer (:mod:`migrator.stream.applying`) or falls behind
-(:mod:`migrator.stream.running`). What it has yet to read is kept meanwhile. If that is kept for it alone, it may have
-:data:`MOST_FOR_ONE` bytes: then the copy is given up before the spool is full, which would end the others.
+(:mod:`migrator.stream.running`). What it has yet to read is kept meanwhile. When room for that gets short, the copy
+that is furthest behind is given up, and then the next one: a full spool would end them all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import structlog
 from migrator.connection import Timeouts
 from migrator.pair import COPYING, ServerPair
 from migrator.stream.errors import LeftBehind, StreamBegun
-from migrator.stream.followed import SPOOL_BYTES, Followed
+from migrator.stream.followed import Followed
 from migrator.stream.spool import Spool, SpoolReader
 from slots.access import ServerAccess
 from slots.messages.copies import MOST_OF_A_STREAM
@@ -36,10 +36,8 @@ from slots.replies import Info
 
 log = structlog.get_logger()
 
-MOST_FOR_ONE = SPOOL_BYTES // 2
-"""Bytes of the spool that may be kept for one copy alone, if there are others."""
 LOOK_SECONDS = 1.0
-"""Between two looks at what is kept for one copy alone. A source sends less than a sixteenth of it in that time."""
+"""Between two looks at the room that is left."""
 
 
 class Sharing(Protocol):
@@ -191,12 +189,15 @@ class SourceStream:
         """Give up copies that the spool is kept for, one at a time, until this is cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            if not await asyncio.to_thread(spool.is_short):
+                continue
+            last = spool.furthest_behind()
             for copy, reader in self._readers.items():
-                if (kept := spool.kept_for(reader)) > MOST_FOR_ONE:
+                if reader is last:
                     reader.close(
                         LeftBehind(
-                            f"target {copy.target} takes what {self.source} sends more slowly than the others of the "
-                            f"stream: {kept} bytes are kept on disk for it alone",
+                            f"of those that share the stream of {self.source}, target {copy.target} is furthest "
+                            f"behind, and the disk has little room left for the {spool.held} bytes that are kept",
                             "move fewer slots at a time, or in another way",
                         )
                     )

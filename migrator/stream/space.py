@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from migrator.stream.errors import SpoolFull, SpoolUnusable
@@ -19,6 +20,9 @@ SPARE_BYTES = 512 * 1024 * 1024
 """What has to stay free on the disk."""
 LOOK_BYTES = 16 * 1024 * 1024
 """After how many bytes the disk is looked at again."""
+LEAST_ROOM = 1 / 8
+"""Room is short once less than this part is left of what a spool may have, or of what the disk has for it. A source
+sends far less than that in a second."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -96,6 +100,14 @@ class Space:
                 "so the copy is given up, for the source must not be slowed down",
                 "give the spool more bytes, move fewer slots at a time or at a quieter hour, or move without `stream`",
             )
+
+    def is_short(self) -> bool:
+        """Whether the files are about to reach a bound. It may block, as disks do."""
+        room = self.most - self.held
+        with suppress(OSError):  # the files work without their folder
+            found = os.statvfs(self.folder)
+            room = min(room, found.f_bavail * found.f_frsize - SPARE_BYTES)
+        return room < LEAST_ROOM * (self.held + max(0, room))
 
     def write(self, file: NamelessFile, data: memoryview) -> None:
         """Append to a file. Raises :class:`SpoolFull` and :class:`SpoolUnusable`."""

@@ -61,14 +61,19 @@ class Spool:
         self._readers.append(reader)
         return reader
 
-    def kept_for(self, reader: SpoolReader) -> int:
-        """Bytes that are kept because this reader alone has yet to read them; 0 if there is no other reader."""
-        others = [one for one in self._readers if one is not reader]
-        if not others or reader not in self._readers:
-            return 0
-        alone = reader.in_snapshot and not any(one.in_snapshot for one in others)
-        ahead = min(one.offset for one in others) - reader.offset
-        return (self.snapshot.readable if alone else 0) + max(0, ahead)
+    def is_short(self) -> bool:
+        """As :meth:`~migrator.stream.space.Space.is_short`."""
+        return self._space.is_short()
+
+    def furthest_behind(self) -> SpoolReader | None:
+        """The reader for which most is kept; None if another one needs nearly as much."""
+        if not self._readers:
+            return None
+        last = min(self._readers, key=lambda one: (not one.in_snapshot, one.offset))
+        first = max(self._readers, key=lambda one: (not one.in_snapshot, one.offset))
+        if last.in_snapshot and not first.in_snapshot:
+            return last
+        return last if first.offset - last.offset > self.held // 2 else None
 
     def let_go(self, closed: SpoolReader | None = None) -> None:
         """Free what no reader needs any more. A closed one needs nothing."""

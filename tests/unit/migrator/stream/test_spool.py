@@ -1,13 +1,16 @@
 """Several copies read one spool, each at its own pace: it keeps what one of them has yet to read, and no more."""
 
 import asyncio
+import os
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from migrator.errors import MigrationError, SourceUnavailable
 from migrator.stream.errors import LinkClosed
+from migrator.stream.space import SPARE_BYTES, Space
 from migrator.stream.spool import Spool, SpoolReader
 
 SNAPSHOT, STREAM = b"snapshot", b"0123456789"
@@ -75,24 +78,42 @@ def test_the_stream_is_kept_for_the_slowest_reader_that_is_left(spool: Spool) ->
         spool.stream.read(109, 1)
 
 
-def test_what_is_kept_for_one_reader_alone(spool: Spool) -> None:
-    first = spool.reader()
+def test_the_reader_that_is_furthest_behind(spool: Spool) -> None:
+    assert spool.furthest_behind() is None
+    readers = [spool.reader() for _ in range(3)]
     append(spool)
-    assert spool.kept_for(first) == 0, "there is no other"
-    second, third = spool.reader(), spool.reader()
-    second.leave_snapshot()
-    second.release(110)
-    assert spool.kept_for(first) == 0, "the third one needs it, too"
-    third.leave_snapshot()
-    third.release(106)
-    assert spool.kept_for(first) == len(SNAPSHOT) + 6
-    assert spool.kept_for(second) == spool.kept_for(third) == 0
-    first.leave_snapshot()
-    first.release(105)
-    assert spool.kept_for(first) == 1
-    first.close()
-    assert spool.kept_for(first) == 0
-    assert spool.kept_for(third) == 4
+    assert spool.furthest_behind() is None, "all need all of it"
+    readers[1].leave_snapshot()
+    assert spool.furthest_behind() in (readers[0], readers[2])
+    readers[2].leave_snapshot()
+    assert spool.furthest_behind() is readers[0]
+    readers[0].leave_snapshot()
+    readers[1].release(104)
+    readers[2].release(104)
+    assert spool.furthest_behind() is None, "without it most of the rest would be kept"
+    readers[1].release(110)
+    assert spool.furthest_behind() is readers[0]
+    readers[0].close()
+    assert spool.furthest_behind() is readers[2]
+    readers[2].close()
+    assert spool.furthest_behind() is None
+
+
+def test_room_is_short_when_an_eighth_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = Space(tmp_path, 80)
+    file = space.file()
+    for size, short in ((70, False), (1, True)):
+        space.write(file, memoryview(bytearray(size)))
+        space.held += size
+        assert space.is_short() is short
+    space = Space(tmp_path, 1 << 60)
+    assert not space.is_short()
+    space.held = 80
+    # A disk that has 11 bytes for it, or 20.
+    for free, short in ((11, True), (20, False)):
+        found = SimpleNamespace(f_bavail=SPARE_BYTES + free, f_frsize=1)
+        monkeypatch.setattr(os, "statvfs", lambda folder, found=found: found)
+        assert space.is_short() is short
 
 
 async def test_who_reads_by_a_closed_reader_hears_why(spool: Spool) -> None:
