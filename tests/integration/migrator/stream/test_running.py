@@ -103,7 +103,9 @@ async def contents(server: RedisServer, database: int, slots: Container[int]) ->
             value = sorted(value)
         elif kind == "hash":
             value = dict(zip(value[::2], value[1::2], strict=True))
-        found[key] = kind, value, await connection.call("PEXPIRETIME", key)
+        deadline_ms = await connection.call("PEXPIRETIME", key)
+        if deadline_ms != -2:  # it has not expired while it was read
+            found[key] = kind, value, deadline_ms
     connection.close()
     return found
 
