@@ -36,7 +36,7 @@ from slotferry.calls import TopomError
 from slotferry.client import TopomClient
 from slotferry.local import LocalCluster
 from slotferry.processes import ManagedProcess, ProcessError
-from slotferry.redis_server import ask
+from slotferry.redis_server import ask, start_redis
 from slotferry.signals import until_signal
 from slots.ranges import show as show_slots
 from slots.reserved import RESERVED_KEYS
@@ -51,6 +51,8 @@ WARM_SECONDS = 2.0
 REDIS_ARGUMENTS = ("--repl-diskless-sync-delay", "0")
 """A server waits 5 s by default before it begins a snapshot. Figures count from its beginning."""
 _POLL_SECONDS = 0.1
+_LOOK_SECONDS = 0.01
+_MIGRATOR_SECONDS = 30.0
 _PROBE_STOP_SECONDS = 30.0
 _FILL_BYTES = 1_000_000
 _ROOT = Path(__file__).resolve().parent.parent
@@ -74,6 +76,7 @@ class Scenario:
     big_fields: int
     huge_fields: int
     random_values: bool
+    replica: bool
     hot_writes: float
     latency_goals: tuple[float, ...]
     ways: tuple[str, ...]
@@ -139,10 +142,46 @@ async def quiet(probe: ManagedProcess, seconds: float) -> tuple[float, float]:
     return begin, time.monotonic()
 
 
-async def move(
-    topom: TopomClient, scenario: Scenario, way: str, goal: float, speeds: list[float] | None = None
-) -> tuple[float, float]:
-    """Move the upper half of the slots by a latency goal; give the moments of the request and of the end.
+async def sync_replica(source: str, directory: Path, looking: Looking, limit: float) -> tuple[float, float]:
+    """Fill a stock replica from the source, and end it: what the servers alone give. From its snapshot's first byte to
+    the end."""
+    snapshot = asyncio.create_task(looking.snapshot())
+    replica = await start_redis("stock-replica", directory, extra=("--replicaof", *source.split(":")))
+    try:
+        async with asyncio.timeout(limit):
+            begin = await snapshot
+            with client_of(replica.address) as client:
+                while (await asyncio.to_thread(client.info, "replication"))["master_link_status"] != "up":
+                    await asyncio.sleep(_LOOK_SECONDS)
+        return begin, time.monotonic()
+    except TimeoutError:
+        raise MigrationFailed(f"the stock replica of {source} was not filled after {limit:g} s") from None
+    finally:
+        snapshot.cancel()
+        await replica.stop()
+
+
+async def set_way(topom: TopomClient, scenario: Scenario, way: str, goal: float) -> None:
+    """Let slots move in this way and by this latency goal, and wait until whoever moves them is there.
+
+    A migrator starts once, and serves all moves to come: its start is part of no move.
+    """
+    wanted: dict[str, int | float | str] = {"latency_goal_milliseconds": goal, "way": way}
+    if scenario.parallel_slots:
+        wanted["parallel_slots"] = scenario.parallel_slots
+    if scenario.keys_per_second:
+        wanted["keys_per_second"] = scenario.keys_per_second
+    await topom.set_migration(**wanted)
+    try:
+        async with asyncio.timeout(_MIGRATOR_SECONDS):
+            while way == "stream" and not (await topom.migrators())["migrators"]:
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise MigrationFailed(f"no migrator has registered after {_MIGRATOR_SECONDS:g} s") from None
+
+
+async def move(topom: TopomClient, scenario: Scenario, speeds: list[float] | None = None) -> tuple[float, float]:
+    """Move the upper half of the slots; give the moments of the request and of the end.
 
     What is left at the source of slots that have moved is deleted before this returns; that is not in the time.
 
@@ -151,12 +190,6 @@ async def move(
     Raises:
         MigrationFailed: when it is not done in time, or slots are not where they should be.
     """
-    wanted: dict[str, int | float | str] = {"latency_goal_milliseconds": goal, "way": way}
-    if scenario.parallel_slots:
-        wanted["parallel_slots"] = scenario.parallel_slots
-    if scenario.keys_per_second:
-        wanted["keys_per_second"] = scenario.keys_per_second
-    await topom.set_migration(**wanted)
     number_of_slots = (await topom.status())["number_of_slots"]
     moving = range(number_of_slots // 2, number_of_slots)
     begin = time.monotonic()
@@ -215,6 +248,8 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
             writing.fill(source)
             writing.start()
         held = await keys_at(source)
+        topom = await stack.enter_async_context(cluster.client())
+        await set_way(topom, scenario, way, goal)
         probe, output = start_probe(cluster.proxy_addresses, scenario, cluster.directory)
         stack.push_async_callback(probe.stop)
         supervisors = [proxy.pid for proxy in cluster.proxies]
@@ -232,18 +267,22 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
         console.print(f"quiet for {scenario.quiet_seconds:g} s")
         spans = {"quiet": await quiet(probe, scenario.quiet_seconds)}
         long_steps = {"quiet": await asyncio.to_thread(looking.long_steps)}
+        if scenario.replica:
+            console.print("filling a stock replica")
+            spans["replica"] = await sync_replica(source, cluster.directory, looking, scenario.limit_seconds)
+            await quiet(probe, WARM_SECONDS)
+            long_steps["replica"] = await asyncio.to_thread(looking.long_steps)
         console.print(f"moving half of the slots, {say(way, goal)}")
         speeds: list[float] = []
-        topom = await stack.enter_async_context(cluster.client())
         before, busy = processes.cpu_by_role(roles), processes.machine_busy_seconds()
         snapshot = asyncio.create_task(looking.snapshot())
-        spans["moving"] = await move(topom, scenario, way, goal, speeds)
+        begin, end = await move(topom, scenario, speeds)
         cpu = processes.spent(before, processes.cpu_by_role(roles))
         snapshot.cancel()
-        await asyncio.gather(snapshot, return_exceptions=True)
+        (snapshot_at,) = await asyncio.gather(snapshot, return_exceptions=True)
         long_steps["moving"] = await asyncio.to_thread(looking.long_steps)
         cpu[OTHERS] = max(0.0, processes.machine_busy_seconds() - busy - sum(cpu.values()))
-        spans["after"] = await quiet(probe, scenario.quiet_seconds)
+        after = await quiet(probe, scenario.quiet_seconds)
         long_steps["after"] = await asyncio.to_thread(looking.long_steps)
         writes: dict[str, float] = {}
         if writing is not None:
@@ -264,11 +303,11 @@ async def measure(scenario: Scenario, way: str, goal: float, console: Console) -
             raise MigrationFailed(f"{held} keys before the move, {moved} + {left} after it")
         if (said := probe.log.read_text(errors="replace").strip()) != "":
             console.print(said, style="red", markup=False, highlight=False)
-        begin, end = spans["moving"]
         done = switches.steps(cluster.topom.log)
         switched = switches.last(done, SlotState.FINISHED) or end
         # Keys move one by one where there is no snapshot.
-        began = looking.snapshot_at or switches.first(done, SlotState.MIGRATING) or begin
+        began = snapshot_at if isinstance(snapshot_at, float) else switches.first(done, SlotState.MIGRATING) or begin
+        spans |= {"checking": (begin, began), "moving": (began, end), "after": after}
         return Run(
             way,
             goal,
@@ -328,6 +367,7 @@ def main(
     big_fields: Annotated[int, typer.Option(min=1, help="Fields of each of these, of 32 bytes.")] = 100_000,
     huge_fields: Annotated[int, typer.Option(min=0, help="Fields of one more hash; 0: there is none.")] = 0,
     random_values: Annotated[bool, typer.Option(help="Values that no server can compress.")] = False,
+    replica: Annotated[bool, typer.Option(help="Fill a stock replica before, to see what the servers give.")] = False,
     hot_writes: Annotated[
         float, typer.Option(min=0, help="INCR a second, besides, of keys that move; none may be lost.")
     ] = 0,
@@ -366,6 +406,7 @@ def main(
         big_fields,
         huge_fields,
         random_values,
+        replica,
         hot_writes,
         tuple(latency_goal or (0.0, 10.0)),
         tuple(way or ("keys", "stream")),

@@ -56,14 +56,9 @@ def memory_bytes(pid: int) -> int:
 
 @dataclass
 class Looking:
-    """Looks at servers, by their roles.
-
-    Attributes:
-        snapshot_at: when the source's snapshot began, on the monotonic clock; None if none did.
-    """
+    """Looks at servers, by their roles."""
 
     servers: Mapping[str, str]
-    snapshot_at: float | None = None
     clients: dict[str, redis.Redis] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -87,11 +82,11 @@ class Looking:
             )
         return found
 
-    async def snapshot(self) -> None:
-        """Wait until the source's snapshot begins."""
+    async def snapshot(self) -> float:
+        """Wait until the source's snapshot begins; give the moment on the monotonic clock."""
         while not (await asyncio.to_thread(self.clients["source"].info, "persistence"))["rdb_bgsave_in_progress"]:
             await asyncio.sleep(LOOK_SECONDS)
-        self.snapshot_at = time.monotonic()
+        return time.monotonic()
 
 
 class Writing(threading.Thread):

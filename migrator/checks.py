@@ -13,6 +13,7 @@ would be at rest: nothing waits for them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from slots.access import ServerAccess
 from slots.connections import PREFIX
 from slots.kinds import Kind
 from slots.permits import run_id_of
+from slots.reserved import SWEPT
 
 HEADROOM = 1.1
 """The estimate has to fit so many times: keys of one slot may be larger than those of another."""
@@ -62,7 +64,8 @@ _numbers = count(1)
 class Findings:
     """The result of a check: notes for the operator, how many of the target's replicas have to have a key before it is
     dropped at the source, and the run ids of both servers. ``source``, ``target`` and ``followable`` are for the choice
-    of a way; None for what was not asked. A target that does not read the source's payloads takes no key one by one."""
+    of a way; None for what was not asked. A target that does not read the source's payloads takes no key one by one.
+    ``hides``: until the source is swept, DBSIZE may leave out keys of its own slots (**hidden**)."""
 
     notes: tuple[str, ...] = ()
     min_replicas: int = 0
@@ -72,6 +75,7 @@ class Findings:
     target: Facts | None = None
     followable: Followable | None = None
     reads_payloads: bool = True
+    hides: bool = False
 
 
 async def check(
@@ -123,6 +127,7 @@ async def check(
             source, name=name, access=access, unavailable=SourceUnavailable, refused=SourceRefused, timeouts=limits
         )
         try:
+            hides = bool(await giving.call("HEXISTS", SWEPT, "left"))
             giver = await facts_of(giving)
             notes = judge(giver, taker, share)
             notes += await _count_databases(receiving, giver, databases)
@@ -133,7 +138,9 @@ async def check(
             else:
                 await try_a_key(giving, receiving)
             followable = await followable_of(giving) if may_follow else None
-            return Findings(tuple(notes), min_replicas, giver.run_id, taker.run_id, giver, taker, followable, reads)
+            return Findings(
+                tuple(notes), min_replicas, giver.run_id, taker.run_id, giver, taker, followable, reads, hides
+            )
         finally:
             giving.close()
     finally:
@@ -177,8 +184,12 @@ class Watch:
 
     async def same(self) -> None:
         """Return if both are still there. Raises SourceUnavailable, TargetUnavailable, SourceRefused, TargetRefused."""
-        for connection in self._connections:
-            await connection.call("PING", limit=SAME_SECONDS)
+        # Slots are locked meanwhile, so both are asked at once.
+        asked = [connection.call("PING", limit=SAME_SECONDS) for connection in self._connections]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
 
 
 @asynccontextmanager

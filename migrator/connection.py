@@ -335,3 +335,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
+
+
+def checked(server: Connection, replies: list[Any]) -> list[Any]:
+    """These replies of a server. Raises its ``refused`` for the first error reply among them."""
+    for reply in replies:
+        if isinstance(reply, hiredis.ReplyError):
+            raise server.refusal(reply)
+    return replies

@@ -156,6 +156,12 @@ _KINDS: tuple[tuple[str, Refusal, str, str], ...] = (
     ("ERR DB index is out of range", Refusal.DATABASE, "it has fewer databases than are in use", "raise `databases`"),
     ("ERR invalid DB index", Refusal.DATABASE, "it has fewer databases than are in use", "raise `databases`"),
     ("NOREPLICAS", Refusal.REPLICAS, "it has too few good replicas for its min-replicas-to-write", "see to them"),
+    (
+        "ERR unknown command",
+        Refusal.OTHER,
+        "it lacks a command that is needed: it is too old or renames it",
+        "upgrade it",
+    ),
     ("MISCONF", Refusal.PERSISTENCE, "it cannot save to its disk and takes no writes until it can", "see to its disk"),
 )
 

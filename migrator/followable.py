@@ -7,7 +7,7 @@ by the stream move key by key. So nothing that a server answers raises here; onl
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,23 +33,26 @@ class Followable:
         by_replica: whether there is a replica of the source that may be followed in its place, and would fork then.
             Whether it can be is seen when a copy begins.
         disk_bytes: free on the disk that keeps what the source sends.
+        on_disk: whether the source writes its snapshots to its own disk before it sends them.
     """
 
     permitted: bool | None = None
     delay_seconds: float | None = None
     by_replica: bool = False
     disk_bytes: int | None = None
+    on_disk: bool | None = None
 
     def with_replica(self) -> Followable:
         """What is known of a source if one of its replicas may be followed in its place. What the source lets our user
         do, and how long it waits, is not said of its replicas. If they refuse, the source is followed, so it is enough
-        that it permits it."""
-        return replace(self, permitted=self.permitted or None, delay_seconds=None, by_replica=True)
+        that it permits it, and that it has made snapshots for them in the same way."""
+        return replace(self, permitted=self.permitted or None, delay_seconds=None, by_replica=True, on_disk=None)
 
 
 async def followable_of(source: Connection) -> Followable:
     """Ask a source. Raises what :meth:`migrator.connection.Connection.call` does if the connection is lost."""
-    return Followable(await _permitted(source), await _delay(source))
+    delay, on_disk = await _snapshots(source)
+    return Followable(await _permitted(source), delay, on_disk=on_disk)
 
 
 def disk_of(folder: Path) -> int | None:
@@ -62,14 +65,16 @@ def disk_of(folder: Path) -> int | None:
     return found.f_bavail * found.f_frsize
 
 
-def may(rules: str, command: str) -> bool:
-    """Whether a user with these rules may run one of :data:`NEEDED`. The last rule about it counts."""
+def may(rules: str, command: str, categories: Collection[str] = CATEGORIES) -> bool:
+    """Whether a user with these rules may run a command, such as ``psync`` or ``client|kill``, by its categories; those
+    of :data:`NEEDED` if none are given. The last rule about it counts."""
     allowed = False
+    names = command, command.partition("|")[0]
     for rule in rules[:MOST_RULES].lower().split():
         sign, name = rule[0], rule[1:]
         if rule in ("allcommands", "nocommands"):
             allowed = rule == "allcommands"
-        elif sign in "+-" and (name == command or (name.startswith("@") and name[1:] in CATEGORIES)):
+        elif sign in "+-" and (name in names or (name.startswith("@") and name[1:] in categories)):
             allowed = sign == "+"
     return allowed
 
@@ -93,14 +98,17 @@ async def _permitted(source: Connection) -> bool | None:
     return None
 
 
-async def _delay(source: Connection) -> float | None:
+async def _snapshots(source: Connection) -> tuple[float | None, bool | None]:
+    """How long it waits before it makes one for a replica, and whether it writes it to its own disk."""
     about = _fields(await _asked(source, "CONFIG", "GET", "repl-diskless-sync*"))
-    if about.get(b"repl-diskless-sync") == b"no":
-        return 0.0
+    said = about.get(b"repl-diskless-sync")
+    if said == b"no":
+        return 0.0, True
+    on_disk = False if said == b"yes" else None
     delay = about.get(b"repl-diskless-sync-delay")
     if isinstance(delay, bytes) and delay.isdigit() and len(delay) <= len(str(LONGEST_DELAY_SECONDS)):
-        return float(min(int(delay), LONGEST_DELAY_SECONDS))
-    return None
+        return float(min(int(delay), LONGEST_DELAY_SECONDS)), on_disk
+    return None, on_disk
 
 
 async def _asked(source: Connection, *command: str | bytes) -> object:

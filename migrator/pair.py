@@ -39,14 +39,20 @@ WRITING = f"{PREFIX}.migrator-writing."
 end these."""
 
 COPYING = f"{PREFIX}.migrator-copying."
-"""The prefix of the names of connections that copies by the replication stream have to their source. No other call of
-the same topom ends these (:func:`migrator.stream.running.make_ready`)."""
+"""The prefix of the names of connections that copies by the replication stream have to their source, and to the server
+that they follow. Behind it stands the stream (:func:`copying_prefix`). Only what begins another stream there ends these
+(:func:`migrator.stream.running.make_ready`)."""
 
 _PROCESS = secrets.token_hex(8)
 """Part of the names of this process's connections. Several processes work for one topom, and each ends the connections
 of those before it, whatever numbers they had."""
 
 _numbers = count(1)
+
+
+def copying_prefix(stream: str) -> str:
+    """The prefix of the names of those connections that copies of this stream have."""
+    return f"{COPYING}{stream}."
 
 
 def temporary_name(source: str, who: bytes) -> bytes:
@@ -148,9 +154,14 @@ class ServerPair:
                 "remove one of them from its group",
             )
 
-    async def end_earlier(self, connection: Connection, prefix: str) -> None:
-        """Have a server end every connection whose name begins so and that does not belong to this call."""
-        ended = await end_connections(connection, prefix, keep=self._names.__contains__)
+    async def end_earlier(self, connection: Connection, prefix: str, but: str | None = None) -> None:
+        """Have a server end every connection whose name begins so and that does not belong to this call, nor begins
+        with ``but``."""
+
+        def is_kept(name: str) -> bool:
+            return name in self._names or (but is not None and name.startswith(but))
+
+        ended = await end_connections(connection, prefix, keep=is_kept)
         if ended:
             log.info("earlier_migrators_ended", server=connection.address, connections=ended)
 

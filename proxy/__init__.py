@@ -16,5 +16,5 @@ Its rooms, from the ground up:
 
 Each room says where to go for a change.
 
-``docs/architecture.md`` follows one request through all of it.
+``docs/architecture-request.md`` follows one request through all of it.
 """

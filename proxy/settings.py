@@ -18,7 +18,8 @@ from proxy.clusterview import why_not_announced
 from proxy.users import DEFAULT, UserSettings
 from slots import address
 from slots.access import ServerAccess, ServerTls
-from slots.settings import Seconds, Settings, SettingsError
+from slots.reaching import ReachesTopom
+from slots.settings import Live, Seconds, SettingsError
 from slots.tls import ClientCertificates
 
 ENVIRONMENT_PREFIX = "SLOTFERRY_PROXY_"
@@ -28,7 +29,7 @@ Bytes = Annotated[int, Field(ge=1)]
 SecondsOrOff = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class ProxySettings(Settings):
+class ProxySettings(ReachesTopom):
     """The settings of one proxy. Bytes and seconds are in the names; the descriptions say the rest."""
 
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX)
@@ -51,14 +52,9 @@ class ProxySettings(Settings):
         description="Whether connections to the two addresses begin with a load balancer's PROXY protocol header."
         " If so, only the load balancer may reach them.",
     )
-    topom: Annotated[list[str], NoDecode] = Field(
-        default=["http://127.0.0.1:8380"],
-        min_length=1,
-        description="URLs of topom, tried in turn. In the environment: separated by commas.",
-    )
-    token: SecretStr = Field(
+    token: Live[SecretStr] = Field(
         default=SecretStr(""),
-        description="The bearer token for topom. Better set in the environment.",
+        description="The bearer token for topom. Live.",
     )
     workers: int = Field(
         default=0, ge=0, le=1024, description="Worker processes. 0: one for each core this process may use."
@@ -68,12 +64,13 @@ class ProxySettings(Settings):
         description="Whether workers wait for their turn on a busy processor (SCHED_BATCH): less CPU a request, "
         "more p99 beside busy programs.",
     )
-    password: SecretStr = Field(
+    password: Live[SecretStr] = Field(
         default=SecretStr(""),
-        description='The password that clients send with AUTH or HELLO. "": none.',
+        description='The password that clients send with AUTH or HELLO. "": none. Live.',
     )
-    users: list[UserSettings] = Field(
-        default=[], description="More users that clients may log in as. In the environment: as JSON, [{...}, ...]."
+    users: Live[list[UserSettings]] = Field(
+        default=[],
+        description="More users that clients may log in as. In the environment: as JSON, [{...}, ...]. Live.",
     )
     redis_user: str = Field(
         default="",
@@ -84,10 +81,10 @@ class ProxySettings(Settings):
         description='The proxy\'s password at the Redis servers. "": none.',
     )
     metrics: str = Field(
-        default="127.0.0.1:6381", description='Where /metrics and /healthz are served, host:port. "": nowhere.'
+        default="127.0.0.1:6381", description='Where /metrics, /livez and /readyz are served, host:port. "": nowhere.'
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important events that are logged: debug, info, warning or error."
+    log_level: Live[Literal["debug", "info", "warning", "error"]] = Field(
+        default="info", description="The least important events that are logged: debug, info, warning or error. Live."
     )
 
     tls_certificate: str = Field(
@@ -119,22 +116,23 @@ class ProxySettings(Settings):
         description="Whether a server's certificate has to name the host in the server's address.",
     )
 
-    slow_log_microseconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+    slow_log_microseconds: Live[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
         default=10_000.0,
-        description="Microseconds after which a request is slow: kept in the slow log, and told to topom. 0: none is.",
+        description="Microseconds after which a request is slow: kept in the slow log, and told to topom. 0: none is. "
+        "Live.",
     )
     hash_hot_keys: bool = Field(
         default=False,
         description="Whether hot keys and those of notable requests are told as hashes: 16 hex digits of SHA-256.",
     )
 
-    max_clients: Count = Field(
+    max_clients: Live[Count] = Field(
         default=10_000,
         description="Clients that a worker serves at once; one more is refused. There are fewer if the system "
-        "allows few open files.",
+        "allows few open files. Live.",
     )
-    handshake_seconds: Seconds = Field(
-        default=5.0, description="Seconds that TLS and the PROXY header of a new connection may take."
+    handshake_seconds: Live[Seconds] = Field(
+        default=5.0, description="Seconds that TLS and the PROXY header of a new connection may take. Live."
     )
     session_max_request_bytes: Annotated[Bytes, Field(lt=2**32)] = Field(
         default=537_919_488,
@@ -150,18 +148,18 @@ class ProxySettings(Settings):
     session_output_limit_bytes: Bytes = Field(
         default=1_073_741_824, description="Bytes of unsent replies above which a session is closed. 1 GiB."
     )
-    sessions_limit_bytes: Bytes = Field(
+    sessions_limit_bytes: Live[Bytes] = Field(
         default=1_073_741_824,
         description="Bytes of memory for the unsent replies and the waiting requests of all sessions of a worker,"
         " including requests that wait for a server. Above it, the largest sessions are closed. Above"
-        " half of it, sessions are paused early, and large requests wait for earlier ones. 1 GiB.",
+        " half of it, sessions are paused early, and large requests wait for earlier ones. 1 GiB. Live.",
     )
-    session_stall_seconds: Seconds = Field(
+    session_stall_seconds: Live[Seconds] = Field(
         default=60.0,
-        description="Seconds after which a client that takes none of its replies is closed.",
+        description="Seconds after which a client that takes none of its replies is closed. Live.",
     )
-    session_idle_seconds: SecondsOrOff = Field(
-        default=0.0, description="Seconds without a request after which a session is closed. 0: never."
+    session_idle_seconds: Live[SecondsOrOff] = Field(
+        default=0.0, description="Seconds without a request after which a session is closed. 0: never. Live."
     )
     session_max_subscriptions: Count = Field(
         default=100_000,
@@ -275,27 +273,20 @@ class ProxySettings(Settings):
         default=3600.0,
         description="Seconds after the last contact with topom for which that table may be used.",
     )
-    drain_seconds: Seconds = Field(
+    drain_seconds: Live[Seconds] = Field(
         default=30.0,
-        description="Seconds over which a draining proxy, for example after SIGTERM, spreads the ends of its sessions.",
+        description="Seconds over which a draining proxy, for example after SIGTERM, spreads the ends of its sessions. "
+        "Live.",
     )
-    drain_last_seconds: Seconds = Field(
+    drain_last_seconds: Live[Seconds] = Field(
         default=10.0,
-        description="Further seconds for sessions to come between two requests; after that they are cut off.",
+        description="Further seconds for sessions to come between two requests; after that they are cut off. Live.",
     )
 
-    @field_validator("topom", "any_server_commands", mode="before")
+    @field_validator("any_server_commands", mode="before")
     @classmethod
-    def _split_urls(cls, value: Any) -> Any:
+    def _split_commands(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-    @field_validator("topom")
-    @classmethod
-    def _check_urls(cls, value: list[str]) -> list[str]:
-        for url in value:
-            if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
-                raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8380")
-        return [url.rstrip("/") for url in value]
 
     @field_validator("listen", "tls_listen", "metrics")
     @classmethod

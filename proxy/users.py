@@ -77,6 +77,15 @@ class User:
         elif not settings.no_password:
             self.digest = _digest(settings.password.get_secret_value().encode())
 
+    def may_as_much(self, other: "User") -> bool:
+        """Whether it may do what ``other`` may, and needs a password if ``other`` does."""
+        return (self.read_only, self.databases, self.admin, self.digest is None) == (
+            other.read_only,
+            other.databases,
+            other.admin,
+            other.digest is None,
+        )
+
     @property
     def unlimited(self) -> bool:
         """Whether it may do everything."""
@@ -111,6 +120,10 @@ class Users:
     def wants_default_password(self) -> bool:
         """Whether AUTH with nothing but a password makes sense."""
         return self.default is not None and self.default.digest is not None
+
+    def find(self, name: str) -> User | None:
+        """The user of that name; None if there is none."""
+        return self._users.get(name.encode())
 
     def authenticate(self, name: bytes, password: bytes) -> User | None:
         """The user of that name if the password is its own, else None.

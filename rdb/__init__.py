@@ -5,7 +5,7 @@ It imports nothing of ours, keeps no value, and holds a bounded part of the file
 - ``numbers``: those of a fixed size;
 - ``input``: the bytes, their checksum, lengths and strings; ``lzf`` decompresses, ``packed`` takes collections apart
   that are stored as one string;
-- ``values`` measures a value of each type, with the memory sizes of ``layout`` and ``radix``; ``elements`` gives the
-  elements of one;
+- ``values`` measures a value of each type, with the memory sizes of ``layout`` and ``radix``; ``parts`` reads the
+  elements of one in C, ``elements`` gives them to Python;
 - ``records`` goes from key to key; ``lastvalue`` is the value of the last one; ``snapshot`` does both for Python.
 """

@@ -7,7 +7,6 @@ Of a stream, the entries come first, then its counters, then its groups: after e
 consumers, after each one the ids that are pending for it.
 """
 
-from itertools import islice
 from typing import NamedTuple
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -17,11 +16,13 @@ from libc.string cimport memcpy, memmove
 
 from rdb.input cimport INTEGER, PLAIN, Input, Stored
 from rdb.numbers cimport signed_little
-from rdb.packed cimport INTSET_FORM, LISTPACK_FORM, ZIPLIST_FORM, ZIPMAP_FORM, Packed
+from rdb.packed cimport LISTPACK_FORM
+from rdb.parts cimport Part, Parts
 from rdb.values cimport HASH, LIST, SET, STREAM, STRING, ZSET, type_of
 
 from rdb.errors import UnsupportedRdb
 from rdb.input import PIECE
+from rdb.packed import Packed
 
 cdef enum:
     # How far back LZF copies from, and the most bytes that one of its instructions gives.
@@ -199,22 +200,12 @@ cdef uint64_t counted(Input source) except? 0xFFFFFFFFFFFFFFFF:
     return value
 
 
-def items(Input source, int form):
-    """The items of a collection that is stored as one string in this form."""
+def items(Input source):
+    """The items of a listpack."""
     try:
-        yield from Packed(source.text(), form)
+        yield from Packed(source.text(), LISTPACK_FORM)
     except ValueError as error:
         raise source.corrupt(f"a packed collection cannot be taken apart: {error}") from None
-
-
-def groups_of(int number, Input source, int form, str faulty):
-    """The same, so many at a time."""
-    found = items(source, form)
-    for first in found:
-        group = (first, *islice(found, number - 1))
-        if len(group) < number:
-            raise source.corrupt(faulty)
-        yield group
 
 
 def _string(Input source):
@@ -240,43 +231,24 @@ def _string(Input source):
             yield part
 
 
-def _list(Input source, int code):
-    cdef uint64_t nodes, number, container
-    nodes = 1 if code == 10 else counted(source)
-    for number in range(nodes):
-        container = counted(source) if code == 18 else 2
-        if code == 1 or container == 1:
-            yield source.text()
-        elif container == 2:
-            yield from items(source, LISTPACK_FORM if code == 18 else ZIPLIST_FORM)
-        else:
-            raise source.corrupt(f"there is no container {container} of a list")
+def _members(Input source, int code, bint valkey):
+    """Of a list or a set."""
+    cdef Parts parts = Parts(source)
+    cdef Part part
+    parts.begin(code, valkey)
+    while parts.next(&part):
+        yield part.data[:part.length]
 
 
-def _set(Input source, int code):
-    cdef uint64_t number
-    if code == 2:
-        for number in range(counted(source)):
-            yield source.text()
-    else:
-        yield from items(source, INTSET_FORM if code == 11 else LISTPACK_FORM)
-
-
-def _score(Input source, int code):
-    cdef int size
-    if code == 5:
-        return double_of(source.take(8))
-    size = source.byte()
-    if size >= 253:
-        return (float("nan"), float("inf"), float("-inf"))[size - 253]
-    return number_of(source, source.take(size)[:size] if size else b"")
-
-
-cdef double double_of(const uint8_t* p) noexcept nogil:
-    cdef int64_t bits = signed_little(p, 8)
-    cdef double value
-    memcpy(&value, &bits, 8)
-    return value
+def _scored(Input source, int code, bint valkey):
+    """Of a sorted set."""
+    cdef Parts parts = Parts(source)
+    cdef Part part
+    parts.begin(code, valkey)
+    while parts.next(&part):
+        member = part.data[:part.length]
+        parts.next(&part)
+        yield Scored(member, number_of(source, part.data[:part.length]))
 
 
 cdef double number_of(Input source, bytes text) except? -1:
@@ -286,57 +258,22 @@ cdef double number_of(Input source, bytes text) except? -1:
         raise source.corrupt(f"{text!r} is no score") from None
 
 
-def _zset(Input source, int code):
-    cdef uint64_t number
-    if code in (3, 5):
-        for number in range(counted(source)):
-            member = source.text()
-            yield Scored(member, _score(source, code))
-        return
-    form = ZIPLIST_FORM if code == 12 else LISTPACK_FORM
-    for member, score in groups_of(2, source, form, "a sorted set has a member without a score"):
-        yield Scored(member, number_of(source, score))
-
-
-def _hash(Input source, int code, bint valkey):
-    cdef uint64_t number, after
-    cdef int64_t deadline, earliest = 0
-    if code in (4, 22, 24):
-        if code == 24:
-            earliest = milliseconds(source)
-        for number in range(counted(source)):
-            deadline = NEVER
-            if code != 4 and not valkey:
-                after = counted(source)
-                if after:
-                    # Of a release candidate the deadline itself, else how long it is after the earliest one.
-                    deadline = <int64_t>(after if code == 22 else <uint64_t>earliest + after - 1)
-            name = source.text()
-            value = source.text()
-            if code == 22 and valkey:
-                deadline = milliseconds(source)
-            yield Field(name, value, deadline)
-        return
-    if code == 25:
-        milliseconds(source)
-    faulty = "a hash has a field without a value, or without a deadline"
-    if code in (23, 25):
-        for name, value, text in groups_of(3, source, LISTPACK_FORM, faulty):
-            try:
-                deadline = int(text)
-            except (ValueError, OverflowError):
-                raise source.corrupt(f"{text!r} is no deadline of a field") from None
-            yield Field(name, value, deadline or NEVER)
-        return
-    form = ZIPMAP_FORM if code == 9 else ZIPLIST_FORM if code == 13 else LISTPACK_FORM
-    for name, value in groups_of(2, source, form, faulty):
-        yield Field(name, value, NEVER)
+def _fields(Input source, int code, bint valkey):
+    """Of a hash."""
+    cdef Parts parts = Parts(source)
+    cdef Part part
+    parts.begin(code, valkey)
+    while parts.next(&part):
+        name = part.data[:part.length]
+        parts.next(&part)
+        value = part.data[:part.length]
+        yield Field(name, value, parts.deadline())
 
 
 def _entries(Input source, bytes node):
     """The entries of one node of a stream. ``node`` is the id to which the ids within it are added."""
     first_ms, first_number = raw_id(node)
-    numbers = items(source, LISTPACK_FORM)
+    numbers = items(source)
     faulty = source.corrupt("a node of a stream cannot be taken apart")
     try:
         count, gone, fields = (int(next(numbers)) for _ in range(3))
@@ -423,14 +360,12 @@ cdef object elements(Input source, int code, bint valkey):
     cdef int type = type_of(code, valkey)
     if type == STRING:
         return _string(source)
-    if type == LIST:
-        return _list(source, code)
-    if type == SET:
-        return _set(source, code)
+    if type == LIST or type == SET:
+        return _members(source, code, valkey)
     if type == ZSET:
-        return _zset(source, code)
+        return _scored(source, code, valkey)
     if type == STREAM:
         return _stream(source, code)
     if type == HASH:
-        return _hash(source, code, valkey)
+        return _fields(source, code, valkey)
     raise UnsupportedRdb(source.name, source.offset(), f"values of type {code} cannot be taken apart")

@@ -46,6 +46,7 @@ cdef class Input:
     cdef const uint8_t* held(self, size_t* size) noexcept
     cdef void let_go(self) noexcept
     cdef void go_back(self) noexcept
+    cdef void hold_again(self, size_t size) noexcept
     cdef const uint8_t* take(self, size_t count) except NULL
     cdef int skip(self, uint64_t count) except -1
     cdef int byte(self) except -1

@@ -200,6 +200,12 @@ cdef class Input:
         self._at = self._held
         self._held = NOT_HELD
 
+    cdef void hold_again(self, size_t size) noexcept:
+        """Goes back to the first of the last ``size`` bytes, which :meth:`held` gave, and holds them once more."""
+        self._at -= size
+        self._held = self._at
+        self._most_held = size
+
     def cut(self, need: int) -> TruncatedRdb:
         return TruncatedRdb(self.name, self.offset(), f"the file ends where {need} more bytes should come; it was cut")
 

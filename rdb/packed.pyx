@@ -1,8 +1,8 @@
 """Takes collections apart that are stored as one string: listpacks, ziplists, intsets and zipmaps.
 
-:class:`Packed` gives item after item, numbers in decimal, and reads no byte outside of the string. **bounded**: beside
-the string, one item is held. The formats are those of ``listpack.c``, ``ziplist.c``, ``intset.c`` and ``zipmap.c`` of
-Redis and Valkey.
+:func:`next_item` gives item after item and reads no byte outside of the string; :class:`Packed` does so for Python,
+numbers in decimal. **bounded**: beside the string, one item is held. The formats are those of ``listpack.c``,
+``ziplist.c``, ``intset.c`` and ``zipmap.c`` of Redis and Valkey.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -18,13 +18,6 @@ cdef enum:
 
 
 FORMS = ("listpack", "ziplist", "intset", "zipmap")
-
-
-# One item: a number, or the string at `data`.
-cdef struct Item:
-    const uint8_t* data
-    uint64_t length
-    int64_t number
 
 
 cdef inline bytes content(const Item* item):
@@ -151,6 +144,59 @@ cdef const uint8_t* zipmap_item(const uint8_t* p, const uint8_t* end, bint of_va
     return p + length + unused
 
 
+cdef str open_collection(Collection* opened, const uint8_t* start, uint64_t size, int form):
+    opened.form = form
+    opened.end = start + size
+    opened.of_value = False
+    if form == LISTPACK_FORM or form == ZIPLIST_FORM:
+        opened.at = start + (LISTPACK_HEAD if form == LISTPACK_FORM else ZIPLIST_HEAD)
+        if opened.at >= opened.end or little(start, 4) != size:
+            return "its length is another one"
+    elif form == INTSET_FORM:
+        opened.at = start + INTSET_HEAD
+        opened.width = <int>little(start, 4) if size >= INTSET_HEAD else 0
+        if opened.width not in (2, 4, 8) or INTSET_HEAD + opened.width * little(start + 4, 4) != size:
+            return "its length is another one"
+    else:
+        opened.at = start + ZIPMAP_HEAD
+        if opened.at >= opened.end:
+            return "it has no end"
+    return None
+
+
+cdef int next_item(Collection* opened, Item* item) noexcept nogil:
+    item.data = NULL
+    item.number = 0
+    if opened.at == NULL:
+        return ENDED
+    if opened.form == INTSET_FORM:
+        if opened.at == opened.end:
+            return ENDED
+        opened.at += opened.width
+        item.number = signed_little(opened.at - opened.width, opened.width)
+        return FOUND
+    if opened.at[0] == END:
+        if opened.at + 1 != opened.end or opened.of_value:
+            opened.at = NULL
+            return TOO_EARLY
+        return ENDED
+    if opened.form == LISTPACK_FORM:
+        opened.at = listpack_item(opened.at, opened.end, item)
+    elif opened.form == ZIPLIST_FORM:
+        opened.at = ziplist_item(opened.at, opened.end, item)
+    else:
+        opened.at = zipmap_item(opened.at, opened.end, opened.of_value, item)
+        opened.of_value = not opened.of_value
+    if opened.at == NULL or opened.at >= opened.end:
+        opened.at = NULL
+        return ENDLESS
+    return FOUND
+
+
+cdef str fault_of(int outcome):
+    return "it ends too early" if outcome == TOO_EARLY else "an item has no end"
+
+
 cdef class Packed:
     """Iterates over the items of a collection. Of a zipmap, those are the names of fields and values in turn.
 
@@ -162,52 +208,24 @@ cdef class Packed:
         ValueError: at once or while it iterates, for bytes that no server writes; items before the fault are valid.
     """
 
+    cdef bytes _blob
+    cdef Collection _opened
+
     def __init__(self, bytes blob not None, int form) -> None:
-        cdef const uint8_t* start = blob
-        cdef uint64_t size = len(blob)
         self._blob = blob
-        self._form = form
-        self._end = start + size
-        if form == LISTPACK_FORM or form == ZIPLIST_FORM:
-            self._at = start + (LISTPACK_HEAD if form == LISTPACK_FORM else ZIPLIST_HEAD)
-            if self._at >= self._end or little(start, 4) != size:
-                raise ValueError("its length is another one")
-        elif form == INTSET_FORM:
-            self._at = start + INTSET_HEAD
-            self._width = <int>little(start, 4) if size >= INTSET_HEAD else 0
-            if self._width not in (2, 4, 8) or INTSET_HEAD + self._width * little(start + 4, 4) != size:
-                raise ValueError("its length is another one")
-        else:
-            self._at = start + ZIPMAP_HEAD
-            if self._at >= self._end:
-                raise ValueError("it has no end")
+        fault = open_collection(&self._opened, blob, len(blob), form)
+        if fault is not None:
+            self._opened.at = NULL
+            raise ValueError(fault)
 
     def __iter__(self):
         return self
 
     def __next__(self):
         cdef Item item
-        item.number = 0
-        if self._at == NULL:
+        cdef int outcome = next_item(&self._opened, &item)
+        if outcome == FOUND:
+            return content(&item)
+        if outcome == ENDED:
             raise StopIteration
-        if self._form == INTSET_FORM:
-            if self._at == self._end:
-                raise StopIteration
-            self._at += self._width
-            return b"%d" % signed_little(self._at - self._width, self._width)
-        if self._at[0] == END:
-            if self._at + 1 != self._end or self._of_value:
-                self._at = NULL
-                raise ValueError("it ends too early")
-            raise StopIteration
-        if self._form == LISTPACK_FORM:
-            self._at = listpack_item(self._at, self._end, &item)
-        elif self._form == ZIPLIST_FORM:
-            self._at = ziplist_item(self._at, self._end, &item)
-        else:
-            self._at = zipmap_item(self._at, self._end, self._of_value, &item)
-            self._of_value = not self._of_value
-        if self._at == NULL or self._at >= self._end:
-            self._at = NULL
-            raise ValueError("an item has no end")
-        return content(&item)
+        raise ValueError(fault_of(outcome))

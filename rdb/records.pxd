@@ -46,6 +46,7 @@ cdef class Records:
     cdef int measure(self, Measured* found) except -1
     cdef int skip(self) except -1
     cdef const uint8_t* value(self, size_t most, uint64_t most_work, size_t* size, uint64_t* work) except? NULL
+    cdef bint fits(self, size_t most, uint64_t most_work, size_t* size) except -1
     cdef void seal(self, uint8_t* p, size_t size) noexcept
     cdef bytes payload(self, size_t most)
     cdef uint64_t module(self) except? 0

@@ -151,6 +151,15 @@ cdef class Records:
         self.input.let_go()
         return content
 
+    cdef bint fits(self, size_t most, uint64_t most_work, size_t* size) except -1:
+        """Whether :meth:`value` would give the value of the key that :meth:`next` found, which is still to be read. If
+        so its bytes are held: they are in memory, all of them, and can be read once more."""
+        cdef uint64_t work
+        if self.value(most, most_work, size, &work) == NULL:
+            return False
+        self.input.hold_again(size[0])
+        return True
+
     cdef void seal(self, uint8_t* p, size_t size) noexcept:
         """Make what RESTORE takes of the ``size`` bytes at ``p``, a type code and a content: write :data:`FOOT` bytes
         behind them."""

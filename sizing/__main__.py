@@ -1,6 +1,6 @@
 """For ``spark-submit``, which runs a file: the same command as ``slotferry sizing``.
 
-spark-submit --master spark://host:7077 path/to/sizing/__main__.py run --topom URL --output DIR
+spark-submit --master spark://host:7077 path/to/sizing/__main__.py run --topom URL --into DIR
 """
 
 import os

@@ -5,7 +5,6 @@ PySpark is imported by nothing here before a command runs, so that ``slotferry``
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import typer
 
 from sizing import flags, shipping
 from sizing.access import TOKEN
+from slots.forms import Form, written
 from slots.logs import configure
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _family() -> None:
 
 @app.command("run")
 def run(
-    output: flags.Output,
+    into: flags.Into,
     topom: flags.Topom = "",
     token: flags.Token = "",
     servers: flags.Servers = "",
@@ -63,7 +63,7 @@ def run(
     fresh: flags.Fresh = False,
     post: flags.Post = True,
     warm: flags.Warm = False,
-    as_json: flags.Json = False,
+    form: flags.Output = Form.TABLE,
 ) -> None:
     """Size every key: tables in DIR, one page as DIR/summary.png, and the sizes of slots to topom.
 
@@ -84,7 +84,7 @@ def run(
         "function": function,
     }
     request = JobRequest(
-        output=output if "://" in output else str(Path(output).absolute()),
+        output=into if "://" in into else str(Path(into).absolute()),
         topom=topom,
         token=token,
         servers=servers,
@@ -106,7 +106,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="slotferry-sizing-") as folder:
         if ship:
             options = {**shipping.options(shipping.pack(Path(folder))), **options}
-        raise typer.Exit(_work(request, master, options, as_json, warm))
+        raise typer.Exit(_work(request, master, options, form, warm))
 
 
 def _check(topom: str, servers: str, rdb: str, fraction: float, separator: str, warm: bool) -> None:
@@ -138,7 +138,7 @@ def _pairs(settings: list[str] | None, hint: str) -> dict[str, str]:
     return found
 
 
-def _work(request: JobRequest, master: str, options: dict[str, str], as_json: bool, warm: bool) -> int:
+def _work(request: JobRequest, master: str, options: dict[str, str], form: Form, warm: bool) -> int:
     """Begin a session of Spark, size, and say what came of it: the exit status."""
     from rich.console import Console
 
@@ -158,7 +158,7 @@ def _work(request: JobRequest, master: str, options: dict[str, str], as_json: bo
     except SizingError as error:
         return _fail(said, str(error))
     try:
-        outcome = _size(session, request, said, as_json)
+        outcome = _size(session, request, said, form)
     except SizingError as error:
         return _fail(said, str(error))
     except KeyboardInterrupt:
@@ -171,10 +171,10 @@ def _work(request: JobRequest, master: str, options: dict[str, str], as_json: bo
             close(session, unfinished)
         except SizingError as error:
             said.print(f"later runs will not start sooner: {error}", highlight=False, soft_wrap=True)
-    return _say(outcome, request, said, as_json)
+    return _say(outcome, request, said, form)
 
 
-def _size(session: SparkSession, request: JobRequest, said: Console, as_json: bool) -> Outcome:
+def _size(session: SparkSession, request: JobRequest, said: Console, form: Form) -> Outcome:
     # Only now, because these need PySpark and matplotlib.
     from rich.console import Console
 
@@ -184,17 +184,17 @@ def _size(session: SparkSession, request: JobRequest, said: Console, as_json: bo
         session,
         request,
         terminal.Bar(said),
-        lambda summary: None if as_json else terminal.show(summary, Console()),
+        lambda summary: None if form is not Form.TABLE else terminal.show(summary, Console()),
     )
 
 
-def _say(outcome: Outcome, request: JobRequest, said: Console, as_json: bool) -> int:
+def _say(outcome: Outcome, request: JobRequest, said: Console, form: Form) -> int:
     from sizing.summary import to_json
 
     if outcome.summary is None:
         return _fail(said, "nothing could be read, see above; the same command tries it again")
-    if as_json:
-        sys.stdout.write(json.dumps(to_json(outcome.summary)) + "\n")
+    if form is not Form.TABLE:
+        sys.stdout.write(written(to_json(outcome.summary), form) + "\n")
     else:
         said.print(f"tables and the page are in {request.output}", highlight=False, soft_wrap=True)
     return int(outcome.status)

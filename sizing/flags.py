@@ -5,15 +5,16 @@ from typing import Annotated
 import typer
 
 from slots import functions
+from slots.forms import Form
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 
 DEFAULTS_OF_SPARK = "local[*], or what spark-submit says"
 
 # What is read, and where the results go.
 
-Output = Annotated[
+Into = Annotated[
     str,
-    typer.Option("--output", metavar="DIR", help="Folder of the results: a path, or an address that Spark writes."),
+    typer.Option("--into", metavar="DIR", help="Folder of the results: a path, or an address that Spark writes."),
 ]
 Topom = Annotated[
     str,
@@ -22,6 +23,7 @@ Topom = Annotated[
         envvar="SLOTFERRY_TOPOM",
         metavar="URL,...",
         help="topom, which knows the servers and gets the sizes.",
+        show_default=False,
     ),
 ]
 Token = Annotated[
@@ -111,4 +113,4 @@ KeepKeys = Annotated[
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew in a DIR that has a run.")]
 Post = Annotated[bool, typer.Option("--post/--no-post", help="Whether topom is told the sizes of slots.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the summary as one line of JSON.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="Print the summary as tables, one line of JSON, or YAML.")]

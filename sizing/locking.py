@@ -2,7 +2,7 @@
 
 The lock is on a file in the folder (flock). The system releases it when the run's process ends, in any way. So it holds
 on a disk of this machine, and between machines over NFS. Object stores and HDFS have no such locks: there the operator
-has to make sure of it (docs/sizing.md).
+has to make sure of it (docs/sizing-running.md).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _take(file: int, folder: Path, note: Callable[[str], None]) -> None:
     except BlockingIOError:
         who = os.read(file, 200).decode(errors="replace").strip() or "of which nothing more is known"
         raise FolderInUse(
-            f"another run ({who}) writes into {folder}; wait for its end, or give another folder as --output"
+            f"another run ({who}) writes into {folder}; wait for its end, or give another folder as --into"
         ) from None
     except OSError as error:
         note(f"{folder} cannot be locked ({error.strerror or error}): see that no other run writes into it")

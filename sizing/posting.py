@@ -6,7 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sizing.errors import SizingError
+from slots import topomtls
 from slots.keynames import readable
+from slots.tls import TlsError
 
 if TYPE_CHECKING:
     from sizing.outcome import Summary
@@ -95,10 +97,15 @@ def _post(topom: str, token: str, measurement: dict[str, Any]) -> None:
             headers=headers,
             timeout=POST_SECONDS,
             trust_env=False,
+            verify=topomtls.context_of(topom) or False,
         )
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as error:
+    except TlsError as error:
+        raise PostError(str(error)) from None
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError, OSError) as error:  # some of TLS are no HTTPError
         reason = type(error).__name__ if isinstance(error, UnicodeEncodeError) else str(error) or type(error).__name__
-        raise PostError(f"topom at {topom} did not answer: {reason}") from None
+        if isinstance(error, httpx.RemoteProtocolError):
+            reason = f"{reason.rstrip('.')}; {topomtls.REMEDIES.unanswered(topom)}"
+        raise PostError(f"topom at {topom} did not answer: {topomtls.REMEDIES.why(error) or reason}") from None
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise PostError(f"topom at {topom} does not accept the token; give it by SLOTFERRY_TOKEN")
     if not answer.is_success:

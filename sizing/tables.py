@@ -48,7 +48,7 @@ class Results:
             found = [name for name in folder.names() if name != LOCK]
             if found:
                 raise JobError(
-                    f"{folder.path} has other files ({', '.join(found[:3])}); give an empty or a new folder as --output"
+                    f"{folder.path} has other files ({', '.join(found[:3])}); give an empty or a new folder as --into"
                 )
             folder.make()
             folder.write(_RUN, json.dumps(request.of_keys).encode())
@@ -62,7 +62,7 @@ class Results:
         if differing:
             raise JobError(
                 f"{folder.path} has a run with other options: {'; '.join(differing)}. Give the same ones to go on with "
-                "it, another --output, or --fresh to start again"
+                "it, another --into, or --fresh to start again"
             )
 
     def summary(self) -> dict[str, Any] | None:

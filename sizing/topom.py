@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -11,6 +12,8 @@ from typing import Any
 
 from sizing.access import TOKEN, token
 from sizing.errors import TopomFailed
+from slots import topomtls
+from slots.tls import TlsError
 
 MOST_BYTES = 64 << 20
 """The most bytes of an answer."""
@@ -70,8 +73,9 @@ def _get(url: str, path: str, seconds: float) -> Any:
     said = token()
     request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {said}"} if said else {})
     # No proxy of the environment, and no redirection: only topom may get the token.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirection)
     try:
+        by_tls = urllib.request.HTTPSHandler(context=topomtls.context_of(url))
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), by_tls, _NoRedirection)
         with opener.open(request, timeout=seconds) as answer:
             return json.loads(answer.read(MOST_BYTES))
     except urllib.error.HTTPError as error:
@@ -83,10 +87,14 @@ def _get(url: str, path: str, seconds: float) -> Any:
         raise TopomFailed(f"topom at {url} answers {path} with HTTP status {error.code}") from None
     except ValueError:
         raise TopomFailed(f"what answers at {url} is no topom: its answer is no JSON") from None
-    except OSError as error:
-        raise TopomFailed(
-            f"topom cannot be reached at {url}: {getattr(error, 'reason', None) or error}; check the option topom"
-        ) from None
+    except TlsError as error:
+        raise TopomFailed(str(error)) from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        why = topomtls.REMEDIES.why(error) or f"{reason}; check the option topom"
+        if isinstance(error, http.client.RemoteDisconnected):
+            why = f"{why}; {topomtls.REMEDIES.unanswered(url)}"
+        raise TopomFailed(f"topom cannot be reached at {url}: {why}") from None
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):

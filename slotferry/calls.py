@@ -8,9 +8,16 @@ import getpass
 import socket
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx
+
+from slots.topomtls import REMEDIES, from_environment
+
+if TYPE_CHECKING:
+    import ssl
+
+    from slots.access import ServerTls
 
 REQUEST_SECONDS = 30.0
 """Limit of one request. It is longer than topom's own waits, so that topom's reason arrives."""
@@ -67,8 +74,19 @@ class TopomCalls:
         url: the address in use.
     """
 
-    def __init__(self, url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """``url`` may be several, separated by commas; ``transport`` replaces the network in tests."""
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        transport: httpx.AsyncBaseTransport | None = None,
+        tls: "ServerTls | None" = None,
+    ) -> None:
+        """
+        Args:
+            url: one, or several, separated by commas.
+            transport: replaces the network in tests.
+            tls: certificates for ``https``; those of the environment when None.
+        """
         self._urls = [part.strip().rstrip("/") for part in url.split(",") if part.strip()] or [url]
         self._chosen = len(self._urls) == 1
         self.url = self._urls[0]
@@ -84,7 +102,7 @@ class TopomCalls:
                 transport=transport,
                 trust_env=False,
                 # What certificates are checked with takes 20 ms to read.
-                verify=any(httpx.URL(one).scheme == "https" for one in self._urls),
+                verify=any(httpx.URL(one).scheme == "https" for one in self._urls) and _context(tls),
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
             raise TopomError(
@@ -104,11 +122,11 @@ class TopomCalls:
         await self._http.aclose()
 
     async def healthy(self) -> bool:
-        """Whether topom answers that it is well."""
+        """Whether topom answers that it is ready."""
         try:
             await self._choose()
-            return (await self._http.get(f"{self.url}/healthz")).status_code == httpx.codes.OK
-        except (httpx.HTTPError, httpx.InvalidURL):
+            return (await self._http.get(f"{self.url}/readyz")).status_code == httpx.codes.OK
+        except (httpx.HTTPError, httpx.InvalidURL, OSError):
             return False
 
     async def _choose(self) -> None:
@@ -119,8 +137,8 @@ class TopomCalls:
         answering = ""
         for url in self._urls:
             try:
-                answer = await self._http.get(f"{url}/healthz", timeout=PROBE_SECONDS)
-            except (httpx.HTTPError, httpx.InvalidURL):
+                answer = await self._http.get(f"{url}/readyz", timeout=PROBE_SECONDS)
+            except (httpx.HTTPError, httpx.InvalidURL, OSError):
                 continue
             if answer.status_code == httpx.codes.OK:
                 self.url = url
@@ -166,7 +184,7 @@ class TopomCalls:
         except httpx.ConnectTimeout:
             raise TopomNotAsked(
                 f"topom does not answer at {self._where} (no connection within {CONNECT_SECONDS:g} s); check that it "
-                "runs, and the address in --topom or SLOTFERRY_TOPOM"
+                "runs, and the address in --topom, SLOTFERRY_TOPOM or the context"
             ) from None
         except httpx.TimeoutException:
             raise TopomUnreachable(
@@ -174,13 +192,26 @@ class TopomCalls:
                 "Look at its log; whether the request was carried out is not known"
             ) from None
         except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
-            raise TopomError(f"no request can be made of {self.url!r}: {error}; check --topom and --token") from None
-        except httpx.HTTPError as error:
+            to_do = "check --topom and --token"
+            if ":" in self.url and "://" not in self.url and not self.url.endswith(":"):
+                to_do = f"write http://{self.url} in --topom, SLOTFERRY_TOPOM or the context"
+            raise TopomError(f"no request can be made of {self.url!r}: {str(error).rstrip('.')}; {to_do}") from None
+        except httpx.RemoteProtocolError as error:
+            raise TopomUnreachable(
+                f"what answers at {self._where} speaks no HTTP ({str(error).rstrip('.')}); is it a proxy or a Redis "
+                "server? topom's port is another one, 8380 by default. If topom was there, it has just ended; "
+                f"{REMEDIES.unanswered(self.url)}"
+            ) from None
+        except (httpx.HTTPError, OSError) as error:  # httpx lets some errors of TLS through
             reason = str(error) or type(error).__name__
             kind = TopomNotAsked if isinstance(error, httpx.ConnectError) else TopomUnreachable
+            if why := REMEDIES.why(error):
+                raise kind(f"no TLS with topom at {self._where}: {why} ({reason})") from None
+            if isinstance(error, httpx.ReadError) and self.url.startswith("https://"):
+                reason = f"{reason}; {REMEDIES.unanswered(self.url)}"
             raise kind(
                 f"topom does not answer at {self._where} ({reason}); check that it runs, "
-                "and the address in --topom or SLOTFERRY_TOPOM"
+                "and the address in --topom, SLOTFERRY_TOPOM or the context"
             ) from None
         return self._read(response)
 
@@ -196,8 +227,8 @@ class TopomCalls:
             answer = None
         if response.status_code == httpx.codes.UNAUTHORIZED:
             raise TopomUnauthorized(
-                f"topom at {self.url} does not accept the token; give it by --token or SLOTFERRY_TOKEN "
-                "(topom keeps the one it made in the file named token in its data folder)"
+                f"topom at {self.url} does not accept the token; give it by --token, SLOTFERRY_TOKEN or "
+                "slotferry context set (topom keeps the one it made in the file named token in its data folder)"
             )
         if response.is_error:
             fields = answer if isinstance(answer, dict) else {}
@@ -207,7 +238,7 @@ class TopomCalls:
             raise TopomRefused(response.status_code, str(fields.get("error") or "error"), message)
         if not response.is_success or not isinstance(answer, dict | list):
             raise TopomAnswerInvalid(
-                f"what answers at {self.url} is not topom; check the address in --topom or SLOTFERRY_TOPOM"
+                f"what answers at {self.url} is not topom; check the address in --topom, SLOTFERRY_TOPOM or the context"
             )
         return answer
 
@@ -230,6 +261,15 @@ class TopomCalls:
                 f"topom at {self.url} answered {path} without {member}; its version may be another than ours"
             )
         return found
+
+
+def _context(tls: "ServerTls | None") -> "ssl.SSLContext":
+    from slots.tls import TlsError
+
+    try:
+        return (from_environment() if tls is None else tls).certificates().context
+    except TlsError as error:
+        raise TopomError(f"topom cannot be asked by TLS: {error}") from None
 
 
 def _user() -> str:

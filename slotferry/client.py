@@ -19,6 +19,10 @@ class TopomClient(TopomCalls):
         """Everything at a glance: product, epoch, groups, proxies, slots, migration."""
         return await self._object("GET", "/status")
 
+    async def doctor(self) -> Answer:
+        """``{"at", "servers", "not_asked", "counts", "more", "findings": [...]}``: what will hurt, the worst first."""
+        return await self._object("GET", "/doctor")
+
     async def events(self, since: int | None = None, limit: int = 100) -> Answer:
         """``{"oldest", "newest", "events"}``: the newest events, or those after ``since``, the oldest of them first."""
         known = None if since is None else str(since)
@@ -29,13 +33,21 @@ class TopomClient(TopomCalls):
         return await self._list("/groups", "groups")
 
     async def add_group(
-        self, group_id: int, servers: Sequence[str], datacenter: str = "", node: str = "", wipe: bool = False
+        self,
+        group_id: int,
+        servers: Sequence[str],
+        datacenter: str = "",
+        node: str = "",
+        wipe: bool = False,
+        offline_ok: bool = False,
     ) -> Answer:
         """Make a group of these servers, ``host:port``, the master first, all in one datacenter and on one node.
 
-        ``wipe``: keys that its replicas hold may be lost.
+        Args:
+            wipe: keys that its replicas hold may be lost.
+            offline_ok: servers that do not answer now are taken, too.
         """
-        named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
+        named = {**_named(datacenter=datacenter, node=node), **_allowed(wipe=wipe, offline_ok=offline_ok)}
         return await self._object("POST", "/groups", {"id": group_id, "servers": list(servers), **named})
 
     async def remove_group(self, group_id: int) -> Answer:
@@ -93,10 +105,21 @@ class TopomClient(TopomCalls):
         return await self._object("POST", "/protection/lift", {})
 
     async def add_server(
-        self, group_id: int, address: str, datacenter: str = "", node: str = "", wipe: bool = False
+        self,
+        group_id: int,
+        address: str,
+        datacenter: str = "",
+        node: str = "",
+        wipe: bool = False,
+        offline_ok: bool = False,
     ) -> Answer:
-        """Add a server to a group; ``wipe``: keys that a future replica holds may be lost."""
-        named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
+        """Add a server to a group.
+
+        Args:
+            wipe: keys that a future replica holds may be lost.
+            offline_ok: it is added although it does not answer now.
+        """
+        named = {**_named(datacenter=datacenter, node=node), **_allowed(wipe=wipe, offline_ok=offline_ok)}
         return await self._object("POST", f"/groups/{group_id}/servers", {"address": address, **named})
 
     async def set_datacenter(self, group_id: int, address: str, datacenter: str) -> Answer:
@@ -309,3 +332,8 @@ class TopomClient(TopomCalls):
 def _named(**names: str) -> dict[str, str]:
     """The arguments that are not empty: topom only gets those that were given."""
     return {key: name for key, name in names.items() if name}
+
+
+def _allowed(**flags: bool) -> dict[str, bool]:
+    """The flags that are set. An earlier topom does not know them all, and need not while they are not used."""
+    return {key: True for key, flag in flags.items() if flag}

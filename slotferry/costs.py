@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from slotferry.output import say, size, table
+from slotferry.output import counted, say, size, table
 
 MOST_PAIRS = 20
 """The most pairs of groups in the table: those with the most bytes. The last row sums up the others."""
@@ -108,7 +108,7 @@ def _show_ways(pairs: list[dict[str, Any]]) -> None:
         title="how they would move",
     )
     if len(known) > MOST_PAIRS:
-        say(f"and {len(known) - MOST_PAIRS} more pairs; --json has them")
+        say(f"and {len(known) - MOST_PAIRS} more pairs; --output json has them")
 
 
 def _time(seconds: float | None) -> str:
@@ -119,11 +119,11 @@ def _total(cost: Mapping[str, Any]) -> str:
     total = cost["total"]
     if not total["slots"]:
         return "nothing to move"
-    parts = [f"{total['slots']:,} slots"]
+    parts = [counted(total["slots"], "slot")]
     if total["bytes"] is not None:
         parts.append(size(total["bytes"]))
     if total["keys"] is not None:
-        parts.append(f"{total['keys']:,} keys")
+        parts.append(counted(total["keys"], "key"))
     seconds = cost["seconds"]
     time = (
         f"about {duration(seconds)}{_by_what(cost['pairs'])}"

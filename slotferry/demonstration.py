@@ -8,10 +8,12 @@ from pathlib import Path
 
 from slotferry.calls import TopomUnreachable
 from slotferry.client import TopomClient
+from slotferry.lending import own_context
 from slotferry.live import Counting, Display
-from slotferry.local import LocalCluster
+from slotferry.local import END_SECONDS, LocalCluster
 from slotferry.output import say
 from slotferry.picture import draw
+from slotferry.redis_server import described, find_binary
 from slotferry.series import Series
 from slotferry.traffic.driver import Report, Traffic, Verification
 from slotferry.traffic.placement import Layout
@@ -76,7 +78,7 @@ class Verdict:
 
 
 async def demonstrate(options: DemoOptions) -> bool | None:
-    say(f"starting {GROUPS} Redis servers, topom, and a proxy with {WORKERS} workers")
+    say(f"starting {GROUPS} servers of {described(find_binary())}, topom, and a proxy with {WORKERS} workers")
     cluster = LocalCluster(
         groups=GROUPS,
         workers=WORKERS,
@@ -87,9 +89,11 @@ async def demonstrate(options: DemoOptions) -> bool | None:
             "migration_keys_per_second": options.pace,
             "migration_way": "auto",
         },
+        end_seconds=END_SECONDS,
     )
-    async with cluster:
+    async with cluster, own_context(cluster, "demo") as command:
         say(f"page: {cluster.page_url}")
+        say(f"look at it: {command} status")
         series = Series(options.keys)
         async with (
             cluster.client() as topom,
@@ -109,7 +113,7 @@ async def demonstrate(options: DemoOptions) -> bool | None:
         for sentence in verdict.sentences(series.slots_to_move, keys_moved):
             say(sentence)
         if not options.leave:
-            await stay(cluster)
+            await stay(cluster, command)
         return verdict.kept and even
 
 
@@ -126,8 +130,8 @@ async def _even_out(cluster: LocalCluster, topom: TopomClient, traffic: Traffic,
     return even and verification.clean
 
 
-async def stay(cluster: LocalCluster) -> None:
-    """Say how the cluster is reached, and wait for Ctrl-C."""
+async def stay(cluster: LocalCluster, command: str) -> None:
+    """Say how the cluster is reached, by ``command`` for one, and wait for Ctrl-C."""
     host, _, port = cluster.proxy_addresses[0].rpartition(":")
     say("")
     say("It stays up until Ctrl-C:")
@@ -135,7 +139,7 @@ async def stay(cluster: LocalCluster) -> None:
     say(f"  page          {cluster.page_url}")
     say(f"  topom's API   {cluster.topom_url}/openapi.json")
     say(f"  its token     {cluster.token}")
-    say(f"  the verbs     SLOTFERRY_TOPOM={cluster.topom_url} SLOTFERRY_TOKEN={cluster.token} slotferry status")
+    say(f"  the verbs     {command} status")
     for group_id, servers in cluster.groups.items():
         say(f"  group {group_id}       redis-cli -p {servers[0].rpartition(':')[2]}")
     try:

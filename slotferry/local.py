@@ -6,10 +6,12 @@ All files are in one temporary folder. :meth:`LocalCluster.stop` ends every proc
 failed start.
 """
 
+import asyncio
 import json
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,12 +21,15 @@ from typing import Any, Self
 
 from slotferry.calls import TopomUnreachable
 from slotferry.client import TopomClient
-from slotferry.processes import ManagedProcess, ProcessError, free_ports, port_is_free, until
+from slotferry.processes import STOP_SECONDS, ManagedProcess, ProcessError, free_ports, port_is_free, until
 from slotferry.redis_server import HOST, RedisServer, ask, find_binary, start_redis
 from slots.ranges import show
 
 READY_SECONDS = 30.0
 """How long topom, and each proxy, may take until it serves."""
+END_SECONDS = 1.3
+"""How long the proxies, then topom, then the servers may take to end before they are killed, when a person waits for
+it. Together that is less than five seconds."""
 _PROBES = 16
 _SOURCE = Path(__file__).resolve().parent.parent
 
@@ -68,6 +73,7 @@ class LocalCluster:
         servers: the Redis servers of each group, as processes.
         topom: topom's process.
         proxies: the proxies' processes, in the order of their addresses.
+        killed: names of the processes that did not end in time when the cluster was last stopped.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class LocalCluster:
         topom_settings: Mapping[str, Any] | None = None,
         proxy_settings: Mapping[str, Any] | None = None,
         redis_arguments: Sequence[str] = (),
+        end_seconds: float = STOP_SECONDS,
     ) -> None:
         """
         Args:
@@ -93,9 +100,11 @@ class LocalCluster:
             port: the first proxy's port, the others' follow it; 0 takes any free ones.
             slots_on: the groups that the slots are spread over; all of them when None, an empty list for none.
             number_of_slots: slots of the product, a power of two up to 16384.
-            topom_settings: more settings of topom, by the names of TopomSettings' fields.
+            topom_settings: more settings of topom, by the names of TopomSettings' fields. With TLS, the environment
+                has the certificates for clients (:mod:`slots.topomtls`).
             proxy_settings: more settings of every proxy, by the names of ProxySettings' fields.
             redis_arguments: more arguments for every Redis server's command line.
+            end_seconds: how long the proxies, then topom, then the servers may take to end, before they are killed.
         """
         self.token = secrets.token_hex(16)
         self.topom_url = ""
@@ -103,6 +112,7 @@ class LocalCluster:
         self.groups: dict[int, list[str]] = {}
         self.servers: dict[int, list[RedisServer]] = {}
         self.proxies: list[ManagedProcess] = []
+        self.killed: list[str] = []
         self._topom: ManagedProcess | None = None
         self._directory: Path | None = None
         self._group_count = groups
@@ -115,6 +125,7 @@ class LocalCluster:
         self._topom_settings = dict(topom_settings or {})
         self._proxy_settings = dict(proxy_settings or {})
         self._redis_arguments = tuple(redis_arguments)
+        self._end_seconds = end_seconds
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -186,13 +197,16 @@ class LocalCluster:
 
     async def stop(self) -> None:
         """End every process, proxies first, and remove the folder. Harmless when nothing runs."""
+        servers = [server for group in self.servers.values() for server in group]
+        self.killed = []
         try:
-            for process in reversed(self.processes):
-                await process.stop()
+            # bounded: each kind has its time, whatever one of them waits for.
+            for kind in (self.proxies, [self._topom] if self._topom else [], servers):
+                await asyncio.gather(*(self._end(process) for process in kind))
         finally:
             # If the stop was cancelled, the remaining processes are ended at once.
             for process in self.processes:
-                await process.kill()
+                await process.kill(family=True)
             self.servers.clear()
             self.groups.clear()
             self.proxies.clear()
@@ -201,6 +215,11 @@ class LocalCluster:
             if self._directory is not None:
                 shutil.rmtree(self._directory, ignore_errors=True)
                 self._directory = None
+
+    async def _end(self, process: ManagedProcess) -> None:
+        ran = process.running
+        if await process.stop(self._end_seconds) == -signal.SIGKILL and ran:
+            self.killed.append(process.name)
 
     async def add_server(self, group_id: int, arguments: Sequence[str] | None = None) -> RedisServer:
         """Start one more Redis server and note it as a server of a group; topom is not told.
@@ -218,6 +237,7 @@ class LocalCluster:
             binary=binary,
             databases=self._databases,
             extra=self._redis_arguments if arguments is None else arguments,
+            end_seconds=self._end_seconds,
         )
         servers.append(server)
         self.groups.setdefault(group_id, []).append(server.address)
@@ -228,6 +248,10 @@ class LocalCluster:
         self._start_proxy(settings or {})
         await self.ready()
         return self.proxy_addresses[-1]
+
+    @property
+    def _scheme(self) -> str:
+        return "https" if self._topom_settings.get("tls_certificate") else "http"
 
     def _command(self, process: str) -> list[str]:
         """The command line of a ``topom`` or a ``proxy``."""
@@ -254,7 +278,7 @@ class LocalCluster:
             self.directory / "topom.log",
             environment_of("SLOTFERRY_TOPOM_", settings),
         )
-        self.topom_url = f"http://{HOST}:{port}"
+        self.topom_url = f"{self._scheme}://{HOST}:{port}"
         self._topom.start()
         await self.topom_ready()
 
@@ -269,8 +293,8 @@ class LocalCluster:
             "token": self.token,
             "workers": self._workers,
             "metrics": "",
-            "drain_seconds": 2.0,
-            "drain_last_seconds": 5.0,
+            "drain_seconds": min(2.0, self._end_seconds / 2),
+            "drain_last_seconds": min(5.0, self._end_seconds / 4),
             **self._proxy_settings,
             **own_settings,
         }
@@ -288,7 +312,8 @@ class LocalCluster:
     async def _lay_out(self) -> None:
         async with self.client() as topom:
             for group_id, servers in self.groups.items():
-                await topom.add_group(group_id, servers)
+                # They have answered already; on a slow computer the next answer may take longer than topom waits.
+                await topom.add_group(group_id, servers, offline_ok=True)
             if self._slots_on:
                 for group_id, slots in spread(self._number_of_slots, self._slots_on).items():
                     await topom.assign_slots(show(slots), group_id)

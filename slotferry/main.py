@@ -1,26 +1,30 @@
 """The command ``slotferry``: puts the families of verbs together."""
 
+import os
 from typing import Annotated
 
 import typer
 
-from sizing import command as sizing
-from slotferry import __version__, demo, offline, serve
+from slotferry import __version__, completing, demo, offline, serve, settingsfiles
 from slotferry.operator import (
+    contexts,
     digest,
+    doctor,
     events,
     groups,
     importing,
     load,
     migration,
     nodes,
+    options,
     pausing,
     placement,
     pool,
     protection,
     rebalance,
     sentinels,
-    slots,
+    sizing,
+    slot,
     status,
     top,
 )
@@ -32,7 +36,8 @@ app = typer.Typer(
     help=(
         "Many stock Redis servers made to look like one, with slots that move between them while clients work.\n\n"
         "Try it: `slotferry demo`, or `slotferry local` for a throw-away cluster. The verbs that look at or change a "
-        "running cluster ask its topom: give --topom URL and --token TOKEN, or set SLOTFERRY_TOPOM and SLOTFERRY_TOKEN."
+        "running cluster ask its topom: give --topom URL and --token, set SLOTFERRY_TOPOM and SLOTFERRY_TOKEN, "
+        "or keep both in a context: `slotferry context set NAME --topom URL`."
     ),
 )
 
@@ -42,10 +47,11 @@ OFFLINE = "Without a cluster"
 
 app.add_typer(serve.proxy, name="proxy", rich_help_panel=RUN)
 app.command("topom", rich_help_panel=RUN)(serve.topom)
-app.command("migrator", rich_help_panel=RUN)(serve.migrator)
+app.add_typer(serve.migrator, name="migrator", rich_help_panel=RUN)
 app.command("local", rich_help_panel=RUN)(serve.local)
 app.command("demo", rich_help_panel=RUN)(demo.demo)
 app.command("status", rich_help_panel=LOOK)(status.status)
+app.command("doctor", rich_help_panel=LOOK)(doctor.doctor)
 app.command("load", rich_help_panel=LOOK)(load.load)
 app.command("top", rich_help_panel=LOOK)(top.top)
 app.command("events", rich_help_panel=LOOK)(events.events)
@@ -54,9 +60,9 @@ app.add_typer(groups.server, name="server", rich_help_panel=LOOK)
 app.add_typer(nodes.app, name="node", rich_help_panel=LOOK)
 app.add_typer(pool.app, name="pool", rich_help_panel=LOOK)
 app.add_typer(placement.app, name="placement", rich_help_panel=LOOK)
-app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)
-app.command("digest", rich_help_panel=LOOK)(digest.digest)
-app.command("rebalance", rich_help_panel=LOOK)(rebalance.rebalance)
+app.add_typer(slot.app, name="slot", rich_help_panel=LOOK)
+app.add_typer(digest.app, name="digest", rich_help_panel=LOOK)
+app.add_typer(rebalance.app, name="rebalance", rich_help_panel=LOOK)
 app.add_typer(migration.app, name="migration", rich_help_panel=LOOK)
 app.command("pause", rich_help_panel=LOOK)(pausing.pause)
 app.command("resume", rich_help_panel=LOOK)(pausing.resume)
@@ -64,7 +70,8 @@ app.add_typer(protection.app, name="protection", rich_help_panel=LOOK)
 app.add_typer(sentinels.app, name="sentinel", rich_help_panel=LOOK)
 app.add_typer(importing.app, name="import", rich_help_panel=LOOK)
 app.add_typer(sizing.app, name="sizing", rich_help_panel=LOOK)
-app.command("slot", rich_help_panel=OFFLINE)(offline.slot)
+app.add_typer(contexts.app, name="context", rich_help_panel=LOOK)
+app.add_typer(settingsfiles.app, name="config", rich_help_panel=OFFLINE)
 app.command("plan", rich_help_panel=OFFLINE)(offline.plan)
 
 
@@ -79,10 +86,22 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
+    context: Annotated[
+        str,
+        typer.Option(
+            "--context",
+            metavar="NAME",
+            show_default="the one in use",
+            help="The cluster to talk to: one that `slotferry context` keeps. SLOTFERRY_CONTEXT may name it, too.",
+            autocompletion=options.names_of_contexts,
+        ),
+    ] = "",
 ) -> None:
     """Options of the command itself."""
+    options.name_context(context)
 
 
 def main() -> None:
     """Entry point of the command."""
-    app(prog_name="slotferry")
+    with completing.words_of_bash(os.environ, "_SLOTFERRY_COMPLETE"):
+        app(prog_name="slotferry")

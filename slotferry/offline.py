@@ -1,4 +1,4 @@
-"""``slotferry slot`` and ``slotferry plan``: answers that need no topom."""
+"""``slotferry slot of`` and ``slotferry plan``: answers that need no topom."""
 
 import json
 import sys
@@ -8,17 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from slotferry.output import answer, fail, note, print_json, say, size, table
+from slotferry.operator import options
+from slotferry.output import answer, fail, note, print_written, say, size, table
 from slots import functions
+from slots.forms import Form
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 
 
-def slot(
+def slot_of(
     keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys, as a client would write them.")],
     number_of_slots: Annotated[
         int, typer.Option("--slots", min=1, max=MAXIMUM_SLOTS, help="The product's number of slots, a power of two.")
     ] = DEFAULT_SLOTS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Show the slot of each key, and the tag that is hashed, by each slot function."""
     if number_of_slots & (number_of_slots - 1):
@@ -35,7 +37,7 @@ def slot(
         (_shown(key), function, _shown(tag), str(value))
         for key, function, tag, value in (entry.values() for entry in found)
     ]
-    answer(found, as_json, lambda: table(columns, rows))
+    answer(found, form, lambda: table(columns, rows))
 
 
 def _shown(value: object) -> str:
@@ -172,7 +174,7 @@ def plan(
         answered, notes = _place(document, of_nodes) if policy == POLICY else _move(policy, document, of_groups)
     except TopomError as error:
         raise fail(str(error)) from None
-    print_json(answered)
+    print_written(answered, Form.JSON)
     for text in notes:
         note(text)
 

@@ -1,7 +1,6 @@
-"""The output of commands: tables or JSON on standard output, everything else on standard error."""
+"""The output of commands: tables, JSON or YAML on standard output, everything else on standard error."""
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -9,16 +8,20 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from slotferry.calls import TopomError
 from slotferry.processes import ProcessError
+from slots.forms import Form, written
 
 FAILED = 1
 """Exit status of a command that could not do what was asked. Wrong usage is 2, by the shell's custom."""
 
+_GAP = 2
+"""Columns between two of a table."""
 PIPE_COLUMNS = 10_000
 """Width without a terminal: programs read the table there, so that it is not folded."""
 
@@ -50,29 +53,63 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
         raise typer.Exit(130) from None
 
 
-def print_json(value: Any) -> None:
-    """One line of JSON on standard output."""
-    out.print(json.dumps(value), markup=False, highlight=False, emoji=False)
+def print_written(value: Any, form: Form, many: bool = False) -> None:
+    """One line of JSON, or YAML, on standard output (:func:`slots.forms.written`)."""
+    out.print(written(value, form, many), markup=False, highlight=False, emoji=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Print a table; numbers are aligned to the right."""
-    out.print(drawn(columns, rows, title))
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", spare: Sequence[str] = ()) -> None:
+    """Print a table; numbers are aligned to the right.
+
+    Args:
+        spare: columns that a terminal may be too narrow for: it then lacks as many of them, from the first.
+    """
+    out.print(drawn(columns, rows, title, spare))
 
 
-def drawn(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+def drawn(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", spare: Sequence[str] = ()
+) -> Table:
     """The table that :func:`table` prints."""
     listed = [[show(cell) for cell in row] for row in rows]
+    left = list(spare)
+    while (needed := _needed(columns, listed)) > out.width and left:
+        place = columns.index(left.pop(0))
+        columns = [name for other, name in enumerate(columns) if other != place]
+        listed = [[cell for other, cell in enumerate(row) if other != place] for row in listed]
+    least = _least(columns, listed)
     made = Table(
-        title=title or None, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+        width=needed if needed > out.width else None,
     )
     for place, name in enumerate(columns):
         numeric = bool(listed) and all(_is_number(row[place]) for row in listed)
-        made.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        made.add_column(name, justify="right" if numeric else "left", overflow="fold", min_width=least[place])
     for row in listed:
         # Names of keys are clients' choice: nothing in them is markup, or the name of an emoji.
         made.add_row(*(Text(cell) for cell in row))
     return made
+
+
+def _needed(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    return sum(_least(columns, rows)) + _GAP * (len(columns) - 1)
+
+
+def _least(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The width that each column needs. Only text is folded, and only between words: an address or a number that is
+    cut in two can be neither read nor copied. A table that is too wide all the same is wider than the terminal."""
+    least = []
+    for place, name in enumerate(columns):
+        texts = [row[place] for row in rows]
+        folds = any(" " in text.strip() for text in texts)
+        words = [word for text in (name, *texts) for word in text.split()] if folds else [name, *texts]
+        least.append(max((cell_len(word) for word in words), default=1))
+    return least
 
 
 def _is_number(text: str) -> bool:
@@ -97,11 +134,21 @@ def size(count: int | None) -> str:
     if count is None:
         return "-"
     amount = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
-    return f"{amount:.1f} TB"
+    return f"{amount:.1f} TiB"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things that have an ordinary plural: ``1 slot``, ``2 slots``."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def role(said: str | None) -> str | None:
+    """A server's role in today's word; old servers say ``slave``."""
+    return "replica" if said == "slave" else said
 
 
 def moment(at: float) -> str:
@@ -126,12 +173,12 @@ def span(seconds: float) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
-def answer(value: Any, as_json: bool, say: Callable[[], None]) -> None:
-    """Print an answer as JSON, or by ``say``."""
-    if as_json:
-        print_json(value)
-    else:
+def answer(value: Any, form: Form, say: Callable[[], None]) -> None:
+    """Print an answer for a program, or by ``say`` for a person."""
+    if form is Form.TABLE:
         say()
+    else:
+        print_written(value, form)
 
 
 def say(text: str) -> None:

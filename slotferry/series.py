@@ -40,9 +40,12 @@ class Move:
     began: float
     """Seconds since the traffic began."""
     ended: float
+    because: str = ""
+    """Why the first of these slots went that way; as topom says it, empty if it did not."""
 
     def __str__(self) -> str:
-        return f"from group {self.source} to group {self.target} by {'the stream' if self.way == 'stream' else 'keys'}"
+        way = f"by {'the stream' if self.way == 'stream' else 'keys'}"
+        return f"from group {self.source} to group {self.target} {self.because or way}"
 
 
 @dataclass
@@ -92,7 +95,8 @@ class Series:
             if last is not None and last.way == way:
                 last.ended = round(elapsed, 3)
             else:
-                self.moves.append(Move(*pair, way, round(elapsed, 3), round(elapsed, 3)))
+                because = next((note for note in batch.get("notes", ()) if note.startswith("by ")), "")
+                self.moves.append(Move(*pair, way, round(elapsed, 3), round(elapsed, 3), because))
 
     def save(self, path: Path) -> None:
         """Write all of it as JSON."""

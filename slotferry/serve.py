@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
-from slotferry.local import LocalCluster
-from slotferry.operator.proxies import drain_proxy, list_proxies, remove_proxy
+from slotferry.lending import own_context
+from slotferry.local import END_SECONDS, LocalCluster
+from slotferry.operator.draining import drain_proxy
+from slotferry.operator.proxies import list_migrators, list_proxies, remove_proxy, show_proxy
 from slotferry.output import fail, note, run
+from slotferry.redis_server import described, find_binary
 from slotferry.signals import until_signal
 
 Config = Annotated[
@@ -19,11 +22,15 @@ Config = Annotated[
 
 proxy = typer.Typer(
     invoke_without_command=True,
-    help="Run a proxy, or list, drain and remove those that topom knows.",
+    help="Run a proxy, or see, drain and remove those that topom knows.",
 )
 proxy.command("list")(list_proxies)
+proxy.command("show")(show_proxy)
 proxy.command("drain")(drain_proxy)
 proxy.command("remove")(remove_proxy)
+
+migrator = typer.Typer(invoke_without_command=True, help="Run a migrator, or see those that topom knows.")
+migrator.command("list")(list_migrators)
 
 
 @proxy.callback()
@@ -32,7 +39,7 @@ def run_proxy(context: typer.Context, config: Config = None) -> None:
 
     Clients connect to it as to one Redis server. Every setting of configs/proxy.toml may also come from the
     environment: SLOTFERRY_PROXY_LISTEN for listen, and so on. On SIGTERM it lets its clients go, one after
-    another and between their requests, and ends.
+    another and between their requests, and ends. On SIGHUP it reads its settings anew.
     """
     if context.invoked_subcommand is not None:
         return
@@ -45,13 +52,14 @@ def run_proxy(context: typer.Context, config: Config = None) -> None:
         settings = ProxySettings.load(config)
     except SettingsError as error:
         raise fail(str(error)) from None
-    raise typer.Exit(supervisor.run(settings))
+    raise typer.Exit(supervisor.run(settings, file=config))
 
 
 def topom(config: Config = None) -> None:
     """Run topom, the control plane, until SIGTERM.
 
-    It keeps groups, proxies and slots, moves slots, and serves the HTTP API that the other commands use. Every
+    It keeps groups, proxies and slots, moves slots, and serves the HTTP API that the other commands use. On SIGHUP
+    it reads its settings anew. Every
     setting of configs/topom.toml may also come from the environment: SLOTFERRY_TOPOM_LISTEN for listen, and so on.
     """
     from slots.settings import SettingsError
@@ -62,16 +70,19 @@ def topom(config: Config = None) -> None:
         settings = TopomSettings.load(config)
     except SettingsError as error:
         raise fail(str(error)) from None
-    raise typer.Exit(server.run(settings))
+    raise typer.Exit(server.run(settings, config))
 
 
-def migrator(config: Config = None) -> None:
+@migrator.callback()
+def run_migrator(context: typer.Context, config: Config = None) -> None:
     """Run a migrator until SIGTERM: it makes copies by the replication stream for topom.
 
     topom starts one itself on its own machine if there is no other. Run migrators near the Redis servers, so that
     topom's machine carries no data. Every setting of configs/migrator.toml may also come from the environment:
     SLOTFERRY_MIGRATOR_TOKEN for token, and so on.
     """
+    if context.invoked_subcommand is not None:
+        return
     from migrator.process import process
     from migrator.process.settings import MigratorSettings
     from slots.settings import SettingsError
@@ -80,7 +91,7 @@ def migrator(config: Config = None) -> None:
         settings = MigratorSettings.load(config)
     except SettingsError as error:
         raise fail(str(error)) from None
-    raise typer.Exit(process.run(settings))
+    raise typer.Exit(process.run(settings, file=config))
 
 
 def local(
@@ -98,13 +109,19 @@ def local(
     Once it serves it prints one line of JSON on standard output saying where everything is. It runs until
     SIGINT or SIGTERM, keeps nothing and leaves nothing behind.
     """
-    cluster = LocalCluster(groups=groups, proxies=proxies, workers=workers, databases=databases, port=port)
+    cluster = LocalCluster(
+        groups=groups, proxies=proxies, workers=workers, databases=databases, port=port, end_seconds=END_SECONDS
+    )
     run(until_signal(_run_local(cluster)))
+    for name in cluster.killed:
+        note(f"{name} did not end by itself and was killed")
 
 
 async def _run_local(cluster: LocalCluster) -> None:
-    async with cluster:
+    async with cluster, own_context(cluster, "local") as command:
         print(json.dumps(cluster.describe()), flush=True)
+        note(f"servers: {described(find_binary())}")
         note(f"page: {cluster.page_url}")
+        note(f"look at it: {command} status")
         note(f"redis-cli -p {cluster.proxy_addresses[0].rpartition(':')[2]} talks to it; Ctrl-C ends it")
         await asyncio.Event().wait()

@@ -17,8 +17,9 @@ from redis import RedisError
 
 from slotferry.client import TopomClient
 from slotferry.demonstration import CONNECTIONS, GROUPS, WORKERS, DemoOptions, Verdict, stay
+from slotferry.lending import own_context
 from slotferry.live import Counting
-from slotferry.local import LocalCluster
+from slotferry.local import END_SECONDS, LocalCluster
 from slotferry.output import say
 from slotferry.traffic.driver import Traffic
 from slotferry.traffic.placement import Layout
@@ -83,9 +84,12 @@ async def demonstrate_skew(options: DemoOptions) -> bool:
         "rebalance_after_seconds": AFTER_SECONDS,
         "migration_keys_per_second": options.pace,
     }
-    cluster = LocalCluster(groups=GROUPS, workers=WORKERS, port=options.port, topom_settings=settings)
-    async with cluster:
+    cluster = LocalCluster(
+        groups=GROUPS, workers=WORKERS, port=options.port, topom_settings=settings, end_seconds=END_SECONDS
+    )
+    async with cluster, own_context(cluster, "demo") as command:
         say(f"page: {cluster.page_url}")
+        say(f"look at it: {command} status")
         async with (
             cluster.client() as topom,
             Traffic(cluster.proxy_addresses, options.keys, connections=CONNECTIONS, rate=options.rate) as traffic,
@@ -113,7 +117,7 @@ async def demonstrate_skew(options: DemoOptions) -> bool:
         for sentence in (*asked.texts, *verdict.sentences(moved["slots_moved"], moved["keys_moved"])):
             say(sentence)
         if not options.leave:
-            await stay(cluster)
+            await stay(cluster, command)
         return kept
 
 
@@ -189,9 +193,13 @@ async def hot_clients(address: str, keys: Sequence[str], rate: float) -> AsyncIt
     tasks = [asyncio.create_task(ask(seed)) for seed in range(CLIENTS)]
     try:
         yield asked
-    finally:
         asked.over.set()
         await asyncio.gather(*tasks)
+    finally:
+        # Who ends the demo early waits for no reply.
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _hot_keys(topom: TopomClient) -> list[str]:

@@ -80,7 +80,7 @@ async def _make_heavy(cluster: LocalCluster, topom: TopomClient) -> None:
 async def _size(cluster: LocalCluster, results: Path) -> None:
     parent = os.getpid()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "slotferry", "sizing", "run", "--fresh", "--output", str(results)),
+        *(sys.executable, "-m", "slotferry", "sizing", "run", "--fresh", "--into", str(results)),
         env={**os.environ, "SLOTFERRY_TOPOM": cluster.topom_url, "SLOTFERRY_TOKEN": cluster.token},
         preexec_fn=lambda: end_with_parent(parent),
     )

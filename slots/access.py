@@ -1,4 +1,6 @@
-"""How Slotferry's processes log in at the Redis servers: user, password and TLS. They are the same for every server."""
+"""How Slotferry's processes log in at the Redis servers: user, password and TLS. They are the same for every server.
+
+The certificates for TLS with topom are of the same form (:mod:`slots.reaching`)."""
 
 import ssl
 from dataclasses import dataclass
@@ -26,6 +28,11 @@ class ServerTls:
     key: str = ""
     verify_host: bool = True
 
+    def certificates(self) -> Certificates:
+        """The context for connections, which follows the files. Raises :class:`slots.tls.TlsError`."""
+        files = self.authorities, self.certificate, self.key
+        return Certificates(files, lambda: client_context(*files, self.verify_host))
+
 
 class ServerAccess:
     """Credentials for the servers.
@@ -42,10 +49,7 @@ class ServerAccess:
     def __init__(self, password: str = "", user: str = "", tls: ServerTls | None = None) -> None:
         self.password = password
         self.user = user
-        self._certificates: Certificates | None = None
-        if tls is not None:
-            files = tls.authorities, tls.certificate, tls.key
-            self._certificates = Certificates(files, lambda: client_context(*files, tls.verify_host))
+        self._certificates = tls.certificates() if tls is not None else None
 
     @property
     def tls(self) -> ssl.SSLContext | None:

@@ -17,7 +17,7 @@ parts:
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -110,17 +110,25 @@ async def connected_proxies(client: "Redis") -> set[str]:
         return {name.decode() for name in _OF_A_PROXY.findall(said)}
 
 
-async def end_connections(client: RedisClient, *prefixes: str, keep: Callable[[str], bool] = lambda name: False) -> int:
+async def end_connections(
+    client: RedisClient,
+    *prefixes: str,
+    keep: Callable[[str], bool] = lambda name: False,
+    require: Callable[[], Awaitable[object]] | None = None,
+) -> int:
     """End every connection whose name begins with one of these at the server of ``client``; say how many.
 
-    When this returns, the server runs no more of their commands. Errors are those of ``client``.
+    When this returns, the server runs no more of their commands. Errors are those of ``client``, and of ``require``:
+    that is asked once they are known, and before the first is ended.
     """
-    ended = 0
+    found = []
     for entry in await list_connections(client):
         name = str(entry.get("name", ""))
         if name.startswith(prefixes) and not keep(name):
-            ended += int(await client.execute_command("CLIENT", "KILL", "ID", entry["id"]))
-    return ended
+            found.append(entry["id"])
+    if found and require is not None:
+        await require()
+    return sum([int(await client.execute_command("CLIENT", "KILL", "ID", id)) for id in found])
 
 
 async def fence(client: "Redis", instances: Collection[str]) -> str:

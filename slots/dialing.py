@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 
 from slots.backoff import Backoff
+from slots.tls import Certificates
+from slots.topomtls import Remedies
 
 CONNECT_SECONDS = 3.0
 PING_SECONDS = 1.0
@@ -24,6 +26,10 @@ fences."""
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 2.0
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
+REFUSAL_CHARACTERS = 200
+"""How much of topom's own words about a refusal is logged."""
+REMEDIES = Remedies("topom_tls_ca", "topom_tls_certificate and topom_tls_key")
+"""How processes that dial call their certificates."""
 
 log = structlog.get_logger()
 
@@ -46,26 +52,36 @@ class Dialing:
     Args:
         urls: of topom, such as ``http://127.0.0.1:8380``.
         path: of the stream.
-        token: the bearer token.
+        token: the bearer token. It may change, and counts from the next stream on.
         token_refused: what to say if topom refuses the token.
+        certificates: for addresses with ``https``.
         pong_seconds: how long topom may say nothing before the stream counts as lost.
     """
 
     def __init__(
-        self, urls: list[str], path: str, token: str, token_refused: str, pong_seconds: float = PONG_SECONDS
+        self,
+        urls: list[str],
+        path: str,
+        token: str,
+        token_refused: str,
+        certificates: Certificates | None,
+        pong_seconds: float = PONG_SECONDS,
     ) -> None:
         self._path = path
         self._urls = [self._stream_url(url) for url in urls]
-        self._token = token
+        self.token = token
         self._token_refused = token_refused
+        self._certificates = certificates
         self._pong_seconds = pong_seconds
         self._problems: dict[str, str] = {}  # the last message logged, by URL
 
     def connect(self, url: str) -> connect:
         """A stream to one of the addresses that :meth:`run` gives."""
+        certificates = self._certificates if url.startswith("wss://") else None
         return connect(
             url,
-            additional_headers={"Authorization": f"Bearer {self._token}"} if self._token else None,
+            ssl=None if certificates is None else certificates.context,
+            additional_headers={"Authorization": f"Bearer {self.token}"} if self.token else None,
             open_timeout=CONNECT_SECONDS,
             ping_interval=PING_SECONDS,
             ping_timeout=self._pong_seconds,
@@ -139,12 +155,20 @@ class Dialing:
 
     def _report(self, url: str, error: Exception, registered: bool) -> None:
         """Log a problem once, not at each attempt."""
-        if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
-            problem = self._token_refused
-        elif isinstance(error, TimeoutError):
-            problem = "topom did not answer in time"
-        else:
-            problem = str(error) or repr(error)
+        problem = self._problem(url, error, registered)
         if registered or problem != self._problems.get(url):
             log.warning("topom_lost" if registered else "topom_unreachable", url=url, reason=problem)
         self._problems[url] = problem
+
+    def _problem(self, url: str, error: Exception, registered: bool) -> str:
+        if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403, 429):
+            said = bytes(error.response.body or b"")[:REFUSAL_CHARACTERS].decode("ascii", "replace")
+            return f"{said}; name one as {REMEDIES.certificate}" if said else self._token_refused
+        if isinstance(error, TimeoutError):
+            return "topom did not answer in time"
+        reason = str(error) or repr(error)
+        if why := REMEDIES.why(error):
+            return f"{why} ({reason})"
+        if isinstance(error, InvalidMessage | ConnectionResetError) and not registered:
+            return f"{reason}; {REMEDIES.unanswered(url)}"
+        return reason

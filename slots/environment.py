@@ -9,7 +9,17 @@ from collections.abc import Collection, Iterable, Mapping
 
 OURS = "SLOTFERRY_"
 OTHERS = frozenset(
-    {f"{OURS}TOPOM", f"{OURS}TOKEN", f"{OURS}REDIS_SERVER", f"{OURS}EVERY_FAULT", f"{OURS}REQUIRE_STORES"}
+    f"{OURS}{name}"
+    for name in (
+        "TLS_CA",
+        "TLS_CERTIFICATE",
+        "TLS_KEY",
+        "TOPOM",
+        "TOKEN",
+        "REDIS_SERVER",
+        "EVERY_FAULT",
+        "REQUIRE_STORES",
+    )
 )
 """Variables of the command line, of throw-away clusters and of the tests."""
 PREFIXES = (f"{OURS}PROXY_", f"{OURS}TOPOM_", f"{OURS}MIGRATOR_", f"{OURS}SIZING_")

@@ -1,6 +1,44 @@
 """What a client of redis-py raises when its server cannot be reached, does not answer in time, or refuses."""
 
-from redis.exceptions import RedisError
+import os
+import re
+
+from redis.exceptions import ConnectionError as NoConnection
+from redis.exceptions import InvalidResponse, RedisError
+from redis.exceptions import TimeoutError as NoAnswer
 
 FAILURES = (RedisError, OSError, TimeoutError, RuntimeError)
 """RuntimeError is here because uvloop raises it for a write to a connection that was just reset."""
+_ERRNO = re.compile(r"(?:^Error |\[Errno |\()(-?\d+)(?:\]| connecting|, ')")
+_OF_UVLOOP = "unable to perform operation"
+_HTTP = ('"H"', '"<"')
+
+
+def in_words(error: BaseException) -> str:
+    """One of :data:`FAILURES` for an operator: what the server said, or what became of the connection, and not in the
+    words of Python and redis-py."""
+    text = str(error).rstrip(".")
+    if isinstance(error, InvalidResponse) and text.lower().startswith("protocol error"):
+        if any(sign in text for sign in _HTTP):
+            return "it answers by HTTP, as topom and web servers do"
+        return "it does not speak Redis's protocol"
+    if isinstance(error, TimeoutError | NoAnswer) or not text:
+        return "no answer in time"
+    if isinstance(error, NoConnection | OSError | RuntimeError):
+        return _of_connection(error, text)
+    return text
+
+
+def _of_connection(error: BaseException, text: str) -> str:
+    if isinstance(error, RuntimeError):
+        return "the connection broke" if text.startswith(_OF_UVLOOP) else text
+    found = _ERRNO.search(text)
+    number = error.errno if isinstance(error, OSError) and error.errno else int(found[1]) if found else 0
+    if number > 0:
+        said = os.strerror(number)
+        return said[0].lower() + said[1:]
+    if number < 0:
+        return "its name is not known"
+    if "closed" in text.lower():
+        return "it closed the connection"
+    return text

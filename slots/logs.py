@@ -1,5 +1,7 @@
 """Log events of every process on standard error: lines to read at a terminal, JSON lines elsewhere.
 
+What libraries log by themselves, from warnings on, is an event like any other: ``library_said``.
+
 If the log cannot be written (a full disk, a closed pipe), events are lost, and no client notices.
 """
 
@@ -9,6 +11,7 @@ import sys
 from typing import TextIO, cast
 
 import structlog
+from structlog.typing import EventDict
 
 
 class _Lossy:
@@ -26,18 +29,55 @@ class _Lossy:
             self._stream.flush()
 
 
+class _Events(logging.Handler):
+    """Makes events of what libraries log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = record.getMessage()
+        except Exception:  # its arguments do not fit its text
+            text = str(record.msg)
+        structlog.get_logger().log(
+            record.levelno, "library_said", library=record.name, text=text, exc_info=record.exc_info
+        )
+
+
+class _Least:
+    """Drops events that are less important than a level, which may change at any time."""
+
+    level = logging.INFO
+
+    def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
+        if _LEVELS[method.upper()] < self.level:
+            raise structlog.DropEvent
+        return event
+
+
+_LEVELS = logging.getLevelNamesMapping()
+_least = _Least()
+
+
+def set_level(level: str) -> None:
+    """Have this process write events from this level on."""
+    _least.level = _LEVELS[level.upper()]
+
+
 def configure(level: str) -> None:
     """Set structlog up for this process. ``level``: the least important events that are written."""
+    set_level(level)
     readable = sys.stderr.isatty()
     structlog.configure(
         processors=[
+            _least,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(sys.stderr))),
         cache_logger_on_first_use=True,
     )
+    logging.captureWarnings(True)
+    logging.basicConfig(handlers=[_Events()], level=logging.WARNING)

@@ -42,6 +42,8 @@ DROP = load("drop")
 """At a source: gives back the claims on keys, and deletes the keys that have moved, which come first."""
 DELETE = load("delete")
 """At a source: deletes keys for a client whose target is full."""
+LOOK_AT_TARGET = load("look_at_target")
+"""At a target: says which keys it has, if it is the process that is meant."""
 _PUT_ASIDE = load("put_aside")
 _SAMPLE = load("sample")
 _OURS = {

@@ -20,7 +20,8 @@ LEADER = RESERVED + b"leader"
 the term in which the connections of all other topoms' migrators were ended."""
 SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server. ``swept``: the life in which the server was swept. ``data``: the id of its data.
-``token``: random, of a sweep under way (:mod:`migrator.sweep`)."""
+``token``: random, of a sweep under way (:mod:`migrator.sweep`). ``left``: keys of its own slots may count as hidden,
+until it is swept."""
 
 POSITION = RESERVED + b"position"
 """String in each database of a target: which batch of which copy was the last to be written there

@@ -7,15 +7,27 @@ environment wins over the file, so that secrets can stay out of files.
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from slots.environment import misspelt, nearest
+from slots.wrongvalues import in_words
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Kind = TypeVar("Kind")
+
+
+class _Live:
+    """Marks settings that change while the process runs."""
+
+
+Live = Annotated[Kind, _Live()]
+"""The type of a setting that changes while the process runs (:mod:`slots.reloading`), such as ``Live[int]``. Its
+description ends with :data:`LIVE`."""
+LIVE = "Live."
 
 
 class SettingsError(ValueError):
@@ -36,13 +48,14 @@ class Settings(BaseSettings):
         """
         if sentences := misspelt(cls.model_config["env_prefix"], cls.model_fields, os.environ):
             raise SettingsError("\n".join(sentences))
-        try:
-            in_file = {} if config is None else tomllib.loads(config.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"The settings file {config} is not TOML: {error}.") from error
+        in_file = {} if config is None else read_file(config)
         return cls.checked({**in_file, **EnvSettingsSource(cls)(), **overrides})
+
+    @classmethod
+    def live(cls) -> frozenset[str]:
+        """The names of the settings that change while the process runs."""
+        fields = cls.model_fields.items()
+        return frozenset(name for name, field in fields if any(isinstance(mark, _Live) for mark in field.metadata))
 
     @classmethod
     def checked(cls, values: dict[str, Any]) -> Self:
@@ -53,16 +66,27 @@ class Settings(BaseSettings):
             raise SettingsError(_explain(cls, error)) from error
 
 
+def read_file(config: Path) -> dict[str, Any]:
+    """What stands in a settings file, unchecked. Raises :class:`SettingsError` if it cannot be read."""
+    try:
+        return tomllib.loads(config.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"The settings file {config} is not TOML: {error}.") from error
+
+
 def _explain(settings: type[Settings], error: ValidationError) -> str:
     """One sentence for each error. Values of secrets are not shown."""
     known = settings.model_fields
     sentences = []
     for entry in error.errors(include_url=False):
         name, *within = map(str, entry["loc"] or [""])
-        message = entry["msg"].removeprefix("Value error, ")
+        own = entry["type"] == "value_error"
+        message = entry["msg"].removeprefix("Value error, ") if own else in_words(entry)
         if within:
             # One entry of a list, or one field of an entry.
-            message = f"{' '.join(['entry', str(int(within[0]) + 1), *within[1:]])}: {message}"
+            message = f"{' '.join(['entry', str(int(within[0]) + 1), *within[1:]])}{':' if own else ''} {message}"
         if entry["type"] == "extra_forbidden" and not within:
             near = nearest(name, known)
             hint = f"; did you mean {near}?" if near else f". The settings are: {', '.join(known)}."
@@ -73,7 +97,8 @@ def _explain(settings: type[Settings], error: ValidationError) -> str:
             hidden = entry["type"] == "value_error" or _has_secrets(known[name])
             shown = "" if hidden else f" It is {entry['input']!r}."
             variable = settings.model_config["env_prefix"] + name.upper()
-            sentences.append(f"Setting {name} (or {variable} in the environment): {message}.{shown}")
+            colon = ":" if own or within else ""
+            sentences.append(f"Setting {name} (or {variable} in the environment){colon} {message}.{shown}")
     return "\n".join(sentences)
 
 

@@ -57,7 +57,7 @@ cdef class SlotLoad:
             self.put_in_queue(slot)
         count.bytes_in += bytes_in
 
-    cdef inline void count(self, uint32_t slot, uint64_t bytes_in, uint64_t bytes_out, bint failed) noexcept nogil:
+    cdef inline void count(self, uint32_t slot, uint64_t bytes_in, uint64_t bytes_out) noexcept nogil:
         """A request and its reply. ``slot`` is below the number of slots."""
         cdef slot_count_t* count = &self.counts[slot]
         if count.requests == 0 and not has_something(count):
@@ -65,5 +65,7 @@ cdef class SlotLoad:
         count.requests += 1
         count.bytes_in += bytes_in
         count.bytes_out += bytes_out
-        if failed:
-            count.errors += 1
+
+    cdef inline void count_error(self, uint32_t slot) noexcept nogil:
+        """A request that was counted, and has failed."""
+        self.counts[slot].errors += 1

@@ -7,7 +7,7 @@ its table to another part of itself without a copy or a lock.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -359,17 +359,22 @@ class Group:
 
 @dataclass(frozen=True)
 class SlotTable:
-    """All slots and all groups as of ``epoch``. ``slots[i].id == i``."""
+    """All slots and all groups as of ``epoch``. ``slots[i].id == i``.
+
+    ``unknown`` are the places whose slots may be inconsistent with the rest; by default, all.
+    """
 
     epoch: int
     slots: tuple[Slot, ...]
     groups: Mapping[int, Group]
+    unknown: InitVar[Iterable[int] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, unknown: Iterable[int] | None) -> None:
         count = len(self.slots)
         if not 1 <= count <= MAXIMUM_SLOTS or count & (count - 1):
             raise TableError(f"the number of slots is {count}; it has to be a power of two up to {MAXIMUM_SLOTS}")
-        for index, slot in enumerate(self.slots):
+        for index in range(count) if unknown is None else unknown:
+            slot = self.slots[index]
             if slot.id != index:
                 raise TableError(f"slot {slot.id} stands at place {index} of the table")
             for group_id in (slot.group_id, slot.action.target_id if slot.action else OFFLINE):
@@ -399,6 +404,19 @@ class SlotTable:
                 found.setdefault(server, []).extend(self.by_group[group.id])
         return {server: tuple(sorted(ids)) for server, ids in found.items()}
 
+    @cached_property
+    def acting(self) -> tuple[Slot, ...]:
+        """The slots that have an action, ascending."""
+        return tuple(slot for slot in self.slots if slot.action is not None)
+
+    @cached_property
+    def used_masters(self) -> Mapping[int, str]:
+        """The master of each group that owns slots, gives them away or receives them, by ascending id."""
+        used = {slot.group_id for slot in self.slots}
+        used |= {slot.action.target_id for slot in self.acting if slot.action is not None}
+        found = ((group_id, self.master_of(group_id)) for group_id in sorted(used))
+        return {group_id: master for group_id, master in found if master is not None}
+
     def master_of(self, group_id: int) -> str | None:
         """``host:port`` of the master of a group; None for :data:`OFFLINE` and for an empty group."""
         group = self.groups.get(group_id)
@@ -416,17 +434,20 @@ class SlotTable:
         if epoch <= self.epoch:
             raise TableError(f"epoch {epoch} is not larger than {self.epoch}")
         new_slots = list(self.slots)
+        places = []
         for slot in slots:
             if not 0 <= slot.id < len(new_slots):
                 raise TableError(f"slot {slot.id} is not within 0-{len(new_slots) - 1}")
             new_slots[slot.id] = slot
+            places.append(slot.id)
         gone, come = {*removed_groups}, {group.id: group for group in groups}
         # If no group has changed, the new table shares the mapping: a look for changes then need not compare any
         # groups.
         new_groups = self.groups
         if gone or come:
             new_groups = {number: group for number, group in {**self.groups, **come}.items() if number not in gone}
-        return SlotTable(epoch, tuple(new_slots), new_groups)
+        # Clients wait while a table is made. A slot that has not changed can only have lost its group.
+        return SlotTable(epoch, tuple(new_slots), new_groups, None if gone else places)
 
     def to_wire(self) -> dict[str, Any]:
         """The whole table: ``{"epoch", "slots": [...], "groups": [...]}``.

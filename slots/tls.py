@@ -52,10 +52,14 @@ def server_context(
 
 
 def client_context(authorities: str, certificate: str, key: str, verify_host: bool) -> ssl.SSLContext:
-    """A context for connecting. Only ``authorities`` may vouch for servers; "": those that the system trusts."""
+    """A context for connecting. Only ``authorities`` may vouch for servers; "": those that the system trusts.
+
+    A server's own certificate among them vouches for that server.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = verify_host
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if authorities:
         _load_authorities(context, authorities)
     else:

@@ -27,6 +27,9 @@ LONG = (
     "integration/faults",
     "integration/histories",
     "integration/sizing/test_runs.py",
+    "integration/slotferry/test_wheels.py",
+    "integration/test_documents.py",
+    "integration/test_image.py",
     "integration/test_model.py",
     "unit/topom/test_odd_servers.py",
 )
@@ -118,6 +121,15 @@ def _give_up(name: str) -> None:
         task.print_stack(file=out)
     out.flush()
     os._exit(70)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _contexts_are_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's contexts are neither read nor changed."""
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patching.delenv("SLOTFERRY_CONTEXT", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -41,6 +41,13 @@ PURE: Mapping[str, tuple[str, ...]] = {
     ),
     "which keys and requests stand out": ("topom/load/hotkeys.py", "topom/load/notable.py"),
     "the load of the last day": tuple(f"topom/load/{name}.py" for name in ("day", "minutes", "history")),
+    "what will hurt": tuple(
+        f"topom/doctor/{name}.py"
+        for name in (
+            *("clocks", "facts", "findings", "kernel", "memory", "persistence", "proxies", "replication", "rights"),
+            *("serving", "topoms", "versions", "waits"),
+        )
+    ),
     "which servers have failed": ("topom/servers/detector.py",),
     "who may follow whom": ("topom/servers/lastcopy.py",),
     "which way slots move": ("topom/migration/ways.py",),

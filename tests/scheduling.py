@@ -28,6 +28,8 @@ LONGEST = (
     "tests/integration/sizing/test_runs.py",
     "tests/integration/sizing/test_cluster.py",
     "tests/integration/test_model.py",
+    "tests/integration/slotferry/test_wheels.py",
+    "tests/integration/test_image.py",
     CLIENTS,
 )
 """What begins, in this order."""

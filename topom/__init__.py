@@ -19,5 +19,5 @@ Rooms, from the ground up. Each imports only rooms that stand before it, and its
 - :mod:`topom.api`: what others may ask and tell.
 - :mod:`topom.server`: the process.
 
-The picture, and a table of what to change where, are in ``docs/architecture.md``.
+The picture is in ``docs/architecture.md``, a table of what to change where in ``docs/where-to-change.md``.
 """

@@ -10,8 +10,9 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,23 @@ import uvloop
 
 from slots import garbage, logs
 from slots.openfiles import raise_limit
+from slots.reloading import Taker, on_hangup
+from slots.settings import SettingsError
 from slots.tls import TlsError
 from topom import api
 from topom.api import control
 from topom.api.callers import Callers
 from topom.api.entrance import MOST_FILES, Entrance
+from topom.api.handshake import TlsListener
+from topom.api.serving import Serving
 from topom.api.wire import Wire
 from topom.errors import TopomError
+from topom.term import certificates
 from topom.term.announcing import Announcing
 from topom.term.features import OwnMigrator
 from topom.term.loadkeeping import LoadKeeping
-from topom.term.node import Node, StuckTerm
+from topom.term.node import Node, StuckTerm, alone
+from topom.term.reloading import InForce
 from topom.term.settings import TopomSettings, split_listen
 from topom.term.stores import open_store
 from topom.term.tokens import TOPOM, Role, Token, Tokens, kept_token
@@ -51,16 +58,11 @@ class StartError(Exception):
     """topom cannot start. The message says why and what to do."""
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to :func:`serve`. Uvicorn itself would end the process by the signal instead of with a status."""
+def run(settings: TopomSettings, file: Path | None = None) -> int:
+    """Run topom until SIGTERM or SIGINT. SIGHUP makes it read its settings anew.
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def run(settings: TopomSettings) -> int:
-    """Run topom until SIGTERM or SIGINT.
+    Args:
+        file: where the settings stand; None if they come from the environment alone.
 
     Returns:
         The exit status: 0, or 1 if topom could not start or lost its store to another topom. The log says why.
@@ -68,13 +70,13 @@ def run(settings: TopomSettings) -> int:
     logs.configure(settings.log_level)
     try:
         with _data_folder(settings.data):
-            return uvloop.run(serve(settings))
+            return uvloop.run(serve(settings, file))
     except (StartError, TopomError, TlsError) as error:
         log.error("topom_failed", reason=str(error))
         return 1
 
 
-async def serve(settings: TopomSettings) -> int:
+async def serve(settings: TopomSettings, file: Path | None = None) -> int:
     """The body of :func:`run`, once the data folder is locked."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -86,22 +88,30 @@ async def serve(settings: TopomSettings) -> int:
     listening = _listen(settings.listen)
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    own_migrator = OwnMigrator(_url(_dialled(host), port), secret)
-    node = Node(settings, store, settings.url or _url(host, port), own_migrator=own_migrator)
-    server = _Server(
+    served = certificates.served(settings)
+    scheme = "http" if served is None else "https"
+    own_migrator = OwnMigrator(_url(scheme, _dialled(host), port), secret)
+    node = Node(settings, store, settings.url or _url(scheme, host, port), own_migrator=own_migrator)
+    streams_show = settings.tls_client_certificates != "none"
+    entrance = Entrance(raise_limit(MOST_FILES), callers, streams_show)
+    in_force = InForce(node, file, callers.tokens)
+    in_force.reloading.takers += [_take(node), _take_log_level, _take_tokens(callers.tokens, store.shared, secret)]
+    on_hangup(in_force.reload)
+    server = Serving(
         uvicorn.Config(
-            api.build(node, callers),
+            api.build(node, callers, in_force),
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
-            http=Entrance(raise_limit(MOST_FILES), callers).protocol(),
+            http=entrance.protocol(),
             ws=Wire,
             ws_max_size=control.MAXIMUM_FRAME_BYTES,
             ws_per_message_deflate=False,
-        )
+        ),
+        None if served is None else TlsListener(entrance, served),
     )
     running = asyncio.create_task(node.run())
     stopping = asyncio.create_task(stop.wait())
@@ -142,12 +152,11 @@ async def serve(settings: TopomSettings) -> int:
 
 def _report(outcome: Exception) -> None:
     """Log why topom ends: a sentence for an error of ours, and the traceback for any other."""
-    while isinstance(outcome, ExceptionGroup) and len(outcome.exceptions) == 1:
-        outcome = outcome.exceptions[0]
-    if isinstance(outcome, TopomError | StuckTerm):
-        log.error("topom_failed", reason=str(outcome))
+    error = alone(outcome)
+    if isinstance(error, TopomError | StuckTerm):
+        log.error("topom_failed", reason=str(error))
     else:
-        log.error("topom_broke", exc_info=outcome)
+        log.error("topom_broke", exc_info=error)
 
 
 def _dialled(host: str) -> str:
@@ -155,11 +164,33 @@ def _dialled(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-def _url(host: str, port: int) -> str:
+def _url(scheme: str, host: str, port: int) -> str:
     """The URL where others reach a listener on that address, as far as this process can tell."""
     if host in ("0.0.0.0", "::"):
         host = socket.getfqdn()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _take(node: Node) -> Taker[TopomSettings]:
+    return lambda settings: partial(node.configure, settings)
+
+
+def _take_log_level(settings: TopomSettings) -> Callable[[], None]:
+    return partial(logs.set_level, settings.log_level)
+
+
+def _take_tokens(tokens: Tokens, shared: bool, own_migrator: str) -> Taker[TopomSettings]:
+    def look(settings: TopomSettings) -> Callable[[], None]:
+        file = settings.data / TOKEN_FILE
+        if not settings.token.get_secret_value() and not file.exists():
+            raise SettingsError(f"There is neither a setting token nor the file {file} with one.")
+        try:
+            new = _tokens(settings, shared, own_migrator)
+        except StartError as error:
+            raise SettingsError(str(error)) from error
+        return partial(tokens.replace, new)
+
+    return look
 
 
 def _tokens(settings: TopomSettings, shared: bool, own_migrator: str) -> Tokens:

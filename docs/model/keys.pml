@@ -356,9 +356,21 @@ inline run_drop(p, s, by) {
     fi
 }
 
-inline run_delete(s, copied) {
+/* fulltargets.py: a target that is another process by then shows in the second look, and the client has an error. What
+   that process has brought back is what there is. */
+#ifdef DELETE_NOT_LOOKED_AT_AGAIN
+#define is_acknowledged(p, t) true
+#else
+#define is_acknowledged(p, t) names_target(p, t)
+#endif
+
+inline run_delete(p, s, copied) {
     if
-    :: copy[s] != NONE && !copied -> delete(s)
+    :: copy[s] != NONE && !copied ->
+        if
+        :: is_acknowledged(p, 1 - s) || !older[1 - s] -> delete(s)
+        :: else -> look(s); copy[s] = NONE; own_loss(1 - s)
+        fi
     :: else
     fi
 }
@@ -656,7 +668,8 @@ end:
     :: atomic { me == 0 && mine[0] && state == MIGRATING -> absent_first(); write(to) }
 #endif
 #ifdef FULL
-    :: atomic { me == 0 && step[0] == IDLE && P && mine[0] && state == MIGRATING && !keeps_target(P) ->
+    :: atomic { me == 0 && step[0] == IDLE && P && mine[0] && state == MIGRATING && !names_target(P, T) -> doubt(me) }
+    :: atomic { me == 0 && step[0] == IDLE && P && mine[0] && state == MIGRATING && names_target(P, T) && !keeps_target(P) ->
             has_copy = (copy[T] != NONE);
 #ifdef DELETE_WITHOUT_LOOK
             has_copy = 0;
@@ -665,7 +678,7 @@ end:
         }
     :: atomic { me == 0 && step[0] == ASKED ->
             if
-            :: may_delete(P, S) && is_free(S) -> run_delete(S, has_copy); has_copy = 0; step[0] = IDLE
+            :: may_delete(P, S) && is_free(S) -> run_delete(P, S, has_copy); has_copy = 0; step[0] = IDLE
             :: may_delete(P, S) && !is_free(S) -> has_copy = 0; step[0] = IDLE
             :: !may_delete(P, S) -> doubt(me)
             fi
@@ -686,7 +699,7 @@ end:
             :: stray[me] == RELEASE && holds_at_source(stray_permit(me), stray_source[me]) &&
                 claim[stray_source[me]] == (stray_flag[me] -> IN_PIECES : me + 1) -> claim[stray_source[me]] = NOBODY
             :: stray[me] == DELETE && may_delete(stray_permit(me), stray_source[me]) && is_free(stray_source[me]) ->
-                run_delete(stray_source[me], stray_flag[me])
+                run_delete(stray_permit(me), stray_source[me], stray_flag[me])
             :: stray[me] == RENEW_TARGET && may_renew_target(stray_permit(me), 1 - stray_source[me], stray_seen(me)) ->
                 accepts(1 - stray_source[me]) = stray_permit(me)
             :: stray[me] == RENEW_SOURCE && may_renew_source(stray_permit(me), stray_source[me], stray_seen(me)) ->

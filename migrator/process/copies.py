@@ -64,6 +64,17 @@ class TooManyCopies(MigrationError):
     kind = Kind.BUSY
 
 
+class _Broke(MigrationError):
+    """A request ended by an error that nobody expects."""
+
+    kind = Kind.FAULT
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}", "the migrator's log says more")
+        # A full disk may have room later. Whatever else it is, another snapshot would end the same way.
+        self.passing = isinstance(error, OSError)
+
+
 @dataclass(frozen=True, slots=True)
 class _Held:
     copy: RunningCopy
@@ -174,6 +185,7 @@ class Copies:
             stream = self._streams[message.stream_id] = SourceStream(
                 message.source,
                 message.source_run_id,
+                id=message.stream_id,
                 folder=self._folder,
                 access=self._access,
                 instance=message.instance,
@@ -220,28 +232,27 @@ class Copies:
         except MigrationError as error:
             # topom has the next copy follow another server, so it first hears which one this was.
             self._say(await self.report())
-            self._say(
-                Failed(
-                    number=number,
-                    kind=error.kind,
-                    what=sentence(error.what),
-                    to_do=sentence(error.to_do),
-                    passing=error.passing,
-                    of_followed=error.of_followed,
-                )
-            )
+            self._say(_failed(number, error))
         except Exception as error:
             log.exception("copy_broke")
-            # A full disk may have room later. Whatever else nobody expects, another snapshot would end the same way.
-            passing = isinstance(error, OSError)
-            what, to_do = sentence(f"{type(error).__name__}: {error}"), "the migrator's log says more"
-            self._say(Failed(number=number, kind=Kind.FAULT, what=what, to_do=to_do, passing=passing))
+            self._say(_failed(number, _Broke(error)))
         else:
             self._say(Done(number=number))
 
 
 async def _refuse() -> None:
     raise TooManyCopies("topom asks for more copies than a migrator makes at a time")
+
+
+def _failed(number: int, error: MigrationError) -> Failed:
+    return Failed(
+        number=number,
+        kind=error.kind,
+        what=sentence(error.what),
+        to_do=sentence(error.to_do),
+        passing=error.passing,
+        of_followed=error.of_followed,
+    )
 
 
 def _state(id: str, copy: RunningCopy, progress: Progress) -> CopyState:

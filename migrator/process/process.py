@@ -9,6 +9,8 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import structlog
 import uvloop
@@ -18,6 +20,7 @@ from migrator.process.settings import MigratorSettings
 from migrator.process.stream import Stream
 from slots import logs
 from slots.messages.copies import MOST_COPIES, RegisterMigrator
+from slots.reloading import Reloading, on_hangup
 from slots.tls import TlsError
 from slots.version import program_version
 
@@ -28,19 +31,27 @@ looked up, links to be closed and the disk to be asked. Only as many are started
 log = structlog.get_logger()
 
 
-def run(settings: MigratorSettings, orphaned: Callable[[], Awaitable[None]] | None = None) -> int:
+def run(
+    settings: MigratorSettings, orphaned: Callable[[], Awaitable[None]] | None = None, file: Path | None = None
+) -> int:
     """Run a migrator until SIGTERM or SIGINT, or until ``orphaned`` returns. Gives the exit status: 0, or 1 if it could
-    not start."""
+    not start.
+
+    SIGHUP makes it read its settings anew, from ``file`` if they stand in one. One that topom started has them from
+    topom alone, and does not.
+    """
     logs.configure(settings.log_level)
     try:
-        uvloop.run(serve(settings, orphaned))
+        uvloop.run(serve(settings, orphaned, file))
     except TlsError as error:
         log.error("migrator_failed", reason=str(error))
         return 1
     return 0
 
 
-async def serve(settings: MigratorSettings, orphaned: Callable[[], Awaitable[None]] | None = None) -> None:
+async def serve(
+    settings: MigratorSettings, orphaned: Callable[[], Awaitable[None]] | None = None, file: Path | None = None
+) -> None:
     """The body of :func:`run`. Raises :class:`slots.tls.TlsError`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -59,9 +70,14 @@ async def serve(settings: MigratorSettings, orphaned: Callable[[], Awaitable[Non
     stream = Stream(
         settings.topom,
         settings.token.get_secret_value(),
+        settings.topom_certificates(),
         registration,
         lambda say: Copies(access, settings.spool, say),
     )
+    if orphaned is None:
+        reloading = Reloading(settings, file)
+        reloading.takers.append(lambda new: partial(_use, stream, new))
+        on_hangup(reloading.reload)
     log.info("migrator_started", pid=registration.pid, instance=registration.instance, spool=str(settings.spool))
     tasks: list[asyncio.Future[None]] = [asyncio.ensure_future(stream.run()), asyncio.ensure_future(_until(stop))]
     if orphaned is not None:
@@ -75,6 +91,11 @@ async def serve(settings: MigratorSettings, orphaned: Callable[[], Awaitable[Non
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     log.info("migrator_stopped")
+
+
+def _use(stream: Stream, settings: MigratorSettings) -> None:
+    logs.set_level(settings.log_level)
+    stream.use_token(settings.token.get_secret_value())
 
 
 async def _until(event: asyncio.Event) -> None:

@@ -1,29 +1,25 @@
 """The settings of a migrator; ``configs/migrator.toml`` has them with their defaults."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import NoDecode, SettingsConfigDict
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import SettingsConfigDict
 
 from slots.access import ServerAccess, ServerTls
 from slots.messages.message import Word
-from slots.settings import Settings
+from slots.reaching import ReachesTopom
+from slots.settings import Live
 
 
-class MigratorSettings(Settings):
+class MigratorSettings(ReachesTopom):
     """All settings of a migrator."""
 
     model_config = SettingsConfigDict(env_prefix="SLOTFERRY_MIGRATOR_")
 
-    topom: Annotated[list[str], NoDecode] = Field(
-        default=["http://127.0.0.1:8380"],
-        min_length=1,
-        description="URLs of topom, tried in turn. In the environment: separated by commas.",
-    )
-    token: SecretStr = Field(
+    token: Live[SecretStr] = Field(
         default=SecretStr(""),
-        description="The bearer token for topom, of the role migrator. Better set in the environment.",
+        description="The bearer token for topom, of the role migrator. Live.",
     )
     spool: Path = Field(
         default=Path("slotferry-spool"),
@@ -62,22 +58,9 @@ class MigratorSettings(Settings):
         default=True,
         description="Whether a server's certificate has to name the host in the server's address.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important events that are logged: debug, info, warning or error."
+    log_level: Live[Literal["debug", "info", "warning", "error"]] = Field(
+        default="info", description="The least important events that are logged: debug, info, warning or error. Live."
     )
-
-    @field_validator("topom", mode="before")
-    @classmethod
-    def _split_urls(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-    @field_validator("topom")
-    @classmethod
-    def _check_urls(cls, value: list[str]) -> list[str]:
-        for url in value:
-            if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
-                raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8380")
-        return [url.rstrip("/") for url in value]
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -26,6 +26,7 @@ from slots.messages.copies import (
     parse_to_migrator,
 )
 from slots.messages.message import MessageError, UnknownMessage, encode
+from slots.tls import Certificates
 
 REGISTER_SECONDS = 5.0
 SEND_SECONDS = 5.0
@@ -41,6 +42,7 @@ class Stream:
     """Holds the stream while :meth:`run` runs.
 
     Args:
+        certificates: for topoms that serve TLS.
         registration: the first message.
         make: gives the copies of a stream, for what they say to topom.
     """
@@ -49,6 +51,7 @@ class Stream:
         self,
         urls: list[str],
         token: str,
+        certificates: Certificates | None,
         registration: RegisterMigrator,
         make: Callable[[Callable[[MigratorMessage], None]], Copies],
     ) -> None:
@@ -57,11 +60,16 @@ class Stream:
             PATH,
             token,
             "topom refuses the token; set one of its role migrator here (SLOTFERRY_MIGRATOR_TOKEN)",
+            certificates,
             PONG_SECONDS,
         )
         self._registration = registration
         self._make = make
         self._registered = False
+
+    def use_token(self, token: str) -> None:
+        """Show topom this token from the next stream on. topom ends the present one with its token."""
+        self._dialing.token = token
 
     async def run(self) -> None:
         """Keep the stream up until cancelled."""

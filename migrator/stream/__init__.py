@@ -24,8 +24,8 @@ are threads, those of a stream tasks of an event loop::
 
 Of the source's snapshot, ``snapshotfilter`` makes ``batches`` of commands for each copy, and names the keys whose
 values do not go in one command. ``values`` makes these by commands of bounded size. Where the target cannot read the
-source's format, it makes all values; then ``snapshotcommands`` makes the batches, and ``words`` says what the target
-can be told.
+source's format, ``valuecommands`` writes small ones straight from the snapshot's bytes, and ``words`` says what the
+target can be told. ``openbatch`` is a batch while keys come into it, ``output`` the memory of its commands.
 
 From there to the target: ``changes`` (what each command of the stream means for a copy), ``deadlines``, ``applying``
 (each batch once), ``copying`` (what a copy has yet to write), ``following`` (reads the spool for a copy).

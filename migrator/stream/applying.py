@@ -8,7 +8,10 @@ In the same transaction the batch's keys are counted (:data:`slots.reserved.HIDD
 (**hidden**).
 
 If no reply comes, the batch may have run, or may still run. Then the position is read again: it says which. A batch
-that runs after it was read changes the position, and so keeps the next attempt from running.
+that runs after it was read changes the position, and so keeps the next attempt from running. A transaction runs on
+behind a command that is refused, so the position is *in doubt* first. It becomes the batch's own behind the last
+command, if the server counts as many error replies as before the first one. If it stays in doubt, and nobody has seen
+the replies, the copy is void.
 
 A server is the target of one copy at a time. A copy begins with its position in database 0 (:func:`begin_copy`), and
 each first batch in another database needs that as well. So whoever takes the positions away (:func:`end_copies`), that
@@ -23,17 +26,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import hiredis
 
-from migrator.connection import Connection, pack
+from migrator.connection import Connection, checked, pack
 from migrator.errors import MigrationError, TargetUnavailable
 from migrator.scan import occupied_databases
 from slots.kinds import Kind
 from slots.reserved import HIDDEN, PIECE, POSITION, SWEPT
 from slots.scripts import load
 
+DOUBT = b" in doubt"
+"""Behind the position of a batch of which the position does not say that no command was refused. If the server counts
+its error replies, their number is behind it."""
 ATTEMPTS = 5
 """How often a batch is sent, or its outcome asked for."""
 ATTEMPT_SECONDS = 1.0
@@ -77,13 +83,14 @@ class Applier:
     async def apply(self, database: int, commands: bytes, count: int, at: str) -> list[Any]:
         """Run so many packed commands in a database, once; give their replies.
 
-        If the outcome had to be asked for, there are no replies, and the list is empty.
+        If the outcome had to be asked for, there are no replies, and the list is empty. No command was refused then.
 
         Args:
             at: where in the source's data the batch ends, for whoever looks at the position.
 
         Raises:
-            CopyVoid: the target refused a command, or its position is not the one that it has to be.
+            CopyVoid: the target refused a command or may have done so, or its position is not the one that it has to
+                be.
             TargetUnavailable: the target does not answer, time and again. Whether the batch ran is not known.
             MigrationError: what ``connect`` raises.
         """
@@ -96,7 +103,13 @@ class Applier:
                     await asyncio.sleep(ATTEMPT_SECONDS)
                 try:
                     found = await self._position(database)
-                    if attempt and found == position:
+                    if attempt and _has_run(found, position):
+                        if found != position:
+                            raise CopyVoid(
+                                "the replies to a batch of the copy are lost, and the target may have refused a "
+                                f"command of it: the position in database {database} is {_shown(found)}"
+                            )
+                        self._positions[database] = position
                         replies: list[Any] | None = []
                     else:
                         self._require(database, found)
@@ -107,7 +120,6 @@ class Applier:
                         raise
                     continue
                 if replies is not None:
-                    self._positions[database] = position
                     return replies
             raise CopyVoid(f"the position of the copy at {self.copy} changes again and again")
 
@@ -142,24 +154,28 @@ class Applier:
             # The first is that of database 0, without which no batch is the first in another database.
             for database in sorted(self._positions):
                 self._watched = None
-                self._require(database, await self._position(database))
                 connection = await self._connected()
+                await connection.select(database)
+                # Slots are locked meanwhile: what need not wait for a reply goes with what comes before it.
+                asked = pack("UNWATCH"), pack("WATCH", POSITION), pack("GET", POSITION), pack("HGETALL", HIDDEN)
+                *found, hidden = await connection.send(b"".join(asked), len(asked))
+                self._require(database, self._read(found))
                 if database == 0:
-                    await self._hand_count_over(connection, source)
+                    await self._hand_count_over(connection, hidden, source)
                 names = (POSITION, HIDDEN) if database == 0 else (POSITION,)
                 *_, ran = await connection.send(b"".join((MULTI, pack("UNLINK", *names), EXEC)), 3)
                 if not isinstance(ran, list):
                     raise CopyVoid(f"somebody else has changed the position of the copy in database {database}")
             self._ended = True
 
-    async def _hand_count_over(self, target: Connection, source: Connection) -> None:
-        said = await target.call("HGETALL", HIDDEN)
+    async def _hand_count_over(self, target: Connection, said: Any, source: Connection) -> None:
+        checked(target, [said])
         with target.understood("HGETALL"):
             found = [int(part) for part in said]
+            counts = [pair for pair in zip(found[::2], found[1::2], strict=True) if pair[1] > 0]
+        hide = [pack("EVAL", HIDE.text, 2, HIDDEN, SWEPT, *pair) for pair in counts]
         await source.select(0)
-        for database, count in zip(found[::2], found[1::2], strict=True):
-            if count > 0:
-                await source.call("EVAL", HIDE.text, 2, HIDDEN, SWEPT, database, count)
+        checked(source, await source.send(b"".join(hide), len(hide)) if hide else [])
 
     def close(self) -> None:
         """Close the connection."""
@@ -210,11 +226,11 @@ class Applier:
         """The replies of a transaction; None if it did not run because the position had changed."""
         connection = await self._connected()
         self._watched = None
-        before, behind = self._counting(database, "before"), self._counting(database, "behind")
-        mark = pack("SET", POSITION, position)
+        mark = pack("SET", POSITION, position + DOUBT)
+        before, behind = (self._counting(database, when, position) for when in ("before", "behind"))
         after = pack("WATCH", POSITION) + pack("GET", POSITION)
         *queued, ran, watching, found = await connection.send(
-            b"".join((MULTI, before, commands, behind, mark, EXEC, after)), count + 7
+            b"".join((MULTI, mark, before, commands, behind, EXEC, after)), count + 7
         )
         if ran is None:
             return None
@@ -224,13 +240,18 @@ class Applier:
                 raise _refusal("a command", reply)
         if len(replies) != count + 3:
             raise CopyVoid(f"the target gave {len(replies)} replies to {count + 3} commands of the copy")
-        if self._read([watching, found]) == position:
+        self._positions[database] = position
+        found = self._read([watching, found])
+        if _has_run(found, position):
+            # Nothing was refused: the replies are here. So a server that does not count errors may leave it in doubt.
+            self._positions[database] = found
             self._watched = database
-        return replies[1:-2]
+        return replies[2:-1]
 
-    def _counting(self, database: int, when: str) -> bytes:
-        """The request that counts the database's keys, without one that is not whole yet."""
-        return pack("EVAL", COUNT.text, 2, HIDDEN, temporary_name(self.copy), database, when)
+    def _counting(self, database: int, when: str, position: bytes) -> bytes:
+        """The request that counts the database's keys, without one that is not whole yet, and the errors."""
+        names = HIDDEN, temporary_name(self.copy), POSITION
+        return pack("EVAL", COUNT.text, len(names), *names, database, when, position, DOUBT)
 
     def _lose(self) -> None:
         self._watched = None
@@ -249,9 +270,9 @@ async def begin_copy(target: Connection, copy: str) -> None:
     (:mod:`migrator.sweep`). Raises as its connection."""
     await end_copies(target)
     await target.select(0)
+    await target.call("UNLINK", HIDDEN)
     # owned: what is left of the copy is swept, whatever becomes of this process.
     await target.call("HDEL", SWEPT, "swept", "token")
-    await target.call("UNLINK", HIDDEN)
     await target.call("SET", POSITION, _begun(copy))
 
 
@@ -271,14 +292,19 @@ async def _end_copies(target: Connection, database: int) -> None:
     await target.select(database)
     # The database's own position names the copy: that of database 0 may have been flushed.
     position = await target.call("GET", POSITION)
-    names = [POSITION]
     if isinstance(position, bytes):
-        names.append(temporary_name(position.partition(b" ")[0].decode("ascii", "replace")))
-    await target.call("UNLINK", *names)
+        # A server before Redis 4 has no UNLINK. Nor has it a copy: none begins there.
+        copy = position.partition(b" ")[0].decode("ascii", "replace")
+        await target.call("UNLINK", POSITION, temporary_name(copy))
 
 
 def _begun(copy: str) -> bytes:
     return f"{copy} begun".encode()
+
+
+def _has_run(found: bytes | None, position: bytes) -> TypeGuard[bytes]:
+    """Whether a position that was read is that of a batch, be it in doubt."""
+    return found is not None and (found == position or found.startswith(position + DOUBT))
 
 
 def _refusal(what: str, reply: hiredis.ReplyError) -> CopyVoid:

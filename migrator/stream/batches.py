@@ -16,6 +16,8 @@ class Batch(NamedTuple):
         keys: how many keys they make.
         deadlines: that the commands set and that are noted: milliseconds since 1970, and the key.
         withheld: keys that have the placeholder in the commands, in place of their deadlines.
+        looks: whether the first command deletes the keys, and tells how many were there. There may be none: else
+            something is wrong. RESTORE tells so by itself.
     """
 
     copy: int
@@ -25,3 +27,4 @@ class Batch(NamedTuple):
     keys: int
     deadlines: list[tuple[int, bytes]]
     withheld: list[bytes]
+    looks: bool = False

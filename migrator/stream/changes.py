@@ -5,6 +5,8 @@ both have the same data. The others are of these kinds:
 
 - Those that set a deadline are written in another way, so that a copy never expires by itself
   (:mod:`migrator.stream.deadlines`).
+- Those that replace a key by what they find in another one come behind one that deletes it. If there is no other one, a
+  server before Redis 6.2.6 does nothing, and a newer one deletes the key that it would replace.
 - Those whose effect cannot be repeated from the copy alone make their keys *late*: what happens to such a key is not
   followed any more, and its value is read from the source within the lock, when nothing writes it.
 - Those of which it is not known what they change end the copy: :class:`CannotFollow`.
@@ -26,6 +28,9 @@ IGNORED = frozenset({b"PING", b"REPLCONF", b"PUBLISH", b"SPUBLISH", b"SCRIPT", b
 DELETING = frozenset({"DEL", "UNLINK"})
 CARRYING = frozenset({"RENAME", "RENAMENX", "COPY"})
 """A key gets the deadline of another one."""
+REPLACING = {"GEORADIUS": (0, -1), "GEORADIUSBYMEMBER": (0, -1), "GEOSEARCHSTORE": (1, 0), "ZRANGESTORE": (1, 0)}
+"""A key is replaced by what is found in another one: where among the keys of the command the two stand, the other one
+first."""
 DEADLINES = frozenset({"SET", "SETEX", "PSETEX", "EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "RESTORE"})
 """They may set a deadline."""
 LATE = frozenset(
@@ -165,6 +170,9 @@ def change_of(
         return _with_deadline(argv, command.name, database, arrived_ms)
     if name in TRIMMING and (at := trims_at_most(argv)):
         return Change(([*argv[:at], *argv[at + 2 :]],))
+    if command.name in REPLACING:
+        searched, replaced = (keys[place] for place in REPLACING[command.name])
+        return Change((argv,) if searched == replaced else ([b"UNLINK", replaced], argv))
     return Change((argv,), carried=(keys[0], keys[1]) if command.name in CARRYING else None)
 
 

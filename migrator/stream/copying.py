@@ -19,27 +19,27 @@ from typing import Any
 
 import hiredis
 
-from migrator.connection import Connection, pack
-from migrator.errors import MigrationError, SourceUnavailable, unknown_command
+from migrator.connection import Connection, checked, pack
+from migrator.errors import SourceUnavailable, unknown_command
 from migrator.pace import Throttle
 from migrator.pieces.abilities import Abilities
 from migrator.pieces.deadlines import milliseconds
 from migrator.progress import Progress
-from migrator.stream.applying import Applier, temporary_name
+from migrator.stream.applying import Applier, CopyVoid, temporary_name
 from migrator.stream.batches import Batch
 from migrator.stream.changes import change_of, passes
 from migrator.stream.deadlines import PLACEHOLDER_MS, Deadlines
+from migrator.stream.errors import TooManyLate
 from migrator.stream.snapshotfilter import BigKey
 from migrator.stream.streamfile import now_ms
-from migrator.stream.values.atonce import replacing
+from migrator.stream.values.atonce import Room, replacing
 from migrator.stream.values.cutting import Limits, LongCommand, cut
 from migrator.stream.values.finishing import finish_commands
 from migrator.stream.values.hashes import FieldDeadlines
 from migrator.stream.values.making import pieces_of
-from migrator.stream.words import Words
+from migrator.stream.words import GONE, Words, key_in_doubt
 from rdb.elements import Element
 from slots.keyslots import KeySlots
-from slots.kinds import Kind
 from slots.replies import integer
 from slots.requests.reading import Requests
 from slots.reserved import RESERVED
@@ -53,6 +53,8 @@ HEAVY = frozenset(
     }
 )
 """Commands that may read whole collections. A target does nothing else while it runs a batch, so few are in one."""
+TO_ANOTHER = frozenset({b"COPY", b"RENAME", b"RENAMENX"})
+"""Commands that give a stream to another key."""
 HEAVY_COMMANDS = 20
 """As many commands of a batch as one of these counts for."""
 MOST_LATE = 1_000
@@ -61,15 +63,11 @@ LATE_BYTES = 4 << 20
 """Bytes of memory of all late keys together, as the source counts."""
 LATE_STEP_BYTES = 1 << 20
 """Of a late key, and of those that are written at once: neither server is to be at them for more than 5 ms."""
+LATE_ELEMENTS = 100_000
+"""Elements of all late keys together, where their values go as commands: a list of small numbers has 400,000 in a
+megabyte."""
 SETTLING_KEYS = 500
 """Keys whose values or deadlines are read at once."""
-
-
-class TooManyLate(MigrationError):
-    """More keys than fit within a lock cannot be followed by the stream."""
-
-    kind = Kind.DATA
-    passing = False
 
 
 class Copy:
@@ -85,7 +83,7 @@ class Copy:
         abilities: of the target.
         connect: opens a connection to the source's master.
         clock: milliseconds since 1970.
-        words: those of a target that does not read the source's payloads; None if it does.
+        words: the target's; None if it is told everything as it comes.
     """
 
     def __init__(
@@ -114,9 +112,11 @@ class Copy:
         self._source: Connection | None = None
         self._late: set[tuple[int, bytes]] = set()
         self._late_bytes = 0
+        self._late_room = Room(LATE_ELEMENTS)
         self._inexact: set[tuple[int, bytes]] = set()
         self._database = 0
         self._commands: list[bytes] = []
+        self._in_doubt: list[tuple[int, bytes]] = []
         self._count = 0
         self._size = 0
 
@@ -134,9 +134,10 @@ class Copy:
         """Whether the open batch has to be written before anything else comes in."""
         return self._count >= BATCH_COMMANDS or self._size >= BATCH_BYTES
 
-    def ends_batch(self, database: int) -> bool:
-        """Whether the open batch has to be written before something of this database comes in."""
-        return bool(self._commands) and database != self._database
+    def ends_batch(self, database: int, name: bytes) -> bool:
+        """Whether the open batch has to be written before a command of this name comes in, in this database. What its
+        replies say of a key has to be known before that is copied to another one."""
+        return bool(self._commands) and (database != self._database or (bool(self._in_doubt) and name in TO_ANOTHER))
 
     def follow(self, database: int, argv: list[bytes], arrived_ms: Callable[[], int], *, whole: bool = False) -> None:
         """Take in one command of the stream; :meth:`ends_batch` was asked before.
@@ -190,6 +191,8 @@ class Copy:
             argv = [b"UNLINK", *argv[1:]]
         elif name in HEAVY:
             self._count += HEAVY_COMMANDS - 1
+        elif name == b"EVAL" and (doubted := key_in_doubt(argv)) is not None:
+            self._in_doubt.append((len(self._commands), doubted))
         self._add(argv)
 
     def _become_late(self, late: tuple[int, bytes]) -> None:
@@ -207,10 +210,15 @@ class Copy:
         self._size += len(packed)
 
     async def write(self, at: str) -> None:
-        """Write the open batch. Raises as :meth:`Applier.apply`."""
+        """Write the open batch. Raises TooManyLate, and as :meth:`Applier.apply`."""
         if self._commands:
             commands, self._commands, self._count, self._size = self._commands, [], 0, 0
-            await self._apply(self._database, b"".join(commands), len(commands), at)
+            in_doubt, self._in_doubt = self._in_doubt, []
+            replies = await self._apply(self._database, b"".join(commands), len(commands), at)
+            for place, key in in_doubt:
+                # level: there are no replies if the batch's outcome had to be asked for.
+                if not replies or replies[place] == GONE:
+                    self._become_late((self._database, key))
 
     async def correct(self, at: str) -> None:
         """Write the true deadlines of keys whose deadlines the stream does not tell exactly, if there are many.
@@ -253,6 +261,7 @@ class Copy:
 
         Raises:
             TooManyDeadlines: the copy has to be given up.
+            CopyVoid: the target has one of the keys.
             MigrationError: as :meth:`Applier.apply`.
         """
         for key in batch.withheld:
@@ -265,7 +274,12 @@ class Copy:
             if self.deadlines.written(batch.database, key, deadline_ms, now) != deadline_ms
         }
         commands = _withheld(batch.commands, overtaken) if overtaken else batch.commands
-        await self._apply(batch.database, commands, batch.count, at)
+        replies = await self._apply(batch.database, commands, batch.count, at)
+        if batch.looks and replies and replies[0] != 0:
+            raise CopyVoid(
+                f"{replies[0]!r:.20} of the {batch.keys} keys of a batch were at the target already: somebody else "
+                "writes there"
+            )
         self._progress.moved(batch.keys, len(batch.commands))
 
     async def make(self, big: BigKey, opened: Callable[[], Iterator[Element]], at: str, pace: Throttle) -> None:
@@ -337,6 +351,7 @@ class Copy:
         """
         leaving = frozenset(slots)
         self._late_bytes = 0
+        self._late_room = Room(LATE_ELEMENTS)
         await self.write(at)
         late = self._of(self._late, leaving)
         for database, keys in late.items():
@@ -378,7 +393,7 @@ class Copy:
 
     async def _sizes_of(self, source: Connection, keys: list[bytes]) -> list[int]:
         replies = await source.send(b"".join(pack("MEMORY", "USAGE", key) for key in keys), len(keys))
-        sizes = [one if isinstance(one, int) else 0 for one in _checked(source, replies)]
+        sizes = [one if isinstance(one, int) else 0 for one in checked(source, replies)]
         self._late_bytes += sum(sizes)
         for what, size, most in (
             ("keys that the copy could not follow have", self._late_bytes, LATE_BYTES),
@@ -393,12 +408,15 @@ class Copy:
 
     async def _settle_some(self, source: Connection, database: int, keys: list[bytes], at: str) -> None:
         deadlines = await deadlines_of(source, keys)
-        values = _checked(source, await source.send(b"".join(pack("DUMP", key) for key in keys), len(keys)))
-        if self.words is not None:
+        values = checked(source, await source.send(b"".join(pack("DUMP", key) for key in keys), len(keys)))
+        if self.words is not None and not self.words.payloads:
             # Nobody sees the target's keys yet, so a value needs no other name while it is made.
             late = zip(keys, values, deadlines, strict=True)
-            pieces = replacing(late, database, Limits(), self.words.target, self.words.abilities)
-            for some, _, _ in cut(pieces, Limits(), lambda piece: (piece.elements, piece.size)):
+            pieces = replacing(late, database, Limits(), self.words.target, self.words.abilities, self._late_room)
+            parts = cut(pieces, Limits(), lambda piece: (piece.elements, piece.size))
+            # The event loop has other copies and the connection to topom.
+            while (part := await asyncio.to_thread(next, parts, None)) is not None:
+                some, _, _ = part
                 commands = [command for piece in some for command in piece.commands]
                 await self._apply(database, b"".join(commands), len(commands), at)
             return
@@ -443,13 +461,6 @@ def _with_deadline(key: bytes, deadline_ms: int | None) -> bytes:
     return pack("PERSIST", key) if deadline_ms < 0 else pack("PEXPIREAT", key, deadline_ms)
 
 
-def _checked(server: Connection, replies: list[Any]) -> list[Any]:
-    for reply in replies:
-        if isinstance(reply, hiredis.ReplyError):
-            raise server.refusal(reply)
-    return replies
-
-
 async def deadlines_of(server: Connection, keys: Sequence[bytes]) -> list[int | None]:
     """When keys expire, in milliseconds since 1970; -1 for never, None if there is no such key.
 
@@ -458,12 +469,12 @@ async def deadlines_of(server: Connection, keys: Sequence[bytes]) -> list[int | 
     """
     replies = await server.send(b"".join(pack("PEXPIRETIME", key) for key in keys), len(keys))
     if any(isinstance(reply, hiredis.ReplyError) and unknown_command(str(reply)) for reply in replies):
-        clock, *left = _checked(
+        clock, *left = checked(
             server, await server.send(pack("TIME") + b"".join(pack("PTTL", key) for key in keys), len(keys) + 1)
         )
         with server.understood("TIME"):
             now = milliseconds(clock)
         replies = [now + one if isinstance(one, int) and one >= 0 else one for one in left]
     with server.understood("PEXPIRETIME"):
-        found = [integer(reply, least=-2) for reply in _checked(server, replies)]
+        found = [integer(reply, least=-2) for reply in checked(server, replies)]
     return [None if one == -2 else one for one in found]

@@ -92,6 +92,22 @@ class StreamBegun(MigrationError):
     kind = Kind.BUSY
 
 
+class NotNearlyLevel(MigrationError):
+    """The copy is to be settled and was not nearly level before: too much may be missing for a lock."""
+
+    kind = Kind.BUSY
+
+    def __init__(self, target: str) -> None:
+        super().__init__(f"the copy to {target} was not nearly level before its slots were locked; it begins anew")
+
+
+class TooManyLate(MigrationError):
+    """More keys than fit within a lock cannot be followed by the stream."""
+
+    kind = Kind.DATA
+    passing = False
+
+
 class LeftBehind(MigrationError):
     """The spool is nearly full, and is kept for this copy more than for others. It is given up, so that they go on."""
 

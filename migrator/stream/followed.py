@@ -17,7 +17,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError, Refused, ServerUnavailable
 from migrator.facts import Facts
 from migrator.forking import require_memory
-from migrator.pair import COPYING
+from migrator.pair import copying_prefix
 from migrator.stream.choosing import choose
 from migrator.stream.direct import link_of
 from migrator.stream.errors import ReplicaLost, SpoolFull, SpoolUnusable
@@ -44,6 +44,7 @@ class Followed:
         replicas: of the source, likewise.
         access: how to log in.
         instance: part of the names of the connections.
+        stream: the id of the stream, which is part of the link's name.
         timeouts: of the connections.
         folder: for spools.
 
@@ -57,6 +58,7 @@ class Followed:
         replicas: Sequence[str],
         access: ServerAccess,
         instance: str,
+        stream: str,
         timeouts: Timeouts,
         folder: Path,
     ) -> None:
@@ -65,6 +67,7 @@ class Followed:
         self._replicas = replicas
         self._access = access
         self._instance = instance
+        self._link_name = f"{copying_prefix(stream)}{instance}.follow"
         self._timeouts = timeouts
         self._folder = folder
         self._history = ""
@@ -129,7 +132,7 @@ class Followed:
         async with AsyncExitStack() as own:
             spool = Spool(self._folder, SPOOL_BYTES)
             own.callback(spool.close)
-            link = Link(server, self._access, spool, f"{COPYING}{self._instance}.follow", run_id, history)
+            link = Link(server, self._access, spool, self._link_name, run_id, history)
             own.push_async_callback(asyncio.to_thread, link.close)
             link.start()
             origin = await link.begun()

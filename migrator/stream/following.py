@@ -10,8 +10,8 @@ the stream, the copy has what was written before it: :meth:`Following.expect`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from migrator.pace import BATCH_BYTES, BATCH_KEYS, BATCH_SECONDS, Throttle
@@ -19,7 +19,6 @@ from migrator.stream.batches import Batch
 from migrator.stream.changes import CannotFollow
 from migrator.stream.copying import Copy
 from migrator.stream.deadlines import PLACEHOLDER_MS
-from migrator.stream.snapshotcommands import SnapshotCommands
 from migrator.stream.snapshotfilter import BigKey, SnapshotFilter
 from migrator.stream.spool import SpoolReader
 from migrator.stream.streamfile import now_ms
@@ -118,13 +117,18 @@ class Following:
         """Return once the snapshot was written. It is for whoever also waits for :meth:`run`."""
         await self._streaming.wait()
 
-    def expect(self, marker: bytes, slots: Iterable[int]) -> asyncio.Event:
+    @contextmanager
+    def expect(self, marker: bytes, slots: Iterable[int]) -> Iterator[asyncio.Event]:
         """An event that is set once this value of :data:`slots.reserved.MARKER` has come by, and all before it was
-        written. What comes after it does not concern the copy as far as it is about these slots."""
+        written. What comes after it does not concern the copy as far as it is about these slots. A marker that comes by
+        after the block does nothing."""
         event = asyncio.Event()
         self._markers[marker] = event, frozenset(slots)
         self._hurry.set()
-        return event
+        try:
+            yield event
+        finally:
+            self._markers.pop(marker, None)
 
     def rest_no_more(self) -> None:
         """Take the stream as fast as the target does from now on, whatever the latency goal is."""
@@ -139,7 +143,7 @@ class Following:
     async def _restore_snapshot(self) -> int:
         """Write the snapshot to the copy; give the database that the stream begins in."""
         copy = self._copy
-        words = {copy.number: copy.words} if copy.words is not None else {}
+        words = None if copy.words is None or copy.words.payloads else copy.words
         found = SnapshotFilter(
             self._spool,
             f"snapshot of {self._source}",
@@ -151,22 +155,21 @@ class Following:
             most_work=int(BATCH_SECONDS * WORK_A_SECOND),
             big_work=BIG_WORK,
             placeholder_ms=PLACEHOLDER_MS,
-            apart=words,
+            words=words,
         )
-        items = SnapshotCommands(found, words, most_bytes=BATCH_BYTES, placeholder_ms=PLACEHOLDER_MS)
         at = f"snapshot of {self._offset}"
         await self._pace.ready()
-        ahead = self._some_of(found, items)
+        ahead = self._some_of(found)
         try:
             while some := await ahead:
                 for number, one in enumerate(some):
                     if isinstance(one, BigKey):
                         # It is the last one, and its elements are read before anything else.
-                        await self._make(one, items, at)
+                        await self._make(one, found, at)
                     else:
                         await self._pace.admit(one.keys, len(one.commands))
                     if number == len(some) - 1:
-                        ahead = self._some_of(found, items)
+                        ahead = self._some_of(found)
                     if isinstance(one, Batch):
                         async with self._turn:
                             await self._copy.restore(one, at)
@@ -175,21 +178,21 @@ class Following:
         self._spool.leave_snapshot()
         return max(0, found.stream_database)
 
-    def _some_of(self, found: SnapshotFilter, items: SnapshotCommands) -> asyncio.Task[list[Batch | BigKey]]:
+    def _some_of(self, found: SnapshotFilter) -> asyncio.Task[list[Batch | BigKey]]:
         """The next items, made in a thread; a big value is the last of them. None are left if there are none.
 
-        Nothing else may be done with the filter meanwhile, which the items come from.
+        Nothing else may be done with the filter meanwhile.
         """
         limits = self._pace.batch
         found.most_keys = limits.keys
         found.most_work = max(1, int(limits.seconds * WORK_A_SECOND))
         found.withheld_until_ms = self._clock() + BUILDING_MS
         found.noted_until_ms = self._copy.deadlines.noted_until_ms
-        task = asyncio.create_task(asyncio.to_thread(_some, items, self._spool))
+        task = asyncio.create_task(asyncio.to_thread(_some, found, self._spool))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _make(self, big: BigKey, found: SnapshotCommands, at: str) -> None:
+    async def _make(self, big: BigKey, found: SnapshotFilter, at: str) -> None:
         """Write a big value. The stream waits, so nothing else is written to the copy meanwhile but deadlines."""
         if big.fields_expire:
             await asyncio.to_thread(lambda: [None for _ in found.elements()])
@@ -245,7 +248,7 @@ class Following:
                 event.set()
         else:
             copy, whole = self._copy, copies not in (MIXED, UNKNOWN)
-            if copy.full or copy.ends_batch(requests.database):
+            if copy.full or copy.ends_batch(requests.database, name):
                 await copy.write(str(end))
             copy.follow(requests.database, argv, lambda: self._spool.arrived_ms(end), whole=whole)
 
@@ -263,7 +266,7 @@ class Following:
                 await self._copy.withhold_due(str(self._offset))
 
 
-def _some(found: SnapshotCommands, spool: SpoolReader) -> list[Batch | BigKey]:
+def _some(found: SnapshotFilter, spool: SpoolReader) -> list[Batch | BigKey]:
     some: list[Batch | BigKey] = []
     with spool.parsing():
         for one in found:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 
 import structlog
 
-from migrator.connection import Connection, Timeouts
+from migrator.connection import Connection, Timeouts, checked, pack
 from migrator.errors import MigrationError, TargetUnfit
-from migrator.facts import facts_of
+from migrator.facts import Facts
 from migrator.pace import Pace
-from migrator.pair import COPYING, WRITING, ServerPair
+from migrator.pair import COPYING, WRITING, ServerPair, copying_prefix
 from migrator.pieces.abilities import read_abilities
 from migrator.pieces.deadlines import milliseconds
 from migrator.progress import Progress
@@ -26,21 +26,28 @@ from migrator.steering import steered
 from migrator.stream.applying import Applier, CopyVoid, begin_copy
 from migrator.stream.copying import Copy
 from migrator.stream.deadlines import MARGIN_MS, Deadlines
+from migrator.stream.earlier import end_at_replicas
+from migrator.stream.errors import NotNearlyLevel
 from migrator.stream.following import Following
 from migrator.stream.sourcestream import SourceStream
 from migrator.stream.streamfile import now_ms
 from migrator.stream.words import words_of
-from migrator.trial import reads_payloads
 from slots import ranges
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
 from slots.keyslots import KeySlots
+from slots.replies import Info
 from slots.reserved import MARKER, SWEPT
 
 log = structlog.get_logger()
 
 NEARLY_BYTES = 256 * 1024
 """Bytes of the stream that may be missing at the target when the slots are locked. It writes them in milliseconds."""
+NEARLY_SECONDS = 1.0
+"""How long the stream may take to bring what was written at the source, when the slots are locked: half of what topom's
+setting ``barrier_seconds`` gives a lock unless it is changed. What is on its way counts as missing nowhere."""
+MOST_MARKERS = 3
+"""So many are waited for before a lock is tried even so: it says then that it took too long."""
 LOOK_SECONDS = 0.02
 LEVEL_SECONDS = 600.0
 """How long the copy may take to become nearly level, once the snapshot was written. An operator's pause does not count.
@@ -70,6 +77,29 @@ class TargetEvicts(TargetUnfit):
 
 class ClockAhead(TargetUnfit):
     """The target would have keys expire before their deadlines are withheld."""
+
+
+class Patience:
+    """The time that a copy has to become nearly level (**bounded**)."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._seconds = asyncio.get_running_loop().time
+        self._looked = self._seconds()
+        self._spent = 0.0
+
+    def lasts(self, *, counts: bool = True) -> bool:
+        """Whether there is time left. What went by since the last call counts, unless there is a pause now."""
+        now = self._seconds()
+        if counts and not self._pace.paused:
+            self._spent += now - self._looked
+        self._looked = now
+        return self._spent <= LEVEL_SECONDS
+
+    @property
+    def half_gone(self) -> bool:
+        """Whether half of it has gone by."""
+        return self._spent > LEVEL_SECONDS / 2
 
 
 class RunningCopy:
@@ -150,6 +180,8 @@ class RunningCopy:
 
         Raises :class:`MigrationError`: the copy is void.
         """
+        if self._task is None:
+            raise NotNearlyLevel(self.target)
         await self._unless_ended(lambda: self._settle(slots))
         log.info("copy_level", source=self._source, target=self.target, slots=ranges.show(slots))
 
@@ -193,21 +225,8 @@ class RunningCopy:
             await work()
 
     async def _nearly_level(self) -> None:
-        seconds = asyncio.get_running_loop().time
-        spent, looked = 0.0, seconds()
-        while (lag := self.lag) is None or lag > NEARLY_BYTES:
-            if lag is not None and not self._pace.paused:
-                spent += seconds() - looked
-            looked = seconds()
-            if self._following is not None and spent > LEVEL_SECONDS / 2:
-                self._following.rest_no_more()
-            if spent > LEVEL_SECONDS:
-                raise NeverLevel(
-                    f"{self._source} is written faster than {self.target} takes it: {lag} bytes are missing there "
-                    f"after {LEVEL_SECONDS:g} s",
-                    "move fewer slots at a time, or in another way",
-                )
-            await asyncio.sleep(LOOK_SECONDS)
+        patience = Patience(self._pace)
+        await self._catch_up(patience)
         assert self._pair is not None, "it follows"
         assert self._copy is not None, "likewise"
         # Within the lock nothing is to be connected anew, and a server may close what was idle.
@@ -217,37 +236,75 @@ class RunningCopy:
             if one is not None:
                 one.close()
         await self._copy.applier.apply(0, b"", 0, "nearly level")
-        # A source may hold its stream back for a second behind a snapshot. That is over once a marker has come by.
-        await self._pass_marker(())
+        # A source may hold its stream back for a second behind a snapshot. That is over once a marker has come by. If
+        # it takes long, so would the next one, within the lock.
+        for _ in range(MOST_MARKERS):
+            if await self._marker_seconds(patience) <= NEARLY_SECONDS:
+                break
         # An operator may have changed the server that is followed.
         await self._stream.followed.look_again(self._writing)
 
+    async def _catch_up(self, patience: Patience) -> None:
+        """Return once little of what has come is missing at the target. Raises NeverLevel."""
+        while (lag := self.lag) is None or lag > NEARLY_BYTES:
+            if not patience.lasts(counts=lag is not None):
+                raise NeverLevel(
+                    f"{self._source} is written faster than {self.target} takes it: {lag} bytes are missing there "
+                    f"after {LEVEL_SECONDS:g} s",
+                    "move fewer slots at a time, or in another way",
+                )
+            if self._following is not None and patience.half_gone:
+                self._following.rest_no_more()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _marker_seconds(self, patience: Patience) -> float:
+        """How long a marker takes to come by. Raises NeverLevel."""
+        seconds = asyncio.get_running_loop().time
+        began = seconds()
+        passing = asyncio.ensure_future(self._pass_marker(()))
+        try:
+            while not passing.done():
+                if not patience.lasts():
+                    raise NeverLevel(
+                        f"the stream that is followed is late: what was written at {self._source} has not come by for "
+                        f"{seconds() - began:.1f} s, and the copy was not level within {LEVEL_SECONDS:g} s",
+                        "see to the network between the migrator and that server, or have a migrator run near it; "
+                        "these slots move in another way",
+                    )
+                await asyncio.wait((passing,), timeout=LOOK_SECONDS)
+        finally:
+            passing.cancel()
+            await asyncio.wait((passing,))
+        passing.result()
+        return seconds() - began
+
     async def _settle(self, slots: Collection[int]) -> None:
-        assert self._writing is not None, "it is nearly level"
-        assert self._asking is not None, "likewise"
-        assert self._copy is not None, "likewise"
+        if self._writing is None or self._asking is None or self._copy is None:
+            raise NotNearlyLevel(self.target)
         source = self._writing
         # owned: a sweep under way has looked for keys of slots that have left by now; it is not to count.
-        await source.select(0)
-        await source.call("HDEL", SWEPT, "swept", "token")
+        not_swept = pack("HDEL", SWEPT, "swept", "token")
         # level: no client writes these slots, so all of them that the source will ever have stands before the marker.
-        marker = await self._pass_marker(slots)
+        marker = await self._pass_marker(slots, not_swept)
         await self._copy.settle(source, slots, f"marker {marker}")
         if await _evicted_at(self._asking) != self._evicted:
             raise CopyVoid("the target has evicted keys since the copy began")
-        await _require_time(self._asking)
         await self._copy.applier.end(source)
         self._progress.completed()
 
-    async def _pass_marker(self, slots: Collection[int]) -> str:
-        """Write a marker at the source, and return it once it has come by; these slots leave the copy with it."""
+    async def _pass_marker(self, slots: Collection[int], *before: bytes) -> str:
+        """Write a marker at the source, and return it once it has come by; these slots leave the copy with it.
+
+        ``before`` are packed commands that the source runs right before it, in database 0.
+        """
         assert self._writing is not None, "it is nearly level"
         assert self._following is not None, "likewise"
         marker = secrets.token_hex(16)
-        come_by = self._following.expect(marker.encode(), slots)
-        await self._writing.select(0)
-        await self._writing.call("SET", MARKER, marker, "EX", MARKER_SECONDS)
-        await come_by.wait()
+        with self._following.expect(marker.encode(), slots) as come_by:
+            await self._writing.select(0)
+            commands = *before, pack("SET", MARKER, marker, "EX", MARKER_SECONDS)
+            checked(self._writing, await self._writing.send(b"".join(commands), len(commands)))
+            await come_by.wait()
         return marker
 
     async def _run(self) -> None:
@@ -279,14 +336,13 @@ class RunningCopy:
                 stream.timeouts,
                 stream.term,
                 (stream.run_id, self._run_id),
-                at_source=COPYING,
+                at_source=copying_prefix(stream.id),
             )
             target = await pair.connect_target()
             abilities = await read_abilities(target)
             self._evicted = await _evicted_at(target)
-            await _require_time(target)
             source = await pair.connect_source()
-            words = None if await reads_payloads(source, target) else await words_of(target, abilities)
+            words = await words_of(source, target, abilities)
             source.close()
             applier = Applier(pair.connect_target, self._id)
             self._copy = Copy(
@@ -317,6 +373,8 @@ async def make_ready(
     target: str,
     copy: str,
     *,
+    stream: str,
+    replicas: Sequence[str] = (),
     access: ServerAccess,
     instance: str,
     term: int = 0,
@@ -324,13 +382,15 @@ async def make_ready(
     run_ids: tuple[str, str] | None = None,
 ) -> tuple[str, str]:
     """Let a copy begin between these masters. End the connections of whoever moved keys or copied to the target before,
-    and of whoever moved keys from the source; give their run ids.
+    of whoever moved keys from the source, and of its earlier streams; give the run ids of both.
 
     **applied-once**: who decides about copies does this, and not the process that makes the copy. That process may be
     paused, cut off and taken for dead, and go on at any time (:mod:`migrator.stream.applying`).
 
-    What other copies have at the source is not ended: some share the stream of this one. Nor need it be, whatever
-    process it is of, and however late it goes on. Over these connections nothing is done at a source but this:
+    A source has one stream at a time (:mod:`topom.migrators.gathering`), so only copies of this one have connections to
+    keep there. Those of earlier streams are ended, also at replicas (:mod:`migrator.stream.earlier`). They may belong
+    to a process that stands still, and it may connect again later. That does no harm: nothing is done at a source by
+    copies but this:
 
     - to read the stream, values and deadlines, and the payload of a trial key, in the step that makes and deletes it;
     - to set :data:`~slots.reserved.MARKER`, which only its writer waits for, by a text that is its own. Others pass it
@@ -343,39 +403,46 @@ async def make_ready(
 
     Args:
         copy: the id of the copy.
+        stream: the id of the stream that it shares, or has for itself.
+        replicas: of the source; one of them may be followed.
         access, instance, term, timeouts: as for :class:`~migrator.stream.sourcestream.SourceStream`.
         run_ids: those that source and target have to have; by default, whatever they have.
 
     Raises :class:`MigrationError`.
     """
     async with AsyncExitStack() as stack:
-        # Others may be made ready at the same source meanwhile, and do not end this connection there.
-        limits = timeouts or Timeouts()
-        pair = ServerPair(stack, source, target, access, instance, limits, term, run_ids, at_source=COPYING)
+        # Others of this stream may be made ready at the source meanwhile, and do not end this connection there.
+        limits, own = timeouts or Timeouts(), copying_prefix(stream)
+        pair = ServerPair(stack, source, target, access, instance, limits, term, run_ids, at_source=own)
         at_target = await pair.connect_target()
         await pair.end_earlier(at_target, WRITING)
-        await pair.end_earlier(await pair.connect_source(), migrator_prefix())
+        at_source = await pair.connect_source()
+        await pair.end_earlier(at_source, migrator_prefix())
+        await pair.end_earlier(at_source, COPYING, but=own)
+        await end_at_replicas(replicas, own, access, instance, limits, lambda: at_source.call("PING"))
         await begin_copy(at_target, copy)
         return pair.run_id_of(source), pair.run_id_of(target)
 
 
 async def _evicted_at(target: Connection) -> int:
-    """How many keys the target has evicted. Raises TargetEvicts if it may evict some."""
-    facts = await facts_of(target)
+    """How many keys the target has evicted.
+
+    Raises:
+        TargetEvicts: it may evict some.
+        ClockAhead: deadlines are withheld by this process's clock, and the target's is ahead.
+    """
+    # Slots may be locked, so all is asked at once.
+    questions = pack("INFO", "memory"), pack("INFO", "stats"), pack("TIME")
+    memory, stats, told = checked(target, await target.send(b"".join(questions), len(questions)))
+    with target.understood("INFO"):
+        facts = Facts.from_info(target.address, Info.parse(memory))
+        evicted = Info.parse(stats).number("evicted_keys", 0)
     if facts.evicts:
         raise TargetEvicts(
             f"target {target.address} evicts keys ({facts.policy}) when its memory is full, and a copy by the "
             "replication stream would not notice",
             "these slots move key by key",
         )
-    info = await target.info("stats")
-    with target.understood("INFO"):
-        return info.number("evicted_keys", 0)
-
-
-async def _require_time(target: Connection) -> None:
-    """Deadlines are withheld by this process's clock. Raises ClockAhead."""
-    told = await target.call("TIME")
     with target.understood("TIME"):
         ahead_ms = milliseconds(told) - now_ms()
     if ahead_ms > MOST_AHEAD_MS:
@@ -384,3 +451,4 @@ async def _require_time(target: Connection) -> None:
             "copy could expire too early",
             "set the clocks right; until then these slots move key by key",
         )
+    return evicted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migrator.errors import SourceUnavailable
+from migrator.errors import MigrationError, SourceUnavailable
 from migrator.stream.errors import LinkClosed
 from migrator.stream.space import NamelessFile, Space
 from migrator.stream.waking import Waking
@@ -115,19 +115,22 @@ class SnapshotReader:
         self._snapshot = snapshot
         self._waking = waking
         self._file: NamelessFile | None = None
+        self._error: MigrationError | None = None
         self.position = 0
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill as much of a buffer as there is, at least a byte; 0 at the end of the snapshot.
 
         Raises:
-            MigrationError: the link or the spool has failed.
+            MigrationError: the link or the spool has failed, or the reader is closed.
             SourceUnavailable: nothing came for :data:`READER_SECONDS`.
         """
         snapshot = self._snapshot
         with self._waking.condition:
-            if not self._waking.wait(lambda: snapshot.readable > self.position or snapshot.whole, READER_SECONDS):
+            if not self._waking.wait(self._may_go_on, READER_SECONDS):
                 raise SourceUnavailable(f"no more of the snapshot came within {READER_SECONDS:g} s")
+            if self._error is not None:
+                raise self._error
             if self._waking.failure is not None:
                 raise self._waking.failure
             if self._file is None:
@@ -136,3 +139,12 @@ class SnapshotReader:
         got = self._file.read_into(memoryview(buffer)[:size], self.position) if size else 0
         self.position += got
         return got
+
+    def close(self, error: MigrationError) -> None:
+        """Whoever reads by it gets this error, also who waits."""
+        with self._waking.condition:
+            self._error = error
+            self._waking.wake()
+
+    def _may_go_on(self) -> bool:
+        return self._snapshot.readable > self.position or self._snapshot.whole or self._error is not None

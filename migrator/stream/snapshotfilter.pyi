@@ -1,7 +1,8 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from migrator.stream.batches import Batch
+from migrator.stream.words import Words
 from rdb.elements import Element
 from slots.keyslots import KeySlots
 
@@ -45,7 +46,7 @@ class SnapshotFilter(Iterator[Batch | BigKey]):
         big_work: int,
         placeholder_ms: int,
         size: int | None = None,
-        apart: Iterable[int] = (),
+        words: Words | None = None,
     ) -> None: ...
     def __next__(self) -> Batch | BigKey: ...
     def elements(self) -> Iterator[Element]: ...

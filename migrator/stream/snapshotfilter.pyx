@@ -6,32 +6,41 @@ is wrong.
 
 A copy never expires by itself, since the source decides when a key is gone. So a deadline that is near or past is
 withheld: the key gets one that is far ahead, and the batch notes the true one. A hash whose fields have deadlines comes
-as its elements, like a big value: RESTORE would set the deadlines of the fields with it. So does each value of a copy whose target does not read payloads
-of this format (:mod:`migrator.stream.snapshotcommands`).
+as its elements, like a big value: RESTORE would set the deadlines of the fields with it.
 
-**bounded**: an open batch has at most ``most_bytes`` and one command more; a command has a key and a value of at most
-``big_bytes``. A larger value is not held at all. A target does nothing else while it runs a batch, and a few bytes may
+Where targets do not read payloads of this format, a value is written as the command that makes it
+(:mod:`migrator.stream.valuecommands`), with one more for its deadline. None of these fails if the key stands there. So
+each batch begins with one UNLINK of all its keys, and whoever sends it looks at the reply: it tells how many were
+there. If the reply is lost, no value has elements that others wrote all the same.
+
+**bounded**: an open batch has at most ``most_bytes`` and one command more, beside the names of its keys; a command has a
+key and a value of at most ``big_bytes``, or of a piece (:mod:`migrator.stream.values.cutting`). A larger value is not
+held at all. A target does nothing else while it runs a batch, and a few bytes may
 be megabytes there, or thousands of elements. So its *work* is bounded, too, in steps of about 0.2 microseconds: one for
-each element and each 128 bytes in memory, and :data:`COMMAND_WORK` for the command.
+each element and each 128 bytes in memory, and :data:`COMMAND_WORK` for the command; :data:`ELEMENT_WORK` for an element
+that a command adds. An element that is added to a sorted set of up to :data:`PACKED` costs more the more there are: the
+set is packed, and the server goes through it each time.
 """
 
 from typing import NamedTuple
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcmp, memcpy
 
+from migrator.stream.openbatch cimport OpenBatch
+from migrator.stream.output cimport AROUND, Output, put, put_number, put_string, put_text
+from migrator.stream.valuecommands cimport ValueCommands, name_of
+from rdb.elements cimport elements
 from rdb.input cimport Input
 from rdb.lastvalue cimport LastValue
-from rdb.numbers cimport decimal
 from rdb.records cimport FOOT, Records
-from rdb.values cimport MODULE, module_name, type_of
+from rdb.values cimport HASH, MODULE, STREAM, STRING, ZSET, module_name, type_of
 from slots.keyslots cimport KeySlots
 
 from migrator.errors import CannotBeCut
-from migrator.stream.batches import Batch
+from migrator.pieces.cutter import PIECE_BYTES, PIECE_ELEMENTS
+from migrator.stream.values.atonce import require_type, small_stream
 from rdb.errors import UnreadableRdb, UnsupportedRdb
 from rdb.input import MOST_CONTIGUOUS
 from rdb.records import NONE
@@ -42,30 +51,29 @@ from slots.reserved import RESERVED
 cdef bytes _RESERVED = RESERVED
 cdef size_t _RESERVED_LENGTH = len(RESERVED)
 cdef int64_t _NONE = NONE
+cdef size_t _PIECE_BYTES = PIECE_BYTES
 
 cdef enum:
     # Numbers of copies are below it; 0 stands for none.
     COPIES = 256
     # More than the bytes of a command beside its key and its value.
     BESIDE = 256
-    # Of a command beside its value.
+    # Of a command beside its value, and of an element that a command adds.
     COMMAND_WORK = 12
+    ELEMENT_WORK = 5
+    # Elements of a packed sorted set at most, and for how many of them one that is added is one more work.
+    PACKED = 128
+    PACKED_A_WORK = 4
+    # Bytes of a command that are one work.
+    WORK_BYTES = 128
     # The types of hashes whose fields have deadlines, from the first to the last.
     FIRST_EXPIRING = 22
     LAST_EXPIRING = 25
 
 
-cdef struct OpenBatch:
-    uint8_t* data
-    size_t size
-    size_t room
-    size_t count
-    uint64_t work
-
-
 class BigKey(NamedTuple):
     """A key whose value does not go in one command: it is too large or too much work, or a hash whose fields have
-    deadlines, or of a copy whose values all come as their elements.
+    deadlines.
 
     Attributes:
         copy: the number of its copy.
@@ -75,7 +83,8 @@ class BigKey(NamedTuple):
         deadline_ms: when it expires, in milliseconds since 1970; None if it does not.
         idle_seconds: for how long it was not used; None if the server does not tell.
         frequency: how often it was used, as OBJECT FREQ tells it; None likewise.
-        fields_expire: whether it is a hash whose fields have deadlines, be it large or not.
+        fields_expire: whether it is a hash whose fields have deadlines, be it large or not. Where the target has none,
+            it is one whose fields may have some.
     """
 
     copy: int
@@ -105,7 +114,7 @@ cdef class SnapshotFilter:
         big_work: of a value; a key with more is a :class:`BigKey`.
         placeholder_ms: the deadline of keys whose own is withheld, in milliseconds since 1970.
         size: bytes of the snapshot; None if they are not known.
-        apart: the numbers of copies whose keys all come as :class:`BigKey`, however small they are.
+        words: those of targets that do not read payloads of this format; None if they do.
 
     Attributes:
         most_keys, most_work: as given. They may be changed between two items, and are at least 1.
@@ -115,6 +124,7 @@ cdef class SnapshotFilter:
         keys_read: the number of keys so far, wanted or not.
 
     Raises:
+        CannotBeCut: while it iterates; no commands can make a value, or not at its target.
         ValueError: ``wanted`` has not one byte a slot, or a limit is out of its range.
         RdbError: while it iterates; what came before is valid as far as the file's checksum is right, which is known
             only at its end. After an error, each further call raises UnreadableRdb.
@@ -133,11 +143,12 @@ cdef class SnapshotFilter:
     cdef size_t _most_room
     cdef int64_t _placeholder_ms
     cdef int32_t _database
-    cdef OpenBatch[COPIES] _open
-    cdef bint[COPIES] _apart
-    # Of the open batch of each copy.
-    cdef list _deadlines
-    cdef list _withheld
+    # The open batch of each copy that has keys.
+    cdef list _open
+    # Writes values as commands; None where they go as payloads.
+    cdef ValueCommands _commands
+    cdef object _words
+    cdef bint _fields_expire
     # Items that are finished and still to be given.
     cdef list _ready
     cdef object _big
@@ -163,7 +174,7 @@ cdef class SnapshotFilter:
         big_work: int,
         placeholder_ms: int,
         size: object = None,
-        apart: object = (),
+        words: object = None,
     ) -> None:
         if len(wanted) != key_slots.number_of_slots:
             raise ValueError(f"{len(wanted)} slots are wanted or not; there are {key_slots.number_of_slots}")
@@ -184,21 +195,15 @@ cdef class SnapshotFilter:
         self.most_work = most_work
         self._big_work = big_work
         self._placeholder_ms = placeholder_ms
-        self._most_room = self._most_bytes + self._big_bytes + 2 * BESIDE
-        self._deadlines = [[] for _ in range(COPIES)]
-        self._withheld = [[] for _ in range(COPIES)]
+        self._most_room = self._most_bytes + max(self._big_bytes, _PIECE_BYTES) + 2 * BESIDE
+        self._open = [None] * COPIES
         self._ready = []
-        for copy in apart:
-            if not 0 < copy < COPIES:
-                raise ValueError(f"there is no copy {copy}")
-            self._apart[copy] = True
+        self._words = words
+        self._fields_expire = words is None or words.abilities.field_deadlines
+        if words is not None:
+            self._commands = ValueCommands(self._records.input, words.target, PIECE_ELEMENTS, PIECE_BYTES)
         self._view = memoryview(wanted)
         self._wanted = <const uint8_t*>PyByteArray_AS_STRING(wanted)
-
-    def __dealloc__(self) -> None:
-        cdef int copy
-        for copy in range(COPIES):
-            free(self._open[copy].data)
 
     @property
     def version(self) -> int:
@@ -271,88 +276,208 @@ cdef class SnapshotFilter:
             ):
                 copy = self._wanted[self._key_slots.of(records.database, <const char*>records.key, records.key_length)]
             if copy:
-                self.take(copy)
+                if records.metadata:
+                    raise UnsupportedRdb(
+                        records.input.name, records.start,
+                        f"key '{readable(records.key[:records.key_length])}' of database {records.database} has data of "
+                        "modules beside its value, which RESTORE does not take",
+                    )
+                if self._open[copy] is None:
+                    looks = self._commands is not None
+                    self._open[copy] = OpenBatch(copy, looks, self._most_bytes, self._most_room)
+                if self._commands is None:
+                    self.take(copy)
+                else:
+                    self.take_as_commands(copy)
             else:
                 records.skip()
         return 0
 
     cdef int take(self, int copy) except -1:
-        """Add the key that was found to the open batch of its copy."""
+        """Add the key that was found to the open batch of its copy, with its payload."""
         cdef Records records = self._records
-        cdef OpenBatch* batch = &self._open[copy]
-        cdef size_t before = batch.size
+        cdef OpenBatch batch = <OpenBatch>self._open[copy]
+        cdef Output* out = &batch.out
+        cdef size_t before = out.size
         cdef size_t length = records.key_length
         cdef size_t at, size
         cdef uint64_t work
-        cdef int64_t deadline = records.deadline
-        cdef bint expires = deadline != _NONE
-        cdef bint noted = False
-        cdef bint withheld = False
+        cdef bint expires = records.deadline != _NONE
         cdef bint of_use = records.idle >= 0 or records.frequency >= 0
-        cdef bint fields_expire = FIRST_EXPIRING <= records.code <= LAST_EXPIRING
+        cdef bint fields_expire = self.fields_expire()
         cdef const uint8_t* content
-        if records.metadata:
-            raise UnsupportedRdb(
-                records.input.name, records.start,
-                f"key '{readable(records.key[:length])}' of database {records.database} has data of modules beside its "
-                "value, which RESTORE does not take",
-            )
-        if expires and (deadline <= self.withheld_until_ms or deadline <= 0):
-            withheld = True
-            deadline = self._placeholder_ms
-        elif expires:
-            noted = deadline <= self.noted_until_ms
-        self.make_room(batch, length + BESIDE)
-        put(batch, b"*", 4 + expires + 2 * of_use)
-        put_text(batch, b"$7\r\nRESTORE\r\n", 13)
-        put(batch, b"$", length)
-        at = batch.size
-        put_text(batch, <const char*>records.key, length)
-        put_text(batch, b"\r\n", 2)
-        put_number(batch, deadline if expires else 0)
+        batch.room(length + BESIDE)
+        put(out, b"*", 4 + expires + 2 * of_use)
+        put_text(out, b"$7\r\nRESTORE\r\n", 13)
+        put(out, b"$", length)
+        at = out.size
+        put_text(out, <const char*>records.key, length)
+        put_text(out, b"\r\n", 2)
+        put_number(out, self.deadline() if expires else 0)
         # The name is not valid any more once the value is read.
         content = NULL
-        if not fields_expire and not self._apart[copy]:
+        if not fields_expire:
             content = records.value(self._big_bytes, self._big_work, &size, &work)
         if content == NULL:
-            self.big_key(copy, batch.data[at:at + length], before, fields_expire)
+            self.big_key(copy, out.data[at:at + length], before, 0, fields_expire)
             return 0
-        self.make_room(batch, size + BESIDE)
-        put(batch, b"$", 1 + size + FOOT)
-        batch.data[batch.size] = <uint8_t>records.code
-        memcpy(batch.data + batch.size + 1, content, size)
-        records.seal(batch.data + batch.size, 1 + size)
-        batch.size += 1 + size + FOOT
-        put_text(batch, b"\r\n", 2)
+        batch.room(size + BESIDE)
+        put(out, b"$", 1 + size + FOOT)
+        out.data[out.size] = <uint8_t>records.code
+        memcpy(out.data + out.size + 1, content, size)
+        records.seal(out.data + out.size, 1 + size)
+        out.size += 1 + size + FOOT
+        put_text(out, b"\r\n", 2)
         if expires:
-            put_text(batch, b"$6\r\nABSTTL\r\n", 12)
+            put_text(out, b"$6\r\nABSTTL\r\n", 12)
         # Of both, RESTORE takes one.
         if records.idle >= 0:
-            put_text(batch, b"$8\r\nIDLETIME\r\n", 14)
-            put_number(batch, records.idle)
+            put_text(out, b"$8\r\nIDLETIME\r\n", 14)
+            put_number(out, records.idle)
         elif of_use:
-            put_text(batch, b"$4\r\nFREQ\r\n", 10)
-            put_number(batch, records.frequency)
+            put_text(out, b"$4\r\nFREQ\r\n", 10)
+            put_number(out, records.frequency)
         work += COMMAND_WORK
-        if batch.count and (batch.size > self._most_bytes or batch.work + work > self.most_work):
+        if not batch.has_room(work, self.most_work):
             at -= before
-            self.close(copy, before)
-        batch.count += 1
-        batch.work += work
-        if withheld:
-            (<list>self._withheld[copy]).append(batch.data[at:at + length])
-        elif noted:
-            (<list>self._deadlines[copy]).append((records.deadline, batch.data[at:at + length]))
-        if batch.size >= self._most_bytes or batch.count >= self.most_keys:
-            self.close(copy, batch.size)
+            self.close(copy, before, 0)
+        batch.add(1, work)
+        if self.has_to_be_named():
+            self.note(batch, out.data[at:at + length])
+        if batch.is_full(self.most_keys):
+            self.close(copy, out.size, 0)
         return 0
 
-    cdef int big_key(self, int copy, bytes name, size_t before, bint fields_expire) except -1:
-        """The key that was found has a value that is still to be read; ``before`` is where its command begins."""
+    cdef int take_as_commands(self, int copy) except -1:
+        """Add the key that was found to the open batch of its copy, with commands that make its value."""
         cdef Records records = self._records
+        cdef OpenBatch batch = <OpenBatch>self._open[copy]
+        cdef Output* out = &batch.out
+        cdef size_t before = out.size
+        cdef size_t names_before = batch.names.size
         cdef int type = type_of(records.code, records.valkey)
-        self._open[copy].size = before
-        self.close(copy, before)
+        cdef bint fields_expire = self.fields_expire()
+        cdef const uint8_t* key
+        cdef size_t length
+        cdef uint64_t commands = 0
+        cdef uint64_t added = 0
+        cdef uint64_t work, packed
+        if type == MODULE:
+            name = records.key[:records.key_length]
+            require_type(module_name(records.module()), records.database, name, self._words.target)
+        # The name is not valid any more once the value is read.
+        batch.room_for_name(records.key_length + AROUND)
+        put_string(&batch.names, records.key, records.key_length)
+        key = batch.names.data + names_before
+        length = batch.names.size - names_before
+        if not fields_expire:
+            commands = self.write_value(batch, type, key, length, &added)
+        if not commands:
+            self.big_key(copy, name_of(key, length), before, names_before, fields_expire)
+            return 0
+        if records.deadline != _NONE:
+            commands += 1
+            batch.room(length + BESIDE)
+            put_text(out, b"*3\r\n$9\r\nPEXPIREAT\r\n", 19)
+            put_text(out, <const char*>key, length)
+            put_number(out, self.deadline())
+        work = COMMAND_WORK * commands + ELEMENT_WORK * added + (out.size - before) // WORK_BYTES
+        if type == ZSET:
+            packed = min(added, <uint64_t>PACKED)
+            work += packed * packed // PACKED_A_WORK
+        name = name_of(key, length) if self.has_to_be_named() else None
+        if not batch.has_room(work, self.most_work):
+            self.close(copy, before, names_before)
+        batch.add(commands, work)
+        if name is not None:
+            self.note(batch, name)
+        if batch.is_full(self.most_keys):
+            self.close(copy, out.size, batch.names.size)
+        return 0
+
+    cdef uint64_t write_value(
+        self, OpenBatch batch, int type, const uint8_t* key, size_t length, uint64_t* added
+    ) except? 0:
+        """Write commands that make the value of the key that was found, if that is one piece. Gives how many there are,
+        and how many elements they add; none if the value is larger, and still to be read."""
+        cdef Records records = self._records
+        cdef ValueCommands commands = self._commands
+        cdef size_t before = batch.out.size
+        cdef size_t size
+        cdef uint64_t behind, number
+        if not records.fits(self._big_bytes, self._big_work, &size):
+            return 0
+        behind = records.input.offset() + size
+        if type == STREAM:
+            number = self.write_stream(batch, name_of(key, length), added)
+        elif type == STRING:
+            number = commands.write_string(&batch.out, key, length)
+            added[0] = 1
+        else:
+            commands.begin(records.code, records.valkey)
+            number = commands.write(&batch.out, key, length) and not commands.left_over()
+            added[0] = commands.elements
+        if not number:
+            batch.out.size = before
+            records.input.go_back()
+            return 0
+        records.input.let_go()
+        if records.input.offset() != behind:
+            raise records.input.corrupt("a value ends elsewhere than its parts say")
+        return number
+
+    cdef uint64_t write_stream(self, OpenBatch batch, bytes name, uint64_t* added) except? 0:
+        """The same of a stream. These are rare, and much has to be known of them, so it is done in Python."""
+        cdef Records records = self._records
+        cdef bytes packed
+        held = list(elements(records.input, records.code, records.valkey))
+        piece = small_stream(held, name, self._words.abilities)
+        if piece is None:
+            return 0
+        packed = b"".join(piece.commands)
+        batch.room(len(packed))
+        put_text(&batch.out, packed, len(packed))
+        added[0] = piece.elements
+        return len(piece.commands)
+
+    cdef bint fields_expire(self) noexcept:
+        """Whether the value of the key that was found is a hash whose fields may have deadlines, which the target has,
+        too."""
+        cdef int code = self._records.code
+        # Valkey may use the same numbers for what is not known here.
+        return (
+            self._fields_expire
+            and FIRST_EXPIRING <= code <= LAST_EXPIRING
+            and type_of(code, self._records.valkey) == HASH
+        )
+
+    cdef bint is_withheld(self) noexcept:
+        """Whether the deadline of the key that was found, which has one, is withheld."""
+        return self._records.deadline <= self.withheld_until_ms or self._records.deadline <= 0
+
+    cdef int64_t deadline(self) noexcept:
+        """The one that the key that was found gets, which has one."""
+        return self._placeholder_ms if self.is_withheld() else self._records.deadline
+
+    cdef bint has_to_be_named(self) noexcept:
+        """Whether the deadline of the key that was found is withheld or noted."""
+        cdef int64_t deadline = self._records.deadline
+        return deadline != _NONE and (self.is_withheld() or deadline <= self.noted_until_ms)
+
+    cdef int note(self, OpenBatch batch, bytes name) except -1:
+        if self.is_withheld():
+            return batch.withhold(name)
+        return batch.note(self._records.deadline, name)
+
+    cdef int big_key(self, int copy, bytes name, size_t before, size_t names_before, bint fields_expire) except -1:
+        """The key that was found has a value that is still to be read; ``before`` is where its command begins, and
+        ``names_before`` its name."""
+        cdef Records records = self._records
+        cdef OpenBatch batch = <OpenBatch>self._open[copy]
+        cdef int type = type_of(records.code, records.valkey)
+        batch.out.size = before
+        batch.names.size = names_before
+        self.close(copy, before, names_before)
         self._value.unread = True
         self._big = BigKey(
             copy,
@@ -370,77 +495,14 @@ cdef class SnapshotFilter:
     cdef int close_all(self) except -1:
         cdef int copy
         for copy in range(COPIES):
-            self.close(copy, self._open[copy].size)
+            if self._open[copy] is not None:
+                self.close(copy, (<OpenBatch>self._open[copy]).out.size, (<OpenBatch>self._open[copy]).names.size)
         return 0
 
-    cdef int close(self, int copy, size_t size) except -1:
-        """Make the first ``size`` bytes of a copy's open batch, which are its counted commands, ready. The rest is the
-        beginning of the next one."""
-        cdef OpenBatch* batch = &self._open[copy]
-        if not batch.count:
-            return 0
-        commands = PyBytes_FromStringAndSize(<char*>batch.data, size)
-        self._ready.append(
-            Batch(
-                copy,
-                self._database,
-                commands,
-                batch.count,
-                batch.count,
-                self._deadlines[copy],
-                self._withheld[copy],
-            )
-        )
-        self._deadlines[copy] = []
-        self._withheld[copy] = []
-        batch.size -= size
-        batch.count = 0
-        batch.work = 0
-        if batch.size:
-            memmove(batch.data, batch.data + size, batch.size)
-        elif batch.room > self._most_room:
-            # A very long name needed it.
-            free(batch.data)
-            batch.data = NULL
-            batch.room = 0
+    cdef int close(self, int copy, size_t size, size_t names) except -1:
+        """Make the first ``size`` bytes of a copy's open batch ready, and so many bytes of names: see
+        :meth:`OpenBatch.close`."""
+        batch = (<OpenBatch>self._open[copy]).close(self._database, size, names)
+        if batch is not None:
+            self._ready.append(batch)
         return 0
-
-    cdef int make_room(self, OpenBatch* batch, size_t size) except -1:
-        cdef size_t need = batch.size + size
-        cdef size_t room = 2 * batch.room
-        cdef uint8_t* larger
-        if need > batch.room:
-            if room > self._most_room:
-                room = self._most_room
-            if room < need:
-                room = need
-            larger = <uint8_t*>realloc(batch.data, room)
-            if larger == NULL:
-                raise MemoryError
-            batch.data = larger
-            batch.room = room
-        return 0
-
-
-# There has to be room.
-
-cdef inline void put_text(OpenBatch* batch, const char* text, size_t length) noexcept nogil:
-    memcpy(batch.data + batch.size, text, length)
-    batch.size += length
-
-
-cdef inline void put(OpenBatch* batch, const char* kind, int64_t number) noexcept nogil:
-    """The head of an array or a string."""
-    batch.data[batch.size] = <uint8_t>kind[0]
-    batch.size += 1
-    batch.size += decimal(batch.data + batch.size, number)
-    put_text(batch, b"\r\n", 2)
-
-
-cdef inline void put_number(OpenBatch* batch, int64_t number) noexcept nogil:
-    """A string that is a number."""
-    cdef uint8_t[20] digits
-    cdef size_t length = decimal(digits, number)
-    put(batch, b"$", length)
-    put_text(batch, <const char*>digits, length)
-    put_text(batch, b"\r\n", 2)

@@ -26,7 +26,7 @@ from typing import Protocol
 import structlog
 
 from migrator.connection import Timeouts
-from migrator.pair import COPYING, ServerPair
+from migrator.pair import ServerPair, copying_prefix
 from migrator.stream.errors import LeftBehind, StreamBegun
 from migrator.stream.followed import Followed
 from migrator.stream.spool import Spool, SpoolReader
@@ -56,6 +56,7 @@ class SourceStream:
     Args:
         source: ``host:port``.
         run_id: that the source has to have.
+        id: of the stream; part of the names of its connections.
         folder: for the spool.
         access: how to log in.
         instance, term: as for :func:`migrator.move.migrate`.
@@ -72,6 +73,7 @@ class SourceStream:
         source: str,
         run_id: str,
         *,
+        id: str,
         folder: Path,
         access: ServerAccess,
         instance: str,
@@ -81,12 +83,13 @@ class SourceStream:
     ) -> None:
         self.source = source
         self.run_id = run_id
+        self.id = id
         self.folder = folder
         self.access = access
         self.instance = instance
         self.term = term
         self.timeouts = timeouts or Timeouts()
-        self.followed = Followed(source, replicas, access, instance, self.timeouts, folder)
+        self.followed = Followed(source, replicas, access, instance, id, self.timeouts, folder)
         self.begun = False
         self._copies: list[Sharing] = []
         self._targets: dict[Sharing, Info] = {}
@@ -181,7 +184,7 @@ class SourceStream:
                 self.timeouts,
                 self.term,
                 (self.run_id, ""),
-                at_source=COPYING,
+                at_source=copying_prefix(self.id),
             )
             return await self.followed.begin(stack, await pair.connect_source(), list(self._targets.values()))
 

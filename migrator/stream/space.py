@@ -12,9 +12,11 @@ import errno
 import os
 import tempfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from migrator.stream.errors import SpoolFull, SpoolUnusable
+from migrator.stream.freeing import free, prepare
 
 SPARE_BYTES = 512 * 1024 * 1024
 """What has to stay free on the disk."""
@@ -26,16 +28,28 @@ sends far less than that in a second."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def require_on_disk(folder: Path, size: int) -> None:
+    """Raises :class:`SpoolFull` if the disk of a folder is too full for so many bytes more, and OSError."""
+    if (free := _free_at(folder)) < size + SPARE_BYTES:
+        raise _full(folder, free)
+
+
+def disk_full(folder: Path, error: OSError) -> SpoolFull | None:
+    """What an error says of the disk of a folder; None if it says that of something else."""
+    return _full(folder) if error.errno in _NO_SPACE else None
+
+
 class NamelessFile:
     """A file that is gone once nobody holds this object. Errors are OSError."""
 
     def __init__(self, folder: Path) -> None:
+        prepare()
         with tempfile.TemporaryFile(dir=folder, buffering=0) as made:  # its mode is 0600
             self._descriptor = os.dup(made.fileno())
 
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
+            free(partial(os.close, self._descriptor))
 
     def write(self, data: memoryview) -> None:
         """Append all of it."""
@@ -56,8 +70,7 @@ class NamelessFile:
 
     def free_bytes(self) -> int:
         """What its disk has left for us."""
-        found = os.fstatvfs(self._descriptor)
-        return found.f_bavail * found.f_frsize
+        return _free_at(self._descriptor)
 
 
 class Space:
@@ -105,8 +118,7 @@ class Space:
         """Whether the files are about to reach a bound. It may block, as disks do."""
         room = self.most - self.held
         with suppress(OSError):  # the files work without their folder
-            found = os.statvfs(self.folder)
-            room = min(room, found.f_bavail * found.f_frsize - SPARE_BYTES)
+            room = min(room, _free_at(self.folder) - SPARE_BYTES)
         return room < LEAST_ROOM * (self.held + max(0, room))
 
     def write(self, file: NamelessFile, data: memoryview) -> None:
@@ -124,15 +136,23 @@ class Space:
     def require_on_disk(self, file: NamelessFile, size: int) -> None:
         """Raises :class:`SpoolFull` if the disk of a file is too full for so many bytes more, and OSError."""
         if (free := file.free_bytes()) < size + SPARE_BYTES:
-            raise self._disk_full(f"has {free} bytes left and {SPARE_BYTES} have to stay free")
+            raise _full(self.folder, free)
 
     def _failed(self, error: OSError) -> SpoolFull | SpoolUnusable:
-        return self._disk_full("is full") if error.errno in _NO_SPACE else self._unusable(error)
-
-    def _disk_full(self, how: str) -> SpoolFull:
-        what = f"the disk of the spools in {self.folder} {how}, so the copy is given up"
-        return SpoolFull(what, "free space there, or move without `stream`")
+        return disk_full(self.folder, error) or self._unusable(error)
 
     def _unusable(self, error: OSError) -> SpoolUnusable:
         what = f"no spool can be kept in {self.folder}: {error.strerror or error}"
         return SpoolUnusable(what, "see to that folder, which this process has to be able to write to")
+
+
+def _free_at(place: Path | int) -> int:
+    """Bytes that the disk of a folder, or of an open file, has left for us."""
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize
+
+
+def _full(folder: Path, free: int | None = None) -> SpoolFull:
+    how = "is full" if free is None else f"has {free} bytes left and {SPARE_BYTES} have to stay free"
+    what = f"the disk of the spools in {folder} {how}, so the copy is given up"
+    return SpoolFull(what, "free space there, or move without `stream`")

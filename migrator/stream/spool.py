@@ -62,18 +62,20 @@ class Spool:
         return reader
 
     def is_short(self) -> bool:
-        """As :meth:`~migrator.stream.space.Space.is_short`."""
+        """As :meth:`~migrator.stream.space.Space.is_short`, once what nobody needs any more is freed."""
+        self.stream.free()  # its source may write nothing for a while
         return self._space.is_short()
 
     def furthest_behind(self) -> SpoolReader | None:
-        """The reader for which most is kept; None if another one needs nearly as much."""
+        """The reader for which most is kept; None if another one needs nearly as much, or if it is so little that no
+        file would be freed."""
         if not self._readers:
             return None
         last = min(self._readers, key=lambda one: (not one.in_snapshot, one.offset))
         first = max(self._readers, key=lambda one: (not one.in_snapshot, one.offset))
         if last.in_snapshot and not first.in_snapshot:
             return last
-        return last if first.offset - last.offset > self.held // 2 else None
+        return last if first.offset - last.offset > max(self.held // 2, self.stream.file_bytes) else None
 
     def let_go(self, closed: SpoolReader | None = None) -> None:
         """Free what no reader needs any more. A closed one needs nothing."""
@@ -166,7 +168,9 @@ class SpoolReader:
     def close(self, error: MigrationError | None = None) -> None:
         """It needs nothing any more. Who reads by it gets this error from then on, by default LinkClosed."""
         self._error = self._error or error or LinkClosed("the reader is closed")
-        self._file = None  # behind the error: a thread that reads finds one or the other
+        file, self._file = self._file, None  # behind the error: a thread that reads finds one or the other
+        if file is not None:
+            file.close(self._error)
         self._spool.let_go(self)
 
     def _require_open(self) -> None:

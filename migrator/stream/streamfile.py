@@ -47,6 +47,8 @@ class _Segment:
 
 class SpooledStream:
     """Written by one thread; read and released in the thread of an event loop. All files but the last one are full.
+    What is released is freed in a thread that writes or looks at the room: to free a large file takes a while, and an
+    event loop has no time for it.
 
     Attributes:
         start: offset of the first byte that can be read; 0 before the link has begun.
@@ -65,6 +67,11 @@ class SpooledStream:
         self.end = 0
         self._arrivals: list[_Arrival] = []
 
+    @property
+    def file_bytes(self) -> int:
+        """What is freed at a time."""
+        return self._segment_bytes
+
     def begin(self, offset: int) -> None:
         """The stream begins at ``offset``."""
         with self._waking.condition:
@@ -72,7 +79,7 @@ class SpooledStream:
 
     def append(self, data: memoryview) -> None:
         """What came next. Raises :class:`SpoolFull`, :class:`SpoolUnusable` and :class:`LinkClosed`."""
-        self._free()
+        self.free()
         while data:
             segment = self._open()
             part = data[: self._segment_bytes - segment.size]
@@ -117,12 +124,22 @@ class SpooledStream:
         await self._waking.until(lambda: self.end > offset)
 
     def release(self, offset: int) -> None:
-        """Nobody reads what is before ``offset`` any more. Its files are freed when more is written."""
+        """Nobody reads what is before ``offset`` any more. Its files are freed by :meth:`free`, and when more is
+        written."""
         with self._waking.condition:
             if offset > self.end:
                 raise ValueError(f"offset {offset} is beyond {self.end}, the end of what is held")
             self._needed = max(self._needed, offset)
             del self._arrivals[: bisect_left(self._arrivals, self._needed, key=attrgetter("end"))]
+
+    def free(self) -> None:
+        """Free files of what was released. It is not for an event loop's thread."""
+        with self._waking.condition:
+            count = min((self._needed - self.start) // self._segment_bytes, len(self._segments))
+            freed, self._segments = self._segments[:count], self._segments[count:]
+            self._space.held -= sum(segment.size for segment in freed)
+            self.start += count * self._segment_bytes
+        del freed
 
     def close(self) -> None:
         """Free all of it."""
@@ -140,18 +157,11 @@ class SpooledStream:
         self._arrivals.append(_Arrival(self.end, began, now))
         del self._arrivals[:-MOST_ARRIVALS]
 
-    def _free(self) -> None:
-        # Here and not where it is released: to free a large file takes a while, and an event loop has no time for it.
-        with self._waking.condition:
-            count = min((self._needed - self.start) // self._segment_bytes, len(self._segments))
-            freed, self._segments = self._segments[:count], self._segments[count:]
-            self._space.held -= sum(segment.size for segment in freed)
-            self.start += count * self._segment_bytes
-
     def _open(self) -> _Segment:
         """The file that is written."""
-        if self._segments and self._segments[-1].size < self._segment_bytes:
-            return self._segments[-1]
+        with self._waking.condition:
+            if self._segments and self._segments[-1].size < self._segment_bytes:
+                return self._segments[-1]
         segment = _Segment(self.end, self._space.file())
         with self._waking.condition:
             if self._closed:

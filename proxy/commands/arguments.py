@@ -1,12 +1,12 @@
-"""What many families say and read alike: numbers and names in arguments, usual errors, the version that is told."""
+"""What many families say and read alike: numbers and names in arguments, usual errors, the command table's version."""
 
 from proxy.commands import replies
 from proxy.settings import ProxySettings
 from slots import keys
 from slots.keys import INTEGER
 
-SERVER_VERSION = "7.0.15"
-"""The Redis version that clients are told, and by which they choose commands: the version of the command table."""
+TABLE_VERSION = "7.0.15"
+"""The version of Redis whose commands the command table has."""
 
 NOT_AN_INTEGER = replies.error(keys.NOT_AN_INTEGER)
 SYNTAX_ERROR = replies.error(keys.SYNTAX_ERROR)

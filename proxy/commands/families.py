@@ -15,7 +15,6 @@ from proxy.commands.keyspace.moves import follow
 from proxy.commands.keyspace.scanning import Scanning
 from proxy.commands.keyspace.sorting import SortCommands
 from proxy.commands.learned.learned import LearnedCommands
-from proxy.commands.oldservers import OldServers
 from proxy.commands.pubsub.pubsub import PubSubCommands
 from proxy.commands.scripting.functions import FunctionCommands
 from proxy.commands.scripting.intransactions import CodeInTransactions
@@ -25,6 +24,7 @@ from proxy.commands.server.configuration import ConfigurationCommands
 from proxy.commands.server.information import Information
 from proxy.commands.server.latency import LatencyCommands
 from proxy.commands.server.server import ServerCommands
+from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.transactions.transactions import TransactionCommands
 
@@ -41,15 +41,15 @@ class Families:
 
 def make(services: Services) -> Families:
     """The families of a worker."""
-    old_servers = OldServers(services)
-    authentication = Authentication(services, old_servers)
+    versions = ServerVersions(services)
+    authentication = Authentication(services, versions)
     connection = ConnectionCommands(services, authentication.begin)
     server: list[Family] = [
         ClientCommands(),
         ClientList(services),
-        ServerCommands(),
+        ServerCommands(services, versions),
         ConfigurationCommands(services),
-        Information(services),
+        Information(services, versions),
         LatencyCommands(services),
     ]
     moves = follow(services)
@@ -59,7 +59,7 @@ def make(services: Services) -> Families:
     cluster = ClusterCommands(services)
     scripts = ScriptCommands(services)
     functions = FunctionCommands(services)
-    pubsub = PubSubCommands(services, old_servers)
+    pubsub = PubSubCommands(services, versions)
     blocking = BlockingCommands(services)
     learned = LearnedCommands(services)
     copying = CopyAndMoveCommands(services, authentication.select_refusal)
@@ -71,6 +71,6 @@ def make(services: Services) -> Families:
         learned,
         (
             *(authentication, connection, *server, keyspace, flushing, scanning, scripts, functions, pubsub),
-            *(blocking, copying, sorting, transactions, learned, cluster, old_servers),
+            *(blocking, copying, sorting, transactions, learned, cluster, versions),
         ),
     )

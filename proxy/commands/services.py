@@ -23,11 +23,12 @@ class AskAll(Protocol):
         """Ask; the answers are JSON values. bounded: late answers are left out."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Services:
     """One worker's parts, as its families use them."""
 
     settings: ProxySettings
+    """Those that hold now; some may change."""
     router: Router
     options: BackendOptions
     own: "OwnConnections"

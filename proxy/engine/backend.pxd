@@ -6,7 +6,7 @@ from proxy.engine.buffer cimport buffer_t
 from proxy.engine.records cimport client_t, request_t
 from proxy.engine.requestqueue cimport RequestQueue
 from proxy.engine.resp cimport reply_meter_t
-from proxy.engine.statistics cimport REPLY_HEAD
+from proxy.engine.statistics cimport REPLY_HEAD, tally_t
 
 # Replies to one client, next to each other in the bytes that were read.
 ctypedef struct run_t:
@@ -32,6 +32,9 @@ cdef class Backend(RequestQueue):
 
     cdef void look_at(self, const request_t* request, const char* data, size_t size, size_t passed) noexcept
     cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept
+    cdef void begin_tally(self, tally_t* tally, const request_t* request) noexcept
+    cdef void count_tally(self, tally_t* tally) noexcept
+    cdef void count_error(self, const request_t* request) noexcept
     cdef size_t take_replies(self, const char* data, size_t size)
     cdef object take_unasked(self, bytes reply)
     cdef bint passes_on(self, const char* data, size_t size)

@@ -1,22 +1,24 @@
 """One shared connection to a Redis server: it sends requests, measures the replies and hands them to their clients.
 
-What it does with the requests as such is in :mod:`proxy.engine.requestqueue`.
+What it does with the requests as such is in :mod:`proxy.engine.requestqueue`. Replies that come together mostly differ
+in nothing but their bytes and their slot: their requests were read at the same time, and have the same command and
+user. Those are collected in a tally, and counted at once for their command, user and server.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from proxy.engine.allowance cimport is_over
 from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buffer_length, buffer_reserve
 from proxy.engine.memory cimport LARGE_ROOM, kept_t
 from proxy.engine.poller cimport READABLE, WRITABLE
-from proxy.engine.records cimport REQUEST_CALL, REQUEST_PART, REQUEST_PLAIN, client_t, request_t, split_t
+from proxy.engine.records cimport REQUEST_CALL, REQUEST_PART, REQUEST_PLAIN, client_t, request_t, sort_of, split_t
 from proxy.engine.requestqueue cimport RequestQueue
 from proxy.engine.requests cimport KEPT_BUFFER, SCRATCH_SIZE, Loop
 from proxy.engine.resp cimport measure_reply
 from proxy.engine.serverconnection cimport BACKEND_CONNECTING, BACKEND_GREETING, BACKEND_READY
-from proxy.engine.statistics cimport REPLY_HEAD
+from proxy.engine.statistics cimport REPLY_HEAD, is_looked_at, tally_t
 from proxy.engine.stream cimport receive, transmit
 from slots.requests.parsing cimport PARSE_COMPLETE, PARSE_ERROR, parse_status
 
@@ -61,6 +63,7 @@ cdef void send_backend(void* owner) noexcept:
 cdef inline void give_reply(
     Backend backend,
     run_t* run,
+    tally_t* tally,
     request_t* request,
     const char* data,
     size_t start,
@@ -69,18 +72,24 @@ cdef inline void give_reply(
     bint failed,
 ) noexcept:
     """Give a client its reply, which is ``data[start:end]``, behind the bytes that were ``passed`` on before. Replies to
-    one client are collected in ``run``."""
+    one client are collected in ``run``, and those that count alike in ``tally``."""
     cdef client_t* client = request.client
     cdef bint in_turn
-    cdef uint32_t ticks = backend.loop.ticks - request.sent
+    cdef size_t size = passed + end - start
+    cdef size_t received = request.reply_size >> 32
+    if sort_of(request) != tally.sort:
+        backend.begin_tally(tally, request)
+    tally.replies += 1
+    tally.bytes_in += received
+    tally.bytes_out += size
+    tally.server_ticks += <uint32_t> (tally.now - <uint32_t> request.reply_size)
+    if request.slot >= 0:
+        backend.slots.count(request.slot, received, size)
+        backend.loop.leave_slot(request.slot)
     if failed:
-        backend.loop.errors += 1
-    if backend.loop.statistics.may_be_notable(
-        request.command, ticks, request.reply_size >> 32, passed + end - start, data[start]
-    ):
+        backend.count_error(request)
+    if is_looked_at(tally, received, size, data[start]):
         backend.look_at(request, data + start, end - start, passed)
-    backend.loop.statistics.observe(request.command, request.user, ticks, passed + end - start, failed)
-    backend.loop.leave_slot(request.slot)
     in_turn = client.head == request
     if client != run.client or in_turn != (run.early == NULL) or (
         # Replies that are kept together are also freed together, so they must not be too many.
@@ -302,6 +311,7 @@ cdef class Backend(RequestQueue):
         cdef size_t scan = self.scanned
         cdef size_t used
         cdef run_t run
+        cdef tally_t tally
         cdef client_t* client
         cdef request_t* request
         cdef parse_status status
@@ -312,17 +322,20 @@ cdef class Backend(RequestQueue):
         run.client = NULL
         run.early = NULL
         run.start = 0
+        tally.sort = UINT64_MAX
         while scan < size:
             status = measure_reply(&self.meter, data + scan, size - scan, &used)
             scan += used
             if status == PARSE_ERROR:
                 self.end_run(&run, data, position)
+                self.count_tally(&tally)
                 self._lose("sent something that is not a Redis reply")
                 return 0
             if status != PARSE_COMPLETE:
                 break
             if self.state == BACKEND_GREETING or (data[position] == c'>' and not self.streaming):
                 self.end_run(&run, data, position)
+                self.count_tally(&tally)
                 self.take_unasked(data[position:scan])
                 if self.fd < 0 or self.connects != connection:
                     return 0
@@ -331,6 +344,7 @@ cdef class Backend(RequestQueue):
             request = self.take_head()
             if request == NULL:
                 self.end_run(&run, data, position)
+                self.count_tally(&tally)
                 self._lose("sent a reply that nothing asked for")
                 return 0
             client = request.client
@@ -344,9 +358,10 @@ cdef class Backend(RequestQueue):
                 self.streaming = False
                 if client != NULL and not request.muted:
                     client.streaming = False
-            self.count_reply(request, passed + scan - position, failed)
             if client == NULL or request.kind != REQUEST_PLAIN or request.muted:
                 self.end_run(&run, data, position)
+                self.count_tally(&tally)
+                self.count_reply(request, passed + scan - position, failed)
                 # Nobody gets the rest of a reply that was passed on in parts. It may begin anywhere, and is no error.
                 self.loop.deliver(
                     request, data + position, 0 if passed else scan - position, self.address, self.database
@@ -354,9 +369,10 @@ cdef class Backend(RequestQueue):
                 if self.fd < 0 or self.connects != connection:
                     return 0
             else:
-                give_reply(self, &run, request, data, position, scan, passed, failed)
+                give_reply(self, &run, &tally, request, data, position, scan, passed, failed)
             position = scan
         self.end_run(&run, data, position)
+        self.count_tally(&tally)
         if (
             scan - position >= STREAM_FROM
             and self.state == BACKEND_READY
@@ -376,6 +392,29 @@ cdef class Backend(RequestQueue):
             return 0
         self.scanned = scan - position
         return position
+
+    cdef void begin_tally(self, tally_t* tally, const request_t* request) noexcept:
+        """Begin to collect replies to requests of the sort of this one."""
+        if tally.sort != UINT64_MAX:
+            self.count_tally(tally)
+        self.loop.statistics.begin_tally(tally, request, self.loop.ticks)
+
+    cdef void count_tally(self, tally_t* tally) noexcept:
+        """Count the replies that were collected, but for their slots and errors. Whatever may look at the counts, or end
+        this connection, comes after this."""
+        if tally.sort == UINT64_MAX:
+            return
+        self.loop.statistics.observe_tally(tally)
+        self.traffic.count(tally.replies, tally.bytes_in, tally.bytes_out, tally.server_ticks, self.shared)
+        tally.sort = UINT64_MAX
+
+    cdef void count_error(self, const request_t* request) noexcept:
+        """A reply that was collected, and counted for its slot, is an error."""
+        self.loop.errors += 1
+        if request.slot >= 0:
+            self.slots.count_error(request.slot)
+        self.loop.statistics.observe_error(request.command, request.user)
+        self.traffic.errors += 1
 
     cdef object take_unasked(self, bytes reply):
         """A push, or a reply to the greeting."""

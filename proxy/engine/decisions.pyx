@@ -69,6 +69,7 @@ cdef verdict begin_with(
     cdef int protocol = session.protocol
     cdef verdict found
     session.loop.decisions += 1
+    session.count_taken()
     session.way = NO_WAY
     outcome = handler(*arguments)
     if type(outcome) is CoroutineType:

@@ -3,7 +3,7 @@
 A request with keys at rest goes from here to its server's output, without a Python object.
 """
 
-from libc.stdint cimport int32_t
+from libc.stdint cimport int16_t, int32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.clearing cimport clear_keys
@@ -53,10 +53,15 @@ cdef verdict dispatch(
     cdef int last
     cdef int index
     cdef int found = 0
+    cdef int16_t number
     if row != NULL and row.path == PATH_CONTAINER and count > 1:
         within = session.router.commands.find_within(row, arguments[1].data, arguments[1].size)
         row = within if within != NULL else row
-    session.loop.command = session.last_number = row.number if row != NULL else 0
+    number = row.number if row != NULL else 0
+    if number != session.last_number:
+        session.count_taken()
+        session.last_number = number
+    session.loop.command = number
     session.asks = row == NULL or row.takes_away
     if session.multi != NULL:
         return within_multi(session, row, arguments, count, data, size)

@@ -41,7 +41,7 @@ cdef class HotKeys:
         int known
         # Requests until the next one of the sample; how many that are on average; and all of them since tell.
         uint32_t gap
-        uint32_t mean_gap
+        readonly uint32_t mean_gap
         double requests
         # The longest mean gap of late, counted less the longer ago, as the weights are.
         double coarsest

@@ -70,25 +70,33 @@ ctypedef struct request_t:
     # While the reply is not there, the ticks of the loop's clock when the request was queued for its server, and in the
     # upper 32 bits the request's bytes.
     uint64_t reply_size
-    # The ticks when the proxy read it.
+    # From here to the kind, eight bytes are also read as one number (sort_of). The ticks when the proxy read it.
     uint32_t sent
+    # Number of its command, for the statistics.
+    int16_t command
+    # Number of its user, for the statistics: a client may log in as another one meanwhile.
+    uint8_t user
+    uint8_t kind
     # Of a REQUEST_PART: its number. Of others: the length of the key that is kept behind the record; 0 if none is.
     int32_t part
     int16_t slot
-    # Number of its command, for the statistics.
-    int16_t command
-    uint8_t kind
     uint8_t done
     # Its reply is dropped.
     uint8_t muted
-    # Number of its user, for the statistics: a client may log in as another one meanwhile.
-    uint8_t user
 
 # How each request is kept: behind its record the first bytes of its key, for requests that turn out to be notable. Its
 # bytes have gone to the server by then. Key and record come and go together, so the key is never another request's.
 ctypedef struct keyed_request_t:
     request_t request
     char key[KEPT_OF_KEY]
+
+
+cdef inline uint64_t sort_of(const request_t* request) noexcept nogil:
+    """When it was read, its command, its user and its kind. Replies to requests of one sort that come together count
+    alike but for their bytes."""
+    cdef uint64_t sort
+    memcpy(&sort, &request.sent, sizeof(sort))
+    return sort
 
 
 cdef inline void keep_key(request_t* request, const char* key, size_t length) noexcept nogil:

@@ -58,18 +58,14 @@ cdef class RequestQueue(ServerConnection):
     cdef inline void count_reply(self, request_t* request, size_t size, bint failed) noexcept:
         """A request has left the queue: with a reply of ``size`` bytes, or because it failed."""
         cdef size_t bytes_in = request.reply_size >> 32
-        self.traffic.requests += 1
-        self.traffic.bytes_in += bytes_in
-        self.traffic.bytes_out += size
+        cdef uint32_t ticks = self.loop.ticks - <uint32_t> request.reply_size
+        self.traffic.count(1, bytes_in, size, ticks, self.shared)
         if failed:
             self.traffic.errors += 1
-        if self.shared:
-            self.traffic.ticks += <uint32_t> (self.loop.ticks - <uint32_t> request.reply_size)
-        else:
-            # A command that waits at its server has a connection of its own, and its time is not the server's.
-            self.traffic.untimed += 1
         if request.slot >= 0:
-            self.slots.count(request.slot, bytes_in, size, failed)
+            self.slots.count(request.slot, bytes_in, size)
+            if failed:
+                self.slots.count_error(request.slot)
         elif request.kind == REQUEST_PART:
             self.count_parts(request, size, failed)
     cdef inline request_t* take_head(self) noexcept:

@@ -5,8 +5,8 @@ States: *down* until a request asks for the connection, *connecting* and *greeti
 greeting is answered, so none can run in the wrong database or behind a fence. If a connection fails, every request in
 its queue is answered with an error that names the server. Nothing is sent twice, because it may have run.
 
-What a server is sent and answers is counted in :meth:`RequestQueue.count_reply`, where a request leaves the queue
-(:mod:`proxy.engine.traffic`).
+What a server is sent and answers is counted where a request leaves the queue (:mod:`proxy.engine.traffic`): in
+:meth:`RequestQueue.count_reply`, or, with others of its sort, by :mod:`proxy.engine.backend`.
 
 **drained**: a connection that is lost with replies outstanding may have left commands in the server's socket buffer.
 ``options.on_lost`` is told the connection's name. The worker does not acknowledge a lock at that server until the
@@ -110,7 +110,8 @@ cdef class RequestQueue(ServerConnection):
         self.traffic.errors += 1
         self.traffic.untimed += 1
         if slot >= 0:
-            self.slots.count(slot, 0, 0, True)
+            self.slots.count(slot, 0, 0)
+            self.slots.count_error(slot)
         return self.failure_reply
 
     cdef void queue(self, request_t* request, size_t size) noexcept:
@@ -143,7 +144,9 @@ cdef class RequestQueue(ServerConnection):
         size -= share * (keys - 1)
         for key in range(split.keys):
             if split.key_part[key] == request.part:
-                self.slots.count(split.key_slot[key], 0, size, failed)
+                self.slots.count(split.key_slot[key], 0, size)
+                if failed:
+                    self.slots.count_error(split.key_slot[key])
                 size = share
 
     cdef void count(self) noexcept:

@@ -60,6 +60,9 @@ cdef class Session(ClientConnection):
         int64_t named_at
         # Counts requests that are finished or under way. It tells a request that is looked at again from the next one.
         readonly int64_t taken
+        # Those of them that are counted, or were no requests; and the bytes of the others.
+        int64_t counted
+        size_t uncounted_bytes
         # The handler of the request at the front, what it waits for, and the reply that ends its waiting for a condition.
         # Its way is the slot whose way was found free in the present step. See proxy.engine.handlers.
         object coroutine
@@ -85,6 +88,7 @@ cdef class Session(ClientConnection):
     cdef void has_to_be_looked_at_again(self) noexcept
     cdef bint left_meanwhile(self) noexcept
     cdef void advance(self, size_t size) noexcept
+    cdef void count_taken(self) noexcept
     cdef size_t size_of_front(self)
     cdef void leave_front(self) noexcept
     cdef client_t* asker(self) noexcept

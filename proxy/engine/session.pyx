@@ -171,10 +171,11 @@ cdef class Session(ClientConnection):
                 # The send that leaves nothing owed resumes the session.
                 self.loop.list_client(&self.client.sender)
                 break
+            self.leave_front()
             if outcome == VERDICT_NOTHING:
-                self.leave_front()
+                self.counted += 1
             else:
-                self.advance(request_size)
+                self.uncounted_bytes += request_size
             position += request_size
             if self.reasons & ~FOR_GOOD:
                 break
@@ -183,14 +184,15 @@ cdef class Session(ClientConnection):
                 self.reasons |= FOR_TURN
                 self.loop.event_loop.call_soon(self.resume_reading)
                 break
+        self.count_taken()
         self.processing = False
         return position
 
     cdef void has_to_be_looked_at_again(self) noexcept:
         """The request at the front waits."""
         if not self.waits_since:
-            # 0 stands for none; a tick more or less does not matter.
-            self.waits_since = self.loop.since | 1
+            # 0 stands for none. A tick too early does not matter; one that is still to come would be hours ago.
+            self.waits_since = (self.loop.since - 1) | 1
         self.waiting_command = self.loop.command
 
     cdef bint left_meanwhile(self) noexcept:
@@ -199,11 +201,21 @@ cdef class Session(ClientConnection):
         return self.waits_since and self.has_left()
 
     cdef void advance(self, size_t size) noexcept:
-        """The request at the front, of ``size`` bytes, is finished, or under way. It is counted here, once, whatever
-        became of it."""
-        self.loop.requests += 1
-        self.loop.statistics.count_request(self.last_number, self.client.user, size)
+        """The request at the front, of ``size`` bytes, which has waited, is finished, or under way. It counts once,
+        whatever became of it."""
         self.leave_front()
+        self.uncounted_bytes += size
+        self.count_taken()
+
+    cdef void count_taken(self) noexcept:
+        """Count the requests that were taken since the last call. They have the same command and user: another command,
+        and plain Python, which may change the user and look at the counts, come after this."""
+        cdef int64_t requests = self.taken - self.counted
+        if requests:
+            self.loop.requests += requests
+            self.loop.statistics.count_requests(self.last_number, self.client.user, requests, self.uncounted_bytes)
+            self.counted = self.taken
+            self.uncounted_bytes = 0
 
     cdef void leave_front(self) noexcept:
         """What comes next is at the front now."""
@@ -519,6 +531,7 @@ cdef class Session(ClientConnection):
 
     def close(self):
         """Close the connection now. Its requests that are under way at the servers run to their end there."""
+        self.count_taken()
         if self.closed:
             return
         ClientConnection.close(self)

@@ -1,8 +1,8 @@
 """Counts what each command and each user asked for, and was answered."""
 
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from proxy.engine.records cimport request_t
+from proxy.engine.records cimport request_t, sort_of
 
 cdef enum:
     # The most notable requests that are reported between two ticks of the worker. Where everything is slow, reporting
@@ -33,6 +33,25 @@ ctypedef struct statistic_t:
     # Calls by their latency.
     int64_t buckets[BUCKETS]
 
+# Replies from one server that have come together, to requests of one sort (sort_of of proxy.engine.records), until they
+# are counted.
+ctypedef struct tally_t:
+    # UINT64_MAX if there are none: no kind of request has all bits.
+    uint64_t sort
+    int16_t command
+    uint8_t user
+    # Whether a reply that is a number is the length of a collection.
+    bint tells_length
+    # The latency of each of them, and from how many bytes on one may be notable.
+    uint32_t ticks
+    size_t looked_at
+    int64_t replies
+    uint64_t bytes_in
+    uint64_t bytes_out
+    # When they came, and the sum of how long they were at the server.
+    uint32_t now
+    uint64_t server_ticks
+
 # Of a user.
 ctypedef struct user_count_t:
     int64_t requests
@@ -51,6 +70,13 @@ cdef inline int bucket_of(uint32_t ticks) noexcept nogil:
         return ticks
     power = 31 - count_leading_zeros(ticks)
     return (power - 1) * 4 + <int> ((ticks >> (power - 2)) & 3)
+
+
+cdef inline bint is_looked_at(const tally_t* tally, size_t received, size_t size, char first) noexcept nogil:
+    """As :meth:`Statistics.may_be_notable`, for a request whose reply is collected in ``tally``."""
+    return (size | received) >= tally.looked_at or (
+        first == c':' and tally.tells_length and size >= LEAST_NUMBER_REPLY
+    )
 
 
 cdef class Statistics:
@@ -93,11 +119,33 @@ cdef class Statistics:
         int database,
     ) noexcept
 
-    cdef inline void count_request(self, int16_t command, uint8_t user, size_t size) noexcept:
-        """Count one request of ``size`` bytes."""
+    cdef inline void count_requests(self, int16_t command, uint8_t user, int64_t requests, uint64_t size) noexcept:
+        """Count requests of ``size`` bytes together."""
         self.rows[command].bytes_in += size
-        self.users[user].requests += 1
+        self.users[user].requests += requests
         self.users[user].bytes_in += size
+
+    cdef inline void begin_tally(self, tally_t* tally, const request_t* request, uint32_t now) noexcept:
+        """Begin with the replies to requests of the sort of this one, which come ``now``."""
+        tally.sort = sort_of(request)
+        tally.command = request.command
+        tally.user = request.user
+        tally.tells_length = request.command >= 0 and self.tells_length[request.command]
+        tally.now = now
+        tally.ticks = now - request.sent
+        tally.looked_at = 0 if tally.ticks >= self.slow else LOOKED_AT_BYTES
+        tally.replies = tally.bytes_in = tally.bytes_out = tally.server_ticks = 0
+
+    cdef inline void observe_tally(self, const tally_t* tally) noexcept:
+        """Count replies, but for their errors."""
+        cdef statistic_t* row
+        if tally.command < 0:
+            return
+        row = &self.rows[tally.command]
+        row.ticks += <int64_t> tally.ticks * tally.replies
+        row.bytes_out += tally.bytes_out
+        row.buckets[bucket_of(tally.ticks)] += tally.replies
+        self.users[tally.user].bytes_out += tally.bytes_out
 
     cdef inline void observe(self, int16_t command, uint8_t user, uint32_t ticks, size_t size, bint failed) noexcept:
         """Count one reply, of which the client gets ``size`` bytes."""
@@ -110,7 +158,11 @@ cdef class Statistics:
         row.buckets[bucket_of(ticks)] += 1
         self.users[user].bytes_out += size
         if failed:
-            row.errors += 1
+            self.observe_error(command, user)
+
+    cdef inline void observe_error(self, int16_t command, uint8_t user) noexcept:
+        if command >= 0:
+            self.rows[command].errors += 1
             self.users[user].errors += 1
 
     cdef inline bint may_be_notable(

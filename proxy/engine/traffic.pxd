@@ -1,6 +1,6 @@
 """What servers were sent and have answered, by slot and by server."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from slots.slotload cimport SlotLoad
 
@@ -16,6 +16,19 @@ cdef class ServerTraffic:
         # Sum over requests of shared connections, from when they were queued to their replies; and all other requests.
         int64_t ticks
         int64_t untimed
+
+    cdef inline void count(
+        self, int64_t requests, uint64_t bytes_in, uint64_t bytes_out, uint64_t ticks, bint timed
+    ) noexcept:
+        """Requests that have left a queue. ``ticks``: how long all of them were in it, if the connection is ``timed``."""
+        self.requests += requests
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        if timed:
+            self.ticks += ticks
+        else:
+            # A command that waits at its server has a connection of its own, and its time is not the server's.
+            self.untimed += requests
 
 
 cdef class Traffic:

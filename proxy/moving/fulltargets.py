@@ -16,6 +16,10 @@ claim. So the deleted key at the source was the only one, and nothing that is wr
 Keys that had left the source are deleted at the target, as always. If both have a key, a copy is left from an
 interrupted attempt, and nothing is deleted.
 
+**run-id**: a target that comes back in between may have the key as it was at an earlier time. So the target is asked
+once more when the source has deleted keys, and the client gets an error unless the process that the permit names has
+answered both times. That process lacked the keys when they were deleted at the source.
+
 **drained**: the slots count as in use until the client is answered. Every other request gets the error of the move.
 **bounded**: by the number of keys, by the limits of the connections, and for deletes by ``big_key_seconds``.
 """
@@ -36,7 +40,7 @@ from proxy.moving.move import Origin, Sleeper
 from proxy.moving.permits import Permits
 from proxy.moving.sourcereads import SourceReads, read_keys
 from proxy.settings import ProxySettings
-from slots.moving import DELETE
+from slots.moving import DELETE, LOOK_AT_TARGET
 from slots.permits import processes_of
 from slots.reserved import STATE
 from slots.scripts import CLAIMED, COPIED, NOT_PERMITTED
@@ -271,34 +275,30 @@ class FullTargets:
         """Delete the remaining keys of a part; None to try again."""
         session = request.session
         permit = self._permits.get(origin.address, target)
-        if permit and origin.beginning.keeps_target(*processes_of(permit)):
+        at_source, at_target = processes_of(permit)
+        if permit and origin.beginning.keeps_target(at_source, at_target):
             # The source's copies may be old ones, so the target decides whether a key exists.
             return None if request.waits else request.error
-        at_target = self._router.shared(session, target)
-        looks = await asyncio.gather(*(at_target.ask(command((b"EXISTS", key))) for key in part.keys))
-        failed = next((look for look in looks if look not in (b":0\r\n", b":1\r\n")), None)
-        if failed is not None:
-            return failed if failed.startswith(b"-") else request.error
+        look = await self._look_at_target(session, target, at_target, part.keys)
+        if look.startswith(WITHOUT_PERMIT):
+            return await self._renew(request, origin, target, deadline)
+        copies = _numbers(look, len(part.keys))
+        if copies is None:
+            return look if look.startswith(b"-") else request.error
         if not self._is_current(part, origin, target):
             return None
         if request.is_left():
             return request.error
-        has_copy = [b"1" if look == b":1\r\n" else b"0" for look in looks]
         part.touched = True
         script = command(
-            ("EVAL", DELETE.text, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *has_copy)
+            ("EVAL", DELETE.text, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *copies)
         )
         reply = await self._reads.backend(origin.address, session.database).ask(script)
         if reply.startswith(REFUSED):
             # The client left before anything was deleted.
             part.touched = part.deleted > 0
         if reply.startswith(WITHOUT_PERMIT):
-            try:
-                # bounded: a renewal waits for flushes; other requests go on meanwhile.
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    return None if await self._permits.renew(origin.address, target) is None else request.error
-            except TimeoutError:
-                return request.error
+            return await self._renew(request, origin, target, deadline)
         if reply.startswith(ON_ITS_WAY):
             return None
         if reply.startswith(HAS_COPY):
@@ -306,12 +306,30 @@ class FullTargets:
         there = _numbers(reply, len(part.keys))
         if there is None:
             return reply if reply.startswith(b"-") else request.error
+        if any(there) and _numbers(await self._look_at_target(session, target, at_target, []), 0) is None:
+            # run-id: another process may have brought back what was deleted.
+            return request.error
         part.deleted += sum(there)
         part.keys = [key for key, here in zip(part.keys, there, strict=True) if not here]
         if not part.keys:
             return b":%d\r\n" % part.deleted
         # absent-first: the keys are not at the source, as it has just said.
         return await self._at(target, request, part, part.keys) if self._is_current(part, origin, target) else None
+
+    async def _look_at_target(self, session: Session, target: str, run_id: str, keys: list[bytes]) -> bytes:
+        """Which keys a target has; an error if it is not this process."""
+        script = command(("EVAL", LOOK_AT_TARGET.text, len(keys), *keys, run_id))
+        reply: bytes = await self._router.shared(session, target).ask(script)
+        return reply
+
+    async def _renew(self, request: _Request, origin: Origin, target: str, deadline: float) -> bytes | None:
+        """Get a permit that holds; None to try again."""
+        try:
+            # bounded: a renewal waits for flushes; other requests go on meanwhile.
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                return None if await self._permits.renew(origin.address, target) is None else request.error
+        except TimeoutError:
+            return request.error
 
     # -- replies -------------------------------------------------------------------------------------------
 

@@ -31,7 +31,8 @@ from slots.messages.control import (
     TopomMessage,
     parse_topom,
 )
-from slots.messages.message import MessageError, Product, UnknownMessage, encode, explained
+from slots.messages.message import MessageError, UnknownMessage, encode, explained
+from slots.tls import Certificates
 
 PATH = "/api/v1/control"
 REGISTER_SECONDS = 5.0
@@ -54,8 +55,8 @@ class Handler(Protocol):
     def heartbeat(self) -> Heartbeat:
         """The heartbeat to send now."""
 
-    def registered(self, product: Product) -> None:
-        """topom has registered the proxy."""
+    def registered(self, answer: Registered) -> None:
+        """topom has registered the proxy, with this answer."""
 
     def table(self, message: Table) -> None:
         """A table or changes came."""
@@ -86,16 +87,20 @@ class Control:
     Args:
         urls: of topom, such as ``http://127.0.0.1:8380``.
         token: the bearer token.
+        certificates: for topoms that serve TLS.
         handler: handles the messages.
         listeners: hear the other messages.
     """
 
-    def __init__(self, urls: list[str], token: str, handler: Handler, *listeners: Listener) -> None:
+    def __init__(
+        self, urls: list[str], token: str, certificates: Certificates | None, handler: Handler, *listeners: Listener
+    ) -> None:
         self._dialing = Dialing(
             urls,
             PATH,
             token,
             "topom refuses the token; set one of its role proxy or operator here (SLOTFERRY_PROXY_TOKEN)",
+            certificates,
         )
         self._handler = handler
         self._listeners = listeners
@@ -104,6 +109,10 @@ class Control:
         self._leaving = False
         self._left = asyncio.Event()
         self._stands = asyncio.Event()
+
+    def use_token(self, token: str) -> None:
+        """Show topom this token from the next stream on. topom ends the present one with its token."""
+        self._dialing.token = token
 
     @property
     def connected(self) -> bool:
@@ -181,7 +190,7 @@ class Control:
             raise ControlError(f"topom answered the registration with a message {kind}")
         self._outgoing = asyncio.Queue(QUEUE_LIMIT)
         try:
-            self._handler.registered(answer.product)
+            self._handler.registered(answer)
         except ControlError:
             self._outgoing = None
             raise

@@ -1,10 +1,15 @@
-"""The proxy's counters, and the HTTP address that serves them: ``/metrics`` for Prometheus, ``/healthz``."""
+"""The proxy's counters, and the HTTP address that serves them: ``/metrics`` for Prometheus, ``/livez``, ``/readyz``.
+
+The supervisor's event loop answers, and ``/livez`` waits for nothing else: a supervisor that answers does not hang. It
+ends workers that hang by itself, so there is nothing else that only a restart would mend.
+
+**bounded**: the size of a request, its time, and the connections at once. One more takes the place of the oldest, so
+clients that say nothing keep no probe out.
+"""
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,7 +26,7 @@ from slots.version import build_info
 REQUEST_SECONDS = 5.0
 REQUEST_LIMIT_BYTES = 16 * 1024
 CONNECTIONS = 32
-"""HTTP connections served at once; one more is closed."""
+"""HTTP connections served at once; for one more, the oldest is closed."""
 
 Number = int | float
 
@@ -102,19 +107,19 @@ class ProxyCollector(Collector):
 
 
 class MetricsServer:
-    """A small HTTP server with two addresses and no state.
+    """A small HTTP server with three addresses and no state.
 
     Args:
         collector: the metrics.
-        health: gives the content of ``/healthz``, and whether all is well.
+        not_ready: gives why no client should be sent to this proxy, in a sentence; None if clients are served.
     """
 
-    def __init__(self, collector: Collector, health: Callable[[], tuple[bool, dict[str, Any]]]) -> None:
+    def __init__(self, collector: Collector, not_ready: Callable[[], str | None]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(collector)
-        self._health = health
+        self._not_ready = not_ready
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     async def start(self, listen: str) -> str:
         """Listen on ``host:port`` (port 0: a free one) and give the true address. Raises :class:`ListenError`."""
@@ -139,11 +144,18 @@ class MetricsServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= CONNECTIONS:
-            writer.transport.abort()
-            return
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.cancel()
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._open.pop(task, None)
+            if task.cancelled():
+                writer.transport.abort()
+
         task = asyncio.create_task(self._serve(reader, writer))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        self._open[task] = None
+        task.add_done_callback(over)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one request with one response, no keep-alive."""
@@ -172,12 +184,13 @@ class MetricsServer:
             return HTTPStatus.BAD_REQUEST, "text/plain", b"This is not an HTTP request.\n"
         method, target, _ = parts
         path = target.split(b"?", 1)[0]
-        if path not in (b"/metrics", b"/healthz"):
-            return HTTPStatus.NOT_FOUND, "text/plain", b"Here are /metrics and /healthz.\n"
+        if path not in (b"/metrics", b"/livez", b"/readyz"):
+            return HTTPStatus.NOT_FOUND, "text/plain", b"Here are /metrics, /livez and /readyz.\n"
         if method not in (b"GET", b"HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"Only GET and HEAD are served.\n"
         if path == b"/metrics":
             return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry)
-        healthy, shown = self._health()
-        status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, "application/json", json.dumps(shown).encode() + b"\n"
+        missing = self._not_ready() if path == b"/readyz" else None
+        if missing is not None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", missing.encode() + b"\n"
+        return HTTPStatus.OK, "text/plain", b"ok\n"

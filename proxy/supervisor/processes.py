@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, TypeAlias
 
 import structlog
@@ -128,12 +128,19 @@ class Worker:
             log.error("worker_does_not_read", worker=self.index, pid=self.pid, error=str(error))
             self.kill()
 
-    def send_table(self, table: SlotTable, whole: bool = False) -> None:
-        """Send a table: the changes since the last one sent, or all of it."""
+    def send_table(self, table: SlotTable, whole: bool = False, known: Mapping[str, Any] | None = None) -> None:
+        """Send a table: the changes since the last one sent, or all of it. ``known`` are the changes since some table,
+        and are sent as they are if that is the last one."""
         older = None if whole else self._table
         if older is not None and older.epoch == table.epoch:
             return
-        self.send(Table(table=table.to_wire() if older is None else table.changes_since(older)))
+        if older is None:
+            content = table.to_wire()
+        elif known is not None and (known["since"], known["epoch"]) == (older.epoch, table.epoch):
+            content = dict(known)
+        else:
+            content = table.changes_since(older)
+        self.send(Table(table=content))
         self._sent(table)
 
     def send_identity(self, instance: str, table: SlotTable, allowance: Grant, known_servers: Known) -> None:

@@ -12,6 +12,8 @@ import signal
 import socket
 import uuid
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -38,6 +40,7 @@ from slots.connections import worker_prefix
 from slots.dialing import ControlError
 from slots.messages import channel, control
 from slots.messages.message import Product
+from slots.reloading import Reloading, on_hangup
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 from slots.version import program_version
@@ -55,18 +58,21 @@ UNHEARD = "topom was not reached; it will fence the proxy when it has to"
 log = structlog.get_logger()
 
 
-def run(settings: ProxySettings, worker_command: Sequence[str] = WORKER_COMMAND) -> int:
-    """Run a proxy until SIGTERM, SIGINT or SIGHUP; give the exit status. A second signal ends it without draining."""
+def run(settings: ProxySettings, worker_command: Sequence[str] = WORKER_COMMAND, file: Path | None = None) -> int:
+    """Run a proxy until SIGTERM or SIGINT; give the exit status. A second signal ends it without draining.
+
+    SIGHUP makes it read its settings anew, from ``file`` if they stand in one.
+    """
     logs.configure(settings.log_level)
-    return uvloop.run(_run(settings, worker_command))
+    return uvloop.run(_run(settings, worker_command, file))
 
 
-async def _run(settings: ProxySettings, worker_command: Sequence[str]) -> int:
+async def _run(settings: ProxySettings, worker_command: Sequence[str], file: Path | None) -> int:
     try:
-        supervisor = Supervisor(settings, worker_command)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # it is ignored under nohup
-                asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
+        supervisor = Supervisor(settings, worker_command, file)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
+        on_hangup(supervisor.reloading.reload)
         return await supervisor.serve()
     except (ListenError, TlsError) as error:
         log.error("cannot_start", reason=str(error))
@@ -79,10 +85,17 @@ class Supervisor:
     Args:
         settings: of the proxy.
         worker_command: starts a worker; ``--channel FD`` is appended.
+        file: where the settings stand; None if they come from the environment alone.
     """
 
-    def __init__(self, settings: ProxySettings, worker_command: Sequence[str] = WORKER_COMMAND) -> None:
+    def __init__(
+        self, settings: ProxySettings, worker_command: Sequence[str] = WORKER_COMMAND, file: Path | None = None
+    ) -> None:
         self.settings = settings
+        """Those that hold now; some may change."""
+        self.reloading = Reloading(settings, file)
+        """Reads them anew."""
+        self.reloading.takers.append(lambda new: partial(self._use, new))
         self.instance = uuid.uuid4().hex
         """The identity under which the proxy registers with topom."""
         self.metrics_address = ""
@@ -90,6 +103,9 @@ class Supervisor:
         self._former_instance = self.instance
         self._identity_is_new = False  # and the workers do not have it yet
         self._was_registered = False  # under this identity
+        self._topom: control.Registered | None = None
+        self._known: control.KnownTable | None = None
+        """The newest table that it has had, under whatever identity (**newest-store**)."""
         self._product: Product | None = None
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
@@ -104,7 +120,9 @@ class Supervisor:
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
         self._standdown = StandDown(settings.redis_access, self)
         listeners = (self._announcements, self._standdown, self._views, self._loads)
-        self._control = Control(settings.topom, settings.token.get_secret_value(), self, *listeners)
+        self._control = Control(
+            settings.topom, settings.token.get_secret_value(), settings.topom_certificates(), self, *listeners
+        )
         self._answers = Answers(
             self._acks,
             self._workforce,
@@ -137,7 +155,7 @@ class Supervisor:
         """
         certificates(self.settings)  # better found now than when a worker starts
         metrics = MetricsServer(
-            ProxyCollector(self._workforce.counters, self._figures, self._server_groups), self.health
+            ProxyCollector(self._workforce.counters, self._figures, self._server_groups), self.not_ready
         )
         try:
             await self._places.reserve_within(PLACES_SECONDS)
@@ -175,6 +193,14 @@ class Supervisor:
             self._aborted.set()
         self._told_to_stop = True
         self._draining.set()
+
+    def _use(self, settings: ProxySettings) -> None:
+        """Let settings hold that may change while the proxy runs; a worker that starts later gets them then."""
+        self.settings = settings
+        logs.set_level(settings.log_level)
+        self._control.use_token(settings.token.get_secret_value())
+        for worker in self._workforce.alive.values():
+            worker.send(channel.Settings(settings={**settings.to_wire(), **self._places.addresses}))
 
     def drain(self) -> None:
         """Drain and end, as topom says; topom may say so several times."""
@@ -249,6 +275,7 @@ class Supervisor:
             self._keeping.served(kept)
             self._standdown.start_alone(kept.stand_down, age + coldstart.MARGIN_SECONDS, kept.processes)
             self._was_registered = True
+            self._known = kept.known
             self._views.keep(kept.table)
             self._fill_seats(kept.product)
         self._controlling = self._begin(self._control.run())
@@ -393,6 +420,7 @@ class Supervisor:
             draining=self._draining.is_set(),
             stands_down=self._standdown.registration(),
             cluster=self._announcements.registration(),
+            known=self._known,
         )
 
     def heartbeat(self) -> control.Heartbeat:
@@ -400,7 +428,7 @@ class Supervisor:
         silent, unanswered = self._views.silent()
         return control.Heartbeat(
             epoch=self._acks.acked,
-            counters=self._workforce.counters.total(),
+            counters={**self._workforce.counters.total(), **self._settings_told()},
             draining=self._draining.is_set(),
             asked=self._views.asked,
             silent=silent,
@@ -409,9 +437,11 @@ class Supervisor:
             stands_down=self._standdown.confirmed(),
         )
 
-    def registered(self, product: Product) -> None:
+    def registered(self, answer: control.Registered) -> None:
         """Start the workers the first time; later, repeat messages that may have been lost."""
+        product = answer.product
         self._was_registered = True
+        self._topom = answer
         if self._product is None:
             self._fill_seats(product)
         elif self._product != product:
@@ -438,16 +468,20 @@ class Supervisor:
                 "table_refused", epoch=new.epoch, own_epoch=now.epoch, reason="topom is behind this proxy's table"
             )
             return
+        # Clients may wait for this table: what topom sent is sent on, rather than found once more for each worker.
+        known = message.table if "since" in message.table else None
         self._table = new
         self._acks.received(new)
+        if self._topom is not None:
+            self._known = control.KnownTable(cluster=self._topom.cluster, start=self._topom.start, epoch=new.epoch)
         if self._identity_is_new:
             self._take_identity(new)
         else:
             for worker in self._workforce.alive.values():
-                worker.send_table(new)
+                worker.send_table(new, known=known)
         servers = {server for group in new.groups.values() for server in group.servers}
         if self._product is not None:
-            self._keeping.received(self.instance, self._product, new)
+            self._keeping.received(self.instance, self._product, new, self._known)
         self._leftovers.keep_only(servers)
         self._standdown.keep_only(servers)
         self._views.keep(new)
@@ -491,6 +525,15 @@ class Supervisor:
 
     # What others see
 
+    def _settings_told(self) -> dict[str, Number]:
+        """What topom and Prometheus are told of the settings; the log has names and sentences."""
+        known = self.reloading
+        return {
+            "settings_since": round(known.since, 3),
+            "settings_restart": len(known.restart),
+            "settings_refused": int(bool(known.refused)),
+        }
+
     def _missing(self) -> list[str]:
         """What is still missing to serve; empty if nothing is."""
         ready = self._workforce.ready
@@ -500,28 +543,38 @@ class Supervisor:
             return ["no slot table from topom yet"]
         return [] if ready == self._seats else [f"{ready} of {self._seats} workers are ready"]
 
-    def health(self) -> tuple[bool, dict[str, Any]]:
-        """Whether clients are served as they should be, and the content of ``/healthz``."""
-        missing = ["draining"] if self._draining.is_set() else self._missing()
-        shown = {
-            "healthy": not missing,
-            "reasons": missing,
-            "address": self.address,
-            "workers": self._seats,
-            "workers_ready": self._workforce.ready,
-            "epoch": self._acks.acked,
-            "topom_connected": self._control.connected,
-            "groups_stood_down": self._standdown.groups_over(),
-            "servers_with_leftover_connections": self._leftovers.servers,
-        }
-        return not missing, shown
+    def not_ready(self) -> str | None:
+        """Why no client should be sent to this proxy now; None if it serves. Anybody may read it, so it names nothing.
+
+        A proxy that waits or was fenced is well: it serves again by itself, so only who sends clients may heed this.
+        """
+        if self._draining.is_set():
+            return "this proxy drains"
+        if self._identity_is_new:
+            return "this proxy was shut out as lost or fenced off, and waits until topom takes it in again"
+        if self._table is None:
+            return "this proxy has no slot table from topom yet"
+        if self._workforce.ready == 0:
+            return "no worker of this proxy listens"
+        if over := set(self._standdown.groups_over()):
+            owners = {slot.group_id for slot in self._table.slots if slot.group_id}
+            if owners <= over:
+                return "this proxy serves no group until topom or all replicas of a group answer it"
+        return None
 
     def _server_groups(self) -> dict[str, int]:
         groups = self._table.groups.values() if self._table is not None else ()
         return {server: group.id for group in groups for server in group.servers}
 
     def _figures(self) -> dict[str, tuple[str, Number]]:
+        settings = self._settings_told()
         return {
+            "settings_since_seconds": ("When the settings in force were read.", settings["settings_since"]),
+            "settings_restart": ("Settings that differ in the file and need a restart.", settings["settings_restart"]),
+            "settings_refused": (
+                "1 if the settings could not be used when they were read last.",
+                settings["settings_refused"],
+            ),
             "epoch": ("Epoch of the slot table that all workers apply.", self._acks.acked),
             "topom_connected": ("1 while the control stream to topom stands.", int(self._control.connected)),
             "groups_stood_down": (

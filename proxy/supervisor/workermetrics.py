@@ -24,6 +24,8 @@ WORKER_METRICS = {
     "requests": WorkerMetric("Requests of clients; each counts once, when it is answered or sent to its server."),
     "errors": WorkerMetric("Error replies to clients, of servers and of the proxy itself."),
     "clients": WorkerMetric("Clients that are connected.", grows=False),
+    "max_clients": WorkerMetric("Clients that may be connected.", grows=False),
+    "max_clients_lacking": WorkerMetric("By how many that is less than was set, for lack of open files.", grows=False),
     "connections": WorkerMetric("Connections that clients have opened and the proxy has accepted."),
     "refused": WorkerMetric("Connections that were refused because there were too many clients."),
     "arriving": WorkerMetric("Connections whose TLS handshake or PROXY header is awaited.", grows=False),

@@ -243,13 +243,7 @@ class Routing:
 
     def masters(self) -> list[str]:
         """Addresses of the masters that own slots, give them away or receive them, by group id."""
-        table = self.table
-        if table is None:
-            return []
-        used = {slot.group_id for slot in table.slots}
-        used |= {slot.action.target_id for slot in table.slots if slot.action is not None}
-        found = [table.groups[group_id].master for group_id in sorted(used) if group_id in table.groups]
-        return [master for master in found if master is not None]
+        return list(self.table.used_masters.values()) if self.table is not None else []
 
     def _set(self, slot: int, route: Route) -> None:
         old = self._routes.get(slot)

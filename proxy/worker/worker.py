@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Collection
+from contextlib import AsyncExitStack
 from typing import Any
 
 import structlog
@@ -68,14 +69,12 @@ class Worker:
     def __init__(self, channel: Channel[SupervisorMessage], start: messages.Start, settings: ProxySettings) -> None:
         self._channel = channel
         self._settings = settings
+        self._clients_lacking = ProxySettings.from_wire(start.settings).max_clients - settings.max_clients
         self._index = start.index
         self._product = start.product
         loop = asyncio.get_running_loop()
         self._loop = Loop(loop, start.product.number_of_slots)
-        # The rest is the memory allocator's own.
-        self._loop.kept_limit = settings.sessions_limit_bytes * 7 // 8
-        # As much again is left for what the sessions themselves hold.
-        self._loop.waiting_limit = self._loop.kept_limit // 2
+        self._limit_sessions()
         self._loop.on_excess = self._close_largest
         self._lost_connections = LostConnections(settings, self._lost_connections_ended)
         self._options = BackendOptions(
@@ -112,9 +111,9 @@ class Worker:
         self._loop.on_alarm = self._stand_down
         self._options.allowances.take(start.allowance)
         self._cluster: ClusterView | None = None
-        notable = NotableLog(self._index, settings.worker_count, settings.hash_hot_keys)
+        self._notable = notable = NotableLog(self._index, settings.worker_count, settings.hash_hot_keys)
         self._loop.statistics.watch(settings.slow_log_microseconds, notable.note)
-        services = Services(
+        self._services = services = Services(
             settings=settings,
             router=self._router,
             options=self._options,
@@ -157,11 +156,16 @@ class Worker:
                 self._take(message)
         finally:
             ticking.cancel()
-            self._routing.close()
-            self._replicas.close()
-            await self._slow_path.close()
-            await self._lost_connections.close()
-            await self._mover.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        """Close each part, whatever another one raises."""
+        async with AsyncExitStack() as closing:  # the last one first
+            closing.push_async_callback(self._mover.close)
+            closing.push_async_callback(self._lost_connections.close)
+            closing.push_async_callback(self._slow_path.close)
+            closing.callback(self._replicas.close)
+            closing.callback(self._routing.close)
 
     def _take(self, message: SupervisorMessage) -> None:
         match message:
@@ -181,10 +185,28 @@ class Worker:
                 question = self._questions.pop(message.id, None)
                 if question is not None and not question.done():
                     question.set_result([answer for answer in message.answers if answer is not None])
+            case messages.Settings():
+                self._take_settings(ProxySettings.from_wire(message.settings))
             case messages.Start():
                 raise ChannelError("the supervisor says a second time how to start")
             case messages.Drain():
                 pass  # it is under way
+
+    def _take_settings(self, settings: ProxySettings) -> None:
+        before = self._settings
+        settings = settings.model_copy(update={"max_clients": openfiles.most_clients(settings)})
+        self._settings = self._services.settings = self._arrivals.settings = settings
+        logs.set_level(settings.log_level)
+        self._limit_sessions()
+        self._loop.statistics.watch(settings.slow_log_microseconds, self._notable.note)
+        if (settings.users, settings.password) != (before.users, before.password):
+            self._authentication.change_users(settings)
+
+    def _limit_sessions(self) -> None:
+        # The rest is the memory allocator's own.
+        self._loop.kept_limit = self._settings.sessions_limit_bytes * 7 // 8
+        # As much again is left for what the sessions themselves hold.
+        self._loop.waiting_limit = self._loop.kept_limit // 2
 
     def _take_table(self, message: messages.Table) -> None:
         content = message.table
@@ -431,6 +453,8 @@ class Worker:
             "requests": self._loop.requests,
             "errors": self._loop.errors,
             "clients": len(self._router.sessions),
+            "max_clients": self._settings.max_clients,
+            "max_clients_lacking": self._clients_lacking,
             "connections": self._arrivals.accepted,
             "refused": self._arrivals.refused,
             "arriving": len(self._arrivals),

@@ -163,7 +163,7 @@ def _plan_slots(
     for reason, ids in why_not.items():
         plan.not_taken.append(NotTaken(f"slots {ranges.show(ids)}", reason))
     for target, ids in sorted(moves.items()):
-        why = "Codis has not begun it, and they are taken where they are; plan it with 'slotferry slots move'"
+        why = "Codis has not begun it, and they are taken where they are; plan it with 'slotferry slot move'"
         plan.not_taken.append(NotTaken(f"move of slots {ranges.show(ids)} to group {target}", why))
 
 

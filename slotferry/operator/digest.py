@@ -5,64 +5,114 @@ from typing import Annotated
 
 import typer
 
+from slotferry import completing
 from slotferry.calls import Answer
 from slotferry.client import TopomClient
 from slotferry.operator import options
-from slotferry.operator.groups import GroupId
+from slotferry.operator.options import GroupId
 from slotferry.output import answer, in_words, note, say, table
+from slots.forms import Form
 
 POLL_SECONDS = 0.3
 
 
-def digest(
+app = typer.Typer(no_args_is_help=True, help="Compare replicas of a group with its master, slot by slot.")
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="HOST:PORT",
+        help="One of its replicas; all if left out.",
+        autocompletion=completing.servers,
+    ),
+]
+Slots = Annotated[bool, typer.Option("--slots", help="With the digests of every slot.")]
+
+
+@app.command("run")
+def run(
     group_id: GroupId,
-    server: Annotated[
-        str | None, typer.Option("--server", metavar="HOST:PORT", help="One of its replicas; all if left out.")
-    ] = None,
+    server: Server = None,
     keys_per_second: Annotated[
         int,
         typer.Option(
             "--keys-per-second", metavar="N", min=0, help="Limit of keys a second; 0: as fast as small steps allow."
         ),
     ] = 20_000,
-    show: Annotated[bool, typer.Option("--show", help="Only show the last check, and begin none.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End the check that is under way.")] = False,
-    resync: Annotated[
-        bool,
-        typer.Option(
-            "--resync",
-            help="Check nothing; have replicas that are known to differ filled again by their master.",
-        ),
-    ] = False,
-    slots: Annotated[bool, typer.Option("--slots", help="With the digests of every slot.")] = False,
+    slots: Slots = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     limit: options.Limit = options.DEFAULT_LIMIT,
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Compare replicas of a group with its master, slot by slot. Ends with status 1 where one differs."""
-    if show + cancel + resync > 1:
-        raise typer.BadParameter("--show, --cancel and --resync exclude one another")
 
     async def work(client: TopomClient) -> Answer:
-        if resync:
-            return await _resynced(client, group_id, server, limit)
-        if cancel:
-            return await client.cancel_digest(group_id)
-        if not show:
-            await client.start_digest(group_id, server, keys_per_second)
-            await _over(client, group_id, limit)
+        await client.start_digest(group_id, server, keys_per_second)
+        await _over(client, group_id, limit)
         return await client.digest(group_id, slots)
 
-    found = options.ask(topom, token, work)
+    _report(options.ask(topom, token, work), server, form)
+
+
+@app.command("show")
+def show(
+    group_id: GroupId,
+    server: Server = None,
+    slots: Slots = False,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    form: options.Output = Form.TABLE,
+) -> None:
+    """Show how the check of a group goes, or what the last one found. Ends with status 1 where a replica differs."""
+    _report(options.ask(topom, token, lambda client: client.digest(group_id, slots)), server, form)
+
+
+@app.command("cancel")
+def cancel(
+    group_id: GroupId,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    form: options.Output = Form.TABLE,
+) -> None:
+    """End the check of a group that is under way."""
+    _report(options.ask(topom, token, lambda client: client.cancel_digest(group_id)), None, form)
+
+
+@app.command("resync")
+def resync(
+    group_id: GroupId,
+    server: Server = None,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    form: options.Output = Form.TABLE,
+) -> None:
+    """Have the master fill replicas again that are known to differ. Nothing is checked."""
+    found = options.ask(topom, token, lambda client: _resynced(client, group_id, server, limit))
+    _choose(found, server)
+
+    def tell() -> None:
+        differing = {one["server"] for one in found["known"]}
+        for name in found["servers"]:
+            say(f"{name} {'was not filled again' if name in differing else 'holds a new copy'}")
+
+    answer(found, form, tell)
+
+
+def _report(found: Answer, server: str | None, form: Form) -> None:
+    """Print what a check found, and end with status 1 where a replica differs."""
+    _choose(found, server)
+    answer(found, form, lambda: _say(found))
+    if any(replica["stage"] in ("different", "failed") for replica in found["replicas"]) or found.get("known"):
+        raise typer.Exit(1)
+
+
+def _choose(found: Answer, server: str | None) -> None:
     if server is not None:
         for name in ("replicas", "known"):
             found[name] = [one for one in found.get(name, []) if one["server"] == server]
-    answer(found, as_json, lambda: _say(found, resync))
-    if not resync and (
-        any(replica["stage"] in ("different", "failed") for replica in found["replicas"]) or found.get("known")
-    ):
-        raise typer.Exit(1)
 
 
 async def _over(client: TopomClient, group_id: int, limit: float) -> None:
@@ -72,7 +122,7 @@ async def _over(client: TopomClient, group_id: int, limit: float) -> None:
             while any(one["stage"] == "running" for one in (await client.digest(group_id))["replicas"]):
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
-        note(f"it goes on; see slotferry digest {group_id} --show")
+        note(f"it goes on; see slotferry digest show {group_id}")
 
 
 async def _resynced(client: TopomClient, group_id: int, server: str | None, limit: float) -> Answer:
@@ -83,7 +133,7 @@ async def _resynced(client: TopomClient, group_id: int, server: str | None, limi
             while await _filled(client, group_id):
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
-        note(f"it goes on; see slotferry digest {group_id} --show")
+        note(f"it goes on; see slotferry digest show {group_id}")
     return {**told, "replicas": [], "known": await _known(client, group_id)}
 
 
@@ -99,12 +149,7 @@ async def _known(client: TopomClient, group_id: int) -> list[Answer]:
     return list(found["known"])
 
 
-def _say(found: Answer, resync: bool) -> None:
-    known = {one["server"]: one for one in found.get("known", [])}
-    if resync:
-        for server in found["servers"]:
-            say(f"{server} {'was not filled again' if server in known else 'holds a new copy'}")
-        return
+def _say(found: Answer) -> None:
     for replica in found["replicas"]:
         text = f"{replica['server']}: {replica['stage']}, {replica['keys']} keys of {replica['keys_total']} compared"
         say(text + (f" ({in_words(replica['reason'])})" if replica["reason"] else ""))
@@ -118,5 +163,5 @@ def _say(found: Answer, resync: bool) -> None:
         if replica["slots"]:
             rows = [(one["slot"], one["keys"], one["master"], one["replica"]) for one in replica["slots"]]
             table(("slot", "keys", "master", "replica"), rows)
-    for one in known.values():
+    for one in found.get("known", []):
         say(in_words(one["reason"]))

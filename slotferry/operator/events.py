@@ -9,8 +9,9 @@ import typer
 from slotferry.calls import Answer, TopomUnreachable
 from slotferry.client import TopomClient
 from slotferry.operator import options
-from slotferry.output import answer, moment, note, print_json, say, table
+from slotferry.output import answer, moment, note, print_written, say, table
 from slots.backoff import Backoff
+from slots.forms import Form
 
 POLL_SECONDS = 1.0
 """Pause between two requests of ``--follow`` while nothing happens."""
@@ -28,22 +29,22 @@ def events(
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
-    """Show what operators and topom did, the newest last. With --follow, --json prints a line for each event."""
+    """Show what operators and topom did, the newest last. With --follow, --output json prints a line for each event."""
     if follow:
-        options.ask(topom, token, lambda client: _follow(client, since, limit, as_json))
+        options.ask(topom, token, lambda client: _follow(client, since, limit, form))
         return
     found = options.ask(topom, token, lambda client: client.events(since, limit))
-    answer(found, as_json, lambda: _say_events(found["events"]))
+    answer(found, form, lambda: _say_events(found["events"]))
 
 
-async def _follow(client: TopomClient, since: int | None, limit: int, as_json: bool) -> None:
+async def _follow(client: TopomClient, since: int | None, limit: int, form: Form) -> None:
     async for event in _stream(client, since, limit):
-        if as_json:
-            print_json(event)
-        else:
+        if form is Form.TABLE:
             say("  ".join(_cells(event)))
+        else:
+            print_written(event, form, many=True)
 
 
 async def _stream(client: TopomClient, since: int | None, limit: int) -> AsyncIterator[Answer]:
@@ -71,7 +72,11 @@ async def _stream(client: TopomClient, since: int | None, limit: int) -> AsyncIt
 
 
 def _say_events(found: Sequence[Answer]) -> None:
-    table(("id", "when", "who", "what", "epoch", "text"), [_cells(event) for event in found])
+    table(
+        ("id", "when", "who", "what", "epoch", "text"),
+        [_cells(event) for event in found],
+        spare=("epoch", "what", "who"),
+    )
 
 
 def _cells(event: Answer) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``slotferry group`` and ``slotferry server``: groups and the Redis servers in them."""
+"""``slotferry group`` and ``slotferry server``: changes groups and the Redis servers in them."""
 
 from typing import Annotated
 
@@ -6,14 +6,20 @@ import typer
 
 from slotferry.calls import Answer
 from slotferry.client import TopomClient
-from slotferry.operator import options
-from slotferry.output import answer, say
+from slotferry.operator import draining, looking, options
+from slotferry.operator.options import Address, GroupId, NewAddress
+from slotferry.output import answer, counted, say
+from slots.forms import Form
 
-group = typer.Typer(no_args_is_help=True, help="Add and remove groups. A group is a master with its replicas.")
-server = typer.Typer(no_args_is_help=True, help="Add and remove the Redis servers of a group.")
+group = typer.Typer(no_args_is_help=True, help="See, add and remove groups. A group is a master with its replicas.")
+server = typer.Typer(no_args_is_help=True, help="See, add and remove the Redis servers of groups.")
+group.command("list")(looking.list_groups)
+group.command("show")(looking.show_group)
+server.command("list")(looking.list_servers)
+server.command("show")(looking.show_server)
+group.command("drain")(draining.drain_group)
+server.command("drain")(draining.drain_server)
 
-GroupId = Annotated[int, typer.Argument(metavar="GROUP", min=1, help="The group's id, 1 or larger.")]
-Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A Redis server.")]
 Datacenter = Annotated[
     str,
     typer.Option(
@@ -24,7 +30,9 @@ Node = Annotated[
     str, typer.Option("--node", metavar="NAME", help="The host it runs on; by default, the host of its address.")
 ]
 
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason for the drain, which others can see.")]
+OfflineOk = Annotated[
+    bool, typer.Option("--offline-ok", help="Add even servers that do not answer now; else they are refused.")
+]
 
 
 @group.command("add")
@@ -39,13 +47,18 @@ def add_group(
         bool,
         typer.Option("--wipe", help="Add them even if replicas among them hold keys of their own; these are lost."),
     ] = False,
+    offline_ok: OfflineOk = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Add a group. It owns no slots until some are assigned or moved to it."""
-    found = options.ask(topom, token, lambda client: client.add_group(group_id, servers or [], datacenter, node, wipe))
-    answer(found, as_json, lambda: say(f"group {group_id} added{_silence(found)}"))
+    found = options.ask(
+        topom,
+        token,
+        lambda client: client.add_group(group_id, servers or [], datacenter, node, wipe, offline_ok),
+    )
+    answer(found, form, lambda: say(f"group {group_id} added{_silence(found)}"))
 
 
 @group.command("remove")
@@ -53,70 +66,11 @@ def remove_group(
     group_id: GroupId,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Remove a group that owns no slots. Its servers and their data are left as they are."""
     found = options.ask(topom, token, lambda client: client.remove_group(group_id))
-    answer(found, as_json, lambda: say(f"group {group_id} removed"))
-
-
-@group.command("drain")
-def drain_group(
-    group_id: GroupId,
-    cancel: Annotated[
-        bool,
-        typer.Option(
-            "--cancel", help="End the drain, so that it stays. Slots that have moved do not come back by themselves."
-        ),
-    ] = False,
-    why: Why = "",
-    topom: options.Topom = options.DEFAULT_TOPOM,
-    token: options.Token = "",
-    as_json: options.Json = False,
-) -> None:
-    """Have a group leave: nothing new is put there, its slots move to the others, and then it is removed."""
-    found = options.ask(
-        topom, token, lambda client: client.keep_group(group_id) if cancel else client.drain_group(group_id, why)
-    )
-    text = "stays" if cancel else "leaves; it is removed once it has no slots: slotferry status"
-    answer(found, as_json, lambda: say(f"group {group_id} {text}"))
-
-
-@server.command("drain")
-def drain_server(
-    group_id: GroupId,
-    address: Address,
-    cancel: Annotated[
-        bool,
-        typer.Option(
-            "--cancel", help="End the drain, so that it stays. A master that was replaced stays as a replica."
-        ),
-    ] = False,
-    why: Why = "",
-    topom: options.Topom = options.DEFAULT_TOPOM,
-    token: options.Token = "",
-    as_json: options.Json = False,
-) -> None:
-    """Have a server leave: a replica at once, and it is no longer read; a master once a replica has replaced it.
-
-    Nothing is lost, and clients see a short pause. With ha = "sentinel", have a replica take a master's place first,
-    with group promote; and stop a replica before, or have it follow nobody and run slotferry sentinel resync
-    afterwards: Sentinels never forget replicas and may elect it.
-    """
-
-    async def work(client: TopomClient) -> Answer:
-        if cancel:
-            return await client.keep_server(group_id, address)
-        return await client.drain_server(group_id, address, why)
-
-    found = options.ask(topom, token, work)
-    if cancel:
-        text = f"server {address} stays in group {group_id}"
-    elif address in found["servers"]:
-        text = f"server {address} leaves group {group_id} once a replica has taken its place: slotferry status"
-    else:
-        text = f"server {address} has left group {group_id}"
-    answer(found, as_json, lambda: say(text))
+    answer(found, form, lambda: say(f"group {group_id} removed"))
 
 
 @group.command("promote")
@@ -131,37 +85,39 @@ def promote(
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Make a replica the master of its group, without losing anything. The former master becomes a replica.
 
     With ha = "sentinel" all Sentinels have to answer: they leave the group alone meanwhile. --force is refused then.
     """
     found = options.ask(topom, token, lambda client: client.promote(group_id, address, force))
-    answer(found, as_json, lambda: say(f"{address} is the master of group {group_id}"))
+    answer(found, form, lambda: say(f"{address} is the master of group {group_id}"))
 
 
 @server.command("add")
 def add_server(
     group_id: GroupId,
-    address: Address,
+    address: NewAddress,
     datacenter: Datacenter = "",
     node: Node = "",
     wipe: Annotated[
         bool, typer.Option("--wipe", help="Add it even if it holds keys of its own; a replica loses them.")
     ] = False,
+    offline_ok: OfflineOk = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Add a server to a group: the first is its master, the others are replicas, which the master fills."""
-    found = options.ask(topom, token, lambda client: client.add_server(group_id, address, datacenter, node, wipe))
-    answer(found, as_json, lambda: say(f"server {address} added to group {group_id}{_silence(found)}"))
+    found = options.ask(
+        topom, token, lambda client: client.add_server(group_id, address, datacenter, node, wipe, offline_ok)
+    )
+    answer(found, form, lambda: say(f"server {address} added to group {group_id}{_silence(found)}"))
 
 
 @server.command("set")
 def set_server(
-    group_id: GroupId,
     address: Address,
     datacenter: Annotated[
         str | None, typer.Option("--datacenter", metavar="NAME", help='Its datacenter; "" removes it.')
@@ -172,48 +128,56 @@ def set_server(
     ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Say in which datacenter a server is, and on which node."""
     if datacenter is None and node is None:
         raise typer.BadParameter("say --datacenter or --node")
-    found = options.ask(
-        topom, token, lambda client: client.set_place(group_id, address, datacenter=datacenter, node=node)
-    )
+
+    async def work(client: TopomClient, group_id: int) -> Answer:
+        return await client.set_place(group_id, address, datacenter=datacenter, node=node)
+
+    found = looking.ask_of_server(topom, token, address, work)
     said = []
     if datacenter is not None:
         said.append(f"is in datacenter {datacenter}" if datacenter else "is in no datacenter")
     if node is not None:
         said.append(f"is on node {node}" if node else "is on the node that its address names")
-    answer(found, as_json, lambda: say(f"server {address} {' and '.join(said)}"))
+    answer(found, form, lambda: say(f"server {address} {' and '.join(said)}"))
 
 
 @server.command("remove")
 def remove_server(
-    group_id: GroupId,
     address: Address,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
-    """Remove a server from a group. Its data are left as they are."""
-    found = options.ask(topom, token, lambda client: client.remove_server(group_id, address))
-    answer(found, as_json, lambda: say(f"server {address} removed from group {group_id}"))
+    """Remove a server from its group. Its data are left as they are."""
+    found = looking.ask_of_server(
+        topom, token, address, lambda client, group_id: client.remove_server(group_id, address)
+    )
+    answer(found, form, lambda: say(f"server {address} removed from group {found['id']}"))
 
 
 @server.command("sweep")
 def sweep_server(
-    group_id: GroupId,
     address: Address,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
-    """Remove keys of slots that other groups own from a group's master. They are lost, so save needed ones first."""
-    found = options.ask(topom, token, lambda client: client.sweep_server(group_id, address))
+    """Remove keys of slots that other groups own from a master. They are lost, so save needed ones first."""
+    found = looking.ask_of_server(
+        topom, token, address, lambda client, group_id: client.sweep_server(group_id, address)
+    )
     removed = found["removed"]
-    said = f"{removed} keys removed from {address}" if removed is not None else f"keys are being removed from {address}"
-    answer(found, as_json, lambda: say(said))
+    said = (
+        f"{counted(removed, 'key')} removed from {address}"
+        if removed is not None
+        else f"keys are being removed from {address}"
+    )
+    answer(found, form, lambda: say(said))
 
 
 def _silence(found: Answer) -> str:

@@ -12,8 +12,9 @@ from slotferry.codis import dump as codis_dump
 from slotferry.codis.plan import Plan, plan_import
 from slotferry.operator import options
 from slotferry.operator.groups import hidden_keys
-from slotferry.output import FAILED, answer, fail, note, say, table
+from slotferry.output import FAILED, answer, fail, note, role, say, table
 from slots import ranges
+from slots.forms import Form
 
 app = typer.Typer(no_args_is_help=True, help="Bring in groups, servers and slots from another system.")
 
@@ -29,7 +30,7 @@ def import_codis(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, and what not.")] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Take groups, servers and slots from Codis. Nothing is done where topom disagrees; it can be run again.
 
@@ -48,7 +49,7 @@ def import_codis(
         return plan, checks(dump, (await client.status())["groups"])
 
     plan, found = options.ask(topom, token, work)
-    answer(_described(plan, found, dry_run), as_json, lambda: _say(plan, found, dry_run))
+    answer(_described(plan, found, dry_run), form, lambda: _say(plan, found, dry_run))
     if plan.conflicts or plan.left:
         raise typer.Exit(FAILED)
 
@@ -58,7 +59,8 @@ async def _carry_out(client: TopomClient, plan: Plan) -> None:
         for group_id in plan.groups:
             await client.add_group(group_id, [])
         for group_id, address, datacenter in plan.servers:
-            added = await client.add_server(group_id, address, datacenter)
+            # One that is down in Codis is down here, too; the checks at the end name it.
+            added = await client.add_server(group_id, address, datacenter, offline_ok=True)
             for sentence in hidden_keys(added):
                 note(f"{address}: {sentence}")
         for group_id, address, datacenter in plan.datacenters:
@@ -76,12 +78,12 @@ def checks(dump: codis_dump.Dump, groups: list[Answer]) -> list[str]:
     wrong = []
     for group in groups:
         for place, server in enumerate(group["servers"] if group["id"] in taken else ()):
-            wanted = "slave" if place else "master"
+            wanted = "replica" if place else "master"
             named = f"{server['address']} of group {group['id']}"
             if not server["up"]:
                 wrong.append(f"{named} does not answer topom; see that it runs, and topom's redis_password")
-            elif server["role"] != wanted:
-                wrong.append(f"{named} says that it is a {server['role']}, and should be a {wanted}")
+            elif role(server["role"]) != wanted:
+                wrong.append(f"{named} says that it is a {role(server['role'])}, and should be a {wanted}")
     return wrong
 
 

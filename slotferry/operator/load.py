@@ -11,6 +11,7 @@ from rich.table import Table
 from slotferry.calls import Answer
 from slotferry.operator import options
 from slotferry.output import answer, drawn, moment, out, say, size, span
+from slots.forms import Form
 
 RATES = ("requests/s", "errors/s", "in/s", "out/s", "last minute")
 WORST: Mapping[str, Callable[[Answer], str]] = {
@@ -36,12 +37,12 @@ def load(
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Show how much is asked of slots, groups, servers and users, and the keys that are asked for most. Rates are
     means of late; the last column counts the requests of the minute that ended last."""
     if notable:
-        _show_notable(options.ask(topom, token, lambda client: client.notable(rows)), as_json)
+        _show_notable(options.ask(topom, token, lambda client: client.notable(rows)), form)
         return
     found = options.ask(topom, token, lambda client: client.load(all_slots))
 
@@ -57,7 +58,7 @@ def load(
         ):
             out.print(table)
 
-    answer(found, as_json, tell)
+    answer(found, form, tell)
 
 
 def summary(found: Answer) -> str:
@@ -131,14 +132,14 @@ def _rates(row: Answer) -> Iterator[object]:
     yield row["minute"]["requests"]
 
 
-def _show_notable(found: Answer, as_json: bool) -> None:
+def _show_notable(found: Answer, form: Form) -> None:
     def tell() -> None:
         if found["requests"]:
             out.print(_notable(found))
         else:
             say(f"no big keys and no slow commands since {moment(found['since'])}, when this topom began to lead")
 
-    answer(found, as_json, tell)
+    answer(found, form, tell)
 
 
 def _notable(found: Answer) -> Table:

@@ -9,8 +9,9 @@ from slotferry.calls import Answer
 from slotferry.client import TopomClient
 from slotferry.operator import options
 from slotferry.operator.waiting import COURSES, describe, wait_moved
-from slotferry.output import answer, in_words, say, size, table
-from slots.ranges import show as show_ranges
+from slotferry.output import answer, counted, in_words, say, size, table
+from slots import ranges
+from slots.forms import Form
 from slots.table import MOST_REPLICAS
 
 app = typer.Typer(no_args_is_help=True, help="See, pause, pace, cancel and retry the moving of keys.")
@@ -40,31 +41,31 @@ SETTINGS = {
 }
 
 
-@app.command("status")
-def status(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+@app.command("show")
+def show(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Show which slots move, how fast, and how many keys are left."""
     found = options.ask(topom, token, lambda client: client.migration())
-    answer(found, as_json, lambda: say_migration(found, settings=True))
+    answer(found, form, lambda: say_migration(found, settings=True))
 
 
 @app.command("pause")
 def pause(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Stop moving keys. Keys that have moved stay there, and clients are served as before."""
     found = options.ask(topom, token, lambda client: client.pause_migration())
-    answer(found, as_json, lambda: say("moving of keys is paused"))
+    answer(found, form, lambda: say("moving of keys is paused"))
 
 
 @app.command("resume")
 def resume(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Go on moving keys."""
     found = options.ask(topom, token, lambda client: client.resume_migration())
-    answer(found, as_json, lambda: say("moving of keys goes on"))
+    answer(found, form, lambda: say("moving of keys goes on"))
 
 
 @app.command("set")
@@ -110,7 +111,7 @@ def set_settings(
     ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Change the pace, and what keys wait for. topom remembers it, and moves under way follow at once."""
     given: dict[str, int | float | str | None] = {
@@ -127,7 +128,7 @@ def set_settings(
     if not changes:
         raise typer.BadParameter("name at least one setting, such as --keys-per-second 20000")
     found = options.ask(topom, token, lambda client: client.set_migration(**changes))
-    answer(found, as_json, lambda: say_migration(found, settings=True))
+    answer(found, form, lambda: say_migration(found, settings=True))
 
 
 @app.command("cancel")
@@ -137,7 +138,7 @@ def cancel(
     limit: options.Limit = options.DEFAULT_LIMIT,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Cancel moves. Keys of a slot that have moved go back; a slot that has moved as a whole stays in its new group."""
 
@@ -149,7 +150,7 @@ def cancel(
         return cancelled
 
     found = options.ask(topom, token, work)
-    answer(found, as_json, lambda: _say_cancelled(found, wait))
+    answer(found, form, lambda: _say_cancelled(found, wait))
 
 
 @app.command("skip")
@@ -157,11 +158,11 @@ def skip(
     slots: Annotated[str, typer.Option("--slots", metavar="RANGES", help="Slots, such as 0-511,700.")],
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Have slots that do not go on step aside for others, until they are retried."""
     found = options.ask(topom, token, lambda client: client.skip_slots(slots=slots))
-    answer(found, as_json, lambda: say(f"skipped: {_listed(found['slots'])}"))
+    answer(found, form, lambda: say(f"skipped: {_listed(found['slots'])}"))
 
 
 @app.command("retry")
@@ -169,12 +170,12 @@ def retry(
     slots: Slots = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Try at once what failed and waits, and have skipped slots go on."""
     found = options.ask(topom, token, lambda client: client.retry_migration(slots=slots))
     more = f"; no longer skipped: {_listed(found['slots'])}" if found["slots"] else ""
-    answer(found, as_json, lambda: say(f"tried again{more}"))
+    answer(found, form, lambda: say(f"tried again{more}"))
 
 
 def _home(slot: Answer) -> int:
@@ -197,15 +198,15 @@ def _say_cancelled(found: Answer, waited: bool) -> None:
 
 
 def _listed(slots: list[int]) -> str:
-    return f"slots {show_ranges(slots)}" if slots else "nothing to change"
+    return ranges.named(slots) if slots else "nothing to change"
 
 
 def say_migration(found: Answer, settings: bool = False) -> None:
     """Print the state of the migration, and with ``settings`` its pace, as text."""
     say(
-        f"migration: {found['slots_pending']} slots pending, {found['slots_moving']} moving, "
+        f"migration: {counted(found['slots_pending'], 'slot')} pending, {found['slots_moving']} moving, "
         f"{found['slots_moved']} moved since topom started, "
-        f"{found['keys_moved']:,} keys, {size(found['bytes_moved'])}; {describe(found)}"
+        f"{counted(found['keys_moved'], 'key')}, {size(found['bytes_moved'])}; {describe(found)}"
     )
     if found["batches"]:
         columns = ("from", "to", "state", "slots", "keys", "bytes", "keys left", "passes", "reason")
@@ -214,7 +215,7 @@ def say_migration(found: Answer, settings: bool = False) -> None:
                 f"group {batch['source']}" if batch["source"] else "offline",
                 f"group {batch['target']}",
                 batch["state"] + COURSES.get(batch.get("course", ""), ""),
-                batch["slots"],
+                ranges.shortened(batch["slots"]),
                 batch["keys_moved"],
                 size(batch["bytes_moved"]),
                 batch["remaining_keys"],
@@ -233,7 +234,7 @@ def say_migration(found: Answer, settings: bool = False) -> None:
         )
     for skipped in found.get("skipped", []):
         say(
-            f"skipped: slots {skipped['slots']}: {in_words(skipped['reason'])}; "
+            f"skipped: slots {ranges.shortened(skipped['slots'])}: {in_words(skipped['reason'])}; "
             f"`slotferry migration retry --slots {skipped['slots']}` has them go on"
         )
     if settings:

@@ -1,39 +1,52 @@
 """``slotferry node``: the hosts that Redis servers run on."""
 
-from typing import Annotated
-
 import typer
 
-from slotferry.operator import options
-from slotferry.operator.groups import Why
-from slotferry.output import answer, say
+from slotferry.calls import Answer
+from slotferry.operator import draining, options
+from slotferry.operator.looking import fields, the
+from slotferry.operator.options import Node
+from slotferry.output import answer, in_words, table
+from slots.forms import Form
 
-app = typer.Typer(no_args_is_help=True, help="Have all Redis servers of a host leave.")
+COLUMNS = ("node", "datacenter", "state", "leads", "follows", "pool")
+
+app = typer.Typer(no_args_is_help=True, help="See the hosts of Redis servers, and have all servers of one leave.")
+app.command("drain")(draining.drain_node)
 
 
-@app.command("drain")
-def drain(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name: slotferry status shows it.")],
-    cancel: Annotated[
-        bool,
-        typer.Option(
-            "--cancel", help="End the drain, so that it stays. Servers that have left do not come back by themselves."
-        ),
-    ] = False,
-    why: Why = "",
-    fewer_copies: Annotated[
-        bool, typer.Option("--fewer-copies", help="Drain it even if groups then have fewer copies than now.")
-    ] = False,
+@app.command("list")
+def list_nodes(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
+) -> None:
+    """List the nodes that have servers, of groups or of the pool."""
+    found = options.ask(topom, token, lambda client: client.placement())["nodes"]
+    answer({"nodes": found}, form, lambda: say_nodes(found))
+
+
+@app.command("show")
+def show_node(
+    node: Node,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
-    """Have all servers of a node leave their groups, without loss: masters by promotion, replicas once replaced.
+    """Show one node: the groups that have their master or a replica there, and its servers of the pool."""
+    known = options.ask(topom, token, lambda client: client.placement())["nodes"]
+    found = the(known, "name", node, "node")
+    answer(found, form, lambda: fields(dict(zip(COLUMNS, _cells(found), strict=True))))
 
-    Servers of the pool on other nodes are taken in where a group would have fewer copies. Nothing new is put there.
-    """
-    found = options.ask(
-        topom, token, lambda client: client.keep_node(node) if cancel else client.drain_node(node, why, fewer_copies)
+
+def say_nodes(nodes: list[Answer]) -> None:
+    """Nodes as a table."""
+    table(COLUMNS, [_cells(node) for node in nodes], title="nodes")
+
+
+def _cells(node: Answer) -> tuple[str, ...]:
+    return (
+        node["name"],
+        node["datacenter"],
+        in_words(node["reason"]) or "there",
+        *(", ".join(str(group_id) for group_id in node[part]) for part in ("leads", "follows")),
+        ", ".join(node["pool"]),
     )
-    text = "stays" if cancel else "leaves; it is gone once none of its servers is in a group: slotferry status"
-    answer(found, as_json, lambda: say(f"node {node} {text}"))

@@ -1,45 +1,114 @@
 """What all of the operator's verbs share: options, and asking topom."""
 
+import os
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from contextvars import ContextVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
+from slotferry import completing, contexts
 from slotferry.client import DEFAULT_URL, TopomClient
-from slotferry.output import run
+from slotferry.contexts import ContextError, Contexts
+from slotferry.operator import addressing
+from slotferry.operator.addressing import CONTEXT_VARIABLE, TOKEN_VARIABLE, TOPOM_VARIABLE
+from slotferry.output import fail, run
+from slots.forms import Form
+
+_named_context: ContextVar[str] = ContextVar("named_context", default="")
 
 Topom = Annotated[
     str,
-    typer.Option("--topom", envvar="SLOTFERRY_TOPOM", metavar="URL,...", help="URL of topom's API, or of all topoms."),
+    typer.Option(
+        "--topom",
+        envvar=TOPOM_VARIABLE,
+        metavar="URL,...",
+        help="URL of topom's API, or of all topoms.",
+        show_default=f"the context's, or {DEFAULT_URL}",
+    ),
 ]
 Token = Annotated[
     str,
     typer.Option(
         "--token",
-        envvar="SLOTFERRY_TOKEN",
+        envvar=TOKEN_VARIABLE,
         metavar="TOKEN",
-        help="topom's bearer token. Better in the environment, where other users do not see it.",
+        help="topom's bearer token. Better in a context or the environment, where other users do not see it.",
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
+Output = Annotated[
+    Form, typer.Option("--output", "-o", help="Print tables and sentences, one line of JSON, or YAML for programs.")
+]
+GroupId = Annotated[
+    int,
+    typer.Argument(metavar="GROUP", min=1, help="The group's id, 1 or larger.", autocompletion=completing.groups),
+]
+NewAddress = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A Redis server.")]
+Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A Redis server.", autocompletion=completing.servers)]
+ProxyId = Annotated[
+    int,
+    typer.Argument(
+        metavar="PROXY", min=1, help="The proxy's id, from `slotferry proxy list`.", autocompletion=completing.proxies
+    ),
+]
+Node = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE", help="The node's name, from `slotferry node list`.", autocompletion=completing.nodes
+    ),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Return only when the slots have moved, and show the progress.")]
 Limit = Annotated[
     float,
     typer.Option("--timeout", metavar="SECONDS", min=1, help="Limit of --wait. The move goes on after it."),
 ]
-DEFAULT_TOPOM = DEFAULT_URL
+DEFAULT_TOPOM = ""
 DEFAULT_LIMIT = 3600.0
 MOST_BIGGEST = 10
 """Biggest keys that topom knows of a slot."""
 Result = TypeVar("Result")
+Change: TypeAlias = Callable[[Contexts], Contexts]
+
+
+def names_of_contexts(incomplete: str) -> list[str]:
+    """The contexts whose names begin so, for the shell."""
+    try:
+        return sorted(name for name in contexts.load().known if name.startswith(incomplete))
+    except ContextError:
+        return []
+
+
+def context_of_the_line() -> str:
+    """The context that the command line names; empty if it names none."""
+    return _named_context.get()
+
+
+def named_context() -> str:
+    """The context that the command line or the environment names; empty if neither does."""
+    return _named_context.get() or os.environ.get(CONTEXT_VARIABLE, "")
+
+
+def name_context(name: str) -> None:
+    """Have the verb use this context, for the command line names it."""
+    _named_context.set(name)
+
+
+def resolve(topom: str, token: str) -> tuple[str, str]:
+    """Address and token to use (:func:`slotferry.operator.addressing.resolve`). If there are none, the verb ends."""
+    try:
+        return addressing.resolve(topom, token, _named_context.get())
+    except ContextError as error:
+        raise fail(str(error)) from None
 
 
 def ask(topom: str, token: str, call: Callable[[TopomClient], Awaitable[Result]]) -> Result:
     """The answer of the topom that a verb's options name. If topom refuses, the verb ends (:func:`output.run`)."""
 
+    url, secret = resolve(topom, token)
+
     async def work() -> Result:
-        async with TopomClient(topom, token) as client:
+        async with TopomClient(url, secret) as client:
             return await call(client)
 
     return run(work())

@@ -6,36 +6,38 @@ import typer
 
 from slotferry.calls import Answer
 from slotferry.operator import options
+from slotferry.operator.nodes import say_nodes
 from slotferry.output import answer, in_words, say, table
+from slots.forms import Form
 
 app = typer.Typer(no_args_is_help=True, help="Show and change on which nodes groups have masters and replicas.")
 
 
 @app.command("show")
 def show(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Show nodes and groups, the changes of a plan, what it lacks, and the present run."""
     found = options.ask(topom, token, lambda client: client.placement())
-    answer(found, as_json, lambda: say_placement(found))
+    answer(found, form, lambda: say_placement(found))
 
 
 @app.command("apply")
 def apply(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Begin to carry out a plan: new replicas from the pool, promotions, old copies back to the pool."""
     found = options.ask(topom, token, lambda client: client.apply_placement())
-    answer(found, as_json, lambda: _say_begun(found))
+    answer(found, form, lambda: _say_begun(found))
 
 
 @app.command("cancel")
 def cancel(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """End the present run. Finished changes stay; servers whose copies are under way go back to the pool."""
     found = options.ask(topom, token, lambda client: client.cancel_placement())
-    answer(found, as_json, lambda: say("the placement was cancelled; what it had done stays"))
+    answer(found, form, lambda: say("the placement was cancelled; what it had done stays"))
 
 
 @app.command("auto")
@@ -43,31 +45,17 @@ def auto(
     state: Annotated[Literal["on", "off"], typer.Argument(help="Whether topom places by itself.")],
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Switch placement by topom itself on or off, for when nodes are lost or come; the present run goes on."""
     found = options.ask(topom, token, lambda client: client.set_auto_placement(state == "on"))
     text = "applied by itself from now on" if state == "on" else "not applied by itself any more"
-    answer(found, as_json, lambda: say(f"placement is {text}"))
+    answer(found, form, lambda: say(f"placement is {text}"))
 
 
 def say_placement(found: Answer) -> None:
     """Print everything about the placement."""
-    table(
-        ("node", "datacenter", "state", "leads", "follows", "pool"),
-        [
-            (
-                node["name"],
-                node["datacenter"],
-                in_words(node["reason"]) or "there",
-                _groups(node["leads"]),
-                _groups(node["follows"]),
-                ", ".join(node["pool"]),
-            )
-            for node in found["nodes"]
-        ],
-        title="nodes",
-    )
+    say_nodes(found["nodes"])
     table(
         ("group", "leader", "followers", "state"),
         [
@@ -104,7 +92,3 @@ def say_run(found: Answer) -> None:
         (str(step["round"]), step["state"], step["text"], in_words(step["reason"])) for step in found["run"]["steps"]
     ]
     table(("round", "state", "step", "reason"), rows, title=f"being applied, for {found['run']['who']}")
-
-
-def _groups(ids: list[int]) -> str:
-    return ", ".join(str(one) for one in ids)

@@ -6,15 +6,17 @@ import typer
 
 from slotferry.calls import Answer
 from slotferry.operator import options
-from slotferry.operator.groups import Address, Datacenter, Node
-from slotferry.output import answer, in_words, say, size, table
+from slotferry.operator.groups import Datacenter, Node
+from slotferry.operator.options import NewAddress
+from slotferry.output import answer, in_words, role, say, size, table
+from slots.forms import Form
 
 app = typer.Typer(no_args_is_help=True, help="Add, remove and list the Redis servers that are in no group.")
 
 
 @app.command("add")
 def add(
-    address: Address,
+    address: NewAddress,
     datacenter: Datacenter = "",
     node: Node = "",
     wipe: Annotated[
@@ -22,32 +24,32 @@ def add(
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Register a server that is in no group. It has to answer, and to be empty: taken into a group, it is wiped."""
     found = options.ask(topom, token, lambda client: client.add_to_pool(address, datacenter, node, wipe))
-    answer(found, as_json, lambda: say(f"server {address} added to the pool"))
+    answer(found, form, lambda: say(f"server {address} added to the pool"))
 
 
 @app.command("remove")
 def remove(
-    address: Address,
+    address: NewAddress,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Forget a server of the pool. The server itself is not changed."""
     found = options.ask(topom, token, lambda client: client.remove_from_pool(address))
-    answer(found, as_json, lambda: say(f"server {address} removed from the pool"))
+    answer(found, form, lambda: say(f"server {address} removed from the pool"))
 
 
 @app.command("list")
 def show(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Show the servers that are in no group."""
     found = options.ask(topom, token, lambda client: client.pool())
-    answer(found, as_json, lambda: say_pool(found))
+    answer(found, form, lambda: say_pool(found))
 
 
 def say_pool(found: Answer) -> None:
@@ -58,7 +60,7 @@ def say_pool(found: Answer) -> None:
             one["node"],
             one["datacenter"],
             "up" if one["up"] else "down",
-            one["role"],
+            role(one["role"]),
             one["keys"],
             size(one["used_memory"]),
             "yes" if one["wipe"] else "no",

@@ -5,24 +5,27 @@ import typer
 from slotferry.calls import Answer
 from slotferry.operator import options
 from slotferry.output import answer, moment, say
+from slots.forms import Form
 
 app = typer.Typer(no_args_is_help=True, help="When many servers and proxies are lost at a time.")
 
 
 @app.command("show")
 def show(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Show how many members are lost, and whether nothing is done by itself because of that."""
     found = options.ask(topom, token, lambda client: client.protection())
-    answer(found, as_json, lambda: say_protection(found))
+    answer(found, form, lambda: say_protection(found))
 
 
 @app.command("off")
-def off(topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False) -> None:
+def off(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
+) -> None:
     """Have failed masters replaced all the same, until the members that are lost now are back."""
     found = options.ask(topom, token, lambda client: client.lift_protection())
-    answer(found, as_json, lambda: say_protection(found))
+    answer(found, form, lambda: say_protection(found))
 
 
 def say_protection(found: Answer) -> None:

@@ -1,40 +1,42 @@
-"""``slotferry proxy list|drain|remove``: the proxies that topom knows."""
+"""``slotferry proxy list|show|remove`` and ``migrator list``: the proxies and migrators that topom knows."""
 
 from typing import Annotated
 
 import typer
 
 from slotferry.operator import options
-from slotferry.operator.status import say_proxies
+from slotferry.operator.looking import say_migrators, say_proxies, say_proxy, the
+from slotferry.operator.options import ProxyId
 from slotferry.output import answer, say
-
-ProxyId = Annotated[int, typer.Argument(metavar="PROXY", min=1, help="The proxy's id, from `slotferry proxy list`.")]
+from slots.forms import Form
 
 
 def list_proxies(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """List the proxies that topom knows."""
     found = options.ask(topom, token, lambda client: client.proxies())
-    answer({"proxies": found}, as_json, lambda: say_proxies(found))
+    answer({"proxies": found}, form, lambda: say_proxies(found))
 
 
-def drain_proxy(
+def show_proxy(
     proxy_id: ProxyId,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
-    """Have a proxy let its clients go, between requests and spread over time; then it leaves and ends."""
-    found = options.ask(topom, token, lambda client: client.drain_proxy(proxy_id))
+    """Show one proxy."""
+    known = options.ask(topom, token, lambda client: client.proxies())
+    found = the(known, "id", proxy_id, "proxy")
+    answer(found, form, lambda: say_proxy(found))
 
-    def tell() -> None:
-        clients = found.get("counters", {}).get("clients", 0)
-        say(f"proxy {proxy_id} at {found['address']} drains: {clients} clients; it leaves the list in the end")
-        if found["state"] == "lost":
-            say("it has not been heard of lately; it is told when it comes back")
 
-    answer(found, as_json, tell)
+def list_migrators(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
+) -> None:
+    """List the migrators that topom knows."""
+    found = options.ask(topom, token, lambda client: client.migrators())
+    answer(found, form, lambda: say_migrators(found["migrators"]))
 
 
 def remove_proxy(
@@ -44,7 +46,7 @@ def remove_proxy(
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Cut a proxy off all Redis servers and forget it. A proxy that still runs registers again."""
     found = options.ask(topom, token, lambda client: client.remove_proxy(proxy_id, force))
@@ -54,4 +56,4 @@ def remove_proxy(
         for address, reason in found.get("not_fenced", {}).items():
             say(f"it could not be cut off {address}: {reason}")
 
-    answer(found, as_json, tell)
+    answer(found, form, tell)

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
+from slotferry import completing
 from slotferry.calls import Answer, TopomRefused
 from slotferry.client import TopomClient
 from slotferry.costs import show_costs
 from slotferry.operator import options
 from slotferry.operator.waiting import wait_moved
-from slotferry.output import answer, moment, note, say, table
-from slots.ranges import show
+from slotferry.output import answer, counted, moment, note, say, table
+from slots.forms import Form
+from slots.ranges import shortened, show
 
 Policy = Annotated[
     str,
@@ -48,6 +50,7 @@ Drain = Annotated[
         metavar="GROUP",
         min=1,
         help="A group to empty, so that its servers can be removed. May be given several times.",
+        autocompletion=completing.groups,
         show_default=False,
     ),
 ]
@@ -68,12 +71,26 @@ MOST_SHOWN = 20
 """Moves, and groups with too much load, of a decision."""
 
 
+app = typer.Typer(
+    invoke_without_command=True,
+    help="Even out the groups: plan which slots go where, and move them with their keys while clients work.",
+)
+
+
+@app.command("show")
+def show_decision(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
+) -> None:
+    """Show what topom decided last about moving slots by itself, and why."""
+    decided = options.ask(topom, token, TopomClient.rebalance_decision)
+    answer(decided, form, lambda: _say_decision(decided))
+
+
+@app.callback()
 def rebalance(
+    context: typer.Context,
     policy: Policy = DEFAULT_POLICY,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the moves, do not make them.")] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show what topom decided last about moving slots by itself, and why.")
-    ] = False,
     yes: Annotated[
         bool,
         typer.Option("--yes", help="By codis: go on if that undoes what the last plan, by bytes or load, has done."),
@@ -87,12 +104,10 @@ def rebalance(
     limit: options.Limit = options.DEFAULT_LIMIT,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Even out the groups: plan which slots go where, and move them with their keys while clients work."""
-    if explain:
-        decided = options.ask(topom, token, TopomClient.rebalance_decision)
-        answer(decided, as_json, lambda: _say_decision(decided))
+    if context.invoked_subcommand is not None:
         return
     weights = _weights(capacity or [])
 
@@ -122,7 +137,7 @@ def rebalance(
         return planned
 
     found = options.ask(topom, token, work)
-    answer(found, as_json, lambda: _say_plan(found, done=wait and not dry_run))
+    answer(found, form, lambda: _say_plan(found, done=wait and not dry_run))
 
 
 def _weights(given: list[str]) -> dict[int, float]:
@@ -170,11 +185,13 @@ def _say_moves(found: Answer, done: bool) -> None:
             f"group {source}" if source else "offline",
             f"group {target}",
             count,
-            show(move["slot"] for move in moves if (move["from"], move["to"]) == (source, target)),
+            shortened(show(move["slot"] for move in moves if (move["from"], move["to"]) == (source, target))),
         )
         for (source, target), count in sorted(pairs.items())
     ]
     word = "would move" if found["dry_run"] else ("moved" if done else "on the way")
-    table(("from", "to", "count", "slots"), rows, title=f"{len(moves)} slots {word}, policy {found['policy']}")
+    table(
+        ("from", "to", "count", "slots"), rows, title=f"{counted(len(moves), 'slot')} {word}, policy {found['policy']}"
+    )
     if not done and not found["dry_run"]:
-        say("see how it goes with: slotferry migration status")
+        say("see how it goes with: slotferry migration show")

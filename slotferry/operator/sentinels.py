@@ -7,6 +7,7 @@ import typer
 from slotferry.calls import Answer
 from slotferry.operator import options
 from slotferry.output import answer, in_words, say, table
+from slots.forms import Form
 
 app = typer.Typer(no_args_is_help=True, help="Add, remove and list the Redis Sentinels that watch the groups.")
 
@@ -18,11 +19,11 @@ def add(
     address: Address,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Have one more Sentinel watch all groups. Use three or more, on different machines."""
     found = options.ask(topom, token, lambda client: client.add_sentinel(address))
-    answer(found, as_json, lambda: _say_added(found, address))
+    answer(found, form, lambda: _say_added(found, address))
 
 
 @app.command("remove")
@@ -30,29 +31,29 @@ def remove(
     address: Address,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
     """Have a Sentinel watch nothing any more, and the others count without it."""
     found = options.ask(topom, token, lambda client: client.remove_sentinel(address))
-    answer(found, as_json, lambda: _say_told(found, f"sentinel {address} removed"))
+    answer(found, form, lambda: _say_told(found, f"sentinel {address} removed"))
 
 
 @app.command("list")
 def show(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Show the Sentinels, the groups that they watch, and the master that each names."""
     found = options.ask(topom, token, lambda client: client.sentinels())
-    answer(found, as_json, lambda: _say_sentinels(found))
+    answer(found, form, lambda: _say_sentinels(found))
 
 
 @app.command("resync")
 def resync(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Have every Sentinel forget the groups, and the Sentinels that are gone, and watch the groups again."""
     found = options.ask(topom, token, lambda client: client.resync_sentinels())
-    answer(found, as_json, lambda: _say_told(found, "sentinels watch the groups again"))
+    answer(found, form, lambda: _say_told(found, "sentinels watch the groups again"))
 
 
 def _say_added(found: Answer, address: str) -> None:

@@ -1,4 +1,4 @@
-"""Shows the sizes of slots: columns of ``slotferry slots show``, ``slots sizes`` and ``slots biggest``."""
+"""Shows the sizes of slots: ``slotferry sizing show`` and ``sizing list``, and columns of ``slotferry slot list``."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -9,6 +9,7 @@ from slotferry.calls import Answer
 from slotferry.costs import duration
 from slotferry.operator import options
 from slotferry.output import answer, note, say, size, table
+from slots.forms import Form
 from slots.ranges import RangeError, parse
 
 COLUMNS = ("bytes", "keys", "biggest key")
@@ -70,47 +71,58 @@ def printable(text: str) -> str:
 
 
 def show_sizes(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Show the memory of the slots of each group and of the biggest prefixes, and which sizes are stale."""
     found = options.ask(topom, token, lambda client: client.sizes())
-    answer(found, as_json, lambda: _say_sizes(found))
+    answer(found, form, lambda: _say_sizes(found))
 
 
-def show_biggest(
+def list_biggest(
     ranges: Ranges = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Keys to show, at most.")] = 20,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    as_json: options.Json = False,
+    form: options.Output = Form.TABLE,
 ) -> None:
-    """Show the biggest keys, of all slots or of some, as they were when sizes were measured."""
+    """List the biggest keys, of all slots or of some, as they were when sizes were measured."""
     slots = options.ask(topom, token, lambda client: client.slots(biggest=options.MOST_BIGGEST))["slots"]
-    keys = [
-        {"slot": slot["id"], "group_id": slot["group_id"], **key}
-        for slot in chosen(slots, ranges)
-        for key in slot.get("biggest", ())
-    ]
-    keys = sorted(keys, key=lambda key: (-key["bytes"], key["slot"], key["database"], key["key"]))[:top]
-    rows = [
-        (name(key), size(key["bytes"]), key["type"], str(key["database"]), str(key["slot"]), f"group {key['group_id']}")
-        for key in keys
-    ]
+    keys = _biggest(chosen(slots, ranges))[:top]
 
-    def show() -> None:
+    def tell() -> None:
         if not known(slots):
             say_unknown()
         elif not keys:
             say("these slots had no keys when sizes were measured")
         else:
-            table(("key", "bytes", "type", "database", "slot", "owner"), rows)
+            _say_biggest(keys)
 
-    answer({"keys": keys}, as_json, show)
+    answer({"keys": keys}, form, tell)
+
+
+def say_keys(slots: Sequence[Answer]) -> None:
+    """Print the biggest keys of slots."""
+    _say_biggest(_biggest(slots))
+
+
+def _biggest(slots: Iterable[Answer]) -> list[Answer]:
+    keys = [
+        {"slot": slot["id"], "group_id": slot["group_id"], **key} for slot in slots for key in slot.get("biggest", ())
+    ]
+    return sorted(keys, key=lambda key: (-key["bytes"], key["slot"], key["database"], key["key"]))
+
+
+def _say_biggest(keys: Sequence[Answer]) -> None:
+    rows = [
+        (name(key), size(key["bytes"]), key["type"], str(key["database"]), str(key["slot"]), f"group {key['group_id']}")
+        for key in keys
+    ]
+    table(("key", "bytes", "type", "database", "slot", "owner"), rows)
 
 
 def say_unknown() -> None:
     """Print that no sizes are known, and how to measure them."""
-    say("the sizes of slots are not known; `slotferry sizing run --topom URL --output DIR` measures them")
+    say("the sizes of slots are not known; `slotferry sizing run --into DIR` measures them")
 
 
 def _say_sizes(found: Answer) -> None:

@@ -2,18 +2,20 @@
 
 from slotferry.calls import Answer
 from slotferry.operator import options
+from slotferry.operator.looking import reasons_of, say_groups, say_migrators, say_proxies
 from slotferry.operator.migration import say_migration
 from slotferry.operator.pausing import say_pause
 from slotferry.operator.protection import say_protection
-from slotferry.output import answer, in_words, say, size, table
+from slotferry.output import answer, counted, in_words, moment, say, table
+from slots.forms import Form
 
 
 def status(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", form: options.Output = Form.TABLE
 ) -> None:
     """Show the product: groups with their servers, proxies, slots, and slots that move."""
     found = options.ask(topom, token, lambda client: client.status())
-    answer(found, as_json, lambda: _say_status(found))
+    answer(found, form, lambda: _say_status(found))
 
 
 def _say_status(found: Answer) -> None:
@@ -29,27 +31,19 @@ def _say_status(found: Answer) -> None:
     )
     if found.get("topoms"):
         say_topoms(found["topoms"])
-    say_groups(found["groups"])
+    if found["groups"]:
+        say_groups(found["groups"])
     for entry in found.get("leaving", []):
         waits = f"; {in_words(entry['reason'])}" if entry.get("reason") else ""
         say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}{waits}")
     for group in found["groups"]:
-        for server in group["servers"]:
-            waits = f": {in_words(server['not_whole'])}" if server.get("not_whole") else ""
-            if waits and not server.get("joining"):
-                say(f"server {server['address']} does not follow the master of group {group['id']}{waits}")
-            elif server.get("joining"):
-                say(f"server {server['address']} joins group {group['id']} and is not whole yet{waits}")
-            for reason in (server.get("not_used"), server.get("not_swept")):
-                if reason:
-                    say(f"group {group['id']}: {in_words(reason)}")
-    say_proxies(found["proxies"])
+        for sentence in reasons_of(group):
+            say(sentence)
+    if found["proxies"]:
+        say_proxies(found["proxies"])
     if found.get("migrators"):
         say_migrators(found["migrators"])
     say_migration(found["migration"])
-    for group in found["groups"]:
-        if group.get("reason"):
-            say(f"group {group['id']}: its master has failed and is not replaced yet: {in_words(group['reason'])}")
     for name, reason in found.get("failing", {}).items():
         say(f"topom: {name} failed and was started again: {in_words(reason)}; its log says more")
     for loop in found.get("loops", []):
@@ -59,6 +53,39 @@ def _say_status(found: Answer) -> None:
     protection = found.get("protection", {})
     if protection.get("active") or protection.get("lifted"):
         say_protection(found["protection"])
+    for proxy in found["proxies"]:
+        counters = proxy.get("counters", {})
+        if counters.get("settings_refused"):
+            say(f"proxy {proxy['id']}: its settings could not be used when they were read last; its log says why")
+        if number := counters.get("settings_restart"):
+            say(f"proxy {proxy['id']}: {counted(number, 'setting')} of its file need a restart; its log names them")
+    if settings := found.get("settings"):
+        _say_settings(settings)
+    if step := next_step(found):
+        say(f"next: {step}")
+
+
+def _say_settings(settings: Answer) -> None:
+    """Where topom's settings stand, if in a file, and what is the matter with it."""
+    if settings["file"]:
+        say(f"topom's settings: {settings['file']}, as of {moment(settings['since'])}")
+    if settings["restart"]:
+        say(f"topom's settings: these differ in the file, and need a restart: {', '.join(settings['restart'])}")
+    if settings["refused"]:
+        say(f"topom's settings: the file could not be used when it was read last: {settings['refused']}")
+
+
+def next_step(found: Answer) -> str:
+    """What a cluster lacks before it can serve; empty if it lacks nothing."""
+    if not found["groups"]:
+        return "name your Redis servers: slotferry group add 1 HOST:PORT"
+    if not any(group["servers"] for group in found["groups"]):
+        return f"give a group its servers: slotferry server add {found['groups'][0]['id']} HOST:PORT"
+    if not found["slots"]["assigned"]:
+        return f"give the groups their slots: slotferry slot assign 0-{found['number_of_slots'] - 1} --to GROUP"
+    if not found["proxies"]:
+        return "start a proxy that clients can connect to: slotferry proxy"
+    return ""
 
 
 def say_topoms(topoms: list[Answer]) -> None:
@@ -78,75 +105,3 @@ def say_topoms(topoms: list[Answer]) -> None:
     for topom in topoms:
         if topom.get("reason"):
             say(f"topom {topom['url']}: {in_words(topom['reason'])}")
-
-
-def say_groups(groups: list[Answer]) -> None:
-    """Groups with their servers as a table."""
-    rows = []
-    for group in groups:
-        for place, server in enumerate(group["servers"] or [{}]):
-            first = place == 0
-            rows.append(
-                (
-                    str(group["id"]) if first else " ",
-                    group["slots"] if first else " ",
-                    server.get("address"),
-                    "master" if first and server else server.get("role"),
-                    _state(server) if server else None,
-                    server.get("datacenter"),
-                    server.get("node"),
-                    server.get("keys"),
-                    size(server.get("used_memory")),
-                )
-            )
-    table(("group", "slots", "server", "role", "state", "datacenter", "node", "keys", "memory"), rows, title="groups")
-
-
-def _state(server: Answer) -> str:
-    """Whether a server answers topom; if not all views have answers, the suspicion."""
-    state = "up" if server.get("up") else "down"
-    condition = server.get("condition", "alive")
-    if condition == "alive":
-        return state
-    if condition == "unknown":
-        return f"{state}, condition unknown"
-    return f"{state}, {condition} ({server['silent']} of {server['views']})"
-
-
-def say_proxies(proxies: list[Answer]) -> None:
-    """Proxies as a table."""
-    rows = [
-        (
-            str(proxy["id"]),
-            proxy["address"],
-            proxy["hostname"],
-            str(proxy["pid"]),
-            proxy["workers"],
-            "draining" if proxy.get("draining") and proxy["state"] == "online" else proxy["state"],
-            proxy["epoch"],
-            *(proxy.get("counters", {}).get(name) for name in ("clients", "requests", "errors")),
-        )
-        for proxy in proxies
-    ]
-    columns = ("proxy", "address", "host", "pid", "workers", "state", "epoch", "clients", "requests", "errors")
-    table(columns, rows, title="proxies")
-
-
-def say_migrators(migrators: list[Answer]) -> None:
-    """Migrators as a table."""
-    rows = [
-        (
-            str(one["id"]),
-            one["hostname"],
-            str(one["pid"]),
-            "topom" if one["own"] else None,
-            one["node"] or None,
-            one["datacenter"] or None,
-            len(one["copies"]),
-            round(one["keys_per_second"]),
-            size(one.get("disk_bytes")),
-        )
-        for one in migrators
-    ]
-    columns = ("migrator", "host", "pid", "started by", "node", "datacenter", "copies", "keys/s", "free disk")
-    table(columns, rows, title="migrators")

@@ -34,7 +34,7 @@ def top(
 ) -> None:
     """Show the busiest groups, servers and keys, and slots that move, and look again every two seconds, until Ctrl-C.
     Without a terminal, what each look finds is printed below the one before."""
-    run(until_signal(_watch(topom, token, interval, 1 if once else times)))
+    run(until_signal(_watch(*options.resolve(topom, token), interval, 1 if once else times)))
 
 
 async def _watch(topom: str, token: str, interval: float, times: int | None) -> None:

@@ -1,20 +1,31 @@
-"""Waiting until slots have moved, with progress on standard error."""
+"""Waiting until slots have moved, with progress on standard error.
+
+A topom that follows shows slots as it has read them, so it may not know yet of a move that its leader has just begun.
+What is older than the leader's table at the beginning, or than a table that was seen, does not count.
+"""
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from slotferry.calls import Answer, TopomError, TopomUnreachable
+from slotferry.calls import NOT_LEADING, Answer, TopomError, TopomRefused, TopomUnreachable
 from slotferry.client import TopomClient
-from slotferry.output import err, in_words, note
+from slotferry.output import counted, err, in_words, note
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 5.0
 """How often progress is printed if there is no terminal."""
 UNREACHABLE_SECONDS = 30.0
-"""How long topom may be away meanwhile; it may just be restarting, and then continues by itself."""
+"""How long topom may be away meanwhile; it may just be restarting, or another is elected, and then it continues by
+itself."""
+STUCK_SECONDS = 30.0
+"""How long nothing may happen, where an operator has to do something, before the wait ends."""
+PASSING = ("hours", "pace", "busy")
+"""Kinds of reasons that pass without an operator."""
 COURSES = {"turning": ", to be turned round", "back": ", back"}
 """Added to the state of an action that was cancelled."""
 
@@ -27,6 +38,40 @@ class MoveAbandoned(TopomError):
     """Slots came to rest in another group than they were sent to."""
 
 
+class MoveStuck(TopomError):
+    """Nothing moves, and nothing will before an operator has done something."""
+
+
+class Standstill:
+    """Notes whether anything happens, and why not."""
+
+    def __init__(self) -> None:
+        self._seen: object = None
+        self._since = 0.0
+
+    def reason(self, now: float, left: Sequence[Answer], migration: Answer) -> str:
+        """What an operator has to do, once nothing has happened for :data:`STUCK_SECONDS`; empty until then, and where
+        the wait ends by itself."""
+        seen = [(slot["id"], slot["action"]) for slot in left], migration["keys_moved"]
+        because = _needs_operator(left, migration)
+        if seen != self._seen or not because:
+            self._seen, self._since = seen, now
+            return ""
+        return because if now - self._since >= STUCK_SECONDS else ""
+
+
+class _Moving(Progress):
+    """A bar, and the details below it: beside it they would leave no room for the bar."""
+
+    detail = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What is drawn."""
+        yield from super().get_renderables()
+        if self.detail:
+            yield Text(self.detail)
+
+
 async def wait_moved(topom: TopomClient, targets: dict[int, int], limit: float) -> None:
     """Wait until each slot is at rest in the group that it is moving to.
 
@@ -37,44 +82,60 @@ async def wait_moved(topom: TopomClient, targets: dict[int, int], limit: float) 
     Raises:
         WaitedTooLong: at the limit.
         MoveAbandoned: when a slot came to rest in another group.
+        MoveStuck: when nothing happens any more, and will not before an operator has done something.
         TopomError: when topom refuses, or is away for more than :data:`UNREACHABLE_SECONDS`.
     """
     deadline = time.monotonic() + limit
     last_heard = last_line = time.monotonic()
-    with Progress(
+    least = 0
+    standstill = Standstill()
+    with _Moving(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("slots"),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[detail]}"),
         console=err,
         disable=not err.is_terminal,
     ) as progress:
-        task = progress.add_task("moving", total=len(targets), detail="")
+        task = progress.add_task("moving", total=len(targets))
         while True:
             detail = ""
             left = len(targets)
             try:
-                slots = (await topom.slots())["slots"]
                 migration = await topom.migration()
-                left = len(_moving(slots, targets))
+                least = least or migration.get("epoch", 0)  # an earlier topom does not say it
+                table = await topom.slots()
                 last_heard = time.monotonic()
                 detail = describe(migration)
-                progress.update(task, completed=len(targets) - left, detail=detail)
-                if not left:
-                    return
-            except TopomUnreachable as error:
+                progress.detail = detail
+                if table["epoch"] >= least:
+                    least = table["epoch"]
+                    moving = _moving(table["slots"], targets)
+                    left = len(moving)
+                    progress.update(task, completed=len(targets) - left)
+                    if not left:
+                        return
+                    if because := standstill.reason(last_heard, moving, migration):
+                        raise MoveStuck(
+                            f"{left} of {len(targets)} slots do not move, and will not by themselves: {because}; "
+                            "they go on once that is done; to take them back: slotferry migration cancel"
+                        )
+            except (TopomUnreachable, TopomRefused) as error:
+                if isinstance(error, TopomRefused) and error.error != NOT_LEADING:
+                    raise
                 detail = "topom does not answer, trying again"
-                progress.update(task, detail=detail)
+                if isinstance(error, TopomRefused):
+                    detail = "no topom leads at present, trying again"
+                progress.detail = detail
                 if time.monotonic() - last_heard > UNREACHABLE_SECONDS:
                     raise error from None
             now = time.monotonic()
             if now > deadline:
                 raise WaitedTooLong(
                     f"{left} of {len(targets)} slots have not moved after {limit:g} s; the move goes on, "
-                    "look at it with `slotferry migration status`"
+                    "look at it with `slotferry migration show`"
                 )
             if not err.is_terminal and now - last_line >= LINE_SECONDS:
                 last_line = now
@@ -82,7 +143,7 @@ async def wait_moved(topom: TopomClient, targets: dict[int, int], limit: float) 
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _moving(slots: Collection[Answer], targets: dict[int, int]) -> list[int]:
+def _moving(slots: Collection[Answer], targets: dict[int, int]) -> list[Answer]:
     """Slots still on their way. Raises :class:`MoveAbandoned`."""
     moving = []
     for slot in slots:
@@ -90,7 +151,7 @@ def _moving(slots: Collection[Answer], targets: dict[int, int]) -> list[int]:
         if target is None:
             continue
         if slot["action"]:
-            moving.append(slot["id"])
+            moving.append(slot)
         elif slot["group_id"] != target:
             where = f"in group {slot['group_id']}" if slot["group_id"] else "offline"
             raise MoveAbandoned(
@@ -99,11 +160,34 @@ def _moving(slots: Collection[Answer], targets: dict[int, int]) -> list[int]:
     return moving
 
 
+def _needs_operator(left: Sequence[Answer], migration: Answer) -> str:
+    """What keeps all of these slots from going on, if that ends only by an operator; else empty.
+
+    A slot without a reason only waits for its turn, behind those that have one.
+    """
+    if migration["paused"]:
+        return "moving of keys is paused; `slotferry migration resume` lets it go on"
+    halted = migration.get("halted")
+    if halted:
+        return in_words(halted) if _waits_for_operator(halted) else ""
+    held = [slot for slot in left if slot.get("skipped") or slot.get("reason")]
+    if not all(slot.get("skipped") or _waits_for_operator(slot["reason"]) for slot in held):
+        return ""
+    if any(slot["action"]["state"] != "pending" for slot in left if not (slot.get("skipped") or slot.get("reason"))):
+        return ""
+    said = {f"{'skipped: ' if slot.get('skipped') else ''}{in_words(slot.get('reason'))}" for slot in held}
+    return ", ".join(sorted(said))
+
+
+def _waits_for_operator(reason: Answer) -> bool:
+    return bool(reason["to_do"]) and reason["kind"] not in PASSING
+
+
 def describe(migration: Answer) -> str:
     """One line about the state of the migration."""
     parts = [f"{migration['keys_per_second']:,.0f} keys/s"]
     if migration.get("remaining_keys") is not None:
-        parts.append(f"about {migration['remaining_keys']:,} keys left")
+        parts.append(f"about {counted(migration['remaining_keys'], 'key')} left")
     if migration["paused"]:
         parts = ["paused; `slotferry migration resume` lets it go on"]
     elif migration.get("halted"):

@@ -5,7 +5,7 @@ its reply came. A write knows its exact reply. Each request checks its reply onc
 the session counts it and calls the request's :meth:`failed`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
@@ -29,6 +29,14 @@ class Difference(Exception):
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
+
+def _tidied(tidy: Callable[[Any], Any] | None, reply: Any) -> Any:
+    """A reply to compare. One of another command's form stays as it is, and so differs."""
+    try:
+        return reply if tidy is None else tidy(reply)
+    except (TypeError, ValueError):
+        return reply
 
 
 class Request(Protocol):
@@ -60,10 +68,9 @@ class Write:
         self.arguments, self._reply, self._tidy = call
 
     def check(self, reply: Any) -> None:
-        tidy = self._tidy
         self._keys.end_write(self.index)
         self.done = True
-        if (reply if tidy is None else tidy(reply)) != self._reply:
+        if _tidied(self._tidy, reply) != self._reply:
             raise Difference(name_of(self.index), bytes(self.arguments[0]), self._reply, reply)
 
     def failed(self) -> None:
@@ -85,7 +92,7 @@ class Read:
     def _match(self, reply: Any, lowest: int) -> int:
         """The version that the reply shows. Raises :class:`Difference`."""
         _, expected_of, tidy = self._call
-        found = reply if tidy is None else tidy(reply)
+        found = _tidied(tidy, reply)
         highest = self._keys.window(self.index)[1]
         for version in range(lowest, highest + 1):
             if expected_of(version) == found:

@@ -100,6 +100,8 @@ class Session(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._pause = self.RECONNECT_SECONDS[0]
         self._closing = False
+        self._in_use = False
+        """Whether :meth:`connection_lost` makes a lost connection anew; before that, open() tells its caller."""
         self._reconnecting: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -116,13 +118,16 @@ class Session(asyncio.Protocol):
                 await self._loop.create_connection(lambda: self, self._host, self._port)
                 await self._ready.wait()
         except TimeoutError:
-            # A stopped server's kernel accepts connections. The server's later answers do not belong to the next
-            # connection's requests.
-            if self._transport is not None:
-                self._transport.abort()
-            raise
+            # A greeting that is answered as the wait ends counts: requests may be under way already.
+            if self._transport is None or self._transport.is_closing() or self._greeting:
+                # A stopped server's kernel accepts connections. The server's later answers do not belong to the next
+                # connection's requests.
+                if self._transport is not None:
+                    self._transport.abort()
+                raise
         if self._transport is None:
             raise ConnectionResetError(f"{self.address} closed the connection on connecting")
+        self._in_use = True
 
     def close(self) -> None:
         """Close for good."""
@@ -179,7 +184,7 @@ class Session(asyncio.Protocol):
             self._greeted()
 
     def connection_lost(self, error: Exception | None) -> None:
-        lost_while_greeting = bool(self._greeting)
+        in_use, self._in_use = self._in_use, False
         self._transport = None
         self._greeting = 0
         self._ready.set()
@@ -191,7 +196,7 @@ class Session(asyncio.Protocol):
         self._pending.clear()
         if self._closing or self._source is None:
             self.idle.set()
-        if not self._closing and not lost_while_greeting:  # else open() raises, and its caller tries again
+        if in_use and not self._closing:
             self._reconnect_later()
 
     def data_received(self, data: bytes) -> None:

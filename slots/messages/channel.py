@@ -188,6 +188,14 @@ class Answers(ChannelMessage):
     answers: list[Any] = Field(max_length=MOST_WORKERS)
 
 
+class Settings(ChannelMessage):
+    """Settings that hold from now on; only those differ that may change while a proxy runs."""
+
+    type: Literal["settings"] = "settings"
+    settings: dict[str, Any]
+    """As in :class:`Start`."""
+
+
 class Drain(ChannelMessage):
     """Stop listening, have the clients leave within ``drain_seconds`` and ``drain_last_seconds``, exit.
 
@@ -198,7 +206,9 @@ class Drain(ChannelMessage):
     type: Literal["drain"] = "drain"
 
 
-SupervisorMessage: TypeAlias = Start | Table | Allowance | Identity | KnownServers | Proxies | Ask | Answers | Drain
+SupervisorMessage: TypeAlias = (
+    Start | Table | Allowance | Identity | KnownServers | Proxies | Ask | Answers | Settings | Drain
+)
 _of_supervisors: TypeAdapter[SupervisorMessage] = TypeAdapter(
     Annotated[SupervisorMessage, Field(discriminator="type")], config=LATER
 )

@@ -3,8 +3,9 @@
 A proxy registers with its first message, and topom answers ``registered`` or ``refused``. Then the proxy sends
 heartbeats and says what became of each table; topom sends tables, and whatever else there is to say.
 
-The two may be of different versions: fields that are not known are ignored. A message of an unknown type
-(:class:`~slots.messages.message.UnknownMessage`) is ignored by a proxy, and refused by topom.
+The two may be of different versions of one protocol (:mod:`slots.messages.protocol`): fields that are not known are
+ignored. A message of an unknown type (:class:`~slots.messages.message.UnknownMessage`) is ignored by a proxy, and
+refused by topom.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -34,6 +35,7 @@ from slots.messages.message import (
     Instance,
     ListedProxy,
     Message,
+    Name,
     Number,
     Part,
     Place,
@@ -47,6 +49,7 @@ from slots.messages.message import (
     Word,
     explained,
 )
+from slots.messages.protocol import SPOKEN
 
 # -- what a proxy says ---------------------------------------------------------------------------------------------
 
@@ -59,10 +62,24 @@ class ClusterAddress(Part):
     tls_port: Port
 
 
+class KnownTable(Part):
+    """The newest table that a proxy has had (**newest-store**, :mod:`topom.cluster.lineage`).
+
+    Attributes:
+        cluster, start: of :class:`Registered`, of the stream over which it came.
+    """
+
+    cluster: Name
+    start: Name
+    epoch: Epoch
+
+
 class Register(Message):
     """The first message of a connection."""
 
     type: Literal["register"] = "register"
+    protocol: Number = SPOKEN
+    """Looked at before the rest (:func:`slots.messages.protocol.check`)."""
     instance: Instance
     address: Place
     hostname: Place
@@ -79,6 +96,8 @@ class Register(Message):
     """The allowance by which it stands down now (:mod:`topom.proxies.standdown`); None if it does not stand down."""
     cluster: ClusterAddress | None = None
     """None if the proxy is not in cluster mode. Those in cluster mode are sent :class:`Proxies`."""
+    known: KnownTable | None = None
+    """None if it has had no table."""
 
 
 class Heartbeat(Message):
@@ -176,6 +195,10 @@ class Registered(Message):
     type: Literal["registered"] = "registered"
     proxy_id: int = Field(ge=1, le=LARGEST)
     product: Product
+    cluster: Name
+    """The id of the cluster: made with its store, and the same for all topoms and for good."""
+    start: Name
+    """The id of the topom since it leads."""
     heartbeat_seconds: Seconds
     """Between two heartbeats."""
     stand_down_seconds: Seconds | None

@@ -5,8 +5,8 @@ A migrator registers with its first message, and topom answers ``registered`` or
 copies by the replication stream (:mod:`migrator.stream`), and the migrator reports. What waits has a number: topom
 counts its requests, and the migrator answers each with ``done`` or ``failed``.
 
-The two may be of different versions: fields that are not known are ignored. A message of an unknown type is ignored by
-a migrator, and refused by topom.
+The two may be of different versions of one protocol (:mod:`slots.messages.protocol`): fields that are not known are
+ignored. A message of an unknown type is ignored by a migrator, and refused by topom.
 """
 
 from typing import Annotated, Literal, Self, TypeAlias
@@ -33,6 +33,7 @@ from slots.messages.message import (
     Word,
     explained,
 )
+from slots.messages.protocol import SPOKEN
 from slots.replies import MOST_RUN_ID
 from slots.table import MAXIMUM_SLOTS
 
@@ -57,6 +58,8 @@ class RegisterMigrator(Message):
     """The first message of a connection."""
 
     type: Literal["register_migrator"] = "register_migrator"
+    protocol: Number = SPOKEN
+    """Looked at before the rest (:func:`slots.messages.protocol.check`)."""
     instance: Instance
     """Made by the process at its start."""
     hostname: Place

@@ -234,7 +234,7 @@ async def test_a_replica_leaves_and_an_empty_server_joins(cluster: WholeCluster)
     master, replica = (await cluster.members())[1]
     empty = await given.an_empty_server(cluster)
     async with given.clients_at_work(cluster) as clients:
-        assert "has left group 1" in await when.a_server_is_drained(cluster, 1, replica, "it is noisy")
+        assert "has left group 1" in await when.a_server_is_drained(cluster, replica, "it is noisy")
         await then.the_servers_are(cluster, 1, master)
         await then.nobody_leaves_any_more(cluster)
         await when.a_server_joins(cluster, 1, empty)
@@ -251,8 +251,8 @@ async def test_a_master_leaves_once_a_server_with_old_data_has_joined(cluster: W
     master, replica = (await cluster.members())[2]
     stale = await given.a_server_with_old_data(cluster)
     async with given.clients_at_work(cluster) as clients, Reader(cluster.proxy_addresses[0], given.OLD) as reader:
-        await when.a_server_is_drained(cluster, 2, replica, "it is as old")
-        await when.a_server_is_drained(cluster, 2, master, "its disk is old")
+        await when.a_server_is_drained(cluster, replica, "it is as old")
+        await when.a_server_is_drained(cluster, master, "its disk is old")
         await then.the_list_says(cluster, f"server {master}", "its disk is old", "add a replica")
         await then.clients_go_on_without_an_error(clients)
         await then.it_is_not_taken_without_leave(cluster, 2, stale)
@@ -308,7 +308,7 @@ async def test_a_master_leaves_though_the_leader_hangs(cluster: WholeCluster) ->
     master, replica = (await cluster.members())[3]
     async with given.clients_at_work(cluster) as clients:
         async with when.a_proxy_acknowledges_nothing(cluster):
-            await when.a_server_is_drained(cluster, 3, master, "its memory fails")
+            await when.a_server_is_drained(cluster, master, "its memory fails")
             await then.a_group_is_locked(cluster)
             paused = await when.the_leader_is_paused(cluster)
             leader = await when.another_topom_leads(cluster, paused)

@@ -16,6 +16,7 @@ from tests.behaviour.whole import GROUPS, WholeCluster
 from tests.certificates import UNENCRYPTED
 from tests.integration.cluster.harness import LIMIT, Counting, eventually, log_of, plain_client
 from tests.integration.cluster.held import goes_on, wakes_in_vain
+from topom.api.probes import STORE
 
 
 async def clients_go_on_without_an_error(clients: Clients) -> None:
@@ -37,7 +38,7 @@ async def its_clients_had_no_error(counting: Counting) -> None:
 
 async def it_serves_again(cluster: WholeCluster, number: int) -> None:
     """A topom that was started again says that it is well, and the leader lists it."""
-    await eventually(lambda: cluster.health(number), lambda said: bool(said.get("ok")), "the topom to be well")
+    await eventually(lambda: cluster.readiness(number), lambda said: said == "ok", "the topom to be well")
 
     async def listed() -> bool:
         entries = (await cluster.api.status())["topoms"]
@@ -47,12 +48,12 @@ async def it_serves_again(cluster: WholeCluster, number: int) -> None:
 
 
 async def the_proxy_says_that_it_serves(cluster: WholeCluster, number: int) -> None:
-    """At ``/healthz``; and topom knows two proxies, both online."""
+    """At ``/readyz``; and topom knows two proxies, both online."""
 
     async def status() -> int:
         async with httpx.AsyncClient(timeout=5, trust_env=False, verify=UNENCRYPTED) as client:
             try:
-                return (await client.get(f"http://{cluster.health_addresses[number]}/healthz")).status_code
+                return (await client.get(f"http://{cluster.health_addresses[number]}/readyz")).status_code
             except httpx.HTTPError:
                 return 0
 
@@ -79,15 +80,17 @@ async def no_key_is_lost_or_misplaced(cluster: WholeCluster) -> None:
 
 
 async def every_topom_says_that_nothing_can_be_changed(cluster: WholeCluster) -> None:
-    """At ``/healthz`` with the reason, at the head of ``slotferry status``, and to every client that tries."""
+    """At ``/readyz``, with the reason in its status and at the head of ``slotferry status``, and to who tries."""
     for number in range(len(cluster.topoms)):
         said = await eventually(
-            lambda number=number: cluster.health(number),  # type: ignore[misc]
-            lambda said: said.get("ok") is False and "etcd" in said["reason"]["what"],
+            lambda number=number: cluster.reason(number),  # type: ignore[misc]
+            lambda said: "etcd" in said,
             "a topom to say that the store is cut off",
         )
         # Of every server it says what is the matter.
-        assert not re.search(r": [;.]", said["reason"]["what"]), said["reason"]
+        assert not re.search(r": [;.]", said), said
+        # Who shows no token is told no address.
+        assert await cluster.readiness(number) == STORE
     with pytest.raises(TopomRefused, match="etcd"):
         await cluster.api.move_slots("1023", 1)
     assert "NOTHING CAN BE CHANGED NOW" in (await when.operator_says(cluster, "status")).out

@@ -148,9 +148,9 @@ async def a_sentinel_hangs(cluster: WholeCluster) -> AsyncIterator[None]:
         os.kill(process, signal.SIGCONT)
 
 
-async def a_server_is_drained(cluster: WholeCluster, group: int, address: str, why: str) -> str:
+async def a_server_is_drained(cluster: WholeCluster, address: str, why: str) -> str:
     """The operator does it; give the answer."""
-    return await _done(cluster, "server", "drain", str(group), address, "--why", why)
+    return await _done(cluster, "server", "drain", address, "--why", why)
 
 
 async def a_group_is_drained(cluster: WholeCluster, group: int, why: str) -> None:
@@ -167,7 +167,7 @@ async def a_proxy_is_drained(cluster: WholeCluster, number: int) -> None:
     """By the operator."""
     address = cluster.proxy_addresses[number]
     (proxy_id,) = [proxy["id"] for proxy in await cluster.api.proxies() if proxy["address"] == address]
-    assert f"proxy {proxy_id} at {address} drains" in await _done(cluster, "proxy", "drain", str(proxy_id))
+    assert f"proxy {proxy_id} at {address} leaves" in await _done(cluster, "proxy", "drain", str(proxy_id))
 
 
 async def a_proxy_is_told_to_end(cluster: WholeCluster, number: int) -> None:

@@ -52,7 +52,7 @@ class WholeCluster(SeveralTopoms):
         )
         self.sentinels: list[Sentinel] = []
         self.health_addresses: list[str] = []
-        """``host:port`` of each proxy's ``/healthz``."""
+        """``host:port`` of each proxy's ``/readyz``."""
 
     async def _start_servers(self) -> None:
         for group in GROUPS:

@@ -95,6 +95,7 @@ def cluster_of(topology: str) -> Iterator[tuple[LocalCluster, Mover | None]]:
         # Slow enough that commands meet slots in every state, in several batches.
         topom_settings={
             **PATIENT_TOPOM,
+            "migration_way": "keys",
             **({"migration_parallel_slots": 256, "migration_keys_per_second": 2000} if moving else {}),
         },
         proxy_settings=PATIENT,

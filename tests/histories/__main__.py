@@ -16,10 +16,11 @@ from pathlib import Path
 
 from tests.histories.checker import Verdict
 from tests.histories.cluster import HistoriesCluster, started
+from tests.histories.moves import TOGETHER
 from tests.histories.planted import PLANTED
 from tests.histories.report import SHOWN_ERRORS, Report
 from tests.histories.run import run
-from tests.histories.schedule import OF_COPIES, Kind
+from tests.histories.schedule import OF_COPIES, OF_REPLICAS, Kind
 
 
 def main() -> int:
@@ -34,6 +35,9 @@ def main() -> int:
     )
     parser.add_argument("--way", choices=("keys", "stream"), default="keys", help="how slots move (keys)")
     parser.add_argument("--replicas", action="store_true", help="a replica for each group, which copies may follow")
+    parser.add_argument(
+        "--together", type=int, default=TOGETHER, help="one order of so many goes to several groups at once (3)"
+    )
     parser.add_argument("--fresh", action="store_true", help="a new cluster for each schedule")
     parser.add_argument("--reports", type=Path, help="folder for findings; a temporary one when not named")
     arguments = parser.parse_args()
@@ -42,7 +46,8 @@ def main() -> int:
 
 async def _main(arguments: argparse.Namespace) -> int:
     directory = arguments.reports or Path(tempfile.mkdtemp(prefix="slotferry-histories-"))
-    kinds = tuple(kind for kind in Kind if arguments.way == "stream" or kind not in OF_COPIES)
+    without = {*(() if arguments.way == "stream" else OF_COPIES), *(() if arguments.replicas else OF_REPLICAS)}
+    kinds = tuple(kind for kind in Kind if kind not in without)
     seeds = list(range(arguments.seed, arguments.seed + arguments.schedules))
     totals = Report(arguments.seed)
     while seeds:
@@ -56,6 +61,7 @@ async def _main(arguments: argparse.Namespace) -> int:
                     seconds=arguments.seconds,
                     operations=arguments.operations,
                     kinds=arguments.only or kinds,
+                    together=arguments.together,
                 )
                 show(report, cluster, directory)
                 _add(totals, report)

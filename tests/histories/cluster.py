@@ -5,6 +5,8 @@ short, so that much happens in a short run: a pause of some seconds is longer th
 """
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -77,7 +79,9 @@ class HistoriesCluster(Cluster):
         self.control_links: list[Relay] = []
         """The proxies' relays to topom."""
         self.replicas: list[RedisServer] = []
-        """Of the groups, if there are any. They do not fail by themselves, and no client reads from them."""
+        """By group, if there are any. They do not fail by themselves, and no client reads from them."""
+        self.replica_links: list[Relay] = []
+        """Their relays."""
 
     @property
     def redis_servers(self) -> list[RedisServer]:
@@ -97,9 +101,10 @@ class HistoriesCluster(Cluster):
             for replica in self.replicas:
                 await replica.stop()
             self.replicas.clear()
-            for link in (*self.server_links, *self.control_links):
+            for link in (*self.server_links, *self.replica_links, *self.control_links):
                 await link.stop()
             self.server_links.clear()
+            self.replica_links.clear()
             self.control_links.clear()
 
     async def add_server(self, group_id: int) -> RedisServer:
@@ -127,13 +132,35 @@ class HistoriesCluster(Cluster):
         return [sys.executable, "-m", "tests.histories.launcher", self.planted, process]
 
     async def add_replicas(self) -> None:
-        """Give each group a replica, which follows the master by its relay."""
+        """Give each group a replica, which follows the master by its relay, and has a relay of its own."""
         for group, link in zip(sorted(self.servers), self.server_links, strict=True):
-            replica = await start_redis(f"replica-{group}", self.directory, extra=PROMPT)
+            replica = await start_redis(f"replica-{group}", self.directory, extra=REDIS_ARGUMENTS)
             self.replicas.append(replica)
+            own = await Relay(replica.address).accept()
+            self.replica_links.append(own)
             async with plain_client(replica.address) as client:
                 await client.replicaof(*link.address.split(":"))
-            await self.api.add_server(group, replica.address)
+            await self.api.add_server(group, own.address)
+
+    def resume_all(self) -> None:
+        """Let every process that was stopped run on; replicas, too: one may have been a master then."""
+        super().resume_all()
+        for replica in self.replicas:
+            if replica.running:
+                os.kill(replica.pid, signal.SIGCONT)
+
+    async def look_for_masters(self) -> None:
+        """Take each group's master for the master: it changes places with the replica if topom says so."""
+        if not self.replicas:
+            return
+        for place, group in enumerate(await self.api.groups()):
+            if group["servers"][0]["address"] != self.replica_links[place].address:
+                continue
+            servers, addresses = self.servers[group["id"]], self.groups[group["id"]]
+            links, others = self.server_links, self.replica_links
+            links[place], others[place] = others[place], links[place]
+            servers[0], self.replicas[place] = self.replicas[place], servers[0]
+            addresses[0] = links[place].address
 
     # Ballast
 
@@ -159,17 +186,18 @@ class HistoriesCluster(Cluster):
     async def heal(self) -> None:
         """Nothing is stopped, cut, held up or dead any more. Waits until all serve again."""
         self.resume_all()
-        for link in (*self.server_links, *self.control_links):
+        for link in (*self.server_links, *self.replica_links, *self.control_links):
             link.release()
             await link.accept()
-        for process in self.processes:
+        for process in (*self.processes, *self.replicas):
             if not process.running:
                 process.start()
-        for server in self.redis_servers:
+        for server in (*self.redis_servers, *self.replicas):
             await server.ready()
             async with plain_client(server.address) as client:
                 await client.config_set("maxmemory", 0)
         await self.topom_ready()
+        await eventually(self.look_for_masters, lambda _: True, "topom to name the masters")
 
     async def rest(self) -> None:
         """Wait until every proxy is at topom's epoch and no slot is on its way.

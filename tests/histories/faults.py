@@ -5,6 +5,7 @@ already for example, does nothing.
 """
 
 import asyncio
+import math
 import os
 import random
 import shutil
@@ -41,6 +42,8 @@ LATE_SECONDS = (0.02, 0.1, 0.4, 0.8)
 """How late a replication stream comes. Within the lock it is waited for."""
 LOSING_SECONDS = 0.3
 """From one lost answer to the next."""
+PROMOTING_SECONDS = 6.0
+"""For so long, topom is asked to make a replica the master."""
 
 Undo = Callable[[], Awaitable[None]]
 
@@ -69,6 +72,7 @@ class Faults:
         self.evicted: set[int] = set()
         """Groups whose masters have lost their marks."""
         self._cluster = cluster
+        self._mover = mover
         self._losses = losses
         self._now = now
         self._journeys = Journeys(cluster, mover, workload, losses, now, self._restart_with, self._pids)
@@ -137,6 +141,10 @@ class Faults:
                 return self._delay(fault)
             case Kind.BATCHES_LOST:
                 return self._lose_batches()
+            case Kind.MASTER_CHANGED:
+                return await self._change_master(fault.place)
+            case Kind.MASTER_LOST:
+                return await self._lose_master(fault.place)
             case _:
                 return await self._link(fault)
 
@@ -338,6 +346,62 @@ class Faults:
             task.cancel()
 
         return undo
+
+    async def _change_master(self, place: int) -> Undo | None:
+        """Make a replica the master. Nothing that was acknowledged is lost. Slots of the group have to be at rest."""
+        if not self._cluster.replicas:
+            return None
+        async with self._mover.turn:
+            with suppress(TopomError):
+                await self._cluster.api.cancel_migration()
+            if not await self._promoted(place, force=False):
+                return None
+
+        async def undo() -> None:
+            return
+
+        return undo
+
+    async def _lose_master(self, place: int) -> Undo | None:
+        """Kill a master, and make its replica the master by force: what the replica does not have yet is lost. The
+        former master comes back as a replica."""
+        cluster = self._cluster
+        former, link = cluster.redis_servers[place], cluster.server_links[place]
+        if not cluster.replicas or not former.running:
+            return None
+        before, killed = await self._losses.look(), self._now()
+        # Until topom's word is known, anything may have been lost at any time.
+        lost = Older(place + 1, killed, math.inf, before, None)
+        self._losses.older.append(lost)
+        await link.refuse()
+        await former.kill()
+        if await self._promoted(place, force=True):
+            # As after a server with older data: a moment later topom says the same about slots, unless they went on.
+            lost.back, lost.after = self._now(), await self._losses.look()
+
+        async def undo() -> None:
+            with suppress(ProcessError):  # it runs again already
+                former.start()
+            with suppress(ProcessError):  # it was killed again meanwhile
+                await former.ready()
+            await link.accept()
+
+        return undo
+
+    async def _promoted(self, place: int, force: bool) -> bool:
+        """Whether topom has made the replica of a group the master. If not, it may yet do so."""
+        cluster = self._cluster
+        replica = cluster.replica_links[place].address
+        try:
+            async with asyncio.timeout(PROMOTING_SECONDS):
+                while True:
+                    with suppress(TopomError):  # it is away, or refuses for now
+                        await cluster.api.promote(place + 1, replica, force)
+                        await cluster.look_for_masters()
+                        return True
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            return False
 
     async def _link(self, fault: Fault) -> Undo | None:
         cluster = self._cluster

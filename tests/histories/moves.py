@@ -10,6 +10,8 @@ from tests.histories.cluster import GROUPS, SLOTS, HistoriesCluster
 POLL_SECONDS = 0.05
 IMPATIENCE_SECONDS = 3.0
 """After this time, more slots are told to move although others are still on their way."""
+TOGETHER = 3
+"""One order of so many goes to several targets at once."""
 RATES = (200, 800, 0)
 """Keys that may move in a second; 0 is as many as there are."""
 
@@ -20,9 +22,10 @@ class Mover:
     Args:
         cluster: whose slots.
         seed: of the choices.
+        together: one order of so many goes to several targets at once.
     """
 
-    def __init__(self, cluster: HistoriesCluster, seed: int) -> None:
+    def __init__(self, cluster: HistoriesCluster, seed: int, together: int = TOGETHER) -> None:
         self.orders = 0
         """Orders that topom has taken."""
         self.slots_moved = 0
@@ -30,6 +33,7 @@ class Mover:
         self.turn = asyncio.Lock()
         """The holder of this lock is the only one that gives orders."""
         self._cluster = cluster
+        self._together = together
         self._random = random.Random(f"moves {seed}")
         self._owners: list[int] = []
         self._pair = (1, 2)
@@ -63,7 +67,7 @@ class Mover:
         owned = [slot for slot in range(SLOTS) if self._owners[slot] == source]
         slots = [slot for slot in owned if self._random.randrange(4)]
         parts = {target: slots}
-        if self._random.randrange(3) == 0:
+        if self._random.randrange(self._together) == 0:
             # The slots of one source go to several targets at once.
             other = self._random.choice([group for group in range(1, GROUPS + 1) if group not in (source, target)])
             parts = {target: slots[::2], other: slots[1::2]}

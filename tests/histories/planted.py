@@ -284,7 +284,7 @@ def late_batch() -> None:
     from migrator.pair import ServerPair
     from migrator.stream import applying
 
-    async def end_earlier(self: ServerPair, *arguments: Any) -> None:
+    async def end_earlier(self: ServerPair, *arguments: Any, **options: Any) -> None:
         return
 
     def pack(*arguments: str | bytes | int) -> bytes:

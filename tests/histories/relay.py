@@ -19,6 +19,8 @@ CATCHING_SECONDS = 0.6
 """For so long, data of several connections may be caught."""
 PSYNC = b"PSYNC"
 """In what a follower of a replication stream sends."""
+LISTED = b" addr="
+"""Before the address of each connection in ``CLIENT LIST``."""
 
 
 class Hold:
@@ -123,6 +125,8 @@ class Relay:
         """What holds up connections that are yet to come."""
         self._catching: list[KeysHold] = []
         self._followers: set[int] = set()
+        self._far_ends: dict[bytes, bytes] = {}
+        """Of followers: the end that the target sees, and the one that the follower itself has."""
         self.late_seconds = 0.0
         """How late a replication stream is: what comes over it is passed on so long after it was read."""
 
@@ -187,15 +191,18 @@ class Relay:
         self._writers.add(writer)
         onward: asyncio.StreamWriter | None = None
         directions: list[asyncio.Task[None]] = []
+        seen = b""
         holds = self._links[task] = list(self._later)
         try:
             host, _, port = self._target.rpartition(":")
             async with asyncio.timeout(CONNECT_SECONDS):
                 answers, onward = await asyncio.open_connection(host, int(port))
             self._writers.add(onward)
+            seen = _address(onward, "sockname")
+            ends = seen, _address(writer, "peername")
             directions = [
-                asyncio.create_task(self._pass_on(reader, onward, holds, requests=True)),
-                asyncio.create_task(self._pass_on(answers, writer, holds, requests=False)),
+                asyncio.create_task(self._pass_on(reader, onward, holds, ends, requests=True)),
+                asyncio.create_task(self._pass_on(answers, writer, holds, ends, requests=False)),
             ]
             # If one side closes the connection, it is closed for both.
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
@@ -209,10 +216,17 @@ class Relay:
                     self._writers.discard(one)
                     one.close()
             self._followers.discard(id(holds))
+            self._far_ends.pop(seen, None)
             del self._links[task]
 
     async def _pass_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, holds: Holds, *, requests: bool
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        holds: Holds,
+        ends: tuple[bytes, bytes],
+        *,
+        requests: bool,
     ) -> None:
         """Copy until the end; the end, too, waits while it is held up."""
         try:
@@ -226,12 +240,15 @@ class Relay:
                 if requests:
                     if PSYNC in data:
                         self._followers.add(id(holds))
+                        self._far_ends[ends[0]] = ends[1]
                     caught = [it for it in self._catching if it.takes(data, self)]
                     holds += caught
                     self._later += [it for it in caught if it.later]
                 while held := [it for it in holds if not it.over and (it.requests or not requests)]:
                     await held[0].wait()
                 holds[:] = [it for it in holds if not it.over]
+                if not requests and id(holds) not in self._followers:
+                    data = self._without_relay(data)
                 writer.write(data)
                 if requests:
                     for hold in self._catching:
@@ -239,3 +256,17 @@ class Relay:
                 await writer.drain()
         except OSError:
             pass
+
+    def _without_relay(self, data: bytes) -> bytes:
+        """In a list of clients, followers have their own addresses: a copy follows a replica only if both ends of its
+        link to its master name one connection."""
+        if LISTED in data:
+            for seen, own in self._far_ends.items():
+                if len(seen) == len(own):  # the list's length was sent before it
+                    data = data.replace(LISTED + seen + b" ", LISTED + own + b" ")
+        return data
+
+
+def _address(writer: asyncio.StreamWriter, end: str) -> bytes:
+    host, port = writer.get_extra_info(end)[:2]
+    return f"{host}:{port}".encode()

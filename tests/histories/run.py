@@ -26,7 +26,7 @@ from tests.histories.faults import Faults
 from tests.histories.listing import Lister
 from tests.histories.losses import Losses
 from tests.histories.model import Model, nothing, show
-from tests.histories.moves import Mover
+from tests.histories.moves import TOGETHER, Mover
 from tests.histories.operations import Outcome, Partition
 from tests.histories.placement import misplaced
 from tests.histories.report import Finding, Report
@@ -53,6 +53,7 @@ COPIES = {
     b"copy_level": "level",
     b"slots_begin_anew": "begun anew",
     b"copy_given_up": "given up",
+    b'"role": "replica"': "of replicas",
 }
 """Events in topom's log, and what they say of copies."""
 
@@ -64,6 +65,7 @@ async def run(
     seconds: float,
     operations: int,
     kinds: Sequence[Kind] = tuple(Kind),
+    together: int = TOGETHER,
 ) -> Report:
     """Do one run in a cluster that is at rest, and leave it at rest.
 
@@ -73,6 +75,7 @@ async def run(
         seconds: for so long, clients send, slots move and things fail.
         operations: how many the clients have to send in this time.
         kinds: of faults.
+        together: one order of so many has the slots of a source move to several targets at once.
     """
     begun = time.monotonic()
     report = Report(seed)
@@ -80,7 +83,7 @@ async def run(
     workload = Workload(seed, flushes=1.0 if cluster.way == "keys" else SELDOM if seed % FLUSHING == 0 else 0.0)
     await _make_large(cluster, workload)
     recorder = Recorder(cluster.proxy_addresses, workload, seed)
-    mover = Mover(cluster, seed)
+    mover = Mover(cluster, seed, together)
     losses = Losses(cluster, (await cluster.layout()).function, lambda: recorder.now)
     faults = Faults(cluster, mover, workload, losses, lambda: recorder.now)
     schedule = draw(seed, seconds, proxies=PROXIES, workers=WORKERS, servers=len(cluster.server_links), kinds=kinds)

@@ -42,6 +42,8 @@ class Kind(StrEnum):
     MIGRATOR_STOPPED = "migrator stopped"
     STREAM_LATE = "stream of a source late"
     BATCHES_LOST = "answers to batches of a copy lost"
+    MASTER_CHANGED = "replica made the master"
+    MASTER_LOST = "master killed, and its replica made the master"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ WEIGHTS: dict[Kind, int] = {
     Kind.MIGRATOR_STOPPED: 3,
     Kind.STREAM_LATE: 6,
     Kind.BATCHES_LOST: 6,
+    Kind.MASTER_CHANGED: 4,
+    Kind.MASTER_LOST: 4,
 }
 """How often each kind is drawn."""
 SERVERS = (
@@ -124,6 +128,8 @@ SERVERS = (
     Kind.MARKS_EVICTED,
     Kind.TARGET_FULL,
     Kind.STREAM_LATE,
+    Kind.MASTER_CHANGED,
+    Kind.MASTER_LOST,
 )
 """Faults whose place is that of a server."""
 ANYWHERE = (
@@ -143,7 +149,11 @@ JOURNEYS = (Kind.JOURNEYS_CUT, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD, Kind.TURN_
 """Faults of several steps (:mod:`tests.histories.journeys`)."""
 OF_COPIES = (Kind.MIGRATOR_KILLED, Kind.MIGRATOR_STOPPED, Kind.STREAM_LATE, Kind.BATCHES_LOST)
 """Faults of slots that move by the replication stream."""
-ONCE = (Kind.SERVER_OLDER,)
+OF_REPLICAS = (Kind.MASTER_CHANGED, Kind.MASTER_LOST)
+"""Faults of groups that have a replica."""
+OLDER = (Kind.SERVER_OLDER, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD)
+"""Faults that put a server's earlier files back. The files of a server that is no master any more are of no use."""
+ONCE = (Kind.SERVER_OLDER, Kind.MASTER_LOST)
 """Faults that come once in a run, like one of the journeys. Otherwise too little would be left to be judged."""
 HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.STEP_HELD, Kind.ANSWER_HELD)
 AT_ONCE = 0.8
@@ -180,6 +190,10 @@ def draw(
     ):
         had = {fault.kind for fault in found}
         over = had.intersection(ONCE) | {it for it in JOURNEYS if had.intersection(JOURNEYS)}
+        if had.intersection(OF_REPLICAS):
+            over.update(OLDER)
+        if had.intersection(OLDER):
+            over.update(OF_REPLICAS)
         left = [it for it in kinds if it not in over]
         if not left:
             break

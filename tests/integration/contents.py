@@ -33,6 +33,9 @@ AT_ONCE = 200
 CLOCK_MS = 3
 """A server without PEXPIRETIME tells a deadline by its clock, which goes on meanwhile."""
 
+FIELD_GONE = -2
+"""What HPEXPIRETIME says of a field that is not there."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -197,9 +200,9 @@ async def values(
                     continue  # it has expired since its deadline was read
             else:
                 content = _comparable(kind, read[key])
+            fields = await _field_deadlines(connection, key, content) if kind == "hash" and of_fields else {}
             if not content and kind == "hash":
                 continue  # all its fields have expired, and the server has not looked yet
-            fields = await _field_deadlines(connection, key, content) if kind == "hash" and of_fields else {}
             found[key] = Value(kind, content, deadline, fields)
     return found
 
@@ -233,12 +236,17 @@ def _comparable(kind: str, reply: Any) -> Any:
 
 
 async def _field_deadlines(connection: Connection, key: bytes, content: dict[bytes, bytes]) -> dict[bytes, int]:
+    """The deadlines of a hash's fields that have one. Fields that have expired since it was read leave ``content``."""
     names = list(content)
     found: dict[bytes, int] = {}
     for start in range(0, len(names), AT_ONCE):
         part = names[start : start + AT_ONCE]
         told = await connection.call("HPEXPIRETIME", key, "FIELDS", len(part), *part)
-        found.update((name, at) for name, at in zip(part, told or (), strict=bool(told)) if at >= 0)
+        for name, at in zip(part, told or [FIELD_GONE] * len(part), strict=True):
+            if at == FIELD_GONE:
+                del content[name]
+            elif at >= 0:
+                found[name] = at
     return found
 
 

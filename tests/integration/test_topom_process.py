@@ -17,6 +17,7 @@ from slots.connections import fence_user, proxy_prefix
 from slots.functions import slot
 from slots.messages.copies import PATH, RegisterMigrator
 from slots.messages.message import encode
+from slots.messages.protocol import SPOKEN
 from slots.table import SlotTable
 from tests.integration.topom_process import TOKEN, HandProxy, TopomProcess, address_of, redis_server, topom_process
 
@@ -364,6 +365,7 @@ async def test_who_may_not_speak(topom: TopomProcess) -> None:
             await connect(url, additional_headers=headers)
     register = {
         "type": "register",
+        "protocol": SPOKEN,
         "instance": "a" * 32,
         "address": "a:1",
         "hostname": "h",
@@ -386,6 +388,17 @@ async def test_who_may_not_speak(topom: TopomProcess) -> None:
             assert (answer["type"], answer["reason"]) == ("refused", "invalid")
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
+
+
+@pytest.mark.parametrize(("said", "speaks"), [({"protocol": 2}, "protocol 2"), ({}, "a protocol without a number")])
+async def test_who_speaks_another_protocol_is_told_so(topom: TopomProcess, said: dict[str, int], speaks: str) -> None:
+    """given frames of which nothing else can be read."""
+    for peer, path, kind in (("proxy", "/api/v1/control", "register"), ("migrator", PATH, "register_migrator")):
+        url, headers = topom.url.replace("http", "ws") + path, {"Authorization": f"Bearer {topom.token}"}
+        async with connect(url, additional_headers=headers) as stream:
+            await stream.send(json.dumps({"type": kind, "version": "9.9", **said}))
+            assert (await refusal(stream)).startswith(f"the {peer} (version 9.9) speaks {speaks}, and this topom (")
+    assert (await topom.call("GET", "/status"))["proxies"] == []
 
 
 async def test_topom_stops_in_order_and_starts_again(topom: TopomProcess) -> None:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from slotferry.processes import free_ports
+from slots.messages.protocol import SPOKEN
 from slots.table import SlotTable
 from tests.certificates import UNENCRYPTED
 from tests.forking import Forked, bound, fork
@@ -38,12 +39,12 @@ def redis_binary() -> str:
 
 
 @contextmanager
-def redis_server(directory: Path, binary: str | None = None) -> Iterator[redis.Redis]:
-    """A throw-away server, by default of :func:`redis_binary`; a client of it.
+def redis_server(directory: Path, binary: str | None = None, options: Sequence[str] = ()) -> Iterator[redis.Redis]:
+    """A throw-away server, by default of :func:`redis_binary`; a client of it. ``options`` are arguments of the server.
     ``client.connection_pool.connection_kwargs`` has its port."""
     (port,) = free_ports(1)
     directory.mkdir(parents=True, exist_ok=True)
-    arguments = ["--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(directory)]
+    arguments = ["--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(directory), *options]
     process = subprocess.Popen(bound([binary or redis_binary(), *arguments]), stdout=subprocess.DEVNULL)
     client = redis.Redis(port=port, protocol=2)
     try:
@@ -71,7 +72,9 @@ class TopomProcess:
         self.log_file = data.parent / f"{data.name}.log"
         # A port that no outgoing connection takes while topom is started again.
         listen = f"127.0.0.1:{free_ports(1)[0]}"
-        self._settings = {"listen": listen, "token": TOKEN, "data": str(data), "number_of_slots": 16, **settings}
+        own = {"listen": listen, "token": TOKEN, "data": str(data), "number_of_slots": 16}
+        # Not by a forecast: tests hold keys back on their way.
+        self._settings = {**own, "migration_way": "keys", **settings}
         self._process: Forked | None = None
         self.url = ""
         self.token = TOKEN
@@ -94,11 +97,16 @@ class TopomProcess:
 
     async def ends_at_start(self) -> None:
         """Start it where it cannot serve, and wait until it has ended with an error."""
-        process = self._spawn()
+        self._spawn()
+        await self.ends()
+
+    async def ends(self) -> None:
+        """Wait until it has ended by itself, with an error."""
+        assert self._process is not None
         async with asyncio.timeout(60):
-            while process.poll() is None:
+            while self._process.poll() is None:
                 await asyncio.sleep(0.02)
-        assert process.poll() == 1, self.log()
+        assert self._process.poll() == 1, self.log()
 
     def _spawn(self) -> Forked:
         environment = {f"SLOTFERRY_TOPOM_{name.upper()}": str(value) for name, value in self._settings.items()}
@@ -198,6 +206,8 @@ class HandProxy:
         """Set once topom has heard that the proxy is gone."""
         self.was_registered = False
         """Whether it was registered before this object was made, under the same instance."""
+        self.known: dict[str, Any] | None = None
+        """The newest table, as it says when it registers."""
         self.says: dict[str, Any] = {}
         """More fields of its registration and its heartbeats."""
         self.silent = False
@@ -232,15 +242,16 @@ class HandProxy:
                     self.attempts += 1
                     await self.send(
                         type="register",
+                        protocol=SPOKEN,
                         instance=self.instance,
                         address="127.0.0.1:1",
                         hostname="test",
                         pid=os.getpid(),
                         workers=1,
-                        version="0",
                         epoch=self.table.epoch if self.table else 0,
                         registered_before=self.was_registered or bool(self.registered),
-                        **self.says,
+                        known=self.known,
+                        **{"version": "0", **self.says},
                     )
                     beating = asyncio.create_task(self._heartbeats())
                     try:
@@ -282,6 +293,10 @@ class HandProxy:
                     # epochs: a restarted topom knows at least what its predecessor said.
                     assert self.table is None or new.epoch >= self.table.epoch
                     self.table = new
+                self.known = {
+                    **{name: self.registered[name] for name in ("cluster", "start")},
+                    "epoch": self.table.epoch,
+                }
                 action = self.table.slots[0].action
                 state = str(action.state) if action else f"group {self.table.slots[0].group_id}"
                 if not self.states or self.states[-1] != state:

@@ -18,7 +18,11 @@ from topom.term.settings import TopomSettings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file()]
-PAGES = [ROOT / "docs" / "deploy.md", ROOT / "docs" / "operations.md"]
+OPERATIONS = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("operations", "alerts", "failures", "failures-servers", "servers-odd", "failures-moves", "taking-back")
+]
+PAGES = [*(ROOT / "docs" / name for name in ("deploy.md", "three-machines.md", "containers.md")), *OPERATIONS]
 SETTINGS = {
     "PROXY": ProxySettings.model_fields,
     "TOPOM": TopomSettings.model_fields,
@@ -69,7 +73,7 @@ def test_variables_are_those_of_settings(path: Path) -> None:
 def test_commands_can_be_run_as_they_are_shown(path: Path) -> None:
     text = read(path)
     shown = commands_of(text) if path in PAGES else commands_of(f"```\n{text.replace('# ', '')}\n```")
-    assert shown or path not in PAGES
+    assert shown or path not in PAGES or path in OPERATIONS[1:]
     wrong = []
     for line in shown:
         try:
@@ -79,13 +83,13 @@ def test_commands_can_be_run_as_they_are_shown(path: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("line", ["stauts", "status --jsn", "group promote 1", "proxy drain first", "slots move 0-9"])
+@pytest.mark.parametrize("line", ["stauts", "status --jsn", "group promote 1", "proxy drain first", "slot move 0-9"])
 def test_what_cannot_be_run_is_found(line: str) -> None:
     with pytest.raises(Exception, match=r"."):
         parse(line)
 
 
-def test_names_on_the_page_for_operators_stand_in_the_code() -> None:
+def test_names_on_the_pages_for_operators_stand_in_the_code() -> None:
     sources = "\n".join(
         read(path)
         for package in PACKAGES
@@ -96,7 +100,8 @@ def test_names_on_the_page_for_operators_stand_in_the_code() -> None:
     known.add("rename_to")  # a keyspace event of Redis
     named = {
         name
-        for code in INLINE.findall(FENCED.sub("", read(PAGES[1])))
+        for page in OPERATIONS
+        for code in INLINE.findall(FENCED.sub("", read(page)))
         for name in re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", code)
     }
     counters = {name: name.removesuffix("_total") for name in named}
@@ -113,7 +118,10 @@ def test_names_on_the_page_for_operators_stand_in_the_code() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     targets = [target for target in LINK.findall(read(path)) if "://" not in target]
     assert [target for target in targets if not (path.parent / target).exists()] == []
-    assert f"docs/{path.name}" in read(ROOT / "README.md")
+    if path in (PAGES[0], OPERATIONS[0]):
+        assert f"docs/{path.name}" in read(ROOT / "README.md")
+    else:
+        assert f"]({path.name})" in read(OPERATIONS[0] if path in OPERATIONS else PAGES[0])
 
 
 def graces() -> dict[str, list[int]]:

@@ -30,6 +30,7 @@ ROOMS = {
             "proxies",
             "load",
             "migrators",
+            "doctor",
             "migration",
             "copies",
         ),

@@ -11,14 +11,23 @@ HERE = Path(__file__).parent
 SUFFIXES = (".py", ".pyx", ".pxd")
 
 OF_NO_MODULE = {
+    "deploy/test_chart.py": "the Helm chart under deploy/helm",
+    "deploy/test_compose.py": "the file deploy/compose.yaml",
+    "deploy/test_kubernetes.py": "the file deploy/kubernetes.yaml",
+    "deploy/test_systemd.py": "the units under deploy/systemd",
     "test_alerts.py": "the file deploy/prometheus/alerts.yaml",
     "test_architecture.py": "a page of the documents",
     "test_command_docs.py": "a page of the documents",
     "test_deploy.py": "the files under deploy/ and the pages for operators",
+    "test_doctor_docs.py": "a page of the documents",
+    "test_figures.py": "a page of the documents",
     "test_imports.py": "which folder imports which",
     "test_long.py": "what tests/conftest.py leaves out of a run",
     "test_mirrors.py": "this one",
+    "test_reference.py": "the pages that scripts/reference.py makes",
+    "test_site.py": "the site of the documents, which mkdocs.yml describes",
     "test_settings.py": "the files under configs/",
+    "test_style.py": "the pages of the documents",
     "test_wheel.py": "what is installed",
     "topom/test_odd_servers.py": "all that several rooms of topom ask a server",
 }
@@ -27,7 +36,6 @@ OF_NO_MODULE = {
 UNTESTED = {
     "slots/garbage.py": "it is told to the garbage collector at a start, and changes no answer",
     "slots/kinds.py": "it is names, and the base of errors whose tests look at it",
-    "slots/logs.py": "it configures the library that logs",
     "slots/reserved.py": "it is one constant",
     "topom/balance/planners/packing/layout.py": "it is what the steps of packing stand on, whose tests look at it",
     "topom/masters/choicerules.py": "they are the rules of a choice: its tests are a table of them",

@@ -1,6 +1,7 @@
 """The files under configs/ say what the code does: every setting, its default, one comment."""
 
 import importlib
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
+
+from slots.settings import LIVE
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PROCESSES = [("proxy", "ProxySettings"), ("topom", "TopomSettings"), ("migrator", "MigratorSettings")]
@@ -49,6 +52,16 @@ def test_every_setting_has_a_comment(process: str, name: str) -> None:
 def test_the_file_can_be_loaded(process: str, name: str) -> None:
     settings = settings_of(process, name)
     assert settings.load(CONFIGS / f"{process}.toml") == settings.load()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("process", "name"), PROCESSES)
+def test_what_changes_while_the_process_runs_is_said_and_nothing_else(process: str, name: str) -> None:
+    settings = settings_of(process, name)
+    said = {field for field, info in settings.model_fields.items() if (info.description or "").endswith(f" {LIVE}")}
+    assert said == settings.live()  # type: ignore[attr-defined]
+    lines = (CONFIGS / f"{process}.toml").read_text().splitlines()
+    pairs = itertools.pairwise(lines)
+    assert {line.split()[0] for above, line in pairs if above.endswith(f" {LIVE}")} == said
 
 
 @pytest.mark.parametrize(("process", "name"), [one for one in PROCESSES if one[0] != "topom"])

@@ -1,21 +1,23 @@
 """The HTTP API, with one file for each resource, and the control stream.
 
 Each request needs a role (:mod:`topom.api.roles`), which a bearer token or a session has (:mod:`topom.api.door`).
-Anybody gets ``/healthz``, the page's files, and may log in. A follower passes requests on
+Anybody gets ``/livez``, ``/readyz`` and the page's files, and may log in. A follower passes requests on
 (:mod:`topom.api.forwarding`). Every error is answered as ``{"error": "<type>", "message": "<a sentence for the
 operator>"}``. Whatever waits says why with the record of :mod:`topom.reasons`, as ``{"kind", "what", "since",
 "to_do"}``; null if it does not wait.
 
-May import: reasons, errors, store, cluster, servers, proxies, load, migrators, migration, copies, masters, placement,
-balance, leaving, term, web.
+May import: reasons, errors, store, cluster, servers, proxies, load, migrators, doctor, migration, copies, masters,
+placement, balance, leaving, term, web.
 
 To change
 
 - a resource: the file of its name, and its objects in the file of its name with ``_models``; what the command shows of
   it: the folder ``slotferry/operator``;
 - which clients get in: :mod:`topom.term.tokens` (tokens), :mod:`~topom.api.sessions` (cookies),
-  :mod:`~topom.api.callers` (who asks), :mod:`~topom.api.roles` (what each may do), :mod:`~topom.api.login`,
-  :mod:`~topom.api.entrance` (connections), :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
+  :mod:`~topom.api.callers` (who asks), :mod:`~topom.api.guesses` (wrong tokens), :mod:`~topom.api.roles` (what each may
+  do), :mod:`~topom.api.login`, :mod:`~topom.api.entrance` (connections),
+  :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
+- what an orchestrator is told: :mod:`~topom.api.probes`;
 - what a browser is told about pages: :mod:`~topom.api.page_headers`;
 - the page that describes the API: :mod:`~topom.api.documents`;
 - what a follower does with requests: :mod:`~topom.api.forwarding`;
@@ -32,10 +34,10 @@ from slots.version import program_version
 from topom.api import (
     control,
     digests,
+    doctor,
     documents,
     events,
     groups,
-    health,
     load,
     login,
     metrics,
@@ -45,9 +47,11 @@ from topom.api import (
     nodes,
     placement,
     pool,
+    probes,
     proxies,
     rebalance,
     sentinels,
+    settings,
     sizes,
     slots,
     status,
@@ -64,13 +68,14 @@ from topom.api.roles import describe
 from topom.api.routers import PREFIX
 from topom.cluster.event_sinks import EventSinks
 from topom.term.node import Node
+from topom.term.reloading import InForce
 from topom.term.service import Topom
 from topom.web import pages
 
 RESOURCES = (
-    *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes, load),
-    *(rebalance, migration, migrators, sentinels, events, live, topoms),
-    *(metrics, login, control, migrator_stream, health, documents),
+    *(status, doctor, groups, nodes, pool, placement, digests, proxies, slots, sizes, load),
+    *(rebalance, migration, migrators, sentinels, events, live, topoms, settings),
+    *(metrics, login, control, migrator_stream, probes, documents),
 )
 """The files that serve requests, in the order of the documents."""
 SIZES_BODY_BYTES = 64 * 1024 * 1024
@@ -88,8 +93,12 @@ class _Application(FastAPI):
         return document
 
 
-def build(topom: Topom | Node, callers: Callers) -> FastAPI:
-    """The application that serves ``topom``, alone or one of several, to these callers."""
+def build(topom: Topom | Node, callers: Callers, in_force: InForce | None = None) -> FastAPI:
+    """The application that serves ``topom``, alone or one of several, to these callers.
+
+    Args:
+        in_force: its settings; None if it does not know where they came from.
+    """
     node = topom if isinstance(topom, Node) else None
     single = topom if isinstance(topom, Topom) else None
     app = _Application(
@@ -98,12 +107,15 @@ def build(topom: Topom | Node, callers: Callers) -> FastAPI:
         version=program_version(),
         docs_url=None,
         redoc_url=None,
+        # A client that follows a redirection may drop its body, or show its token to whatever Host the request named.
+        redirect_slashes=False,
         routes=[*pages.routes(), *(route for resource in RESOURCES for route in resource.router.routes)],
     )
     app.state.callers = callers
     app.state.failures = login.Failures()
     app.state.metrics = metrics.registry(topom)
     app.state.node = node
+    app.state.settings = in_force
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: single)
     app.state.load_pages = load.Pages()
     app.state.event_streams = EventStreams(app.state.serving)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+from topom.api.guesses import Guesses
 from topom.api.sessions import COOKIE, Caller, Sessions
 from topom.term.tokens import Token, Tokens
 
@@ -29,6 +30,7 @@ class Callers:
 
     def __init__(self, tokens: Tokens, product: str = "") -> None:
         self.tokens = tokens
+        self.guesses = Guesses()
         self.sessions = Sessions(tokens, product)
 
     def of(self, headers: Headers) -> Caller | None:
@@ -40,6 +42,10 @@ class Callers:
             return Caller(token.name, token.role) if token is not None else None
         cookie = session_cookie(headers)
         return self.sessions.read(cookie) if cookie is not None else None
+
+    def guesses_too_often(self, headers: Headers, address: str) -> bool:
+        """Count what nobody's headers show as a wrong token, if they show one; gives whether that is one too many."""
+        return bool(_values(headers, b"authorization")) and self.guesses.another(address)
 
     def by_bearer(self, value: bytes) -> Token | None:
         """The token in the value of an ``Authorization`` header, or None."""

@@ -13,6 +13,7 @@ import structlog
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from slots.messages import protocol
 from slots.messages.control import (
     Ack,
     Drain,
@@ -187,7 +188,12 @@ async def control(websocket: WebSocket) -> None:
 
 async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Member:
     async with asyncio.timeout(REGISTER_SECONDS):
-        message = _parse(await _text(websocket))
+        text = await _text(websocket)
+    try:
+        protocol.check(text, "proxy")
+    except protocol.OtherProtocol as error:
+        raise Refused("invalid", str(error)) from error
+    message = _parse(text)
     if not isinstance(message, Register):
         raise Refused("invalid", "the first message has to be of type register")
     member = await topom.members.register(message, link)
@@ -197,6 +203,8 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
             Registered(
                 proxy_id=member.record.id,
                 product=topom.ledger.state.product,
+                cluster=topom.ledger.state.cluster_id,
+                start=topom.ledger.state.starts[-1].writer,
                 heartbeat_seconds=topom.settings.heartbeat_seconds,
                 stand_down_seconds=topom.members.stand_down,
                 quiet_seconds=topom.settings.server_suspect_seconds,

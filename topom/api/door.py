@@ -1,26 +1,34 @@
 """A client without a token gets nothing: only the head of a request is read before it is known who asks.
 
-Without a token only what is for anybody is answered (:mod:`topom.api.roles`): the health check and the page's files,
+Without a token only what is for anybody is answered (:mod:`topom.api.roles`): the probes and the page's files,
 which take no body, and a login, whose body is small. With one, the role has to be enough, and a body has a limit in
 bytes and in time.
 
-**bounded**: the size of a request, the time for each piece of it, and the time for all of it.
+A stream ends with its token.
+
+**bounded**: the size of a request, the time for each piece of it, and the time for all of it. An address that shows
+wrong tokens again and again is told so (:mod:`topom.api.guesses`).
 """
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
+import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from topom.api.access import CALLER
 from topom.api.callers import REQUEST_HEADER, Callers, from_page
+from topom.api.guesses import MOST_WRONG, PERIOD_SECONDS
 from topom.api.page_headers import add_headers
 from topom.api.roles import LOGIN, READS, needed, needed_for_stream
 from topom.api.sessions import Caller
+from topom.api.wire import Wire, wire_of
 from topom.term.tokens import Role
+
+log = structlog.get_logger(__name__)
 
 MAXIMUM_BODY_BYTES = 1024 * 1024
 PIECE_SECONDS = 10.0
@@ -33,6 +41,11 @@ LOGIN_BYTES = 4096
 UNAUTHORISED = (
     "the bearer token, or the session, is missing or wrong; the token is in the file named token in topom's data folder"
 )
+TOO_MANY = (
+    f"more than {MOST_WRONG} wrong tokens came from your address within {PERIOD_SECONDS:g} s; a right one gets in at "
+    "any time"
+)
+RETRY_AFTER = str(round(PERIOD_SECONDS))
 CLOSE_REFUSED = 1008
 
 
@@ -52,6 +65,8 @@ class Door:
         self._app = app
         self._callers = callers
         self._larger = {**larger, LOGIN: LOGIN_BYTES}
+        self._streams: dict[Wire, tuple[Scope, Caller]] = {}
+        callers.tokens.replaced.append(self._end_streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -71,6 +86,8 @@ class Door:
             bare = scope["method"] not in READS or not _announces_body(headers)
             refusal = None if caller is not None or bare else _unauthorised()
         if refusal is not None:
+            if caller is None and self._callers.guesses_too_often(scope["headers"], _address(scope)):
+                refusal = _answer(429, "TooManyWrongTokens", TOO_MANY, {"Retry-After": RETRY_AFTER})
             # The rest of the body is dropped until its time is over: a client that is cut off at once does not read
             # the answer.
             await refusal(scope, receive, send)
@@ -83,10 +100,29 @@ class Door:
         # A browser opens a stream with its cookie for any page, so a cookie opens none.
         if caller is not None and caller.expires is None and caller.role.may(needed_for_stream(scope["path"])):
             scope[CALLER] = caller
-            await self._app(scope, receive, send)
+            with self._open_stream(scope, caller):
+                await self._app(scope, receive, send)
         else:
             # Closed before it is accepted: the HTTP answer is 403.
             await send({"type": "websocket.close", "code": CLOSE_REFUSED})
+
+    @contextmanager
+    def _open_stream(self, scope: Scope, caller: Caller) -> Iterator[None]:
+        wire = wire_of(scope)
+        if wire is not None:
+            self._streams[wire] = scope, caller
+        try:
+            yield
+        finally:
+            if wire is not None:
+                del self._streams[wire]
+
+    def _end_streams(self) -> None:
+        """End at once the streams of tokens that are none any more, or have another role or name."""
+        for wire, (scope, caller) in self._streams.items():
+            if self._callers.of(scope["headers"]) != caller:
+                log.warning("stream_ended", token=caller.name, role=str(caller.role), reason="its token is no more")
+                wire.transport.abort()
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes]) -> None:
         most = self._larger.get(scope["path"], MAXIMUM_BODY_BYTES)
@@ -105,6 +141,11 @@ class Door:
             if body.answered:
                 raise _BodyRefused("a part of the answer was sent before all of the body had come")
             await body.refusal(scope, receive, send)
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _unauthorised() -> JSONResponse:

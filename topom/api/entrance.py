@@ -6,11 +6,13 @@ and as long again until the answer is out. One more takes the place of the oldes
 A proven client may read slowly. If an answer has ended, or was broken off, and the client takes nothing of what is left
 of it for :data:`HEAD_SECONDS`, its connection is closed, and what waits in it dropped. On Linux, a client that vanishes
 without a word, or takes nothing, while there is something for it, holds a connection for :data:`UNHEARD_SECONDS`.
+A client whose token is taken away has :data:`TOKEN_SECONDS` for the answer that is under way.
+By TLS, the handshake is a part of that: it has the same time, and counts (:mod:`topom.api.handshake`).
 What follows a head without a token is dropped as it comes, except for the small body of a login;
 :mod:`topom.api.door` answers such a request.
 
 **bounded**: the number of connections, the time for a head, the body of a login, and how long a client may leave an
-answer unread.
+answer unread, or go on with one without a token.
 """
 
 import asyncio
@@ -27,7 +29,9 @@ from uvicorn.server import ServerState
 
 from topom.api.callers import Callers
 from topom.api.door import LOGIN_BYTES
+from topom.api.handshake import Droppable, Handshake
 from topom.api.roles import LOGIN
+from topom.api.sessions import Caller
 
 log = structlog.get_logger(__name__)
 
@@ -36,8 +40,12 @@ HEAD_SECONDS = 10.0
 """How long a request's head may take to come whole, or the first one to begin; and how long an answer may be unread."""
 UNHEARD_SECONDS = 30.0
 """How long what was sent may go without a word of the client's system that it came."""
+TOKEN_SECONDS = 5.0
+"""How long an answer may still take once its token, or its session's, is none any more."""
 OTHER_FILES = 256
 """How many files the API's connections leave free: for servers, the store, the proxies' streams, and logs."""
+WITHOUT_CERTIFICATE = "topom wants to be shown a certificate by proxies and migrators"
+"""Why a stream is refused, for the one who asks."""
 MOST_FILES = 65_536
 """How many files the process asks of the system."""
 
@@ -48,22 +56,34 @@ class Entrance:
     Args:
         files: how many files the process may have open.
         callers: knows who asks.
+        streams_show: whether proxies and migrators have to show a certificate.
     """
 
-    def __init__(self, files: int, callers: Callers) -> None:
+    def __init__(self, files: int, callers: Callers, streams_show: bool = False) -> None:
         self._callers = callers
+        self._streams_show = streams_show
         self._most = max(2, files - OTHER_FILES)
         # Some connections are left for clients with the token, whatever the others do.
         self._most_unproven = min(MOST_UNPROVEN, self._most // 2)
-        self._all: set[Connection] = set()
-        self._unproven: dict[Connection, None] = {}  # the oldest first
+        self._all: set[Droppable] = set()
+        self._unproven: dict[Droppable, None] = {}  # the oldest first
         self._told = False
+        callers.tokens.replaced.append(self._judge_anew)
 
     def protocol(self) -> type[asyncio.Protocol]:
         """The protocol that uvicorn uses for each connection."""
         return cast("type[asyncio.Protocol]", partial(Connection, self))
 
-    def admit(self, connection: "Connection") -> None:
+    def end_handshakes(self) -> None:
+        """Close what has no TLS yet."""
+        for connection in [one for one in self._all if isinstance(one, Handshake)]:
+            connection.drop()
+
+    def may_stream(self, transport: asyncio.Transport) -> bool:
+        """Whether a client has shown the certificate that a proxy's or a migrator's stream needs."""
+        return not self._streams_show or bool(transport.get_extra_info("peercert"))
+
+    def admit(self, connection: Droppable) -> None:
         """Note that a connection was accepted; if there is no room left, the oldest one without the token is closed."""
         self._all.add(connection)
         self._unproven[connection] = None
@@ -73,18 +93,31 @@ class Entrance:
                 log.warning("connections_without_token", unproven=len(self._unproven), all=len(self._all))
             next(iter(self._unproven)).drop()
 
-    def proves(self, connection: "Connection", request: h11.Request) -> bool:
-        """Whether a request shows who asks; if so, its connection is proven."""
-        shown = self._callers.of(request.headers) is not None
-        if shown:
+    def proves(self, connection: "Connection", request: h11.Request) -> Caller | None:
+        """Who asks, if a request shows that; then its connection is proven."""
+        caller = self.caller(request)
+        if caller is not None:
             self._unproven.pop(connection, None)
-        return shown
+        return caller
+
+    def caller(self, request: h11.Request) -> Caller | None:
+        """Who asks, by the tokens of now."""
+        return self._callers.of(request.headers)
+
+    def _judge_anew(self) -> None:
+        for connection in self._all:
+            if isinstance(connection, Connection):
+                connection.judge_anew()
+
+    def guesses_too_often(self, request: h11.Request, address: str) -> bool:
+        """As :meth:`topom.api.callers.Callers.guesses_too_often`."""
+        return self._callers.guesses_too_often(request.headers, address)
 
     def holds(self, connection: "Connection") -> bool:
         """Whether the connection is unproven."""
         return connection in self._unproven
 
-    def gone(self, connection: "Connection") -> None:
+    def gone(self, connection: Droppable) -> None:
         """Note that a connection is closed, or has become a proxy's stream."""
         self._all.discard(connection)
         self._unproven.pop(connection, None)
@@ -95,17 +128,24 @@ class Entrance:
 class _Heeding(h11.Connection):
     """What comes over a connection, without the bodies of requests that do not show who asks, logins apart."""
 
-    def __init__(self, proves: Callable[[h11.Request], bool]) -> None:
+    def __init__(self, proves: Callable[[h11.Request], Caller | None]) -> None:
         super().__init__(h11.SERVER)
         self._proves = proves
         self._login = False
-        self.proven = False
+        self.request: h11.Request | None = None
+        """The latest request."""
+        self.caller: Caller | None = None
+        """Who made it, if it shows that."""
+
+    @property
+    def proven(self) -> bool:
         """Whether the latest request shows who asks."""
+        return self.caller is not None
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
         if isinstance(event, h11.Request):
-            self.proven = self._proves(event)
+            self.request, self.caller = event, self._proves(event)
             self._login = _is_login(event)
         elif isinstance(event, h11.Data) and not (self.proven or self._login):
             return h11.Data(data=b"")
@@ -126,6 +166,8 @@ class Connection(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self.conn: _Heeding = _Heeding(self._proves)
         self._entrance = entrance
+        self.handshake: Handshake | None = None
+        """What this connection was before, by TLS."""
         self._timer: asyncio.TimerHandle | None = None
         self._unsent = 0
 
@@ -136,6 +178,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.handshake is not None:
+            self._entrance.gone(self.handshake)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # A page whose machine has vanished would keep its place for a quarter of an hour.
             opened = transport.get_extra_info("socket")
@@ -150,7 +194,11 @@ class Connection(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         if not self.conn.proven:
             # It stays in the books. The parser of WebSockets may refuse a head that h11 takes, and answer nothing.
-            self._forbid()
+            self._forbid(self._entrance.guesses_too_often(event, self.client[0] if self.client else ""))
+            return
+        if not self._entrance.may_stream(self.transport):
+            log.warning("stream_without_certificate", client=self.client[0] if self.client else "")
+            self._forbid(False, WITHOUT_CERTIFICATE)
             return
         self._leave()
         super().handle_websocket_upgrade(event)
@@ -159,9 +207,16 @@ class Connection(H11Protocol):
         self._wait()
         super().on_response_complete()
 
-    def _forbid(self) -> None:
-        headers = [(b"content-length", b"0"), (b"connection", b"close")]
-        for part in (h11.Response(status_code=403, headers=headers, reason=b"Forbidden"), h11.EndOfMessage()):
+    def _forbid(self, too_often: bool, why: str = "") -> None:
+        body = why.encode()
+        headers = [
+            (b"content-type", b"text/plain"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        status, reason = (429, b"Too Many Requests") if too_often else (403, b"Forbidden")
+        answer = h11.Response(status_code=status, headers=headers, reason=reason)
+        for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(part))
         self.transport.close()
 
@@ -180,11 +235,23 @@ class Connection(H11Protocol):
         else:
             self._wait()
 
-    def _proves(self, request: h11.Request) -> bool:
-        shown = self._entrance.proves(self, request)
-        if not shown:
+    def judge_anew(self) -> None:
+        """Limit the answer under way if who asked for it is nobody now. Each later request is judged by itself."""
+        request, caller, cycle = self.conn.request, self.conn.caller, self.cycle
+        if request is None or caller is None or cycle is None or cycle.response_complete:
+            return
+        if self._entrance.caller(request) != caller:
+            self.loop.call_later(TOKEN_SECONDS, self._end_answer, cycle)
+
+    def _end_answer(self, cycle: object) -> None:
+        if self.cycle is cycle and not self.cycle.response_complete:
+            self.drop()
+
+    def _proves(self, request: h11.Request) -> Caller | None:
+        caller = self._entrance.proves(self, request)
+        if caller is None:
             self._wait()  # as long again for a login's body, and for the answer
-        return shown
+        return caller
 
     def _leave(self) -> None:
         if self._timer is not None:

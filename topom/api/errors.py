@@ -4,9 +4,12 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from slots.environment import nearest
+from slots.wrongvalues import in_words
 from topom.errors import TopomError
 
 log = structlog.get_logger(__name__)
@@ -24,16 +27,30 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
+    fields = _fields_of_body(request)
     sentences = []
     for entry in error.errors():
-        place = ".".join(str(part) for part in entry["loc"] if part not in ("body", "query", "path"))
-        sentences.append(f"{place or 'the body'}: {entry['msg']}")
+        where, *within = entry["loc"] or ("body",)
+        # Where a body is no JSON, this is the number of the character.
+        place = "" if entry["type"] == "json_invalid" else ".".join(map(str, within))
+        near = nearest(place, fields) if (where, entry["type"]) == ("body", "extra_forbidden") else None
+        hint = f"; did you mean {near}?" if near else ""
+        sentences.append(f"{place or 'the body'} {in_words(entry)}{hint}")
     return _refusal(422, "InvalidRequest", "; ".join(sentences))
+
+
+def _fields_of_body(request: Request) -> list[str]:
+    """The names of the fields that the request's body may have."""
+    field = getattr(request.scope.get("route"), "body_field", None)
+    model = field.field_info.annotation if field is not None else None
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return _refusal(error.status_code, "HttpError", f"{request.method} {request.url.path}: {error.detail}")
+    path = request.url.path
+    to_do = "; leave out the slash at its end" if error.status_code == 404 and path.endswith("/") else ""
+    return _refusal(error.status_code, "HttpError", f"{request.method} {path}: {error.detail}{to_do}")
 
 
 async def _gone(request: Request, error: Exception) -> Response:

@@ -1,5 +1,6 @@
 """What a follower does with requests: it passes them on to the leader.
 
+- Paths in :data:`OWN` are about this process, and answered here.
 - Paths in :data:`FROM_STORE` are answered here, from the store's newest state. The header :data:`VIEW` says so, and
   gives the epoch.
 - All other requests go to the leader: method, path, query, token or session, and body, with a header that keeps the
@@ -9,7 +10,7 @@
   what only a leader knows. All other requests are answered 503, with the reason: nothing was changed.
 
 **bounded**: a body is at most as large as this topom would take itself. A connection to the leader may take
-:data:`topom.term.node.CONNECT_SECONDS`, and each part of its answer :data:`topom.term.node.ANSWER_SECONDS`. If the
+:data:`topom.term.peers.CONNECT_SECONDS`, and each part of its answer :data:`topom.term.peers.ANSWER_SECONDS`. If the
 leader falls silent in between, or another topom leads meanwhile, a read is tried once more at the new leader; a change
 is answered 504, for its outcome is not known. A client that takes nothing of the answer for :data:`TAKE_SECONDS` is cut
 off.
@@ -32,10 +33,14 @@ from topom.api.sessions import COOKIE
 from topom.errors import LeaderSilent, NotLeading, TokensDiffer, TopomError
 from topom.reasons import Kind, Reason
 from topom.store import Leader
+from topom.term.certificates import REMEDIES
 from topom.term.node import Node
+from topom.term.peers import FAILURES
 
 log = structlog.get_logger(__name__)
 
+OWN = frozenset({ME, f"{PREFIX}/settings", f"{PREFIX}/settings/reload"})
+"""What each topom answers for itself."""
 FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events", f"{PREFIX}/events/stream"})
 """Reads for which the store's state is enough."""
 WITHOUT_LEADER = (
@@ -75,8 +80,8 @@ class Forwarding:
 
     async def _follow(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
         reads = scope["method"] in ("GET", "HEAD")
-        path = scope["path"].rstrip("/")
-        if path == ME:
+        path = scope["path"]
+        if path in OWN:
             await self._app(scope, receive, send)
             return
         if reads and path in FROM_STORE:
@@ -112,7 +117,7 @@ class Forwarding:
                 in_vain = error
             else:
                 return
-        if scope["path"].rstrip("/") not in WITHOUT_LEADER:
+        if scope["path"] not in WITHOUT_LEADER:
             raise in_vain
         await self._answer(scope, receive, send)
 
@@ -208,10 +213,11 @@ class Forwarding:
                 await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise NotLeading(
-                f"the topom that leads, at {leader.url}, cannot be reached ({error or type(error).__name__}); "
+                f"the topom that leads, at {leader.url}, cannot be reached "
+                f"({REMEDIES.why(error) or error or type(error).__name__}); "
                 "nothing was changed. Try again in a while"
             ) from error
-        except httpx.HTTPError as error:
+        except FAILURES as error:
             if started.is_set():
                 raise  # the connection to the client ends with it
             raise self._silent(leader, reads, str(error) or type(error).__name__) from error
@@ -241,7 +247,7 @@ class Forwarding:
 
 
 def _is_live(scope: Scope) -> bool:
-    return bool(scope["path"].rstrip("/") == LIVE)
+    return bool(scope["path"] == LIVE)
 
 
 async def _whole(receive: Receive) -> bytes | None:

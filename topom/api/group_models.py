@@ -74,6 +74,7 @@ class NewGroup(In):
     datacenter: Datacenter = Field(default="", description="Of all these servers.")
     node: Node = Field(default="", description="Of all these servers; if not said, the host of each one's address.")
     wipe: bool = Field(default=False, description="Whether the keys that its replicas hold may be lost.")
+    offline_ok: bool = Field(default=False, description="Whether it is made although servers of it do not answer now.")
 
 
 class NewServer(In):
@@ -85,6 +86,7 @@ class NewServer(In):
     wipe: bool = Field(
         default=False, description="Whether the keys that it holds may be lost, if it is to be a replica."
     )
+    offline_ok: bool = Field(default=False, description="Whether it is added although it does not answer now.")
 
 
 class ServerChange(In):

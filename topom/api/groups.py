@@ -19,6 +19,7 @@ from topom.errors import SentinelsDecide, ServersUnreachable, TakesNoWrites
 from topom.leaving.groups import DRAINED
 from topom.reasons import Reason
 from topom.servers.detector import Condition
+from topom.servers.edits import TableChange
 from topom.servers.lastcopy import HoldsKeys
 from topom.servers.readings import Reading
 from topom.term.service import Topom
@@ -123,14 +124,15 @@ async def list_groups(topom: ServedTopom) -> models.Groups:
 @router.post("", status_code=201)
 async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupChanged:
     """Make a group."""
-    silent = await _look(topom, new.servers, new.servers[1:], new.wipe)
+
+    def add(table: SlotTable, epoch: int) -> SlotTable:
+        return topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node)
+
+    _require_possible(topom, add)
+    silent = await _look(topom, new.servers, new.servers[1:], new.wipe, new.offline_ok)
     run_ids = await topom.identities.admit(new.servers, new.servers[1:], new.id, new.wipe)
     strangers = await _strangers(topom, new.servers[:1])
-    table = await topom.edits.edit(
-        lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node),
-        new.wipe,
-        run_ids,
-    )
+    table = await topom.edits.edit(add, new.wipe, run_ids)
     return _changed(new.id, table, silent, strangers)
 
 
@@ -158,16 +160,17 @@ async def keep_group(topom: ServedTopom, group_id: int) -> leaving_models.Leavin
 @router.post("/{group_id}/servers", status_code=201)
 async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -> models.GroupChanged:
     """Add a server to a group: as its master if the group was empty, else as a replica, which the master fills."""
+
+    def add(table: SlotTable, epoch: int) -> SlotTable:
+        return topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node)
+
+    _require_possible(topom, add)
     replicas = [new.address] if topology.group_of(topom.ledger.table, group_id).servers else []
-    silent = await _look(topom, [new.address], replicas, new.wipe)
+    silent = await _look(topom, [new.address], replicas, new.wipe, new.offline_ok)
     run_ids = await topom.identities.admit([new.address], replicas, group_id, new.wipe)
     # Look before these keys are put aside.
     strangers = await _strangers(topom, [] if replicas else [new.address])
-    table = await topom.edits.edit(
-        lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node),
-        new.wipe,
-        run_ids,
-    )
+    table = await topom.edits.edit(add, new.wipe, run_ids)
     return _changed(group_id, table, silent, strangers)
 
 
@@ -224,12 +227,21 @@ async def sweep_server(topom: ServedTopom, group_id: int, address: str) -> model
     return models.ServerSwept(id=group_id, server=address, removed=removed)
 
 
-async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], wipe: bool) -> list[str]:
+def _require_possible(topom: Topom, change: TableChange) -> None:
+    """Raises what the change itself would, before any server is asked. It is made later, of the table that is then."""
+    table = topom.ledger.table
+    change(table, table.epoch + 1)
+
+
+async def _look(
+    topom: Topom, servers: Sequence[str], replicas: Sequence[str], wipe: bool, offline_ok: bool
+) -> list[str]:
     """Look at servers that will be in a group, some of them as replicas; gives those that do not answer now.
 
     Raises:
         InvalidAddress: one is not the address of a server.
-        NoRedisServer: one is the address of a proxy.
+        NoRedisServer: a proxy, a Sentinel or another program answers at one of the addresses.
+        ServersUnreachable: some do not answer now, and the operator did not say that they need not (``offline_ok``).
         HoldsKeys: a new replica is a master with keys of its own, and the operator did not say that it may be wiped. A
             server that does not answer now is checked again before it is filled.
         TakesNoWrites: the new master is a replica.
@@ -237,11 +249,11 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
     for address in servers:
         topology.parse_address(address)
 
-    async def answers(address: str) -> bool:
+    async def silence(address: str) -> ServersUnreachable | None:
         try:
             content = await topom.pool.content(address)
-        except ServersUnreachable:
-            return False
+        except ServersUnreachable as error:
+            return error
         if address in replicas and not wipe and content.keys and not content.following:
             raise HoldsKeys(
                 f"{content.why_not_wipe(address)}; empty it first, or say that its keys may be lost (--wipe)"
@@ -251,10 +263,18 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
                 f"{address} is a replica of {content.following} and takes no writes, so it is no master of a group; "
                 "name its master, or detach it first (redis-cli REPLICAOF NO ONE)"
             )
-        return True
+        return None
 
-    found = await asyncio.gather(*(answers(address) for address in servers))
-    return [address for address, answered in zip(servers, found, strict=True) if not answered]
+    found = await asyncio.gather(*(silence(address) for address in servers))
+    silent = {address: error for address, error in zip(servers, found, strict=True) if error is not None}
+    if silent and not offline_ok:
+        whats, to_dos = [
+            dict.fromkeys(said) for said in zip(*((e.what, e.to_do) for e in silent.values()), strict=True)
+        ]
+        raise ServersUnreachable(
+            "; ".join(whats), f"{'; '.join(to_dos)}; or say that it may be added as it is (--offline-ok)"
+        )
+    return list(silent)
 
 
 async def _strangers(topom: Topom, masters: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ def describe(topom: Topom) -> models.Migration:
     pending = sum(state == SlotState.PENDING for state in states)
     totals = topom.actions.totals
     return models.Migration(
+        epoch=topom.ledger.table.epoch,
         paused=settings.paused,
         halted=topom.actions.halted(),
         halted_until=halt.until if halt else None,

@@ -103,6 +103,7 @@ class SkippedSlots(BaseModel):
 class Migration(BaseModel):
     """How the migration goes."""
 
+    epoch: int = Field(description="That of the slot table.")
     paused: bool = Field(description="By an operator.")
     halted: Reason | None = Field(
         description="Why only keys move that clients ask for: paused, or not the hours; else null."

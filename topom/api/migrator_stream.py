@@ -17,6 +17,7 @@ import structlog
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
+from slots.messages import protocol
 from slots.messages.control import Refused as Refusal
 from slots.messages.copies import (
     PATH,
@@ -120,7 +121,11 @@ async def control(websocket: WebSocket) -> None:
 async def _serve(websocket: WebSocket, topom: Topom) -> None:
     async with asyncio.timeout(REGISTER_SECONDS):
         try:
-            message: MigratorMessage | None = await _next(websocket)
+            text = await _text(websocket)
+            protocol.check(text, "migrator")
+            message: MigratorMessage | None = _parse(text)
+        except protocol.OtherProtocol as error:
+            raise Refused(str(error)) from error
         except UnreadableReport:
             message = None
     if not isinstance(message, RegisterMigrator):
@@ -158,7 +163,7 @@ async def _receive(websocket: WebSocket, migrator: Migrator) -> None:
     while True:
         try:
             async with asyncio.timeout(SILENT_SECONDS):
-                message = await _next(websocket)
+                message = _parse(await _text(websocket))
         except UnreadableReport as error:
             passed_over += 1
             if clock() - warned_at >= WARN_SECONDS:
@@ -168,11 +173,16 @@ async def _receive(websocket: WebSocket, migrator: Migrator) -> None:
         migrator.take(message)
 
 
-async def _next(websocket: WebSocket) -> MigratorMessage:
+async def _text(websocket: WebSocket) -> str:
     try:
-        return parse_migrator(await websocket.receive_text())
+        return await websocket.receive_text()
     except KeyError:
         raise Refused("frames of the stream are text") from None
+
+
+def _parse(text: str) -> MigratorMessage:
+    try:
+        return parse_migrator(text)
     except UnreadableReport:
         raise
     except MessageError as error:

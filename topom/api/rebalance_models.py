@@ -44,6 +44,6 @@ class Decision(BaseModel):
         description="The greatest load of a group, as a multiple of its share; null while load is not known."
     )
     expected: float | None = Field(description="Likewise after the moves.")
-    enter: float = Field(description="A group has too much above that multiple of its share.")
-    leave: float = Field(description="A plan brings it to that or less.")
+    enter: float = Field(description="A group above that multiple of its share gives slots away.")
+    leave: float = Field(description="A group has too much above that; a plan brings it to that or less.")
     above: list[Above]

@@ -11,13 +11,15 @@ from topom.api.routers import PREFIX
 from topom.term.tokens import Role
 
 READS = ("GET", "HEAD")
-HEALTH = "/healthz"
+LIVE = "/livez"
+READY = "/readyz"
 LOGIN = "/login"
 ME = f"{PREFIX}/me"
 ASSETS = "/assets/"
 """The page's files; they hold nothing of a cluster."""
 EXCEPTIONS: Mapping[tuple[str, str], Role | None] = {
-    ("GET", HEALTH): None,
+    ("GET", LIVE): None,
+    ("GET", READY): None,
     ("GET", "/"): None,
     ("POST", LOGIN): None,
     ("POST", "/logout"): Role.VIEWER,

@@ -43,8 +43,19 @@ class Sessions:
     """
 
     def __init__(self, tokens: Tokens, product: str, clock: Callable[[], float] = time.time) -> None:
-        self._keys = [(token, _key(token, product)) for token in tokens.all]
+        self._tokens = tokens
+        self._product = product
         self._clock = clock
+        self._made_of: tuple[Token, ...] = ()
+        self._made: list[tuple[Token, bytes]] = []
+
+    @property
+    def _keys(self) -> list[tuple[Token, bytes]]:
+        """Each token with its key."""
+        if self._made_of is not self._tokens.all:
+            self._made_of = self._tokens.all
+            self._made = [(token, _key(token, self._product)) for token in self._made_of]
+        return self._made
 
     def begin(self, token: Token) -> tuple[str, Caller]:
         """The cookie's value for a session that begins now, and who it stands for."""

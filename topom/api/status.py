@@ -3,7 +3,7 @@
 from fastapi import Request
 
 from slots.table import OFFLINE
-from topom.api import groups, migration, migrators, proxies, topoms
+from topom.api import groups, migration, migrators, proxies, settings, topoms
 from topom.api import status_models as models
 from topom.api.access import ServedTopom
 from topom.api.group_models import Group
@@ -17,7 +17,9 @@ router = resource("", "status")
 @router.get("/status")
 async def show(request: Request, topom: ServedTopom) -> models.Status:
     """Product, groups, proxies, slots, migration, and the topoms."""
-    return describe(request.app.state.node, topom, await groups.describe(topom))
+    shown = describe(request.app.state.node, topom, await groups.describe(topom))
+    shown.settings = settings.describe(request.app.state.settings)
+    return shown
 
 
 def describe(node: Node | None, topom: Topom, described: list[Group]) -> models.Status:
@@ -42,6 +44,7 @@ def describe(node: Node | None, topom: Topom, described: list[Group]) -> models.
             total=len(slots),
             assigned=len(slots) - offline,
             offline=offline,
+            offline_since=state.offline_since if offline else None,
             moving=sum(slot.action is not None for slot in slots),
         ),
         leaving=groups.describe_leaving(topom),

@@ -7,6 +7,7 @@ from topom.api.leaving_models import Leaving
 from topom.api.migration_models import Migration
 from topom.api.migrator_models import Migrator
 from topom.api.proxy_models import Proxy
+from topom.api.settings import SettingsShown
 from topom.api.topom_models import TopomShown
 from topom.cluster.hands_off import MOST_WHY
 from topom.reasons import Reason
@@ -18,6 +19,10 @@ class SlotCounts(BaseModel):
     total: int
     assigned: int = Field(description="Owned by a group, moving or not.")
     offline: int
+    offline_since: float | None = Field(
+        default=None,
+        description="Since when some are, in seconds since 1970, UTC; null if none is, or if that is not known.",
+    )
     moving: int = Field(description="In an action, pending or further.")
 
 
@@ -103,3 +108,6 @@ class Status(BaseModel):
         description="What topom does by itself, where there is something to say of it and nothing holds it.",
     )
     reason: Reason | None = Field(default=None, description="Why nothing can be changed now.")
+    settings: SettingsShown | None = Field(
+        default=None, description="Which settings are in force in the topom that answers."
+    )

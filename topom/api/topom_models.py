@@ -9,14 +9,6 @@ from topom.reasons import Reason
 Instance = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="Made by the process at its start.")]
 
 
-class Health(BaseModel):
-    """Whether changes are possible through this topom."""
-
-    ok: bool
-    reason: Reason | None = Field(default=None, description="Why not.")
-    leads: bool | None = Field(default=None, description="Of a topom that shares its store: whether it leads.")
-
-
 class TopomShown(BaseModel):
     """A topom. The leader shows followers as they last told of themselves."""
 

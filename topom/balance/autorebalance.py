@@ -181,6 +181,7 @@ class AutoRebalance(Loop):
             hot_keys=measured.hottest(self._loads),
             bytes=_believed(self._sizes.fresh(), state.table, loads),
             moved=state.moved,
+            departures=state.departures,
             waits=waits,
             # An operator who has weighed groups differently wants them so.
             capacity={group_id: weight for group_id, weight in weights.items() if group_id in state.table.groups},

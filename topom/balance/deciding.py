@@ -4,11 +4,12 @@ It plans by load (:mod:`topom.balance.planners.load`) once a group has had too m
 the budget allows. What it must not do stands in one list, :func:`waits`; it is asked again, of the state as it is then,
 in the same change that begins the moves. So an operator who acts between the decision and its beginning is heeded.
 
-Nothing goes back and forth: a slot that came to rest after a move, whoever sent it, stays where it is for a day
-(:attr:`Rules.rest_seconds`). The state says when slots came to rest, so this holds after a change of the leader, too.
-So does the quiet after an operator's act, which the events tell. How long a group has had too much is not stored: a
-topom that has just come to lead waits as if everything had begun with it. So does one after a failure: while a server
-does not answer, the others have a larger part of the load than they are to have.
+Nothing goes back and forth: whoever moved a slot, it does not come back to a group within a day of leaving it
+(:mod:`topom.cluster.departures`), and stays where it is for some hours (:attr:`Rules.rest_seconds`). It may move on
+after that: otherwise the slots that cost least to move would be used up. The state says all this, so it holds after a
+change of the leader, too. So does the quiet after an operator's act, which the events tell. How long a group has had
+too much is not stored: a topom that has just come to lead waits as if everything had begun with it. So does one after a
+failure: while a server does not answer, the others have a larger part of the load than they are to have.
 """
 
 import math
@@ -22,6 +23,8 @@ from topom.balance.planners import load as by_load
 from topom.balance.planners.request import REQUEST_BYTES, PlanRequest, SlotLoad, loads_of
 from topom.balance.planners.shares import shares
 from topom.balance.sizes import duration
+from topom.cluster import departures
+from topom.cluster.departures import Departures
 from topom.cluster.events import What, is_topom
 from topom.cluster.hours import Halt
 from topom.cluster.state import ClusterState
@@ -44,10 +47,8 @@ class Rules:
     """When slots move by themselves. Times are in seconds; loads are parts of a group's share.
 
     Attributes:
-        enter: a group has too much above that.
-        leave: a plan brings it to that or less.
-        guests: a group in which slots with more than that have to rest gets another one only if no other group can
-            take it. If one of them got hot, that group could give nothing away.
+        enter: a group has to have more than that to give slots away.
+        leave: a group has too much above that. A plan brings it to that or less.
         sustained_seconds: how long a group has to have too much, and load has to be measured.
         quiet_seconds: how long nothing is begun after an operator's act.
         rest_seconds: how long a slot stays where it is after a move.
@@ -57,11 +58,10 @@ class Rules:
     """
 
     enter: float = 1.13
-    leave: float = 1.10
-    guests: float = 0.5
+    leave: float = 1.12
     sustained_seconds: float = 300.0
     quiet_seconds: float = 3600.0
-    rest_seconds: float = 86_400.0
+    rest_seconds: float = 14_400.0
     budget: float = 0.05
     worth: float = 0.1
 
@@ -115,6 +115,7 @@ class Picture:
         loads, hot_keys, bytes: as in :class:`~topom.balance.planners.request.PlanRequest`; ``bytes`` is empty if no
             sizes are known.
         moved: when slots came to rest after a move, in seconds since 1970.
+        departures: which groups they left, and when.
         waits: why nothing may be begun (:func:`waits`); None if it may.
         capacity, closed: as in :class:`~topom.balance.planners.request.PlanRequest`.
     """
@@ -125,6 +126,7 @@ class Picture:
     loads: Mapping[int, SlotLoad]
     bytes: Mapping[int, int] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
+    departures: Departures = field(default_factory=dict)
     hot_keys: Mapping[int, tuple[str, float]] = field(default_factory=dict)
     waits: tuple[Why, str] | None = None
     capacity: Mapping[int, float] = field(default_factory=dict)
@@ -221,11 +223,11 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
         Why.EVEN,
         f"the greatest load of a group is {max(has.values(), default=0.0):.2f} times its share",
         greatest=round(max(has.values(), default=0.0), 4),
-        # What was above stays so until it is under the lower bound: a load that swings around the upper one counts.
+        # Time counts from the lower bound on: of many groups whose load rises slowly, some would pass the limit else.
         above={
             group_id: min(above.get(group_id, picture.now), picture.now)
             for group_id, one in has.items()
-            if not disturbed and (one > rules.enter or (group_id in above and one > rules.leave))
+            if not disturbed and one > rules.leave
         },
     )
     if picture.waits is not None:
@@ -241,7 +243,7 @@ def decide(picture: Picture, above: Mapping[int, float], rules: Rules = RULES) -
     if not due:
         text = (
             f"{_several(len(high), 'group')} above {rules.enter:g} times a share, {nothing.greatest:.2f} at most, "
-            f"and none for {duration(rules.sustained_seconds)} yet"
+            f"and none has been above {rules.leave:g} for {duration(rules.sustained_seconds)} yet"
         )
         return replace(nothing, why=Why.NOT_SUSTAINED, text=text)
     return _planned(picture, request, due, nothing, rules)
@@ -251,12 +253,7 @@ def _planned(picture: Picture, request: PlanRequest, due: set[int], nothing: Dec
     """The decision once groups had too much for long enough."""
     table = picture.table
     before = max(_relative(table, request, ()).values())
-    filled = _filled(picture, request, rules)
-    moves, why = _moves(table, replace(request, closed=request.closed | filled), due)
-    if filled:
-        has = _relative(table, request, moves)
-        if any(has[group_id] > rules.enter for group_id in due):
-            moves, why = _moves(table, request, due)
+    moves, why = _moves(table, request, due)
     if not moves:
         return replace(nothing, why=Why.NO_PLAN, text=why)
     left = _left(picture, rules)
@@ -292,17 +289,6 @@ def _moves(table: SlotTable, request: PlanRequest, due: set[int]) -> tuple[tuple
     return moves, planned.reasons[0] if planned.reasons else "no plan helps"
 
 
-def _filled(picture: Picture, request: PlanRequest, rules: Rules) -> frozenset[int]:
-    """The groups with more than :attr:`Rules.guests` of their share in slots that have to rest where they are."""
-    load = loads_of(request)
-    has: dict[int, int] = {}
-    for slot in picture.table.slots:
-        if slot.id in request.keep:
-            has[slot.destination_id] = has.get(slot.destination_id, 0) + load.get(slot.id, 0)
-    share = shares(usable(picture.table), picture.table.slots, request, load)
-    return frozenset(group_id for group_id, one in share.items() if has.get(group_id, 0) > rules.guests * one)
-
-
 def usable(table: SlotTable) -> list[Group]:
     """The groups that can own slots, by ascending id."""
     return [group for _, group in sorted(table.groups.items()) if group.servers]
@@ -319,6 +305,7 @@ def _request(picture: Picture, rules: Rules) -> PlanRequest:
         even_memory=False,
         keep=frozenset(resting),
         closed=picture.closed,
+        barred={group_id: departures.recent(left, picture.now) for group_id, left in picture.departures.items()},
     )
 
 

@@ -93,7 +93,7 @@ class FirstLayout(Loop):
         if filled:
             return (
                 f"{', '.join(filled)} holds keys, and nobody but you knows their slots: assign the slots with "
-                "'slotferry slots assign', or empty the server"
+                "'slotferry slot assign', or empty the server"
             )
 
         def lay_out(state: ClusterState, epoch: int) -> ClusterState:

@@ -23,7 +23,7 @@ LONGEST_PREFIX = 60
 """How many characters of a prefix are kept. So all prefixes take at most 32 KiB in the store."""
 CLOCK_SKEW_SECONDS = 300.0
 """How many seconds a measurement may be ahead of topom's clock."""
-HOW_TO_MEASURE = "`slotferry sizing run --topom URL --output DIR` measures them"
+HOW_TO_MEASURE = "`slotferry sizing run --into DIR` measures them"
 
 
 class InvalidSizes(Invalid):
@@ -246,7 +246,7 @@ def freshness(
 
 
 def _counted(slots: Collection[int]) -> str:
-    return f"{len(slots)} slot{'' if len(slots) == 1 else 's'} ({ranges.show(slots)})"
+    return f"{len(slots)} slot{'' if len(slots) == 1 else 's'} ({ranges.shortened(ranges.show(slots))})"
 
 
 def moment(seconds: float) -> str:

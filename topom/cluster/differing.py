@@ -109,7 +109,7 @@ def against(state: ClusterState, server: str) -> Against | None:
     told = f"{server} differs from its master in {entry.keys} keys"
     if entry.slots:
         told += f", in {entry.slots} slots ({entry.named}{', ...' if entry.slots > MOST_NAMED else ''})"
-    resync = f"'slotferry digest {entry.group} --resync'"
+    resync = f"'slotferry digest resync {entry.group}'"
     return Against(
         f"{told}, as a digest check found",
         "find out which of the two is right: it may be the master that lost something. If the master is, fill "

@@ -26,6 +26,7 @@ UNTOLD = frozenset(
         "version",
         "next_proxy_id",
         "moved",
+        "departures",
         "speed",
         "promotions",
         "events",
@@ -38,6 +39,7 @@ UNTOLD = frozenset(
         "term",
         "differing",
         "last_plan",
+        "offline_since",
         "offsets",
         "unwatched",
         "fenced",
@@ -45,6 +47,8 @@ UNTOLD = frozenset(
         "last_fence",
         "came",
         "run_ids",
+        "cluster_id",
+        "starts",
     }
 )
 """Fields of the state that get no event of their own: they change along with others, or nobody's step changes them.

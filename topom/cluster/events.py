@@ -94,6 +94,8 @@ class What(StrEnum):
     SENTINEL_REMOVED = "sentinel_removed"
     SENTINELS_SET = "sentinels_set"
     SENTINELS_RESYNCED = "sentinels_resynced"
+    SETTINGS_RELOADED = "settings_reloaded"
+    SETTINGS_REFUSED = "settings_refused"
     PAUSED = "paused"
     RESUMED = "resumed"
     STATE_CHANGED = "state_changed"

@@ -8,6 +8,7 @@ stored with it (:mod:`topom.cluster.event_finding`).
 
 import asyncio
 import math
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from slots.backoff import Backoff
 from slots.messages.message import Product
 from slots.table import SlotTable
 from topom.cluster import event_finding as telling
-from topom.cluster import records, rules
+from topom.cluster import lineage, records, rules
 from topom.cluster.event_sinks import newest_event
 from topom.cluster.events import NAMED_BY, Said, What, actor
 from topom.cluster.notes import Notes
@@ -139,11 +140,15 @@ class Ledger:
             require_same(old.product, product)
         if old is None:
             table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
-            new = ClusterState(version=1, writer=self._writer, product=product, table=table, term=self._term)
+            cluster_id = secrets.token_hex(16)
+            new = ClusterState(
+                version=1, writer=self._writer, product=product, table=table, term=self._term, cluster_id=cluster_id
+            )
         else:
             version = old.version + 1
             table = replace(unlock_all(old.table, version), epoch=version)
             new = replace(old, version=version, writer=self._writer, table=table, term=self._term)
+        new = replace(new, starts=lineage.started(new.starts, self._writer, table.epoch))
         new = self._recorded(old, new)
         await self._book.write(old.version if old else 0, new.version, records.differences(old, new))
         self._state = new
@@ -251,7 +256,9 @@ class Ledger:
         return replace(state) if self._notes.are_waiting(actor.get()) else state
 
     def _recorded(self, old: ClusterState | None, new: ClusterState, said: Sequence[Said] = ()) -> ClusterState:
-        return telling.recorded(old, new, self._who(), time.time(), self._events_kept, said, self._url)
+        now = time.time()
+        new = new.with_offline_since(old, now)
+        return telling.recorded(old, new, self._who(), now, self._events_kept, said, self._url)
 
     def _who(self) -> str:
         return actor.get() or f"topom {self._writer[:NAMED_BY]}"

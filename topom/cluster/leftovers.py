@@ -59,8 +59,8 @@ def require_none(state: ClusterState, group_id: int, slots: Iterable[int]) -> No
     wrong = sorted(left.keys() & set(slots)) if left else []
     if wrong:
         raise OldKeysLeft(
-            f"server {state.table.master_of(group_id)} of group {group_id} may still have old keys of slots "
-            f"{ranges.show(wrong)}, from before these left for another group, or of a copy that was given up; they "
+            f"server {state.table.master_of(group_id)} of group {group_id} may still have old keys of "
+            f"{ranges.named(wrong)}, from before these left for another group, or of a copy that was given up; they "
             "would be alive again",
             "try again once it is swept, which takes seconds if nothing is in the way ('slotferry status' says so), or "
             "choose another group",

@@ -3,6 +3,7 @@
 | document | holds |
 |---|---|
 | ``cluster`` | format, product, epoch, writer, term, next proxy, number of groups, what is swept, and others |
+| ``starts`` | the id of the cluster, and which topoms took the writer's place at which epochs |
 | ``groups/0000`` | groups 0 to 63 with their servers, and so on |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -11,6 +12,7 @@
 | ``migration`` | migration settings that an operator changed |
 | ``skipped`` | slots that step aside, and why, by ranges of slots; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
+| ``departures`` | which groups slots have left within a day, and when; missing at first |
 | ``leaving`` | what is on its way out, why and since when; missing until there was something |
 | ``pool`` | servers that are in no group; missing until there was one |
 | ``joining`` | replicas that were not seen whole yet; missing until there was one |
@@ -40,6 +42,7 @@ from slots import ranges
 from slots.messages.message import Product
 from slots.table import MAXIMUM_SLOTS, Group, SlotTable, slots_from_wire, slots_to_wire
 from topom.cluster import event_records
+from topom.cluster.lineage import Start
 from topom.cluster.placement_run import Kept
 from topom.cluster.speed import PairSpeed
 from topom.cluster.state import (
@@ -126,6 +129,7 @@ class Reader:
             migration_changes=self._one("migration", _object),
             skipped=self._one("skipped", _skipped, {}),
             moved=self._one("moved", lambda raw: _moved(raw, product.number_of_slots), {}),
+            departures=self._one("departures", lambda raw: _departures(raw, product.number_of_slots), {}),
             speed=self._one("speed", lambda raw: made(PairSpeed, raw), None),
             promotions=self._one(
                 "promotions", lambda raw: {int(group): made(Promotion, one) for group, one in raw.items()}, {}
@@ -133,6 +137,7 @@ class Reader:
             sentinels=self._one("sentinels", tuple, None),
             events=self._together(event_records.PREFIX, event_records.events_of, event_records.in_order),
             assigned=cluster["assigned"],
+            offline_since=_time_or_none(cluster.get("offline_since")),
             protection_lifted=self._one("protection", lambda raw: made(Lifting, raw), None),
             pause=self._one("pause", lambda raw: made(Pause, raw), None),
             last_plan=self._one("plan", lambda raw: made(LastPlan, raw), None),
@@ -150,6 +155,7 @@ class Reader:
             placement=self._one("placement", Kept.from_document, Kept()),
             data_ids=self._one("data", lambda raw: {int(group): str(data) for group, data in raw.items()}, {}),
             leftovers=self._one("leftovers", lambda raw: _leftovers(raw, product.number_of_slots), {}),
+            **self._one("starts", _starts),
             sweeping={str(server): str(sweep) for server, sweep in cluster["sweeping"]},
             unwatched=frozenset(cluster["unwatched"]),
         )
@@ -222,6 +228,10 @@ def _moved(raw: Mapping[str, str], number_of_slots: int) -> dict[int, float]:
     return {slot: _time(at) for at, text in raw.items() for slot in ranges.parse(text, number_of_slots)}
 
 
+def _departures(raw: Iterable[Mapping[str, Any]], number_of_slots: int) -> dict[int, dict[int, float]]:
+    return {int(one["group"]): _moved(one["slots"], number_of_slots) for one in raw}
+
+
 def _leftovers(raw: Iterable[Mapping[str, Any]], number_of_slots: int) -> dict[int, dict[int, int]]:
     found: dict[int, dict[int, int]] = {}
     for one in raw:
@@ -238,6 +248,10 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{value!r:.40} is no object")
     return value
+
+
+def _time_or_none(value: Any) -> float | None:
+    return None if value is None else _time(value)
 
 
 def _time(text: str) -> float:
@@ -258,12 +272,16 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "term": new.term,
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
+                "offline_since": new.offline_since,
                 "groups": len(new.table.groups),
                 "unwatched": sorted(new.unwatched),
                 "sweeping": sorted(new.sweeping.items()),
             }
         )
     }
+    if old is None or (old.cluster_id, old.starts) != (new.cluster_id, new.starts):
+        starts = [[one.writer, one.epoch] for one in new.starts]
+        documents["starts"] = _encode({"cluster": new.cluster_id, "starts": starts})
     if old is None or old.table.groups != new.table.groups:
         _differ_in_parts(documents, "groups", {} if old is None else old.table.groups, new.table.groups, _group)
     for first in range(0, len(new.table.slots), SLOTS_A_DOCUMENT):
@@ -276,6 +294,10 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["skipped"] = _encode(_by_reason(new.skipped))
     if (old is None or old.moved is not new.moved) and new.moved:
         documents["moved"] = _encode(_together(new.moved))
+    if (old is None or old.departures is not new.departures) and new.departures:
+        documents["departures"] = _encode(
+            [{"group": group, "slots": _together(left)} for group, left in new.departures.items()]
+        )
     if new.leaving != ({} if old is None else old.leaving):
         documents["leaving"] = _encode([asdict(entry) for entry in new.leaving.values()])
     if new.joining != ({} if old is None else old.joining):
@@ -330,6 +352,14 @@ def _fences(raw: Mapping[str, Any]) -> dict[str, Any]:
         "last_fence": int(raw["last"]),
         "marked": {str(server): made(Marked, one) for server, one in raw["marked"].items()},
         "came": {str(server): int(number) for server, number in raw["came"].items()},
+    }
+
+
+def _starts(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the state that are about its starts."""
+    return {
+        "cluster_id": str(raw["cluster"]),
+        "starts": tuple(Start(str(writer), int(epoch)) for writer, epoch in raw["starts"]),
     }
 
 

@@ -110,8 +110,9 @@ def nothing_new_for_a_group_that_leaves(old: ClusterState, new: ClusterState) ->
     ]
     if wrong:
         group_id = new.table.slots[wrong[0]].destination_id
+        named = ranges.shortened(ranges.show(wrong))
         raise GroupLeaving(
-            f"group {group_id} is on its way out and gets no slots ({ranges.show(wrong)}); choose another group, or "
+            f"group {group_id} is on its way out and gets no slots ({named}); choose another group, or "
             f"have it stay: slotferry group drain {group_id} --cancel"
         )
     return new

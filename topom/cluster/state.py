@@ -12,8 +12,10 @@ from typing import Any, Literal
 from slots.messages.message import Product
 from slots.table import OFFLINE, SlotTable, host_of
 from topom.cluster import hours
+from topom.cluster.departures import Departures
 from topom.cluster.events import Event
 from topom.cluster.hours import Halt
+from topom.cluster.lineage import Start
 from topom.cluster.placement_run import NOTHING_KEPT, Kept
 from topom.cluster.speed import PairSpeed
 from topom.reasons import Kind, Reason
@@ -250,25 +252,28 @@ class ClusterState:
     leads, 0 where no other topom uses the store. ``migration_changes`` holds what an operator set over the configured
     migration settings. Proxies are by id, fenced ones by instance. ``skipped`` holds the slots whose actions step aside
     until an operator retries them, and why they do. ``moved`` says when each slot that was ever moved last came to
-    rest, in seconds since 1970, UTC; ``speed`` how fast keys moved then. ``promotions`` holds the changes of masters
-    that are not over, by group. ``events`` are the newest ones, by id (:mod:`topom.cluster.events`). ``assigned`` is
-    whether any slot ever had a group, now or before. ``leaving`` lists what is leaving. ``sentinels`` are the addresses
-    of the Sentinels, once an operator has added or removed one; None until then, while those in the settings count.
-    ``pool`` holds the servers that are in no group, by address; none of them is in a group of the table. ``joining``
-    has the replicas that have not been seen whole yet. ``protection_lifted`` says that an operator has lifted
-    protection mode, while that holds, and ``pause`` that one has paused topom. ``placement`` is the placement under
-    way, and whether topom places by itself (:mod:`topom.placement`). ``priorities`` has, by address, the former
-    ``replica-priority`` of servers that Sentinels are kept from electing (:mod:`topom.masters.sentinels.electable`).
-    ``last_fence`` is the number of the newest fence; ``marked`` says which servers have fences. ``came`` has, by
-    address, the number of a fence: the proxies fenced up to it may not have the server in their tables
-    (:mod:`topom.cluster.fences`). ``differing`` has, by address, what is known against replicas, and ``offsets`` has
-    how far the masters of groups were. ``data_ids`` has, by group, the id of its data once a scan has found no foreign
-    key there, and ``sweeping``, by address, the sweeps that may be deleting such keys
-    (:mod:`topom.migration.sweeping`). ``leftovers`` has, by group, the slots of which it may have old keys, each with
-    the version that stored its switch (:mod:`topom.cluster.leftovers`). ``unwatched`` has the servers that came to
-    their groups since every proxy was last known to have the table (:mod:`topom.proxies.standdown`). ``run_ids`` has,
-    by address, the run id under which each known server was last seen (:mod:`topom.servers.identities`). ``last_plan``
-    is the plan that was begun last; None before the first.
+    rest, in seconds since 1970, UTC; ``speed`` how fast keys moved then; ``departures`` which groups they have left
+    within a day (:mod:`topom.cluster.departures`). ``promotions`` holds the changes of masters that are not over, by
+    group. ``events`` are the newest ones, by id (:mod:`topom.cluster.events`). ``assigned`` is whether any slot ever
+    had a group, now or before. ``leaving`` lists what is leaving. ``sentinels`` are the addresses of the Sentinels,
+    once an operator has added or removed one; None until then, while those in the settings count. ``pool`` holds the
+    servers that are in no group, by address; none of them is in a group of the table. ``joining`` has the replicas that
+    have not been seen whole yet. ``protection_lifted`` says that an operator has lifted protection mode, while that
+    holds, and ``pause`` that one has paused topom. ``placement`` is the placement under way, and whether topom places
+    by itself (:mod:`topom.placement`). ``priorities`` has, by address, the former ``replica-priority`` of servers that
+    Sentinels are kept from electing (:mod:`topom.masters.sentinels.electable`). ``last_fence`` is the number of the
+    newest fence; ``marked`` says which servers have fences. ``came`` has, by address, the number of a fence: the
+    proxies fenced up to it may not have the server in their tables (:mod:`topom.cluster.fences`). ``differing`` has, by
+    address, what is known against replicas, and ``offsets`` has how far the masters of groups were. ``data_ids`` has,
+    by group, the id of its data once a scan has found no foreign key there, and ``sweeping``, by address, the sweeps
+    that may be deleting such keys (:mod:`topom.migration.sweeping`). ``leftovers`` has, by group, the slots of which it
+    may have old keys, each with the version that stored its switch (:mod:`topom.cluster.leftovers`). ``unwatched`` has
+    the servers that came to their groups since every proxy was last known to have the table
+    (:mod:`topom.proxies.standdown`). ``run_ids`` has, by address, the run id under which each known server was last
+    seen (:mod:`topom.servers.identities`). ``last_plan`` is the plan that was begun last; None before the first.
+    ``cluster_id`` was made with the store, and ``starts`` are the latest starts (:mod:`topom.cluster.lineage`).
+    ``offline_since`` is when the first of the slots that are offline lost its owner, in seconds since 1970, UTC; None
+    if none is, and if that is not known.
     """
 
     version: int
@@ -282,6 +287,7 @@ class ClusterState:
     migration_changes: Mapping[str, Any] = field(default_factory=dict)
     skipped: Mapping[int, Reason] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
+    departures: Departures = field(default_factory=dict)
     speed: PairSpeed | None = None
     promotions: Mapping[int, Promotion] = field(default_factory=dict)
     sentinels: tuple[str, ...] | None = None
@@ -305,11 +311,25 @@ class ClusterState:
     sweeping: Mapping[str, str] = field(default_factory=dict)
     leftovers: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     last_plan: LastPlan | None = None
+    cluster_id: str = ""
+    starts: tuple[Start, ...] = ()
+    offline_since: float | None = None
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is true if it was so before, or if its table says so."""
         assigned = self.assigned or any(slot.destination_id != OFFLINE for slot in self.table.slots)
         return self if assigned is self.assigned else replace(self, assigned=assigned)
+
+    def with_offline_since(self, old: ClusterState | None, now: float) -> ClusterState:
+        """This state, that follows ``old``, in which :attr:`offline_since` is what its table says."""
+        if old is not None and old.table.slots is self.table.slots:
+            return self
+        since = self.offline_since
+        if not _some_offline(self.table):
+            since = None
+        elif old is None or not _some_offline(old.table):
+            since = now
+        return self if since == self.offline_since else replace(self, offline_since=since)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, with what an operator set over them.
@@ -326,6 +346,10 @@ class ClusterState:
             return Halt(why.kind, why.what, why.to_do, since=why.since)
         settings = self.migration(configured)
         return hours.halt(settings.paused, settings.hours, settings.time_zone)
+
+
+def _some_offline(table: SlotTable) -> bool:
+    return any(slot.owner_id == OFFLINE for slot in table.slots)
 
 
 def leaving_nodes(state: ClusterState) -> frozenset[str]:

@@ -65,7 +65,7 @@ def leads_elsewhere(address: str, reader: str) -> str:
 
     A server hears of another one by its address, and each reader takes 127.0.0.1 for its own machine.
     """
-    if not _is_loopback(address) or _is_loopback(reader):
+    if not is_loopback(address) or is_loopback(reader):
         return ""
     return (
         f"{address} would lead {reader} to its own machine, if it is told to follow that; give {address} by an address "
@@ -73,7 +73,8 @@ def leads_elsewhere(address: str, reader: str) -> str:
     )
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether an address leads every reader to its own machine."""
     host, _ = parse_address(address)
     try:
         return ip_address(host).is_loopback
@@ -168,13 +169,13 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
         using = _users(table, group_id)
         if using:
             raise ServerInUse(
-                f"{address} is the master of group {group_id}, which slots {ranges.show(using)} need; have a replica "
-                f"take its place (slotferry server drain {group_id} {address}), or move them to another group first"
+                f"{address} is the master of group {group_id}, which {ranges.that(using, 'needs', 'need')}; have a "
+                f"replica take its place (slotferry server drain {address}), or move them to another group first"
             )
         if group.replicas:
             raise ServerInUse(
                 f"{address} is the master of group {group_id}, and {', '.join(group.replicas)} follow it and take no "
-                f"writes; have one take its place (slotferry server drain {group_id} {address}), or remove these "
+                f"writes; have one take its place (slotferry server drain {address}), or remove these "
                 f"first, or the whole group (slotferry group remove {group_id})"
             )
     placeless = _on_node(_in_datacenter(group, address, ""), address, "")
@@ -234,7 +235,7 @@ def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) ->
         slot.id for slot in chosen if slot.group_id != OFFLINE and (slot.group_id, slot.action) != (group_id, None)
     ]
     if owned:
-        raise SlotsOwned(f"slots {ranges.show(owned)} have an owner; move them instead, or take them offline first")
+        raise SlotsOwned(f"{ranges.that(owned, 'has an owner', 'have an owner')}; move instead, or take offline first")
     _require_rest(chosen)
     return with_slots(table, epoch, [slot.assign(group_id) for slot in chosen])
 
@@ -245,7 +246,7 @@ def move(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> S
     _require_servers(table, group_id)
     offline_ids = [slot.id for slot in chosen if slot.group_id == OFFLINE]
     if offline_ids:
-        raise SlotsOffline(f"slots {ranges.show(offline_ids)} are offline; assign them instead")
+        raise SlotsOffline(f"{ranges.that(offline_ids, 'is', 'are')} offline; assign instead")
     _require_rest(slot for slot in chosen if slot.action is not None and slot.destination_id != group_id)
     other = (slot for slot in chosen if slot.action is None or slot.destination_id != group_id)
     return with_slots(table, epoch, _changed(other, lambda slot: slot.send(group_id)))
@@ -341,7 +342,7 @@ def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[
     chosen = [table.slots[slot] for slot in slots]
     wrong = [slot.id for slot in chosen if slot.action is None or slot.action.state != state]
     if wrong:
-        raise SlotsInAction(f"slots {ranges.show(wrong)} are not in state {state}; their action went on without this")
+        raise SlotsInAction(f"{ranges.that(wrong, 'is', 'are')} not in state {state}; the action went on without this")
     return chosen
 
 
@@ -430,8 +431,8 @@ def _require_unused(table: SlotTable, group_id: int, what: str) -> None:
     using = _users(table, group_id)
     if using:
         raise GroupInUse(
-            f"group {group_id} cannot be {what}: slots {ranges.show(using)} are in it or on their way to it; "
-            "move them to another group first"
+            f"group {group_id} cannot be {what}: {ranges.that(using, 'is', 'are')} in it or on the way to it; "
+            "move what is there to another group first"
         )
 
 
@@ -458,4 +459,4 @@ def _require_rest(slots: Iterable[Slot]) -> None:
     """Raise for slots that proxies may know to be in motion. No proxy knows of a pending one, so that may change."""
     busy = [slot.id for slot in slots if slot.action is not None and slot.action.state != SlotState.PENDING]
     if busy:
-        raise SlotsInAction(f"slots {ranges.show(busy)} are being moved; wait until that is done")
+        raise SlotsInAction(f"{ranges.that(busy, 'is', 'are')} being moved; wait until that is done")

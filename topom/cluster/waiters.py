@@ -22,12 +22,12 @@ class Waiters:
     """The requests that wait until something holds of the state.
 
     Args:
-        limit: how many may wait at a time; one more is refused.
+        limit: how many may wait at a time; one more is refused. It may change.
     """
 
     def __init__(self, ledger: Ledger, limit: int) -> None:
         self._ledger = ledger
-        self._limit = limit
+        self.limit = limit
         self._waiting: set[asyncio.Event] = set()
         self._released = False
         ledger.listen(self._changed)
@@ -52,9 +52,9 @@ class Waiters:
         """
         if holds(self._ledger.state) or seconds <= 0:
             return holds(self._ledger.state)
-        if len(self._waiting) >= self._limit:
+        if len(self._waiting) >= self.limit:
             raise TooManyWaiters(
-                f"{self._limit} requests wait for news already; ask without waiting, or try again in a while. "
+                f"{self.limit} requests wait for news already; ask without waiting, or try again in a while. "
                 "The setting waiters allows more"
             )
         changed = asyncio.Event()

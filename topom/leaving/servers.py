@@ -153,7 +153,7 @@ def waits_for(state: ClusterState, entry: Leaving) -> Reason | None:
     table = state.table
     if entry.kind == "group":
         number = _slots_of(table, int(entry.id))
-        what = f"{number} slots have to move to other groups first"
+        what = f"{number} {'slot has' if number == 1 else 'slots have'} to move to other groups first"
         return Reason(Kind.BUSY, what, entry.since) if number else None
     group = group_with(table, entry.id)
     if entry.kind == "node" or group is None:

@@ -234,7 +234,7 @@ def departure(state: ClusterState, group: Group, leaver: str, said: Said) -> Ref
         f"{group.master}, the master of group {group.id}, does not answer or is none, and no other replica is known to "
         f"have all that {leaver} has",
         "bring the master back, or promote a replica first. If this copy may be lost: "
-        f"slotferry server remove {group.id} {leaver}",
+        f"slotferry server remove {leaver}",
     )
 
 

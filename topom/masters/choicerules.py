@@ -97,7 +97,7 @@ def leaves(leaving: Collection[str], server: str) -> Refusal | None:
         Why.LEAVING,
         server,
         f"{server} is on its way out, or its node is, and is made no master",
-        f"choose another server, or have it stay: slotferry server drain GROUP {server} --cancel, or slotferry node "
+        f"choose another server, or have it stay: slotferry server drain {server} --cancel, or slotferry node "
         "drain NODE --cancel",
     )
 

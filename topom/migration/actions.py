@@ -105,6 +105,12 @@ class Actions(Loop):
         """The settings that hold now."""
         return self._ledger.state.migration(self._configured)
 
+    def configure(self, configured: MigrationSettings) -> None:
+        """Let other settings hold from now on, but for what an operator has set over them."""
+        self._configured = configured
+        self._apply_settings()
+        self.wake()
+
     @property
     def halt(self) -> Halt | None:
         """Why only keys move now that clients ask for; None if all may move."""
@@ -162,6 +168,13 @@ class Actions(Loop):
         for batch in self._running.values():
             if batch.resting:
                 batch.changed.set()
+
+    def forget_failures(self) -> None:
+        """Let slots that are yet to begin be copied as if no copy had failed: an operator has seen to that."""
+        self.choosing.forget_given_up()
+        for batch in (*(former for former, _ in self._former.values()), *self._running.values()):
+            if batch.state is SlotState.PENDING:
+                batch.forget_copies()
 
     @property
     def totals(self) -> Totals:

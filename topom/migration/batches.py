@@ -108,6 +108,10 @@ class Batch:
         self.copies_lost, self.by_keys = former.copies_lost, former.by_keys
         self.avoided |= former.avoided
 
+    def forget_copies(self) -> None:
+        """What it has learned of copies that it has lost holds no more."""
+        self.copies_lost, self.by_keys = 0, ""
+
     def _has(self, slot: Slot) -> bool:
         action = slot.action
         return (

@@ -17,6 +17,7 @@ from slots.table import SlotTable
 from topom.cluster import topology
 from topom.errors import Unavailable
 from topom.migration.batches import Batch, share_of, whole_replicas
+from topom.migration.foreignkeys import SweepBrokenOff
 from topom.migration.interfaces import Mover, Sweep
 from topom.migration.samemasters import MasterChanged
 from topom.migration.stored import StoredBatches, TargetWithoutServer
@@ -101,13 +102,13 @@ class Beginnings:
         foreign there, and only those of known data are deleted without an operator.
 
         hidden: a copy that was given up at its very end has counted the source's keys as hidden, until it is swept. It
-        may have been another batch's.
+        may have been another batch's, or an earlier topom's.
         """
         copy = await self._id_for(batch, found)
         if not copy:
             # Nothing is swept where others are to copy.
             batch.gathering.require_alone(batch)
-            if not batch.copies_lost and batch.source_id not in self._copies.hidden_at:
+            if not self._may_hide(batch, found):
                 return ""
         try:
             await self._sweep_source(batch.source_id)
@@ -119,6 +120,9 @@ class Beginnings:
         except MigrationError as error:
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
         return copy
+
+    def _may_hide(self, batch: Batch, found: Findings) -> bool:
+        return bool(batch.copies_lost) or batch.source_id in self._copies.hidden_at or found.hides
 
     async def _sweep_source(self, group_id: int) -> None:
         # hidden: if a copy ends meanwhile, this sweep may have come too early for it.
@@ -134,10 +138,10 @@ class Beginnings:
         try:
             return self._copies.id_for(batch, found)
         except NoWay as error:
-            if batch.copies_lost:
+            if self._may_hide(batch, found):
                 # hidden: nothing else is done at the source for a while.
-                with suppress(MigrationError):
-                    await self._sweep(batch.source_id)
+                with suppress(MigrationError, SweepBrokenOff):
+                    await self._sweep_source(batch.source_id)
             # Copies are tried again after a while (:mod:`topom.migration.choosing`).
             batch.by_keys, batch.copies_lost = "", 0
             raise CheckFailed(error.what, error.to_do, kind=error.kind) from error

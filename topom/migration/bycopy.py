@@ -31,9 +31,6 @@ class ByCopy:
         """Whether the copy that the stored actions tell of is this process's, and both masters are those of its
         beginning; if not, all begins anew. True if there is to be no copy."""
         if void := self._copies.why_void(batch, self._stored.actions(batch)):
-            # hidden: the topom that made the copy may have ended at the very end of it.
-            batch.copies_lost = max(1, batch.copies_lost)
-            self._copies.hidden_at.add(batch.source_id)
             await self._beginnings.begin_anew(batch, void)
         return not void
 

@@ -94,6 +94,10 @@ class Choosing:
         given_up = batch.by_keys or self._given_up_lately(batch.pair, wanted, only_way=not found.reads_payloads)
         return choose(ground, wanted, given_up, self.assumed)
 
+    def forget_given_up(self) -> None:
+        """Choose copies again for pairs of groups whose copies failed: an operator has seen to that."""
+        self._given_up.clear()
+
     def _given_up_lately(self, pair: Pair, wanted: str, *, only_way: bool = False) -> str:
         """Why copies of an earlier batch of this pair failed: what a source runs for one batch it runs for the next,
         and each copy costs it a snapshot. If an operator wants the stream, each batch is tried; but not where that is

@@ -78,12 +78,14 @@ class SweepWarrant:
         ledger: Ledger,
         reasons: Reasons[str],
         conflict: Callable[[str], Reason | None],
+        doubt: Callable[[str], Reason | None],
         group_id: int,
         server: str,
         data: str,
         allowed: bool,
     ) -> None:
         self._conflict = conflict
+        self._doubt = doubt
         self._ledger = ledger
         self._reasons = reasons
         self._allowed = allowed
@@ -97,12 +99,13 @@ class SweepWarrant:
         return self._foreign(self._ledger.state)
 
     async def begin(self, keys: int, known: bool) -> bytes:
-        self._require_one_name()
+        # Whatever has just come in may be another name of a server that owns these keys.
+        self._require_one_name(self._doubt)
         if not known and not self._allowed:
             raise ForeignKeys(
                 f"server {self._server} of group {self._group_id} holds {keys} keys of slots that belong to other "
                 "groups, and was never seen without them, so nobody but you knows whether they are needed",
-                f"save what is, and have them removed: slotferry server sweep {self._group_id} {self._server}",
+                f"save what is, and have them removed: slotferry server sweep {self._server}",
             )
 
         def begin(state: ClusterState, epoch: int) -> ClusterState:
@@ -116,7 +119,7 @@ class SweepWarrant:
         return self._begun
 
     def hold(self, removed: int) -> None:
-        self._require_one_name()
+        self._require_one_name(self._conflict)
         table = self._ledger.table
         if table is not self._held:
             if any(_lost(self._begun, self._foreign(self._ledger.state))):
@@ -125,9 +128,9 @@ class SweepWarrant:
         what = f"keys of slots that {self._server} does not own are being removed, {removed} so far"
         self._reasons.waits(self._server, Reason.now(Kind.BUSY, what), server=self._server, group=self._group_id)
 
-    def _require_one_name(self) -> None:
+    def _require_one_name(self, why_not: Callable[[str], Reason | None]) -> None:
         # run-id: a server may own a slot by another name than this one.
-        if reason := self._conflict(self._server):
+        if reason := why_not(self._server):
             raise reason.to(SweepBrokenOff)
 
     def _foreign(self, state: ClusterState) -> bytes:

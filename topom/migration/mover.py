@@ -130,7 +130,15 @@ class RedisMover:
         async def ready() -> tuple[str, str]:
             self._require(source, target)
             return await make_ready(
-                source, target, id, access=self._access, instance=self._instance, term=self._term, run_ids=run_ids
+                source,
+                target,
+                id,
+                stream=place.stream_id,
+                replicas=replicas,
+                access=self._access,
+                instance=self._instance,
+                term=self._term,
+                run_ids=run_ids,
             )
 
         return RemoteCopy(
@@ -244,8 +252,8 @@ class RedisMover:
             latency_goal_milliseconds=settings.latency_goal_milliseconds,
         )
         self._paused = settings.paused
-        if settings.way != Way.KEYS:
-            # The first copy need not wait until a process has started.
+        if settings.way == Way.STREAM:
+            # The first copy need not wait until a process has started. With AUTO there may never be one.
             self._migrators.wanted.set()
         self._divide_pace()
 

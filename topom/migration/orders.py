@@ -76,8 +76,8 @@ class Orders:
         return changed
 
     async def retry(self, text: str | None) -> list[int]:
-        """Try at once what has failed and waits. These skipped slots, or all of them if None, go on too; gives their
-        ids.
+        """Try at once what has failed and waits, and by a copy where copies were given up. These skipped slots, or all
+        of them if None, go on too; gives their ids.
 
         Raises:
             InvalidSlots: ``text`` is not a list of slots.
@@ -92,6 +92,7 @@ class Orders:
             return new
 
         await self._ledger.change(retry)
+        self._actions.forget_failures()
         self._actions.retry()
         log.info("slots_retried", skipped=ranges.show(changed))
         return changed

@@ -113,6 +113,9 @@ class Steps:
         """
         match batch.state:
             case SlotState.PENDING:
+                if batch.copies_lost:
+                    # A copy that ended in a pause, or by it, would cost the source a snapshot beside the hours.
+                    await self._unhalted(batch)
                 await self._beginnings.begin(batch)
             case SlotState.COPYING:
                 if await self._by_copy.stands(batch):
@@ -136,10 +139,7 @@ class Steps:
     async def _prepare(self, batch: Batch) -> None:
         await self._lock.wait_for_everyone(batch)
         await self.stored.observe("preparing acknowledged")
-        if not self._not_halted.is_set():
-            if (halt := self._halt()) is not None:
-                self._waits(batch, halt)
-            await self._not_halted.wait()
+        await self._unhalted(batch)
         await self._by_copy.ready(batch)
         source, target = self.stored.source_of(batch), self.stored.target_of(batch)
         async with self._mover.watch(source, target) as watch:
@@ -152,6 +152,13 @@ class Steps:
                 same_masters(lambda: self._ledger.table, batch, source, target) if source is not None else _nothing
             )
             await self._lock_and_hand_over(batch, source, watch, require)
+
+    async def _unhalted(self, batch: Batch) -> None:
+        """Return once no operator has paused the migration, and its hours are not over."""
+        if not self._not_halted.is_set():
+            if (halt := self._halt()) is not None:
+                self._waits(batch, halt)
+            await self._not_halted.wait()
 
     def _are_as_begun(self, batch: Batch, watch: Watch) -> bool:
         """Whether both masters are the processes that were checked, and swept, before ``preparing`` was stored."""

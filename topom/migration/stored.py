@@ -14,7 +14,7 @@ import structlog
 from slots import ranges
 from slots.states import SlotState
 from slots.table import Action, SlotTable
-from topom.cluster import leftovers, topology
+from topom.cluster import departures, leftovers, topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.speed import Speeds
 from topom.cluster.state import ClusterState
@@ -137,8 +137,13 @@ class StoredBatches:
             batch.writing = True
             new = replace(state, table=table)
             if arrives:
-                moved = {**state.moved, **dict.fromkeys(batch.slots, math.ceil(self._clock()))}
-                new = replace(new, moved=moved, speed=self.speeds.by_keys.latest or state.speed)
+                now = math.ceil(self._clock())
+                new = replace(
+                    new,
+                    moved={**state.moved, **dict.fromkeys(batch.slots, now)},
+                    departures=departures.added(state.departures, batch.source_id, batch.slots, now),
+                    speed=self.speeds.by_keys.latest or state.speed,
+                )
             if doubted is not None:
                 known = {group_id: data for group_id, data in state.data_ids.items() if group_id != doubted}
                 new = replace(new, data_ids=known)

@@ -89,6 +89,7 @@ class Sweeps(Loop):
 
     Args:
         conflict: why nothing may be done to a server; None if anything may be done (:mod:`topom.servers.identities`).
+        doubt: likewise, and also why it is not known yet. It is asked before a sweep deletes its first key.
     """
 
     name = "sweeps"
@@ -101,9 +102,11 @@ class Sweeps(Loop):
         health: Conditions,
         hands_off: HandsOff,
         conflict: Callable[[str], Reason | None] = lambda server: None,
+        doubt: Callable[[str], Reason | None] = lambda server: None,
     ) -> None:
         super().__init__(hands_off.reason)
         self._conflict = conflict
+        self._doubt = doubt
         self._ledger = ledger
         self._sweeper = sweeper
         self._servers = servers
@@ -248,7 +251,9 @@ class Sweeps(Loop):
         async with self._turns[server]:
             data = await self._data_id(group_id)
             left = self._ledger.state.leftovers.get(group_id, {})
-            warrant = SweepWarrant(self._ledger, self.reasons, self._conflict, group_id, server, data, allowed)
+            warrant = SweepWarrant(
+                self._ledger, self.reasons, self._conflict, self._doubt, group_id, server, data, allowed
+            )
             try:
                 swept = await self._sweeper.sweep(server, data, warrant)
                 if left:

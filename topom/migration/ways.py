@@ -227,6 +227,8 @@ def choose(ground: Ground, wanted: str, given_up: str = "", assumed: Assumed = A
         return Choice(Way.KEYS, reason, by_keys)
     if not ground.reads_payloads:
         return Choice(Way.STREAM, "the target reads no payloads of the source, and takes values as commands", by_stream)
+    if reason := _against_a_file(ground):
+        return Choice(Way.KEYS, reason, by_keys)
     if by_keys is None or by_stream is None:
         return Choice(Way.KEYS, "it is not known how much moves", None)
     waiting = _moving_seconds(ground, _speed_by_keys(ground, assumed))
@@ -280,6 +282,17 @@ def _against_memory(ground: Ground, assumed: Assumed) -> str:
         except NoMemoryForSnapshot as error:
             return error.what
     return ""
+
+
+def _against_a_file(ground: Ground) -> str:
+    """Why a snapshot would leave a file behind at the source that it may load later; empty if it does not."""
+    if not ground.followable.on_disk:
+        return ""
+    where = ground.source.address if ground.source is not None else "the source"
+    return (
+        f"{where} would write a snapshot to its own disk, and load it if it restarts without other data; with "
+        "repl-diskless-sync yes it would not"
+    )
 
 
 def _assumptions(ground: Ground, assumed: Assumed) -> str:

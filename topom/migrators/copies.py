@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 
 from migrator.progress import Pacing, Progress, ServerLatency
+from migrator.stream.errors import NotNearlyLevel
 from slots.messages.copies import (
     MOST_REPLICAS,
     BeginCopy,
     CloseCopy,
-    CopyRequest,
     CopyState,
     Held,
     KeepOnly,
@@ -21,7 +21,7 @@ from slots.messages.copies import (
 )
 from slots.messages.message import Product
 from topom.migrators.gathering import Place
-from topom.migrators.members import Migrator, MigratorLost, Migrators
+from topom.migrators.members import Migrator, Migrators
 
 CLOSE_SECONDS = 5.0
 """How long a migrator may take to end a copy. Whatever it does after that writes nothing: see the room."""
@@ -83,13 +83,14 @@ class RemoteCopy:
         if self._migrator is None:
             self._migrator = await self._begun()
         await self._place.gathering.begun(self._place.one)
-        await self._ask(self._migrator, lambda number: NearlyLevel(number=number, copy_id=self._id))
+        await self._migrator.ask(lambda number: NearlyLevel(number=number, copy_id=self._id))
 
     async def settle(self, slots: Sequence[int]) -> None:
         """Return once **level** holds for these slots, which are locked. Raises MigrationError."""
-        assert self._migrator is not None, "it is nearly level"
+        if self._migrator is None:
+            raise NotNearlyLevel(self.target)
         kept = sorted(slots)
-        await self._ask(self._migrator, lambda number: Settle(number=number, copy_id=self._id, slots=kept))
+        await self._migrator.ask(lambda number: Settle(number=number, copy_id=self._id, slots=kept))
         self.progress.completed()
 
     def keep_only(self, slots: Collection[int]) -> None:
@@ -120,14 +121,6 @@ class RemoteCopy:
         self.progress.followed = state.followed or ""
         pacing = self._pacing(state.held) if state.held is not None else None
         self.progress.pacing = lambda: pacing
-
-    async def _ask(self, one: Migrator, request: Callable[[int], CopyRequest]) -> None:
-        try:
-            await one.ask(request)
-        except MigratorLost:
-            # The next copy may follow the same server: it is not what ended this one.
-            self.progress.followed = ""
-            raise
 
     async def _begun(self) -> Migrator:
         gathering = self._place.gathering

@@ -124,10 +124,11 @@ class Gathering:
             self.close()
 
     def migrator(self, found: Migrator) -> Migrator:
-        """The migrator of all: the one that was found first."""
+        """The migrator of all: the one that was found first. Another one takes its place if it is gone: the stream has
+        not begun there, for that waits for all."""
         if not self.shared:
             return found
-        if self._migrator is None:
+        if self._migrator is None or self._migrator.gone:
             self._migrator = found
         return self._migrator
 

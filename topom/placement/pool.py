@@ -10,7 +10,9 @@ replicas and holds no key, unless the operator says that it may be wiped. It is 
 from dataclasses import replace
 
 from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, InvalidResponse
 
+from slots.failures import in_words
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, PoolServer, leaving_nodes
@@ -18,7 +20,8 @@ from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUn
 from topom.reasons import Kind
 from topom.servers.identities import Identities, with_run_ids
 from topom.servers.lastcopy import HoldsKeys
-from topom.servers.readings import ProxyAnswers, Reading, read
+from topom.servers.otherprograms import speaks_http
+from topom.servers.readings import ProxyAnswers, Reading, SentinelAnswers, read
 from topom.servers.redis_servers import RedisServers
 
 
@@ -27,7 +30,7 @@ class NotInPool(NotFound):
 
 
 class NoRedisServer(Conflict):
-    """A proxy answers at the address: it holds nothing, and cannot be a server of a group."""
+    """A proxy, a Sentinel or another program answers at the address. It holds nothing and is no server of a group."""
 
     kind = Kind.SERVER
 
@@ -101,8 +104,9 @@ class Pool:
         """What a server holds now.
 
         Raises:
-            ServersUnreachable: it does not answer, or is loading its data and says only what it has loaded so far.
-            NoRedisServer: it is a proxy, of this product or another one.
+            ServersUnreachable: it does not answer, does not let topom in, or is loading its data and says only what it
+                has loaded so far.
+            NoRedisServer: it is a proxy, of this product or another one, a Sentinel, or another program.
         """
         _require_no_member(self._ledger.state, address)
         found: list[Reading] = []
@@ -112,12 +116,34 @@ class Pool:
                 found.append(await read(client))
             except ProxyAnswers:
                 raise _no_server(address) from None
+            except SentinelAnswers:
+                raise NoRedisServer(
+                    f"{address} is a Redis Sentinel, not a Redis server", "name the Redis servers themselves"
+                ) from None
+            except InvalidResponse as error:
+                raise NoRedisServer(
+                    f"what answers at {address} is not a Redis server ({in_words(error)})", "look at the address"
+                ) from None
+            except AuthenticationError as error:
+                raise ServersUnreachable(
+                    f"{address} does not let topom in ({str(error).rstrip('.')})",
+                    "look at redis_username and redis_password in topom's settings",
+                ) from None
 
         reason = await self._servers.guarded(address, look)
+        if reason is not None and await speaks_http(address):
+            raise NoRedisServer(
+                f"what answers at {address} is not a Redis server (it answers by HTTP, as topom and web servers do)",
+                "look at the address",
+            )
         if reason is not None:
-            raise ServersUnreachable(f"{address} does not answer ({reason}); start it, or look at the address")
+            raise ServersUnreachable(
+                f"{address} does not answer topom's INFO ({reason.rstrip('.')})", "start it, or look at the address"
+            )
         if found[0].loading:
-            raise ServersUnreachable(f"{address} is loading its data, so nobody knows what it holds; wait until it has")
+            raise ServersUnreachable(
+                f"{address} is loading its data, so nobody knows what it holds", "wait until it has loaded them"
+            )
         return found[0]
 
 

@@ -18,12 +18,13 @@ import structlog
 from slots.messages.control import ClusterAddress, Drain, Register, TopomMessage
 from slots.messages.control import Refused as Refusal
 from slots.messages.message import sentence
-from topom.cluster import fences
+from topom.cluster import fences, lineage
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Marked, ProxyRecord
 from topom.errors import ProxyNotFound, TooMany
 from topom.proxies import standdown
+from topom.proxies.newest import NewestStore
 
 log = structlog.get_logger(__name__)
 
@@ -115,6 +116,8 @@ class Members:
         self.lease_seconds = lease_seconds
         self._members: dict[int, Member] = {}
         self._waits: set[Wait] = set()
+        self.newest = NewestStore(ledger, lambda: all(one.met for one in self._members.values()), lease_seconds)
+        """What proxies have said of the store."""
         self.refused_epoch = 0
         """The newest epoch that a proxy could not apply."""
         self._refusal_listeners: list[Callable[[], None]] = []
@@ -127,6 +130,7 @@ class Members:
         """Take the stored members; each has one lease from now to come back."""
         now = self._now()
         self._members = {record.id: Member(record, now) for record in self._ledger.state.proxies.values()}
+        self.newest.begin()
         self._ledger.listen(self._changed)
 
     def all(self) -> list[Member]:
@@ -145,9 +149,17 @@ class Members:
         """Make the sender a member, or take a member's new connection.
 
         Raises:
-            Refused: the instance was fenced, or there are too many proxies, or the proxy knows a newer table.
+            Refused: the instance was fenced, or there are too many proxies, or the proxy knows a newer table, or one of
+                another cluster.
             StoreError: the membership could not be stored; the proxy has to try again.
         """
+        try:
+            if registration.known is not None:
+                self.newest.hear(registration.known, f"the proxy at {registration.address} on {registration.hostname}")
+            elif all(one.record.instance != registration.instance for one in self._members.values()):
+                await self.newest.settled()
+        except (lineage.AnotherCluster, lineage.StoreIsOlder) as error:
+            raise Refused("invalid", str(error)) from error
         if registration.epoch > self._ledger.table.epoch:
             raise Refused(
                 "invalid",
@@ -193,6 +205,7 @@ class Members:
             member.link.end(None)
         member.link = link
         member.met = True
+        self.newest.met()
         member.drains_itself = registration.draining
         member.cluster = registration.cluster
         self.heard(member)
@@ -391,6 +404,7 @@ class Members:
         if old.proxies is not new.proxies:
             for proxy_id in self._members.keys() - new.proxies.keys():
                 self._drop(self._members.pop(proxy_id), new)
+                self.newest.met()
             for proxy_id, record in new.proxies.items():
                 member = self._members.get(proxy_id)
                 if member is None:

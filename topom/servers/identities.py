@@ -9,10 +9,11 @@ stores it for the next leader. A run id that changes means a restart. Two addres
 *conflict*: nothing is taken for granted about such a server. Until one of the names is removed, nothing is done to it,
 and nothing moves to or from it.
 
-- :meth:`Identities.admit` is asked wherever a server comes in. A server that does not answer then is compared as soon
-  as it does.
+- :meth:`Identities.admit` is asked wherever a server comes in. It goes by what the others have said lately, for to ask
+  all of them takes long. A server that does not answer then is compared as soon as it does.
 - :meth:`Identities.require` is asked before a server is told something, filled, wiped or swept, and before slots move
-  to or from it. It allows none of that until the server was compared with all others as they are now.
+  to or from it. It allows none of that until the server was compared with all others as they are now: each has to
+  say after it which process it is. So whoever changes behind topom's back is noticed before anything is done.
 - What is done to a server goes over a connection to the very process that the decision was about
   (:meth:`topom.servers.replication.ServerReplication.follow`, :mod:`migrator.checks`).
 
@@ -21,9 +22,8 @@ server was last restarted.
 """
 
 import asyncio
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from topom.cluster.events import What
@@ -41,6 +41,8 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks at what is to be stored."""
 NOTE_SECONDS = 1.0
 """How long the event of a conflict waits for a write to take it along."""
+LATELY_SECONDS = 5.0
+"""A server that said which process it is at most so long ago is not asked again when another one comes in."""
 FRESH_SECONDS = 5.0
 """How long topom does not ask again whose copy a server holds, because it has to ask every master."""
 NAMED_BY = 8
@@ -189,23 +191,34 @@ class Identities(Loop):
         """
         if not servers:
             return {}
+        read = await self._read_all(servers)
+        found = {server: reading.run_id for server, reading in read.items()}
+        kept = {server for server in read if not (wipe and server in replicas)}
+        may_be_copies = any(not read[server].replication.is_master for server in kept)
         state = self._ledger.state
+        masters = {group.servers[0] for group in state.table.groups.values() if group.servers and may_be_copies}
         others = [
             other
             for other in known_servers(state)
-            if other not in servers and self._condition_of(other) is not Condition.FAILED
+            if other not in servers
+            and self._condition_of(other) is not Condition.FAILED
+            and (other in masters or self._may_be(other, found.values()))
         ]
-        read = await self._read_all([*servers, *others])
+        read |= await self._read_all(others)
         for other in others:
             if other in read:
                 self.heard(other, read[other].run_id)
-        found = {server: read[server].run_id for server in servers if server in read}
         self.require_new(self._ledger.state, found)
         said = {address: reading.replication for address, reading in read.items()}
-        for server in servers:
-            if server in said and not (wipe and server in replicas):
-                _require_no_copy(state, group_id, server, said)
+        for server in kept:
+            _require_no_copy(state, group_id, server, said)
         return found
+
+    def _may_be(self, other: str, run_ids: Collection[str]) -> bool:
+        """Whether a known address may lead to one of these processes by now: it is not known, or was one of them."""
+        seen = self._seen.get(other)
+        heard_lately = seen is not None and asyncio.get_running_loop().time() - seen.last < LATELY_SECONDS
+        return not heard_lately or self.run_id_of(other) in run_ids
 
     def require_new(self, state: ClusterState, found: Mapping[str, str]) -> None:
         """Raises SameServer if two of these addresses lead to one server, or one of them to a server that topom has.
@@ -277,8 +290,6 @@ class Identities(Loop):
         mine = self._seen.get(address)
         if mine is None:
             return address
-        if mine.since == -math.inf:
-            return ""
         for other in known_servers(self._ledger.state):
             condition = self._condition_of(other)
             seen = self._seen.get(other)
@@ -324,8 +335,8 @@ class Identities(Loop):
         self._seen = {address: seen for address, seen in self._seen.items() if address in known}
         now = asyncio.get_running_loop().time()
         for address in _brought_in(old, new):
-            # The server was compared with all others when it was brought in.
-            self._seen.setdefault(address, Seen(new.run_ids[address], -math.inf, now))
+            # It was compared with what others said before it. They may have changed since.
+            self._seen.setdefault(address, Seen(new.run_ids[address], now, now))
 
 
 def _brought_in(old: ClusterState, new: ClusterState) -> Iterable[str]:

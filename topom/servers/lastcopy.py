@@ -18,7 +18,7 @@ The decision looks at these things, in this order:
    master fills nobody.
 
 No decision here can prevent one case. When a master comes back without its data, a replica that follows it asks for
-everything by itself, and is emptied. docs/high-availability.md says which persistence prevents that.
+everything by itself, and is emptied. docs/strays.md says which persistence prevents that.
 
 Pure, except for :class:`Alarms`.
 """
@@ -245,7 +245,7 @@ def _alarm(server: str, mine: Reading, master: str, ahead: Reading, why: str) ->
 
 
 def _wipe(server: str) -> str:
-    return f"remove it and add it again with --wipe (slotferry server remove GROUP {server})"
+    return f"remove it and add it again with --wipe (slotferry server remove {server})"
 
 
 class Alarms:

@@ -23,6 +23,10 @@ class ProxyAnswers(NotUnderstood):
     """A proxy of Slotferry answers. It holds nothing itself."""
 
 
+class SentinelAnswers(NotUnderstood):
+    """A Redis Sentinel answers. It holds nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replication:
     """What a server says of its replication.
@@ -141,11 +145,14 @@ async def read(client: Redis) -> Reading:
 
     Raises:
         ProxyAnswers: it is a proxy.
+        SentinelAnswers: it is a Sentinel.
         :class:`slots.replies.NotUnderstood`, and what ``client`` raises.
     """
     info, marks = await _ask(client)
     if is_proxy(info):
         raise ProxyAnswers("a Slotferry proxy answers there, and no Redis server")
+    if info.get("redis_mode") == "sentinel":
+        raise SentinelAnswers("a Redis Sentinel answers there, and no Redis server")
     return reading_of(info, max(0, _count_keys(info) - marks))
 
 

@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 
 from slots import connections
 from slots.access import ServerAccess
-from slots.failures import FAILURES
+from slots.failures import FAILURES, in_words
 from slots.moving import put_aside, strangers
 from topom.cluster.topology import parse_address
 from topom.errors import TopomError
@@ -63,6 +63,7 @@ class RedisServers:
         self._known: dict[str, Reading | None] = {}
         self._known_at: float | None = None
         self._asking: asyncio.Lock = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def status(self, addresses: Iterable[str]) -> Mapping[str, Reading | None]:
@@ -148,6 +149,7 @@ class RedisServers:
         self._closed = True
         self._in_use.clear()
         await self.keep_only(())
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def keep_only(self, addresses: Iterable[str]) -> None:
         """Close the connections to all other servers, but for those in use: a server that is looked at before it is
@@ -156,8 +158,13 @@ class RedisServers:
         # All of them in one step: two calls may run side by side.
         others = [self._clients.pop(address) for address in list(self._clients) if address not in keep]
         self._turns = {address: turn for address, turn in self._turns.items() if address in keep}
-        for client in others:
-            await client.aclose()
+        if not others:
+            return
+        closing = asyncio.create_task(_close_all(others), name="closing connections")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        # Whoever asked may be broken off; nobody else knows these connections.
+        await asyncio.shield(closing)
 
     async def read(self, address: str) -> Reading | None:
         """What a server says of itself; None if it does not answer in time, or is not a server. Does not raise."""
@@ -215,13 +222,13 @@ class RedisServers:
             except TimeoutError:
                 return f"no answer within {limit:g} s"
             except FAILURES as error:
-                return str(error) or type(error).__name__
+                return in_words(error)
             except TopomError:
                 raise
-            except Exception as error:
+            except Exception:
                 # A wrong answer of any kind is a failure of that server alone.
                 log.exception("server_not_understood", server=address)
-                return f"what it answers is not understood ({type(error).__name__}); topom's log says more"
+                return "what it answers is not understood; topom's log says more"
         return None
 
     def _client(self, address: str) -> Redis:
@@ -239,3 +246,7 @@ class RedisServers:
             )
             self._clients[address] = client
         return client
+
+
+async def _close_all(clients: Iterable[Redis]) -> None:
+    await asyncio.gather(*(client.aclose() for client in clients), return_exceptions=True)

@@ -1,7 +1,7 @@
 """One topom process: it follows, or leads for a term with objects that live for that term.
 
-May import: reasons, errors, periodic, store, cluster, servers, proxies, load, migrators, migration, copies, masters,
-placement, balance, leaving.
+May import: reasons, errors, periodic, store, cluster, servers, proxies, load, migrators, doctor, migration, copies,
+masters, placement, balance, leaving.
 
 To change
 

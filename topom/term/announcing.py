@@ -1,7 +1,7 @@
 """A follower tells the leader of itself, so that operators see it there, and looks whether the two agree.
 
 A topom whose token the leader refuses, or whose URL belongs to another topom, is of no use, and would stop all others
-once it leads. So it says so before that: in its log, in its health check, and in the answer to each request.
+once it leads. So it says so before that: in its log, by not being ready, and in the answer to each request.
 """
 
 import asyncio
@@ -15,7 +15,9 @@ from topom.errors import NotLeading
 from topom.periodic import Look, Loop
 from topom.reasons import Kind, Reason
 from topom.store import Leader
+from topom.term.certificates import REMEDIES
 from topom.term.node import Node, Unfit
+from topom.term.peers import FAILURES
 from topom.term.tokens import Tokens
 
 log = structlog.get_logger(__name__)
@@ -25,7 +27,7 @@ SECONDS = 1.0
 LOOK_SECONDS = 10.0
 """Seconds between two looks which topom answers at the own URL."""
 INSTANCE = "slotferry-topom"
-"""Header of the answer to a health check: the instance of the topom that answers."""
+"""Header of the answer to ``/livez``: the instance of the topom that answers."""
 
 
 class Announcing(Loop):
@@ -40,7 +42,7 @@ class Announcing(Loop):
     def __init__(self, node: Node, tokens: Tokens) -> None:
         super().__init__()
         self._node = node
-        self._tokens = list(tokens.operators)
+        self._tokens = tokens
         self._former: Leader | None = None
         self._look_at = -math.inf
 
@@ -59,10 +61,11 @@ class Announcing(Loop):
             _note(node, "refused", None)
         self._former = leader
         try:
-            _note(node, "refused", await _say(node, leader, self._tokens))
-        except (httpx.HTTPError, httpx.InvalidURL, NotLeading) as error:
+            _note(node, "refused", await _say(node, leader, list(self._tokens.operators)))
+        except (*FAILURES, NotLeading) as error:
             log.debug("not_announced", leader=leader.url, reason=repr(error))
-            return Look(f"the leader at {leader.url} does not answer this topom", SECONDS)
+            why = REMEDIES.why(error)
+            return Look(f"the leader at {leader.url} does not answer this topom{why and ': '}{why}", SECONDS)
         unfit = node.unfit.get("misplaced") or node.unfit.get("refused")
         return Look(f"the leader at {leader.url} knows this topom" if unfit is None else str(unfit), SECONDS)
 
@@ -98,8 +101,8 @@ async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:
 async def _look_at_own_url(node: Node) -> Reason | None:
     """The reason if another topom answers at the URL that this one gives as its own; None if none does."""
     try:
-        answer = await node.http.get(f"{node.url}/healthz", timeout=SECONDS)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        answer = await node.http.get(f"{node.url}/livez", timeout=SECONDS)
+    except FAILURES as error:
         log.debug("own_url_not_reached", url=node.url, reason=repr(error))
         return node.unfit.get("misplaced")
     found = answer.headers.get(INSTANCE, node.instance)

@@ -12,6 +12,7 @@ from topom.masters.sentinels.monitoring import SentinelSettings
 from topom.placement.planner import Rules
 from topom.placement.stepping import SteppingSettings
 from topom.servers.detector import DetectorSettings
+from topom.term import certificates
 from topom.term.settings import TopomSettings
 
 
@@ -88,7 +89,7 @@ class OwnMigrator:
     """How the migrator that a topom starts itself reaches it.
 
     Attributes:
-        url: of this process, on this machine.
+        url: of this process, on this machine. Its certificate need not name that.
         token: a secret of the role migrator.
     """
 
@@ -101,6 +102,7 @@ def migrator(settings: TopomSettings, own: OwnMigrator) -> dict[str, Any]:
     return {
         "topom": [own.url],
         "token": own.token,
+        **certificates.of_own_migrator(settings),
         "spool": str(settings.data.absolute() / "spool"),
         "node": "",
         "datacenter": "",

@@ -16,6 +16,7 @@ from topom.load import minutes
 from topom.periodic import Look, Loop
 from topom.store import Leader
 from topom.term.node import Node
+from topom.term.peers import FAILURES
 from topom.term.tokens import Tokens
 
 log = structlog.get_logger(__name__)
@@ -41,7 +42,7 @@ class LoadKeeping(Loop):
     def __init__(self, node: Node, tokens: Tokens) -> None:
         super().__init__()
         self._node = node
-        self._tokens = list(tokens.operators)
+        self._tokens = tokens
 
     async def look(self) -> Look:
         """Ask once, if another topom leads."""
@@ -53,7 +54,7 @@ class LoadKeeping(Loop):
             async with asyncio.timeout(ANSWER_SECONDS):
                 answer = await self._asked(leader, day.newest_at)
             found, more = minutes.heard(answer, time.time(), day.latest)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        except (*FAILURES, TimeoutError) as error:
             log.debug("load_not_kept", leader=leader.url, reason=repr(error))
             return Look(f"the leader at {leader.url} does not tell the load of the last day", SECONDS)
         except minutes.NoMinutes as error:
@@ -64,7 +65,7 @@ class LoadKeeping(Loop):
     async def _asked(self, leader: Leader, after: float) -> bytes:
         """The answer of the leader. Raises NoMinutes, or what httpx raises, if there is none of use."""
         status = 0
-        for token in self._tokens:
+        for token in list(self._tokens.operators):
             headers = {"Authorization": f"Bearer {token}"}
             url = f"{leader.url}/api/v1/load/minutes"
             request = self._node.http.build_request("GET", url, params={"after": after}, headers=headers)

@@ -136,8 +136,8 @@ def _of_moves(topom: Topom) -> Iterator[Metric]:
     yield _gauge("migrators", "Processes that make copies by the replication stream, registered now.", len(migrators))
     yield _gauge("copies", "Copies by the replication stream that they have.", topom.migrators.copies)
     if actions.last_batch_seconds is not None:
-        text = "How long the latest batch took that came to its end."
-        yield _gauge("last_batch_seconds", text, actions.last_batch_seconds)
+        seconds = actions.last_batch_seconds
+        yield _gauge("last_batch_seconds", "How long the latest batch took that came to its end.", seconds)
 
 
 def _of_masters(topom: Topom) -> Iterator[Metric]:

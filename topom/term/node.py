@@ -10,9 +10,7 @@ With a store that is not shared (SQLite) the process leads at once and for good;
 """
 
 import asyncio
-import functools
 import secrets
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +27,9 @@ from topom.reasons import Kind, Reason, Reasons
 from topom.store import Leader, Leadership, Store, StoreConflict, StoreError
 from topom.store.leading import LedStore
 from topom.store.timed import StoreTimes, TimedStore
+from topom.term import certificates
 from topom.term.features import OwnMigrator
+from topom.term.peers import Peers
 from topom.term.roster import Roster
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
@@ -41,10 +41,6 @@ log = structlog.get_logger(__name__)
 STOP_SECONDS = 10.0
 """How long the tasks of a term may take to end; a migrator finishes the command that is under way."""
 RESIGN_SECONDS = 2.0
-CONNECT_SECONDS = 2.0
-"""How long a connection to another topom may take."""
-ANSWER_SECONDS = 25.0
-"""How long another topom may take to answer: less than the command line waits, so that an operator sees the reason."""
 
 Unfit = Literal["refused", "misplaced"]
 """The leader refuses this topom; another topom is at this one's URL."""
@@ -52,10 +48,11 @@ Make = Callable[[Leadership], Topom]
 """Makes the topom of a term."""
 
 
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """What other topoms' certificates are checked with, read once."""
-    return httpx.create_ssl_context(trust_env=False)
+def alone(error: BaseException) -> BaseException:
+    """The only error of a group of one, and of a group within; any other error as it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 class StuckTerm(Exception):
@@ -99,19 +96,18 @@ class Node:
         """Set once this topom has led."""
         self.shared = store.shared
         """Whether there may be other topoms."""
-        self.http = httpx.AsyncClient(
-            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            trust_env=False,
-            follow_redirects=False,
-            verify=_certificates(),
-        )
-        """The client for requests to the other topoms."""
+        self._peers = Peers(certificates.of_topoms(settings))
         self._store = store
         self._make = make or self._topom_of
         self._own_migrator = own_migrator
         self._topom: Topom | None = None
         self.tending = Tending(TopomError, StuckTerm)
         """Keeps the loops that run whether this topom leads or not."""
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        """The client for requests to the other topoms."""
+        return self._peers.http
 
     @property
     def leading(self) -> Topom | None:
@@ -145,6 +141,13 @@ class Node:
         self._no_leader.over(None)
         return self.unfit.get("misplaced") or self.unfit.get("refused")
 
+    def configure(self, settings: TopomSettings) -> None:
+        """Let settings hold that may change while topom runs, also for the terms to come."""
+        self.settings = settings
+        self.view.configure(settings)
+        if self._topom is not None:
+            self._topom.configure(settings)
+
     def release(self) -> None:
         """End all waits for news: the process is about to stop."""
         self.events.close()
@@ -171,7 +174,7 @@ class Node:
     async def close(self) -> None:
         """Close the view and the store, after :meth:`run` has ended."""
         with suppress(Exception):
-            await self.http.aclose()
+            await self._peers.close()
         with suppress(Exception):
             await self.view.close()
         await self._store.close()
@@ -203,6 +206,7 @@ class Node:
         try:
             topom = await self._started(leadership)
             self.leadership, self._topom = leadership, topom
+            topom.configure(self.settings)  # they may have changed since it was made
             self.led.set()
             # Clients that wait for news first get that of this term, and then ask the term.
             self.events.show(topom.ledger.state, topom.ledger.began_after)
@@ -263,7 +267,7 @@ class Node:
         # An error of a late leader is no fault: another topom may have written.
         at_fault = not over and (leadership.valid() or not self.shared)
         if at_fault and not running.cancelled() and (error := running.exception()) is not None:
-            raise error
+            raise alone(error)
 
     def _topom_of(self, leadership: Leadership) -> Topom:
         term = leadership.leader.term if self.shared else 0

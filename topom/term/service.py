@@ -8,6 +8,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from topom.balance.autorebalance import AutoRebalance
 from topom.balance.deciding import Rules
@@ -19,6 +20,7 @@ from topom.cluster.differing import Differing
 from topom.cluster.events import NAMED_BY, What
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
+from topom.cluster.lineage import StoreIsOlder
 from topom.cluster.protection import Protection
 from topom.cluster.state import ClusterState
 from topom.cluster.tablehistory import TableHistory
@@ -29,6 +31,7 @@ from topom.copies.filling import Filling
 from topom.copies.joining import Joins
 from topom.copies.strays import Strays
 from topom.copies.telling import Telling
+from topom.doctor.examining import Doctor
 from topom.leaving.groups import Departures
 from topom.leaving.nodes import NodeDepartures
 from topom.leaving.servers import ServerDepartures
@@ -111,7 +114,7 @@ class Topom:
         self.leads = leads
         self.retired = asyncio.Event()
         """Set once it has ceased to lead, for good."""
-        self.tending = Tending(StoreConflict)
+        self.tending = Tending(StoreConflict, StoreIsOlder)
         """Keeps the loops that run while this topom leads."""
         self._following = False
 
@@ -154,6 +157,8 @@ class Topom:
         self.old_marks = OldMarks(self.ledger, self.servers, self.hands_off.paused)
         self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears, self.hands_off.paused)
 
+        self.doctor = Doctor(self.ledger, self.servers, self.health, self.members, access)
+
         self.load = Book(settings.number_of_slots, day=day)
         self.asking = Asking(self.ledger, self.members, self.load)
 
@@ -169,7 +174,15 @@ class Topom:
             self.migrators,
             settings.data / "spool",
         )
-        self.sweeps = Sweeps(self.ledger, mover, self.servers, self.health, self.hands_off, self.identities.conflict)
+        self.sweeps = Sweeps(
+            self.ledger,
+            mover,
+            self.servers,
+            self.health,
+            self.hands_off,
+            self.identities.conflict,
+            self.identities.doubt,
+        )
         self.actions = Actions(
             self.ledger,
             self.barrier,
@@ -285,16 +298,19 @@ class Topom:
             self.health.has_failed,
             self.hands_off.paused,
         )
-        self._own_loops: tuple[Loop, ...] = (
+        self._telling_loops: tuple[Loop, ...] = (
             Leases(self.members),
             RefusedTables(self.ledger, self.members),
-            Fences(self.ledger, self.barrier, self.health.is_alive),
             self.proxies,
+            self.asking,
+            self.health,
+        )
+        """They do nothing to servers."""
+        self._acting_loops: tuple[Loop, ...] = (
+            Fences(self.ledger, self.barrier, self.health.is_alive),
             self.gone,
             self.old_marks,
             self.own_keys,
-            self.asking,
-            self.health,
             self.identities,
             self.masters,
             *([self.offsets] if settings.ha == "topom" else []),
@@ -312,9 +328,15 @@ class Topom:
             *self.sentinels.loops,
         )
         self._child = Child(self.migrators, features.migrator(settings, own_migrator)) if own_migrator else None
-        self.loops = (*self._own_loops, self.promotions.endings)
+        self.loops = (*self._telling_loops, *self._acting_loops, self.promotions.endings)
         """The loops that run by themselves; each says in a sentence what it does."""
         self._running: list[asyncio.Task[None]] = []
+
+    def configure(self, settings: TopomSettings) -> None:
+        """Let settings hold that may change while topom runs. The migrator of its own gets them at its next start."""
+        self.settings = settings
+        self.waiters.limit = settings.waiters
+        self.actions.configure(features.migration(settings))
 
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
@@ -343,14 +365,26 @@ class Topom:
 
         Raises:
             StoreConflict: another topom has written to the store.
+            StoreIsOlder: a proxy knows a table that was made after what the store holds.
         """
-        works: dict[str, Callable[[], Awaitable[None]]] = {loop.name: loop.run for loop in self._own_loops}
-        works["promotions"] = self.promotions.run
+        works: dict[str, Callable[[], Awaitable[None]]] = {loop.name: loop.run for loop in self._telling_loops}
+        works["newest store"] = self.members.newest.watch
+        acting = {loop.name: loop.run for loop in self._acting_loops}
+        acting["promotions"] = self.promotions.run
         if self._child is not None:
-            works[self._child.name] = self._child.run
+            acting[self._child.name] = self._child.run
+        works |= {name: partial(self._once_settled, work) for name, work in acting.items()}
         async with asyncio.TaskGroup() as group:
             for name, work in works.items():
                 self._running.append(group.create_task(self.tending.keep(name, work), name=name))
+
+    async def _once_settled(self, work: Callable[[], Awaitable[None]]) -> None:
+        """newest-store: act only once the proxies had time to say that the store is an older one."""
+        try:
+            await self.members.newest.settled()
+        except StoreIsOlder:
+            return  # :meth:`~topom.proxies.newest.NewestStore.watch` ends the term
+        await work()
 
     def _labels(self, server: str) -> tuple[str, str]:
         for group in self.ledger.table.groups.values():

@@ -15,7 +15,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from slots.address import split
 from slots.messages.message import NumberOfSlots, SlotFunction
 from slots.probing import ASK_SECONDS
-from slots.settings import Seconds, Settings
+from slots.settings import Live, Seconds, Settings
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS, MOST_REPLICAS
 from topom.cluster.hours import Hours
 from topom.cluster.topology import parse_address
@@ -42,15 +42,15 @@ class TopomSettings(Settings):
         default="127.0.0.1:8380",
         description="Where the HTTP API and the proxies' control stream listen, host:port. Port 0 takes a free one.",
     )
-    token: SecretStr = Field(
+    token: Live[SecretStr] = Field(
         default=SecretStr(""),
         description='The bearer token of operators, topoms and proxies, 16 characters at least. "": it is made at the '
-        'first start and kept in the file "token" of the data folder.',
+        'first start and kept in the file "token" of the data folder. Live.',
     )
-    tokens: Annotated[list[SecretStr], NoDecode] = Field(
+    tokens: Live[Annotated[list[SecretStr], NoDecode]] = Field(
         default=[],
         description='More bearer tokens, role:name:secret each, such as "viewer:grafana:SECRET". The role is viewer, '
-        "operator, proxy or migrator, and events show the name. In the environment: separated by commas.",
+        "operator, proxy or migrator, and events show the name. In the environment: separated by commas. Live.",
     )
     data: Path = Field(
         default=Path("slotferry-data"),
@@ -62,6 +62,25 @@ class TopomSettings(Settings):
         description='URL by which the other topoms reach this one\'s API, such as http://topom-1:8380. "": the '
         "host name and the port that it listens on.",
     )
+    tls_certificate: str = Field(
+        default="",
+        description="File with the certificate by which the API and the control stream are served, in PEM, its chain "
+        'after it. "": without TLS.',
+    )
+    tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    tls_client_certificates: Literal["none", "streams", "all"] = Field(
+        default="none",
+        description='Who has to show a certificate, besides a token. "streams": proxies and migrators. "all": whoever '
+        "connects, browsers too.",
+    )
+    tls_client_ca: str = Field(
+        default="", description="File with the certificates of the authorities for those certificates, in PEM."
+    )
+    tls_ca: str = Field(
+        default="",
+        description="File with the certificates of the authorities for the other topoms' certificates, in PEM. "
+        '"": those that the system trusts.',
+    )
     redis_user: str = Field(
         default="",
         description='The ACL user by which topom logs in at the Redis servers. "": their user default.',
@@ -70,8 +89,8 @@ class TopomSettings(Settings):
         default=SecretStr(""),
         description='The password of topom at the Redis servers. "": none.',
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important events that are logged: debug, info, warning or error."
+    log_level: Live[Literal["debug", "info", "warning", "error"]] = Field(
+        default="info", description="The least important events that are logged: debug, info, warning or error. Live."
     )
 
     redis_tls: bool = Field(default=False, description="Whether topom speaks TLS with the Redis servers.")
@@ -254,10 +273,10 @@ class TopomSettings(Settings):
     events_kept: int = Field(
         default=2048, ge=32, le=65_536, description="Events that are kept in the store; the oldest are dropped."
     )
-    waiters: int = Field(
+    waiters: Live[int] = Field(
         default=256,
         ge=1,
-        description="Requests that may wait at a time for news of slots; more are refused.",
+        description="Requests that may wait at a time for news of slots; more are refused. Live.",
     )
 
     ha: Literal["off", "topom", "sentinel"] = Field(
@@ -300,40 +319,40 @@ class TopomSettings(Settings):
         description='The password of topom at the Sentinels. "": none.',
     )
 
-    migration_parallel_slots: ParallelSlots = Field(
-        default=512, description="Slots of one pair of groups that are moved together."
+    migration_parallel_slots: Live[ParallelSlots] = Field(
+        default=512, description="Slots of one pair of groups that are moved together. Live."
     )
-    migration_keys_per_second: Rate = Field(
-        default=0, description="Keys that may move in a second, all migrations together. 0: no limit."
+    migration_keys_per_second: Live[Rate] = Field(
+        default=0, description="Keys that may move in a second, all migrations together. 0: no limit. Live."
     )
-    migration_bytes_per_second: Rate = Field(
-        default=0, description="Bytes that may move in a second, all migrations together. 0: no limit."
+    migration_bytes_per_second: Live[Rate] = Field(
+        default=0, description="Bytes that may move in a second, all migrations together. 0: no limit. Live."
     )
-    migration_latency_goal_milliseconds: GoalMilliseconds = Field(
+    migration_latency_goal_milliseconds: Live[GoalMilliseconds] = Field(
         default=10.0,
         description="Milliseconds within which a source or target should answer 99 of 100 requests; moving slows down "
-        "to hold it. 0: no goal.",
+        "to hold it. 0: no goal. Live.",
     )
-    migration_hours: str = Field(
+    migration_hours: Live[str] = Field(
         default="",
         description='Hours of the day in which keys move, such as "22:00-06:00" or "0:00-5:30, 12:00-13:00". '
-        '"": always.',
+        '"": always. Live.',
     )
-    migration_time_zone: str = Field(
+    migration_time_zone: Live[str] = Field(
         default="",
-        description='Time zone of these hours, such as "Europe/Paris". "": the one of topom\'s computer.',
+        description='Time zone of these hours, such as "Europe/Paris". "": the one of topom\'s computer. Live.',
     )
-    migration_min_replicas: MinReplicas = Field(
+    migration_min_replicas: Live[MinReplicas] = Field(
         default=0,
         description="Replicas of the target that have to have a key before it is deleted at its source. Proxies go "
-        "by the number of when a slot was touched.",
+        "by the number of when a slot was touched. Live.",
     )
 
-    migration_way: Literal["keys", "stream", "auto"] = Field(
-        default="keys",
+    migration_way: Live[Literal["keys", "stream", "auto"]] = Field(
+        default="auto",
         description='How slots move. "keys": key by key, and a request for a key that has yet to move waits for it. '
         '"stream": by the replication stream of the source, while clients stay there until one short lock. "auto": '
-        "each batch in the way that suits it, by a forecast.",
+        "each batch in the way that suits it, by a forecast. Live.",
     )
 
     rebalance: Literal["manual", "auto"] = Field(
@@ -429,6 +448,14 @@ class TopomSettings(Settings):
             self.more_tokens(self.token.get_secret_value())
         except ValueError as error:
             raise ValueError(f"tokens: {error}") from None
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError("tls_certificate: needs tls_key, and the other way round")
+        if self.tls_client_certificates != "none" and not (self.tls_certificate and self.tls_client_ca):
+            raise ValueError("tls_client_certificates: needs tls_certificate, tls_key and tls_client_ca, three files")
+        if self.tls_client_ca and self.tls_client_certificates == "none":
+            raise ValueError("tls_client_ca: needs tls_client_certificates, streams or all")
+        if self.tls_certificate and self.url.startswith("http://"):
+            raise ValueError("url: has to begin with https://, because there is a tls_certificate")
         if bool(self.redis_tls_certificate) != bool(self.redis_tls_key):
             raise ValueError("redis_tls_certificate: needs redis_tls_key, and the other way round")
         if self.redis_user and not self.redis_password.get_secret_value():

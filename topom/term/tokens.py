@@ -10,7 +10,7 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -58,7 +58,7 @@ class Token:
 
 
 class Tokens:
-    """All tokens that a topom takes.
+    """All tokens that a topom takes. They may be replaced while it runs; then all in :attr:`replaced` are called.
 
     Args:
         own: the secret of topom's own token.
@@ -68,6 +68,14 @@ class Tokens:
     def __init__(self, own: str, *more: Token) -> None:
         self.all = tuple(token for token in (Token(Role.OPERATOR, OWN, own.encode()), *more) if token.secret)
         """topom's own first. An empty secret is none."""
+        self.replaced: list[Callable[[], None]] = []
+
+    def replace(self, other: "Tokens") -> None:
+        """Take those of ``other`` from now on, and no others."""
+        if other.all != self.all:
+            self.all = other.all
+            for tell in self.replaced:
+                tell()
 
     def find(self, secret: bytes) -> Token | None:
         """The token with this secret, or None. How long it takes shows neither which one it is nor how near one is."""

@@ -73,6 +73,12 @@ class View:
         """Note that the store could not be read just now."""
         self._unreadable.waits(None, error)
 
+    def configure(self, settings: TopomSettings) -> None:
+        """Let settings hold that may change while topom runs."""
+        self._settings = settings
+        if self._topom is not None:
+            self._topom.configure(settings)
+
     @property
     def topom(self) -> Topom:
         """What the handlers of the API read. Raises :class:`~topom.errors.NotLeading` while nothing is known."""

@@ -1,14 +1,16 @@
 """Makes values under their own names, where nobody sees them before they are whole.
 
-A small value is one piece; many of these go to the target in one transaction. Late keys are made while their slots are
-locked, and the target's keys are seen only once all are there.
+A small stream is one piece; many small values go to the target in one transaction
+(:mod:`migrator.stream.snapshotfilter`). Late keys are made while their slots are locked, and the target's keys are seen
+only once all are there.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from migrator.connection import pack
@@ -16,9 +18,11 @@ from migrator.errors import CannotBeCut
 from migrator.pieces.abilities import Abilities
 from migrator.pieces.piece import Piece
 from migrator.stream.deadlines import PLACEHOLDER_MS
-from migrator.stream.values.cutting import BESIDE, Limits, Pieces
+from migrator.stream.errors import TooManyLate
+from migrator.stream.values import streams
+from migrator.stream.values.cutting import BESIDE, Limits
 from migrator.stream.values.hashes import FieldDeadlines
-from migrator.stream.values.making import pieces_of
+from migrator.stream.values.making import pieces_of_absent
 from rdb.elements import Element
 from rdb.snapshot import Snapshot
 from slots.keynames import readable
@@ -32,6 +36,22 @@ FOOT = 10
 NOT_WITHHELD = FieldDeadlines(0, 0, PLACEHOLDER_MS)
 
 
+@dataclass(slots=True)
+class Room:
+    """How many elements late keys may still have (**bounded**)."""
+
+    elements: int
+
+    def take(self) -> None:
+        """One more is read. Raises TooManyLate."""
+        if self.elements <= 0:
+            raise TooManyLate(
+                "keys that the copy could not follow have more elements than are read within a lock",
+                "these slots move in another way",
+            )
+        self.elements -= 1
+
+
 def require_type(kind: str, database: int, name: bytes, target: str) -> None:
     """Raise CannotBeCut if no commands make values of this type."""
     if kind not in TYPES:
@@ -42,12 +62,11 @@ def require_type(kind: str, database: int, name: bytes, target: str) -> None:
         )
 
 
-def one_piece(
-    kind: str, held: list[Element], name: bytes, limits: Limits, target: str, abilities: Abilities
-) -> Piece | None:
-    """The only piece of a value, which makes it under its own name; None if it takes several. Raises CannotBeCut."""
-    first, *more = islice(_pieces(kind, held, name, limits, target, abilities), 2)
-    return first if isinstance(first, Piece) and not more else None
+def small_stream(held: list[Element], name: bytes, abilities: Abilities) -> Piece | None:
+    """The only piece of a stream that makes it under its own name, where no key is; None if it takes several. Raises
+    CannotBeCut."""
+    first, *more = islice(streams.pieces(lambda: iter(held), name, Limits(), abilities), 2)
+    return None if more else first
 
 
 def replacing(
@@ -56,8 +75,10 @@ def replacing(
     limits: Limits,
     target: str,
     abilities: Abilities,
+    room: Room,
 ) -> Iterator[Piece]:
-    """The pieces that put values in the place of those that the target has.
+    """The pieces that put values in the place of those that the target has. A whole value is read at once, which takes
+    a while: it is not for an event loop's thread.
 
     Args:
         dumped: names, with what DUMP gave and when they expire, as of
@@ -65,6 +86,7 @@ def replacing(
 
     Raises:
         CannotBeCut: no commands can make a value, or not at this target.
+        TooManyLate: there is no room for all elements.
         RdbError: a payload cannot be read.
     """
     for name, payload, deadline_ms in dumped:
@@ -72,13 +94,16 @@ def replacing(
         if payload is None or deadline_ms is None:
             yield Piece(gone, 1, len(name) + BESIDE)
             continue
-        kind, held = _elements_of(payload, name, database, target)
+        kind, held = _elements_of(payload, name, database, target, room)
         if kind == "string":
             # Whatever is late is small enough for one command.
             value = b"".join(part for part in held if isinstance(part, bytes))
             yield Piece([*gone, pack("SET", name, value)], 1, len(value))
         else:
-            for piece in _pieces(kind, held, name, limits, target, abilities):
+            absent = pieces_of_absent(
+                kind, partial(iter, held), name, limits, NOT_WITHHELD, target=target, abilities=abilities
+            )
+            for piece in absent:
                 assert isinstance(piece, Piece), "only strings are long commands"
                 yield replace(piece, commands=[*gone, *piece.commands])
                 gone = []
@@ -89,15 +114,12 @@ def replacing(
             yield Piece([pack("PEXPIREAT", name, max(1, deadline_ms))], 1, len(name) + BESIDE)
 
 
-def _pieces(kind: str, held: list[Element], name: bytes, limits: Limits, target: str, abilities: Abilities) -> Pieces:
-    return pieces_of(kind, lambda: iter(held), name, limits, NOT_WITHHELD, target=target, abilities=abilities)
-
-
-def _elements_of(payload: bytes, name: bytes, database: int, target: str) -> tuple[str, list[Element]]:
+def _elements_of(payload: bytes, name: bytes, database: int, target: str, room: Room) -> tuple[str, list[Element]]:
     """The type and all elements of what DUMP gave.
 
     Raises:
         CannotBeCut: no commands make such a value.
+        TooManyLate: there is no room for them.
         RdbError: it cannot be read.
     """
     version = int.from_bytes(payload[-FOOT : 2 - FOOT], "little")
@@ -110,5 +132,8 @@ def _elements_of(payload: bytes, name: bytes, database: int, target: str) -> tup
     for key in snapshot:
         kind = key.type or "module"
         require_type(kind, database, name, target)
-        held = list(snapshot.elements())
+        # Not list(), which would have no other thread run.
+        for element in snapshot.elements():
+            room.take()
+            held.append(element)
     return kind, held

@@ -43,7 +43,7 @@ def pieces_of(
         CopyLost: the elements were others when they were read again.
         RdbError: while it iterates; the snapshot is damaged.
     """
-    pieces = _pieces(kind, opened, temporary, limits, deadlines, target, abilities)
+    pieces = pieces_of_absent(kind, opened, temporary, limits, deadlines, target=target, abilities=abilities)
     guard = require_absent(temporary)
     for first in pieces:
         if isinstance(first, Piece):
@@ -55,15 +55,17 @@ def pieces_of(
     yield from pieces
 
 
-def _pieces(
+def pieces_of_absent(
     kind: str,
     opened: Callable[[], Iterator[Element]],
     temporary: bytes,
     limits: Limits,
     deadlines: FieldDeadlines,
+    *,
     target: str,
     abilities: Abilities,
 ) -> Pieces:
+    """The same, under a name that is known to be absent."""
     if kind == "string":
         return strings.pieces(opened, temporary, limits)
     if kind == "list":

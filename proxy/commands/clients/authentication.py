@@ -5,19 +5,24 @@ The bit LIMITED of ``attention`` keeps every request off it while the session's 
 Between MULTI and EXEC, the database that the transaction has reached by its SELECTs counts.
 """
 
+import structlog
+
 from proxy.commands import replies
-from proxy.commands.arguments import SERVER_VERSION, SYNTAX_ERROR, integer, mode, printable
+from proxy.commands.arguments import SYNTAX_ERROR, integer, mode, printable
 from proxy.commands.databases import databases
 from proxy.commands.databases.databases import DatabaseError
 from proxy.commands.family import Family, Handler
-from proxy.commands.oldservers import OldServers
+from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import SessionState, state_of
 from proxy.engine.outcomes import GATED, IN_TRANSACTION, LIMITED, Outcome
 from proxy.engine.session import Session
 from proxy.engine.statistics import NOBODY
+from proxy.settings import ProxySettings
 from proxy.users import DEFAULT, User, Users
 from slots.commands import Command, Right
+
+log = structlog.get_logger()
 
 WRONG_PASSWORD = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 NOT_ASKED_FOR = (
@@ -39,17 +44,37 @@ class Authentication(Family):
 
     Args:
         services: the worker's parts.
-        old_servers: knows whether HELLO 3 has to be refused.
+        versions: knows whether HELLO 3 has to be refused.
     """
 
-    def __init__(self, services: Services, old_servers: OldServers) -> None:
-        self._old_servers = old_servers
+    def __init__(self, services: Services, versions: ServerVersions) -> None:
+        self._versions = versions
         self._users = Users(services.settings.users, services.settings.password)
+        self._router = services.router
         self._databases = services.databases
         self._mode = mode(services.settings)
         services.router.gated = self._users.anonymous is None
         self.failures = 0
         """Wrong user names and passwords."""
+
+    def change_users(self, settings: ProxySettings) -> None:
+        """Let only these users log in from now on.
+
+        A session goes on if its user is still there and may do as before, also with another password, as in Redis. The
+        others are closed: what they have begun was allowed to a user who is none any more.
+        """
+        before, self._users = self._users, Users(settings.users, settings.password)
+        self._router.gated = self._users.anonymous is None
+        closed = 0
+        for session in list(self._router.sessions):
+            user = user_of(session) or before.default
+            if session.attention & GATED or user is None:
+                continue  # it has yet to log in
+            now = self._users.find(user.name)
+            if now is None or not now.may_as_much(user):
+                session.close()
+                closed += 1
+        log.info("users_changed", sessions_closed=closed)
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
@@ -140,8 +165,8 @@ class Authentication(Family):
             if wanted not in (2, 3):
                 return b"-NOPROTO unsupported protocol version\r\n"
             if wanted == 3:
-                await self._old_servers.sure()
-            if wanted == 3 and self._old_servers.found:
+                await self._versions.sure()
+            if wanted == 3 and self._versions.old:
                 return HELLO_UNKNOWN
             protocol = wanted
         position = 2
@@ -165,7 +190,7 @@ class Authentication(Family):
         return replies.mapping(
             {
                 "server": replies.bulk("redis"),
-                "version": replies.bulk(SERVER_VERSION),
+                "version": replies.bulk(self._versions.lowest),
                 "proto": replies.integer(protocol),
                 "id": replies.integer(session.id),
                 "mode": replies.bulk(self._mode),

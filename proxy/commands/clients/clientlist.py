@@ -71,9 +71,13 @@ class ClientList(Family):
         self._router = services.router
         self._ask_all = services.ask_all
         self._now = services.now
-        self._users = {DEFAULT, *(user.name for user in services.settings.users)}
+        self._services = services
         self._counted: dict[str, int] = {}
         self._counted_at = -math.inf
+
+    @property
+    def _users(self) -> set[str]:
+        return {user.name for user in self._services.settings.users}
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
@@ -176,7 +180,7 @@ class ClientList(Family):
                     wanted.local_address = _text(value)
                 case b"USER":
                     wanted.user = _text(value)
-                    if wanted.user not in self._users:
+                    if wanted.user != DEFAULT and wanted.user not in self._users:
                         raise FilterError(replies.error(f"ERR No such user '{replies.shown(value)}'"))
                 case b"MAXAGE":
                     too_small = b"-ERR maxage should be greater than 0\r\n"

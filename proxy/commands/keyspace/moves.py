@@ -69,7 +69,7 @@ class Moves:
 
     def _follow_slots(self, table: SlotTable) -> None:
         before = self._in_motion
-        now = {slot.id: edge for slot in table.slots if (edge := edge_of(slot)) is not None}
+        now = {slot.id: edge for slot in table.acting if (edge := edge_of(slot)) is not None}
         self.switching = tuple(slot_id for slot_id in now if is_switching(table.slots[slot_id]))
         # This worker may have refused the same lock under an earlier table, and asked servers since.
         self.switches += bool(self.switching)
@@ -87,10 +87,7 @@ class Moves:
             self._lately[index] = max(self._lately[index], epoch)
 
     def _follow_masters(self, table: SlotTable) -> None:
-        used = {slot.group_id for slot in table.slots}
-        used |= {slot.action.target_id for slot in table.slots if slot.action is not None}
-        found = ((group_id, table.master_of(group_id)) for group_id in sorted(used))
-        self.masters = {group_id: master for group_id, master in found if master is not None}
+        self.masters = table.used_masters
         for group_id, master in self.masters.items():
             if self._known_masters.setdefault(group_id, master) != master:
                 self._known_masters[group_id] = master

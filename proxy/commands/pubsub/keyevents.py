@@ -51,7 +51,7 @@ class KeyEvents:
             return
         self._table, self._shown = table, ShownSlots(table)
         coming: defaultdict[str, set[int]] = defaultdict(set)
-        for slot in table.slots:
+        for slot in table.acting:
             if slot.action is not None and is_switching(slot):
                 coming[table.master_of(slot.action.target_id) or ""].add(slot.id)
         self._coming = {address: frozenset(slots) for address, slots in coming.items()}

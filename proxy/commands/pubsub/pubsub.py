@@ -17,9 +17,9 @@ from functools import partial
 from proxy.channel import MessageTooLong
 from proxy.commands import replies
 from proxy.commands.family import Answer, Family, Handler
-from proxy.commands.oldservers import OldServers
 from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.subscriptions import Subscriptions, cost, push_in_turn
+from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command
@@ -90,12 +90,12 @@ class PubSubCommands(Family):
 
     Args:
         services: the worker's parts.
-        old_servers: knows servers whose messages would not arrive.
+        versions: knows servers whose messages would not arrive.
     """
 
-    def __init__(self, services: Services, old_servers: OldServers) -> None:
+    def __init__(self, services: Services, versions: ServerVersions) -> None:
         self._services = services
-        self._old_servers = old_servers
+        self._versions = versions
         self._settings = services.settings
         self._router = services.router
         self._hub = Subscriptions(services)
@@ -124,10 +124,10 @@ class PubSubCommands(Family):
 
     def subscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
         """SUBSCRIBE, PSUBSCRIBE or SSUBSCRIBE name [name ...]."""
-        if self._old_servers.found:
+        if self._versions.old:
             return replies.error(
                 f"ERR {kind.joining.upper()} needs Redis 6 or newer at every server, for messages published at "
-                f"{self._old_servers.found[0]} would not arrive"
+                f"{self._versions.old[0]} would not arrive"
             )
         if _owes_else(session) or self._any(self._hub.is_leaving, session, kind, argv[1:]):
             return AFTER_OWED

@@ -108,7 +108,7 @@ class ClusterCommands(Family):
 def _refuse(session: Session, argv: list[bytes]) -> Outcome:
     return replies.error(
         f"ERR CLUSTER {replies.shown(argv[1]).upper()} is not for this cluster: its nodes are proxies, which come and "
-        "go by themselves. Slots are moved with 'slotferry slots move'"
+        "go by themselves. Slots are moved with 'slotferry slot move'"
     )
 
 

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from proxy.commands import replies
-from proxy.commands.arguments import SERVER_VERSION, mode
+from proxy.commands.arguments import mode
 from proxy.commands.family import Family, Handler
 from proxy.commands.server.latency import percentile, statistics
+from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Outcome
@@ -48,10 +49,12 @@ class Information(Family):
 
     Args:
         services: the worker's parts.
+        versions: of the servers.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, versions: ServerVersions) -> None:
         self._services = services
+        self._versions = versions
         self._sections: dict[str, Callable[[Found], Awaitable[Fields]]] = {
             "Server": self._server,
             "Clients": self._clients,
@@ -124,7 +127,7 @@ class Information(Family):
         uptime = int(now - self._services.started)
         settings = self._services.settings
         return {
-            "redis_version": SERVER_VERSION,
+            "redis_version": self._versions.lowest,
             "redis_mode": mode(settings),
             "os": f"{platform.system()} {platform.release()} {platform.machine()}",
             "arch_bits": 64 if sys.maxsize > 2**32 else 32,

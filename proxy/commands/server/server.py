@@ -1,20 +1,33 @@
-"""Commands about the server that the proxy answers for itself: TIME, ROLE and ACL WHOAMI."""
+"""Commands about the server that the proxy answers for itself: TIME, ROLE and ACL WHOAMI, and LOLWUT."""
 
 import time
 
 from proxy.commands import replies
 from proxy.commands.clients.clientlist import user_name
 from proxy.commands.family import Family, Handler
-from proxy.engine.outcomes import Outcome
+from proxy.commands.serverversions import ServerVersions
+from proxy.commands.services import Services
+from proxy.engine.backend import command
+from proxy.engine.outcomes import ANY_SERVER, Outcome
 from proxy.engine.session import Session
+from proxy.servers import everywhere
 
 
 class ServerCommands(Family):
-    """The family's handlers."""
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+        versions: of the servers.
+    """
+
+    def __init__(self, services: Services, versions: ServerVersions) -> None:
+        self._services = services
+        self._versions = versions
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
-        return {"TIME": self.time, "ROLE": self.role, "ACL|WHOAMI": self.whoami}
+        return {"TIME": self.time, "ROLE": self.role, "ACL|WHOAMI": self.whoami, "LOLWUT": self.lolwut}
 
     def time(self, session: Session, argv: list[bytes]) -> Outcome:
         """TIME."""
@@ -28,3 +41,10 @@ class ServerCommands(Family):
     def whoami(self, session: Session, argv: list[bytes]) -> Outcome:
         """ACL WHOAMI."""
         return replies.bulk(user_name(session))
+
+    async def lolwut(self, session: Session, argv: list[bytes]) -> Outcome:
+        """LOLWUT: a server of the lowest version draws, and tells its version."""
+        address = self._versions.lowest_server
+        if address is None:
+            return ANY_SERVER
+        return await everywhere.ask(self._services.router.shared(session, address), command(tuple(argv)))

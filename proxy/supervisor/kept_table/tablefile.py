@@ -32,6 +32,7 @@ from typing import IO, Any
 
 import structlog
 
+from slots.messages.control import KnownTable
 from slots.messages.message import Product
 from slots.table import SlotTable, TableError
 
@@ -55,6 +56,8 @@ class Kept:
     """By server, the run id of the process that cannot have forgotten a fence
     (:mod:`proxy.supervisor.standdown.evidence`).
     """
+    known: KnownTable | None = None
+    """Where the table came from."""
 
 
 class TableFile:
@@ -112,6 +115,7 @@ class TableFile:
                 "table": kept.table.to_wire(),
                 "stand_down": kept.stand_down,
                 "processes": dict(kept.processes),
+                "known": kept.known and kept.known.model_dump(),
             },
             separators=(",", ":"),
         ).encode()
@@ -147,4 +151,5 @@ def _from_wire(wire: Mapping[str, Any]) -> Kept:
         raise TableError(f"it has {len(table.slots)} slots, the product has {product.number_of_slots}")
     rule = wire["stand_down"]
     processes = {str(server): str(process) for server, process in dict(wire["processes"]).items()}
-    return Kept(str(wire["instance"]), product, table, None if rule is None else float(rule), processes)
+    known = wire["known"] and KnownTable.model_validate(wire["known"])
+    return Kept(str(wire["instance"]), product, table, None if rule is None else float(rule), processes, known or None)

@@ -13,6 +13,7 @@ from typing import IO, Literal
 import structlog
 
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
+from slots.messages.control import KnownTable
 from slots.messages.message import Product
 from slots.states import SlotState
 from slots.table import SlotTable
@@ -93,7 +94,7 @@ class TableKeeping:
         self._processes = kept.processes
         self.covered = kept.table.epoch
 
-    def received(self, instance: str, product: Product, table: SlotTable) -> None:
+    def received(self, instance: str, product: Product, table: SlotTable, known: KnownTable | None = None) -> None:
         """A table came. It is written to the disk before it may be acknowledged."""
         if self._file is None or self._removed:
             return
@@ -102,7 +103,7 @@ class TableKeeping:
             self._instance = instance
             self._processes = {}
             self.covered = 0
-        self._wanted = Kept(instance, product, table, self._stand_down, self._processes)
+        self._wanted = Kept(instance, product, table, self._stand_down, self._processes, known)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
 
@@ -117,7 +118,7 @@ class TableKeeping:
         if disk is None or disk.instance != self._instance:
             return True
         if disk.stand_down != stand_down:
-            self.received(disk.instance, disk.product, disk.table)
+            self.received(disk.instance, disk.product, disk.table, disk.known)
         return stand_down is None or (disk.stand_down is not None and disk.stand_down <= stand_down)
 
     def over(self) -> None:
@@ -137,7 +138,7 @@ class TableKeeping:
         if self._disk is not None and self._file and self._working is None and 0 < self.covered < EVERYTHING:
             if instance == self._instance == self._disk.instance and processes != self._disk.processes:
                 self._processes = dict(processes)
-                self.received(instance, self._disk.product, self._disk.table)
+                self.received(instance, self._disk.product, self._disk.table, self._disk.known)
                 return
             try:
                 self._file.touch()

@@ -96,7 +96,8 @@ class Arrivals:
         inherited: Mapping[str, int],
         begin: Callable[[Session], None],
     ) -> None:
-        self._settings = settings
+        self.settings = settings
+        """Its limits may change."""
         self._router = router
         self._inherited = inherited
         self._begin = begin
@@ -127,7 +128,7 @@ class Arrivals:
 
     def listen(self) -> str:
         """Begin to accept connections; the address of the first place."""
-        settings = self._settings
+        settings = self.settings
         for setting in ("listen", "tls_listen", "unix_socket"):
             where = getattr(settings, setting)
             if where:
@@ -211,12 +212,12 @@ class Arrivals:
                 asyncio.get_running_loop().call_later(ACCEPT_RETRY_SECONDS, self._open, door)
                 return False
             sock.setblocking(False)
-            if len(self._router.sessions) + len(self._under_way) >= self._settings.max_clients:
+            if len(self._router.sessions) + len(self._under_way) >= self.settings.max_clients:
                 self._refuse(door, sock)
                 continue
             self.accepted += 1
             if door.setting == "unix_socket":
-                shown = f"{self._settings.unix_socket}:0"
+                shown = f"{self.settings.unix_socket}:0"
             else:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -330,7 +331,7 @@ class Arrivals:
 
     def check_time(self) -> None:
         """Close connections that take too long (**bounded**); called a few times a second."""
-        late = time.monotonic() - self._settings.handshake_seconds
+        late = time.monotonic() - self.settings.handshake_seconds
         for arrival in [arrival for arrival in self._under_way if arrival.began < late]:
             what = "TLS" if arrival.header is None else "PROXY header"
-            self._fail(arrival, f"no {what} within {self._settings.handshake_seconds:g} s")
+            self._fail(arrival, f"no {what} within {self.settings.handshake_seconds:g} s")

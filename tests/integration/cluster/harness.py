@@ -101,6 +101,8 @@ PATIENT = {
 """Settings of proxies, unless a test is about one of them: nothing may depend on how fast others are."""
 PATIENT_TOPOM = {"barrier_seconds": 30, "promotion_seconds": 10, "proxy_lease_seconds": 20}
 """The same for topom: on a machine that is also busy with other tests, a slow process does not count as lost."""
+BY_KEYS = {"migration_way": "keys"}
+"""Unless a test says so, slots do not go by a forecast: a slow pace is to keep them ``migrating``."""
 
 
 class Cluster(LocalCluster):
@@ -109,7 +111,8 @@ class Cluster(LocalCluster):
     Args:
         patient: whether time limits are those of :data:`PATIENT` and :data:`PATIENT_TOPOM`, unless a test says
             otherwise; if not, they are the defaults of proxies and topom.
-        arguments, topom_settings, proxy_settings, options: those of a local cluster.
+        topom_settings: those of a local cluster, after :data:`BY_KEYS`.
+        arguments, proxy_settings, options: those of a local cluster.
     """
 
     api: TopomClient
@@ -125,7 +128,7 @@ class Cluster(LocalCluster):
     ) -> None:
         super().__init__(
             *arguments,
-            topom_settings={**(PATIENT_TOPOM if patient else {}), **(topom_settings or {})},
+            topom_settings={**BY_KEYS, **(PATIENT_TOPOM if patient else {}), **(topom_settings or {})},
             proxy_settings={**(PATIENT if patient else {}), **(proxy_settings or {})},
             **options,
         )

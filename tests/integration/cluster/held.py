@@ -102,10 +102,11 @@ async def wakes_in_vain(cluster: SeveralTopoms, leader: int, former: int) -> Non
         terms = await terms_at(cluster)
         cluster.resume_topom(former)
         await eventually(
-            lambda: cluster.health(former),
-            lambda said: said == {"ok": True, "leads": False},
+            lambda: cluster.readiness(former),
+            lambda said: said == "ok",
             "the former leader to follow",
         )
+        assert await cluster.leads({former}) is None
         await eventually(
             lambda: said_since_it_led(cluster, former), lambda said: "leading_ended" in said, "its term to end"
         )

@@ -1,5 +1,6 @@
 """A cluster with several topoms over etcd or ZooKeeper, of which any may be killed or paused."""
 
+import json
 import os
 import signal
 import time
@@ -34,12 +35,14 @@ class SeveralTopoms(Cluster):
         self.topoms: list[ManagedProcess] = []
         self.urls: list[str] = []
         self.stores: Sequence[StoreServer] = []
+        self.verified_by = UNENCRYPTED
+        """What the topoms' certificates are checked with."""
 
     async def _start_topom(self) -> None:
         start = {"etcd": start_etcd, "zookeeper": start_zookeeper}[self._store]
         self.stores = await start(self.directory, self._store_count)
         ports = free_ports(self._count)
-        self.urls = [f"http://{HOST}:{port}" for port in ports]
+        self.urls = [f"{self._scheme}://{HOST}:{port}" for port in ports]
         for number, port in enumerate(ports):
             settings = {
                 "listen": f"{HOST}:{port}",
@@ -79,18 +82,28 @@ class SeveralTopoms(Cluster):
         first = [process for process in super().processes if process not in self.topoms]
         return [*self.stores, *self.topoms, *first]
 
-    async def health(self, number: int) -> dict[str, Any]:
-        """A topom's words about itself; empty while it does not answer."""
+    async def said(self, number: int, path: str) -> str:
+        """A topom's own answer to this path; empty while it does not answer."""
         try:
-            async with httpx.AsyncClient(timeout=20, trust_env=False, verify=UNENCRYPTED) as client:
-                return dict((await client.get(f"{self.urls[number]}/healthz")).json())
+            async with httpx.AsyncClient(timeout=20, trust_env=False, verify=self.verified_by) as client:
+                headers = {"Authorization": f"Bearer {self.token}"}
+                return (await client.get(f"{self.urls[number]}{path}", headers=headers)).text
         except httpx.HTTPError:
-            return {}
+            return ""
+
+    async def readiness(self, number: int) -> str:
+        """``ok``, or why a topom is not ready; empty while it does not answer."""
+        return (await self.said(number, "/readyz")).removesuffix("\n")
+
+    async def reason(self, number: int) -> str:
+        """Why nothing can be changed through a topom, while none leads."""
+        said = await self.said(number, "/api/v1/status")
+        return str(((json.loads(said) if said else {}).get("reason") or {}).get("what", ""))
 
     async def leads(self, among: set[int]) -> int | None:
         """Which of these leads."""
         for number in among:
-            if (await self.health(number)).get("leads"):
+            if "\nslotferry_topom_leads 1.0\n" in await self.said(number, "/metrics"):
                 return number
         return None
 
@@ -99,7 +112,7 @@ class SeveralTopoms(Cluster):
         everyone = set(range(self._count))
 
         async def look() -> list[bool]:
-            return [(await self.health(number)).get("ok", False) for number in everyone]
+            return [await self.readiness(number) == "ok" for number in everyone]
 
         await eventually(look, all, "every topom to be well")
         leader = await eventually(lambda: self.leads(everyone), lambda found: found is not None, "one to lead")

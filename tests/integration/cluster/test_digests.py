@@ -148,9 +148,9 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
         assert {slot["slot"] for slot in found["slots"] if slot["master"] != slot["replica"]} == wrong
         assert not found["promotable"]
 
-        outcome = await operate(cluster, "digest", "1", "--show")
+        outcome = await operate(cluster, "digest", "show", "1")
         assert outcome.status == 1, outcome
-        for told in ("14 keys differ", "only at the replica", "deadline", "--resync"):
+        for told in ("14 keys differ", "only at the replica", "deadline", "digest resync"):
             assert told in outcome.out, outcome
         # The next leader knows it, too.
         await cluster.topom.kill()
@@ -159,10 +159,10 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
             await cluster.api.promote(1, replica)
         assert refused.value.error == "NotReady"
         assert "differs from its master in 14 keys" in (await operate(cluster, "status")).out
-        outcome = await operate(cluster, "digest", "1", "--show")
+        outcome = await operate(cluster, "digest", "show", "1")
         assert (outcome.status, "14 keys" in outcome.out) == (1, True), outcome
         fulls = (await ahead.info("stats"))["sync_full"]
-        outcome = await operate(cluster, "digest", "1", "--resync")
+        outcome = await operate(cluster, "digest", "resync", "1")
         assert outcome.out.strip() == f"{replica} holds a new copy", outcome
         assert (await ahead.info("stats"))["sync_full"] == fulls + 1
         found = await checked(cluster)

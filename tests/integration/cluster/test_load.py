@@ -154,7 +154,7 @@ async def test_what_clients_ask_for_is_shown_by_every_topom_and_on_the_command_l
         assert [user["user"] for user in found["users"]] == ["default"]
         # 100 bytes of a value go in with every other request, and "hot" has none to come out.
         assert found["total"]["bytes_in"] > found["total"]["requests"] * 50
-        verbs = [["load"], ["top", "--once"], ["load", "--json", "--all-slots"]]
+        verbs = [["load"], ["top", "--once"], ["load", "-o", "json", "--all-slots"]]
         text, looked, as_json = await asyncio.gather(
             *(slotferry(*verb, SLOTFERRY_TOPOM=cluster.topom_url, SLOTFERRY_TOKEN=cluster.token) for verb in verbs)
         )
@@ -200,7 +200,7 @@ async def test_a_big_key_that_is_read_over_two_proxies_is_one_entry(cluster: Sev
     text = await slotferry("load", "--notable", **environment)
     assert text.status == 0, text
     assert r"big:[<b>]\xff" in text.out
-    assert "2.3 MB" in text.out
+    assert "2.3 MiB" in text.out
     assert "hidden" not in text.out + str(found)
 
 

@@ -89,7 +89,7 @@ async def check_values(cluster: Cluster) -> None:
 async def test_uneven_memory_is_evened_out(cluster: Cluster) -> None:
     refused = await operate(cluster, "rebalance", "--policy", "bytes")
     assert refused.status == 1
-    assert "slotferry sizing run --topom URL --output DIR" in refused.err
+    assert "slotferry sizing run --into DIR" in refused.err
 
     measurement = await measured(cluster)
     await cluster.api.post_sizes(measurement)
@@ -99,13 +99,13 @@ async def test_uneven_memory_is_evened_out(cluster: Cluster) -> None:
     assert known == before
 
     biggest = max((key for entry in measurement["slots"] for key in entry["biggest"]), key=lambda key: key["bytes"])
-    shown = await operate(cluster, "slots", "show", "--top", "3")
+    shown = await operate(cluster, "slot", "list", "--top", "3")
     assert shown.out.count("group 1") == 3, shown
-    assert (await operate(cluster, "slots", "biggest", "--top", "1", "--json")).json["keys"][0]["bytes"] == (
+    assert (await operate(cluster, "sizing", "list", "--top", "1", "-o", "json")).json["keys"][0]["bytes"] == (
         biggest["bytes"]
     )
 
-    planned = (await operate(cluster, "rebalance", "--policy", "bytes", "--dry-run", "--json")).json
+    planned = (await operate(cluster, "rebalance", "--policy", "bytes", "--dry-run", "-o", "json")).json
     assert {(move["from"], move["to"]) for move in planned["moves"]} == {(1, 2)}
     assert (planned["reasons"], planned["warnings"]) == ([], [])
     cost = planned["cost"]
@@ -132,7 +132,7 @@ async def test_uneven_memory_is_evened_out(cluster: Cluster) -> None:
     check_even(known, TOLERANCE)
     again = await operate(cluster, "rebalance", "--policy", "bytes", "--dry-run")
     assert "nothing to move" in again.out
-    back = (await operate(cluster, "rebalance", "--policy", "bytes", "--dry-run", "--drain", "2", "--json")).json
+    back = (await operate(cluster, "rebalance", "--policy", "bytes", "--dry-run", "--drain", "2", "-o", "json")).json
     assert back["cost"]["pairs"][0]["way"]["seconds"] > 0
     assert back["cost"]["keys_per_second"] > 0
     assert f"sizes were taken before {len(planned['moves'])} slots" in again.err
@@ -153,7 +153,7 @@ async def test_sizes_outlive_topom(cluster: Cluster) -> None:
 async def test_a_group_is_drained_and_leaves(cluster: Cluster) -> None:
     await cluster.api.post_sizes(await measured(cluster))
     master = cluster.groups[2][0]
-    held = await operate(cluster, "server", "remove", "2", master)
+    held = await operate(cluster, "server", "remove", master)
     assert held.status == 1
     assert "need" in held.err
     drained = await operate(cluster, "rebalance", "--policy", "bytes", "--drain", "2", "--wait")
@@ -162,7 +162,7 @@ async def test_a_group_is_drained_and_leaves(cluster: Cluster) -> None:
     await cluster.at_rest({1: 64, 2: 0})
     async with plain_client(master) as client:
         assert not [key async for key in client.scan_iter() if not key.startswith(RESERVED)]
-    for verb in (("server", "remove", "2", master), ("group", "remove", "2")):
+    for verb in (("server", "remove", master), ("group", "remove", "2")):
         outcome = await operate(cluster, *verb)
         assert outcome.status == 0, outcome
     await check_values(cluster)

@@ -127,7 +127,7 @@ async def test_a_group_with_nine_of_ten_requests_gives_slots_away() -> None:
         assert shown.status == 0, shown
         assert "policy load" in shown.out
         assert "load off its share" in shown.out
-        moved = (await operate(cluster, "rebalance", "--policy", "load", "--wait", "--json")).json
+        moved = (await operate(cluster, "rebalance", "--policy", "load", "--wait", "-o", "json")).json
 
         # Then: by what the servers count, not only by what topom says.
         assert {(move["from"], move["to"]) for move in moved["moves"]} == {(1, 2)}
@@ -156,7 +156,7 @@ async def test_by_itself() -> None:
         assert "to move by load" in planned["text"]
         await cluster.at_rest()
         assert 0.38 < await part_of_group_1(cluster) < 0.62
-        told = await operate(cluster, "rebalance", "--explain")
+        told = await operate(cluster, "rebalance", "show")
         assert told.status == 0, told
         assert "times its share" in told.out or "on their way" in told.out or "last plan" in told.out
         # And it stays so: nothing goes back and forth.

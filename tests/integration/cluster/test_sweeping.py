@@ -146,7 +146,7 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
         found = await eventually(cluster.api.groups, lambda groups: bool(groups[1]["servers"][0]["not_swept"]), "it")
         reason = found[1]["servers"][0]["not_swept"]
         assert f"holds {len(left)} keys of slots that belong to other groups" in reason["what"]
-        assert (reason["kind"], "slotferry server sweep 2" in reason["to_do"]) == ("data", True)
+        assert (reason["kind"], "slotferry server sweep " in reason["to_do"]) == ("data", True)
         assert await names_at(cluster.groups[2][0]) == {*NAMES}
         assert sorted(key.decode() for key in await client.keys("*")) == sorted(NAMES)
 
@@ -164,7 +164,7 @@ async def test_a_slot_that_was_copied_away_does_not_come_back_to_its_old_keys(st
         await cluster.api.set_migration(way="stream", keys_per_second=100)
         await cluster.api.move_slots("0-255", 2)
         await cluster.in_state("copying")
-        await direct.execute_command("ACL", "SETUSER", "default", "-unlink")
+        await direct.execute_command("ACL", "SETUSER", "default", "-scan")
         await cluster.api.set_migration(keys_per_second=0)
         await cluster.at_rest({1: 256, 2: 768})
         assert await client.delete(*left) == len(left)
@@ -174,7 +174,7 @@ async def test_a_slot_that_was_copied_away_does_not_come_back_to_its_old_keys(st
         await cluster.api.take_slots_offline("0-255")
         with pytest.raises(TopomRefused, match="may still have old keys of slots 0-255"):
             await cluster.api.assign_slots("0-255", 1)
-        await direct.execute_command("ACL", "SETUSER", "default", "+unlink")
+        await direct.execute_command("ACL", "SETUSER", "default", "+scan")
 
         async def assigned() -> bool:
             try:
@@ -199,7 +199,7 @@ async def test_a_server_with_keys_that_nobody_knows_is_no_target(start_cluster: 
             await direct.mset(dict.fromkeys(NAMES, "somebody's"))
             await cluster.api.add_group(3, [filled.address])
             await cluster.api.move_slots("0-9", 3)
-            word = f"slotferry server sweep 3 {filled.address}"
+            word = f"slotferry server sweep {filled.address}"
 
             async def said() -> Any:
                 return await cluster.api.migration(), await cluster.api.groups()

@@ -50,8 +50,8 @@ async def cut_off_while_slots_move(cluster: SeveralTopoms) -> None:
             server.pause()
         for number in (0, 1):
             await eventually(
-                lambda number=number: cluster.health(number),  # type: ignore[misc]
-                lambda said: said.get("ok") is False and "ZooKeeper" in said["reason"]["what"],
+                lambda number=number: cluster.reason(number),  # type: ignore[misc]
+                lambda said: "ZooKeeper" in said,
                 "topom to say that the store is cut off",
             )
         with pytest.raises(TopomRefused, match="ZooKeeper"):

@@ -52,7 +52,7 @@ async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluste
         await cluster.api.add_group(3, [spare.address], wipe=True)
     # When: it is added while it does not answer, so topom cannot know.
     os.kill(spare.pid, signal.SIGSTOP)
-    assert (await cluster.api.add_server(2, spare.address))["silent"] == [spare.address]
+    assert (await cluster.api.add_server(2, spare.address, offline_ok=True))["silent"] == [spare.address]
     os.kill(spare.pid, signal.SIGCONT)
 
     async def waits_for() -> str:
@@ -82,8 +82,8 @@ async def test_a_server_that_is_found_to_be_another_one_is_left_alone(start_clus
     server = cluster.servers[1][0]
     again, replica = f"localhost:{server.port}", f"127.1:{server.port}"
     os.kill(server.pid, signal.SIGSTOP)
-    assert (await cluster.api.add_group(3, [again]))["silent"] == [again]
-    assert (await cluster.api.add_server(1, replica, wipe=True))["silent"] == [replica]
+    assert (await cluster.api.add_group(3, [again], offline_ok=True))["silent"] == [again]
+    assert (await cluster.api.add_server(1, replica, wipe=True, offline_ok=True))["silent"] == [replica]
     os.kill(server.pid, signal.SIGCONT)
 
     async def found() -> dict[str, str]:

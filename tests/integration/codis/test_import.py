@@ -57,10 +57,10 @@ async def test_a_real_dump_is_brought_in(tmp_path: Path) -> None:
             for key in KEYS:
                 slot = slot_in_codis(key)
                 servers[0 if slot < 512 or slot == 600 else 1].set(key, key)
-            taken = (await run(topom, str(file), "--json")).json
+            taken = (await run(topom, str(file), "-o", "json")).json
             assert (taken["groups"], taken["servers"], taken["slots"]) == ([], [], {"1": "600"})
             assert [text for text in taken["notes"] if "should be" in text or "does not answer" in text] == []
-            again = (await run(topom, str(file), "--json")).json
+            again = (await run(topom, str(file), "-o", "json")).json
             assert (again["slots"], again["slots_there"]) == ({}, "0-1023")
             # Then groups, datacenters and slots are as in Codis, and every key is where proxies look for it.
             groups = {group["id"]: group["servers"] for group in (await topom.call("GET", "/groups"))["groups"]}

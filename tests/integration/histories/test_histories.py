@@ -10,7 +10,7 @@ import pytest
 
 from tests.histories.cluster import started
 from tests.histories.run import run
-from tests.histories.schedule import OF_COPIES, Kind
+from tests.histories.schedule import OF_COPIES, OF_REPLICAS, Kind
 
 SEEDS = (11, 12, 13)
 SECONDS = 7.0
@@ -18,8 +18,8 @@ OPERATIONS = 2000
 ATTEMPTS = 12
 """Schedules within which a planted fault has to be found; on a busy machine few of them show it."""
 KINDS = {
-    "keys": tuple(kind for kind in Kind if kind not in OF_COPIES),
-    "stream": tuple(kind for kind in Kind if kind is not Kind.MARKS_EVICTED),
+    "keys": tuple(kind for kind in Kind if kind not in (*OF_COPIES, *OF_REPLICAS)),
+    "stream": tuple(kind for kind in Kind if kind not in (Kind.MARKS_EVICTED, *OF_REPLICAS)),
 }
 """The faults by which slots that move this way need no operator (tests/histories/README.md)."""
 PLANTED_SECONDS = 8.0

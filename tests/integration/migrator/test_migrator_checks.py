@@ -27,6 +27,7 @@ from migrator.errors import (
 from migrator.withdrawing import withdraw
 from slotferry.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from slots.access import ServerAccess
+from slots.reserved import SWEPT
 from tests.integration.migrator.pairs import INSTANCE, Pair, client_of, run_id_at
 
 StartServer = Callable[..., Awaitable[RedisServer]]
@@ -126,6 +127,17 @@ async def test_a_check_that_passes_leaves_nothing_behind(pair: Pair) -> None:
             assert [entry for entry in await server.client_list() if "check" in entry["name"]] == []
 
 
+@pytest.mark.parametrize("left", [False, True])
+async def test_hidden_a_source_that_a_copy_has_left_at_its_end_is_told(pair: Pair, left: bool) -> None:
+    async with client_of(pair.source) as source:
+        if left:
+            await source.hset(SWEPT, "left", 1)
+    found = await check(
+        pair.source.address, pair.target.address, share=1.0, databases=16, access=ServerAccess(), instance=INSTANCE
+    )
+    assert found.hides is left
+
+
 async def test_no_client_of_the_target_sees_the_key_of_a_trial(pair: Pair) -> None:
     async with client_of(pair.target) as client, client.monitor() as monitor:
         await checked(pair.source, pair.target)
@@ -134,7 +146,15 @@ async def test_no_client_of_the_target_sees_the_key_of_a_trial(pair: Pair) -> No
         while (one := await monitor.next_command())["command"] != "ECHO over":
             said.append(str(one["command"]).split(" ")[0].upper())
     first = said.index("RESTORE")
-    assert said[first - 1 : first + 3] == ["MULTI", "RESTORE", "DEL", "EXEC"]
+    assert said[first - 1 : first + 3] == ["MULTI", "RESTORE", "UNLINK", "EXEC"]
+
+
+async def test_a_target_before_redis_4_is_refused(start: StartServer) -> None:
+    """given a server without UNLINK, which came with it."""
+    source, target = await start(), await start("--rename-command", "UNLINK", "")
+    with pytest.raises(TargetRefused, match="it lacks a command that is needed: it is too old"):
+        await checked(source, target)
+    assert await checked(None, target) == []
 
 
 async def test_slots_without_a_source_need_no_more_than_a_master(pair: Pair) -> None:

@@ -84,6 +84,18 @@ def owned(count: int) -> set[int]:
     return {number for number in range(count) if slot_of(b"key:%d" % number) < HALF}
 
 
+async def test_a_server_before_redis_4_is_swept(tmp_path: Path) -> None:
+    """given a server without UNLINK, which came with it."""
+    server = await start_redis("older", tmp_path, extra=("--rename-command", "UNLINK", ""))
+    async with client_of(server) as redis, client_of(server, database=9) as ninth:
+        await fill(redis, 300)
+        await fill(ninth, 100)
+        assert await swept(server, Warranted(known=False)) == Swept(300 - len(owned(300)) + 100 - len(owned(100)))
+        assert (await numbers(redis), await numbers(ninth)) == (owned(300), owned(100))
+        assert (await look(redis)).is_swept(DATA)
+    await server.stop()
+
+
 async def test_keys_of_others_go_from_every_database_and_all_else_stays(server: RedisServer) -> None:
     async with client_of(server) as redis, client_of(server, database=9) as ninth:
         # An empty server is swept at once, and its data is known from then on.
@@ -311,6 +323,7 @@ async def test_hidden_keys_that_go_are_counted_down_and_a_swept_server_has_none(
         await fill(redis, 1000)
         foreign = sum(FOREIGN[slot_of(key)] for key in await redis.keys("*"))
         await redis.hset(HIDDEN, mapping={"0": foreign, "3": 5})
+        await redis.hset(SWEPT, "left", 1)
         # It was swept with this data before.
         warrant = Warranted(known=False)
         warrant.on_hold = break_off
@@ -319,5 +332,7 @@ async def test_hidden_keys_that_go_are_counted_down_and_a_swept_server_has_none(
         left = sum(FOREIGN[slot_of(key)] for key in await redis.keys("*") if not key.startswith(RESERVED))
         assert 0 < left < foreign
         assert await redis.hgetall(HIDDEN) == {b"0": b"%d" % left, b"3": b"5"}
+        assert await redis.hexists(SWEPT, "left")
         await swept(server, Warranted(known=False))
         assert await redis.exists(HIDDEN) == 0
+        assert not await redis.hexists(SWEPT, "left")

@@ -55,7 +55,7 @@ def test_numbers_are_told_in_words(site: Site) -> None:
     said = {
         "bytes(0)": "0 bytes",
         "bytes(1)": "1 byte",
-        "bytes(1500)": "1.5 KB",
+        "bytes(1500)": "1.5 KiB",
         "bytes(null)": "unknown",
         "rate(0)": "0/s",
         "rate(0.02)": "under 0.1/s",
@@ -112,7 +112,7 @@ def test_migrators_are_shown_with_what_each_copies_and_follows(site: Site) -> No
             "n1, d1",
             "a:1 to b:1, 1 slot; follows replica a:2c:1 to d:1, 12 slots; follows none yetand 21 more",
             "1,500 keys a second",
-            "2.0 GB",
+            "1.9 GiB",
         ]
         told(page, "{ migrators: { 97: null, 98: null } }", f"!{rows}.length")
 
@@ -276,7 +276,7 @@ def test_a_big_key_is_shown_as_text_with_who_asked_for_it(site: Site) -> None:
         page.wait_for_selector("#notable tr:has-text('<img src=x')", timeout=30_000)
         shown = page.inner_text("#notable tbody tr:has-text('tricked')")
         assert "set" in shown
-        assert "big request, 2.4 MB" in shown
+        assert "big request, 2.3 MiB" in shown
         assert "default" in shown
         assert page.locator("img").count() == 0
         assert page.title() == "Slotferry"

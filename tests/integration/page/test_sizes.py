@@ -87,9 +87,9 @@ def test_prefixes_are_shown_by_their_memory(site: Site) -> None:
         page.wait_for_selector("#sizes .tree .outside")
         top, [rest], inside = boxes(page, "outside", "rest", "inside")
         assert [one["text"] for one in top[:3]] == [
-            "user: 500 KB, 50.0%",
-            f"{TRICK}\n200 KB, 20.0%",
-            "(no separator)\n100 KB, 10.0%",
+            "user: 488 KiB, 50.0%",
+            f"{TRICK}\n195 KiB, 20.0%",
+            "(no separator)\n98 KiB, 10.0%",
         ]
         unit = sum(one["width"] * one["height"] for one in (*top, rest)) / MEASURED
         told = sorted((one for one in PREFIXES if one["depth"] < 2), key=lambda one: -one["bytes"])
@@ -105,7 +105,7 @@ def test_prefixes_are_shown_by_their_memory(site: Site) -> None:
         assert profile / inbox == pytest.approx(300 / 150, rel=0.02)
         assert 0.5 < profile / outer < 0.6, "all but the name and the edges is for what is in it"
         page.hover("#sizes .tree .inside >> nth=1")
-        page.wait_for_selector("#prefix-says:has-text('user:inbox: 150 KB, 15.0%, 20 keys')")
+        page.wait_for_selector("#prefix-says:has-text('user:inbox: 146 KiB, 15.0%, 20 keys')")
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             assert [ratio for ratio in contrasts(page) if ratio < LEAST_CONTRAST] == []
@@ -114,10 +114,10 @@ def test_prefixes_are_shown_by_their_memory(site: Site) -> None:
         page.keyboard.press("Enter")
         rows = [row.split("\t") for row in page.locator("#prefixes tbody tr").all_inner_texts()]
         assert rows[:4] == [
-            ["user:", "500 KB", "50.0%", "60"],
-            ["user:profile:", "300 KB", "30.0%", "40"],
-            [TRICK, "200 KB", "20.0%", "9"],
-            ["user:inbox:", "150 KB", "15.0%", "20"],
+            ["user:", "488 KiB", "50.0%", "60"],
+            ["user:profile:", "293 KiB", "30.0%", "40"],
+            [TRICK, "195 KiB", "20.0%", "9"],
+            ["user:inbox:", "146 KiB", "15.0%", "20"],
         ]
         assert {row[0] for row in rows} == {prefix["prefix"] or "(no separator)" for prefix in PREFIXES}
         assert page.locator("#sizes script").count() == 0

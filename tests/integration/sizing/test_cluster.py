@@ -101,7 +101,7 @@ async def test_executors_run_what_is_shipped_to_them(tmp_path: Path) -> None:
                 *("--conf", f"spark.driver.host={HOST}", "--conf", "spark.sql.shuffle.partitions=2"),
                 *("--driver-java-options", QUICK_START, "--conf", f"spark.executor.extraJavaOptions={QUICK_START}"),
                 *("--conf", "spark.ui.enabled=false", str(script)),
-                *("run", "--ship", "--servers", server.address, "--output", str(tmp_path / "out")),
+                *("run", "--ship", "--servers", server.address, "--into", str(tmp_path / "out")),
             ]
             job = ManagedProcess("job", arguments, tmp_path / "job.log", env)
             job.start()

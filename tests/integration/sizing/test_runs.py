@@ -53,7 +53,7 @@ async def test_a_run_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) ->
     # Servers are read in the order of their addresses.
     few, many = sorted([await start_redis(name, tmp_path) for name in ("one", "two")], key=lambda one: one.address)
     command = [sys.executable, "-m", "sizing", "run", "--servers", f"{few.address},{many.address}"]
-    command += ["--output", str(output), "--parallel", "1", "--max-keys-per-second", "3000", "--json"]
+    command += ["--into", str(output), "--parallel", "1", "--max-keys-per-second", "3000", "-o", "json"]
     command += ["--master", "local[1]", "--conf", QUICK_START, "--conf", "spark.sql.shuffle.partitions=1"]
     command += ["--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"]
 

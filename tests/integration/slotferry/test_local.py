@@ -14,11 +14,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from redis import Redis
+from redis import Redis, ResponseError
 
-from slotferry.local import LocalCluster, environment_of, spread
-from slotferry.processes import ProcessError
-from slotferry.redis_server import VARIABLE, ask, embedded_binary
+from slotferry import local, redis_server
+from slotferry.contexts import LENT_SECONDS
+from slotferry.local import END_SECONDS, LocalCluster, environment_of, spread
+from slotferry.processes import STOP_SECONDS, ProcessError
+from slotferry.redis_server import VARIABLE, RedisServer, ask, embedded_binary
 
 ROOT = Path(__file__).parents[3]
 
@@ -90,6 +92,86 @@ def test_local_prints_one_line_serves_and_leaves_nothing(temporary: Path, number
         assert (process.returncode, more) == (0, "")
     assert alive(children) == []
     assert list(temporary.iterdir()) == []
+
+
+def busy(server: Redis) -> bool:
+    try:
+        server.ping()
+    except ResponseError as error:
+        return "BUSY" in str(error)
+    return False
+
+
+def test_local_ends_although_a_server_hangs_in_a_script(temporary: Path) -> None:
+    with running(temporary, "local", "--groups", "2") as process:
+        assert process.stdout is not None
+        line = json.loads(process.stdout.readline())
+        children = children_of(process.pid)
+        (server,) = line["groups"]["1"]
+        host, _, port = server.rpartition(":")
+        with socket.create_connection((host, int(port))) as client, Redis(host=host, port=int(port)) as other:
+            client.sendall(b"*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\n")
+            client.settimeout(60)
+            # Redis answers so once a script is slow, so it runs.
+            while not busy(other):
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert "redis-1 did not end by itself and was killed" in err
+    assert alive(children) == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_time_of_all_kinds_of_processes_is_less_than_five_seconds() -> None:
+    """The context goes first; then proxies, topom and servers end one after the other."""
+    assert LENT_SECONDS + 3 * END_SECONDS < 4.5
+
+
+async def test_a_server_that_hangs_as_it_starts_has_as_little_time(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, started = temporary / "redis-server", temporary / "started"
+    hanging.write_text(f"#!/bin/sh\ntrap '' TERM\ntouch {started}\nwhile :; do sleep 1; done\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr(local, "find_binary", lambda: hanging)
+    limits = []
+
+    class Noted(RedisServer):
+        async def stop(self, limit: float = STOP_SECONDS) -> int | None:
+            limits.append(limit)
+            return await super().stop(limit)
+
+    monkeypatch.setattr(redis_server, "RedisServer", Noted)
+    starting = asyncio.create_task(LocalCluster(groups=1, end_seconds=0.1).start())
+    async with asyncio.timeout(20):
+        while not started.exists():
+            await asyncio.sleep(0.02)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert limits == [0.1]
+
+
+def test_local_has_a_context_while_it_runs(temporary: Path, tmp_path: Path) -> None:
+    config = str(tmp_path / "config")
+    with running(temporary, "local", "--groups", "1", XDG_CONFIG_HOME=config) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = json.loads(process.stdout.readline())
+        said = next(note for note in process.stderr if "look at it" in note)
+        command = said.partition(": ")[2].split()
+        assert command == ["slotferry", "--context", "local", "status"]
+        with running(temporary, *command[1:], XDG_CONFIG_HOME=config) as status:
+            out, err = status.communicate(timeout=60)
+        assert status.returncode == 0, err
+        assert line["proxies"][0] in out
+        assert line["token"] not in said + out + err
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    with running(temporary, "context", "list", XDG_CONFIG_HOME=config) as listed:
+        out, _ = listed.communicate(timeout=60)
+    assert "no contexts yet" in out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")

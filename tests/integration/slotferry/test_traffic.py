@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from redis.asyncio import Redis
 
 from slotferry.processes import free_ports
@@ -16,7 +17,7 @@ from slotferry.traffic.content import name_of
 from slotferry.traffic.driver import Traffic, TrafficError
 from slotferry.traffic.keys import Keys
 from slotferry.traffic.placement import Layout
-from slotferry.traffic.requests import Read, Write
+from slotferry.traffic.requests import Difference, Read, Write
 from slotferry.traffic.session import Session, Tally
 from slots.functions import slot
 
@@ -208,3 +209,42 @@ async def test_a_server_that_greets_too_late_is_left(monkeypatch: pytest.MonkeyP
             await session.open()
         async with asyncio.timeout(LIMIT):
             await left.wait()
+
+
+def test_a_greeting_that_is_answered_as_the_wait_for_it_ends_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second connection's replies would be taken for those of the first."""
+    monkeypatch.setattr(Session, "CONNECT_SECONDS", 0.2)
+
+    class Slow(Session):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            time.sleep(self.CONNECT_SECONDS)  # the machine is busy: time is over before open() sees that it is greeted
+
+    async def greeting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read(1000)
+            writer.write(b"+OK\r\n")
+            await reader.read(1000)
+        writer.close()
+
+    async def greeted() -> None:
+        async with await asyncio.start_server(greeting, "127.0.0.1", 0) as listening:
+            session = Slow(f"127.0.0.1:{listening.sockets[0].getsockname()[1]}", 0, 3, None, Tally)
+            await session.open()
+            session.close()
+
+    uvloop.run(greeted())  # as the traffic has it: its timers come before what became ready
+
+
+async def test_a_reply_of_another_commands_form_is_a_difference() -> None:
+    """And not an error of the one who compares, which would end the connection."""
+    keys = Keys(200, "mixed")
+    for index in range(200):
+        Write(keys, index)
+        for call in (
+            keys.kind_of(index).whole(index),
+            *(keys.kind_of(index).part(index, choice) for choice in range(6)),
+        ):
+            for reply in (b"text", -7_000_000, [b"one"], {b"a": b"b"}):
+                with pytest.raises(Difference):
+                    Read(keys, index, call).check(reply)

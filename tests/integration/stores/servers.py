@@ -32,16 +32,17 @@ ZOOKEEPER = f"{JARS} or java is not there (on Debian and Ubuntu: apt-get install
 def need_etcd() -> None:
     """Skips where etcd is missing, unless ``SLOTFERRY_REQUIRE_STORES=1`` says that it has to be there."""
     if shutil.which("etcd") is None:
-        _leave_out(f"the store in etcd is not tested: {ETCD}")
+        leave_out(f"the store in etcd is not tested: {ETCD}")
 
 
 def need_zookeeper() -> None:
     """The same for ZooKeeper."""
     if not JARS.exists() or shutil.which("java") is None:
-        _leave_out(f"the store in ZooKeeper is not tested: {ZOOKEEPER}")
+        leave_out(f"the store in ZooKeeper is not tested: {ZOOKEEPER}")
 
 
-def _leave_out(reason: str) -> None:
+def leave_out(reason: str) -> None:
+    """Skips, unless ``SLOTFERRY_REQUIRE_STORES=1``: then the test fails."""
     if os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{reason}; {REQUIRED}=1 asks for it")
     pytest.skip(reason)

@@ -43,11 +43,10 @@ async def topoms(tmp_path: Path, etcd: EtcdServer) -> AsyncIterator[tuple[TopomP
 
 async def well(topom: TopomProcess) -> bool:
     """Wait until changes are possible through it; whether it leads."""
-    async with asyncio.timeout(LIMIT_SECONDS), client_of(topom) as client:
+    async with asyncio.timeout(LIMIT_SECONDS), client_of(topom, ADA) as client:
         while True:
-            health = (await client.get("/healthz")).json()
-            if health["ok"]:
-                return health["leads"] is True
+            if (await client.get("/readyz")).is_success:
+                return "\nslotferry_topom_leads 1.0\n" in (await client.get("/metrics")).text
             await asyncio.sleep(0.05)
 
 

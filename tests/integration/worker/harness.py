@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -108,9 +108,13 @@ class WorkerHarness:
         servers: int = 2,
         extra: Iterable[str] = (),
         server_tls: Iterable[str] | None = None,
+        binaries: Sequence[Path | None] = (),
         **settings: Any,
     ) -> Self:
-        """Start all. With ``server_tls``, more options of the servers, the worker is sent to their TLS ports."""
+        """Start all, the first servers with these programs.
+
+        With ``server_tls``, more options of the servers, the worker is sent to their TLS ports.
+        """
         harness = cls(directory, **settings)
         addresses: list[str] = []
         for number in range(1, servers + 1):
@@ -118,7 +122,8 @@ class WorkerHarness:
             if server_tls is not None:
                 addresses.append(f"127.0.0.1:{free_ports(1)[0]}")
                 options += ["--tls-port", addresses[-1].rpartition(":")[2], *server_tls]
-            harness.servers.append(await start_redis(f"redis-{number}", directory, extra=options))
+            binary = binaries[number - 1] if number <= len(binaries) else None
+            harness.servers.append(await start_redis(f"redis-{number}", directory, binary=binary, extra=options))
         harness.addresses = addresses or [server.address for server in harness.servers]
         inherited: dict[str, int] = {}
         if harness.settings.unix_socket:

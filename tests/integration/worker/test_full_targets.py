@@ -13,6 +13,9 @@ from slots.flushes import RELEASE, WITHHOLD
 from slots.moving import DELETE
 from slots.reserved import IN_PIECES, STATE, WANTED
 from slots.states import SlotState
+from slots.table import Group
+from tests.integration.breaking_relay import BreakingRelay, Direction, proxies
+from tests.integration.faults.ways import felt
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.test_slot_states import KEY, SLOT, migrate_key
@@ -237,3 +240,40 @@ async def test_bounded_a_delete_does_not_wait_longer_because_a_flush_stands(star
         await source.execute_command("EVAL", RELEASE.text, 1, STATE, "flush:dead")
         assert await client.delete(KEY) == 1
         await worker.act([SLOT], SlotState.FINISHED)
+
+
+async def test_run_id_no_delete_is_acknowledged_if_the_target_came_back_with_older_data(worker: WorkerHarness) -> None:
+    """given a target that has said that it lacks a key, and that is back, when the source deletes the key, with data
+    from when it had the key itself
+    then the client has an error, for the target's old key is what there is now.
+    """
+    async with (
+        BreakingRelay(worker.servers[0].port) as relay,
+        worker.client() as client,
+        worker.direct(1) as source,
+        worker.direct(2) as target,
+    ):
+        await target.set(KEY, "of an earlier time")
+        await target.save()
+        # As the sweep before the move does.
+        await target.delete(KEY)
+        worker.run_ids[relay.address] = worker.run_ids[worker.servers[0].address]
+        await worker.apply([], [Group(1, (relay.address,))])
+        assert await client.set(KEY, "0")
+        await migrate_key(worker)
+        await target.config_set("maxmemory", "1")
+        fault = relay.hold(proxies, frozenset({Direction.TO_SERVER}), containing=b"the target has a copy")
+        deleting = asyncio.create_task(client.delete(KEY))
+        await felt(fault)
+        await worker.servers[1].kill()
+        worker.servers[1].start()
+        await worker.servers[1].ready()
+        assert await source.get(KEY) == b"0"
+        fault.mend()
+        with pytest.raises(redis.exceptions.ResponseError, match="some keys may be deleted"):
+            await deleting
+        assert await source.exists(KEY) == 0
+        assert await client.get(KEY) == b"of an earlier time"
+        # Now the target decides, and the delete is like any other.
+        assert await client.delete(KEY) == 1
+        assert await client.get(KEY) is None

@@ -1,4 +1,4 @@
-"""The keyspace events that a move of slots sends are those that docs/operations.md names."""
+"""The keyspace events that a move of slots sends are those that docs/failures-moves.md names."""
 
 import asyncio
 from collections import defaultdict
@@ -12,7 +12,7 @@ from tests.integration.worker.test_big_keys import KEY, OTHER, SLOT, fill, move_
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 
-PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "failures-moves.md"
 LASTING, LASTING_BIG = f"{{{KEY}}}lasting", f"{{{KEY}}}big"
 
 

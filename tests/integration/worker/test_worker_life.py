@@ -79,6 +79,9 @@ async def test_bounded_a_worker_takes_no_more_clients_than_it_has_files_for(
     worker = await start_worker(servers=1)
     (event,) = events(worker, "fewer_clients")
     assert event["clients"] == (300 - OTHERS) // 2 == 22
+    told = await worker.next(lambda one: isinstance(one, Counters))
+    assert told.counters["max_clients"] == 22
+    assert told.counters["max_clients_lacking"] == event["max_clients"] - 22
     talks = [Talk(worker.settings.listen) for _ in range(23)]
     for talk in talks:
         await talk.__aenter__()

@@ -18,6 +18,8 @@ class Peer:
     def __init__(self) -> None:
         self.got = b""
         self.address = ""
+        self.far_ends: list[str] = []
+        """Addresses from which connections came."""
         self.ends = 0
         """Connections whose other end has closed them."""
         self._server: asyncio.Server | None = None
@@ -32,6 +34,7 @@ class Peer:
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.far_ends.append("{}:{}".format(*writer.get_extra_info("peername")))
         try:
             while line := await reader.readline():
                 self.got += line
@@ -209,3 +212,18 @@ async def test_only_a_replication_stream_is_late(peer: Peer, relay: Relay) -> No
     late.cancel()
     other.writer.close()
     follower.writer.close()
+
+
+async def test_in_a_list_of_clients_followers_have_their_own_addresses(peer: Peer, relay: Relay) -> None:
+    follower, other = await Client.open(relay), await Client.open(relay)
+    assert await follower.ask(b"PSYNC\n") == b"+PSYNC\n"
+    assert await other.ask(b"one\n") == b"+one\n"
+    of_follower, of_other = peer.far_ends
+    own = "{}:{}".format(*follower.writer.get_extra_info("sockname"))
+    assert own != of_follower
+    listed = f"id=1 addr={{}} laddr={of_follower} id=2 addr={of_other} \n"
+    assert await other.ask(listed.format(of_follower).encode()) == b"+" + listed.format(own).encode()
+    # What a follower is sent stays as it is.
+    assert await follower.ask(listed.format(of_follower).encode()) == b"+" + listed.format(of_follower).encode()
+    for one in (follower, other):
+        one.writer.close()

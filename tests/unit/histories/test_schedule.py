@@ -1,6 +1,6 @@
 """Faults drawn from a seed."""
 
-from tests.histories.schedule import JOURNEYS, JOURNEYS_SECONDS, LONGEST_SECONDS, Fault, Kind, draw
+from tests.histories.schedule import JOURNEYS, JOURNEYS_SECONDS, LONGEST_SECONDS, OF_REPLICAS, OLDER, Fault, Kind, draw
 
 
 def drawn(seed: int, seconds: float = 12.0) -> list[Fault]:
@@ -35,3 +35,9 @@ def test_one_journey_at_most_has_the_slots_for_itself() -> None:
     counts = {sum(fault.kind in JOURNEYS for fault in drawn(seed)) for seed in range(200)}
     assert counts == {0, 1}
     assert len(draw(1, 12.0, proxies=2, workers=2, servers=3, kinds=JOURNEYS)) == 1
+
+
+def test_no_files_are_put_back_where_a_replica_may_be_the_master() -> None:
+    for seed in range(200):
+        had = {fault.kind for fault in drawn(seed)}
+        assert not (had.intersection(OLDER) and had.intersection(OF_REPLICAS))

@@ -5,9 +5,15 @@ from collections.abc import Awaitable, Callable
 import hiredis
 import pytest
 
-from migrator.checks import check
+from migrator.checks import Watch, check
 from migrator.connection import Connection, Timeouts
-from migrator.errors import SourceRefused, SourceUnavailable, unknown_command
+from migrator.errors import (
+    SourceRefused,
+    SourceUnavailable,
+    TargetRefused,
+    TargetUnavailable,
+    unknown_command,
+)
 from migrator.wanted import WantedList
 from slots.access import ServerAccess
 from slots.reserved import WANTED
@@ -25,6 +31,8 @@ def before_redis_4(command: list[bytes]) -> bytes:
             return b"-ERR unknown command 'MODULE'\r\n"
         case b"EVAL":
             return b"$7\r\npayload\r\n"
+        case b"EXEC":
+            return b"*2\r\n+OK\r\n:1\r\n"
     return b"+OK\r\n"
 
 
@@ -35,6 +43,40 @@ async def test_a_server_that_knows_no_modules_is_fit(scripted: StartScripted) ->
     )
     assert found.notes == ()
     assert [b"RESTORE", b"payload"] in [[command[0], command[-1]] for command in target.commands]
+
+
+async def watching(source: ScriptedServer, target: ScriptedServer) -> Watch:
+    access, timeouts = ServerAccess(), Timeouts()
+    ends = ((source, SourceUnavailable, SourceRefused), (target, TargetUnavailable, TargetRefused))
+    connections = [
+        await Connection.open(
+            server.address, name="test", access=access, unavailable=lost, refused=refused, timeouts=timeouts
+        )
+        for server, lost, refused in ends
+    ]
+    return Watch(connections, ("a", "b"))
+
+
+def no_ping(command: list[bytes]) -> bytes:
+    return b"-ERR no\r\n" if command == [b"PING"] else b"+OK\r\n"
+
+
+async def test_run_id_either_server_may_have_gone(scripted: StartScripted) -> None:
+    good = await scripted(lambda command: b"+OK\r\n")
+    bad = await scripted(no_ping)
+    await (await watching(good, good)).same()
+    with pytest.raises(SourceRefused):
+        await (await watching(bad, good)).same()
+    with pytest.raises(TargetRefused):
+        await (await watching(good, bad)).same()
+
+
+async def test_a_lock_waits_for_both_servers_at_once(scripted: StartScripted) -> None:
+    silent = await scripted(lambda command: b"" if command == [b"PING"] else b"+OK\r\n")
+    target = await scripted(lambda command: b"+OK\r\n")
+    with pytest.raises(SourceUnavailable):
+        await (await watching(silent, target)).same()
+    assert [b"PING"] in target.commands
 
 
 async def test_a_source_that_does_not_give_the_keys_of_its_list_many_at_a_time(scripted: StartScripted) -> None:

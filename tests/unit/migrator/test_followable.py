@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,19 +88,21 @@ DRY = {**USER, b"DRYRUN PSYNC": b"OK", b"DRYRUN REPLCONF": b"OK"}
         ({**DRY, b"GETUSER": [b"commands", b"-@all"]}, None, (False, None)),
         ({**USER, b"GETUSER": b"odd", b"DRYRUN PSYNC": [b"odd"]}, b"odd", (None, None)),
         ({b"WHOAMI": [b"odd"]}, [b"odd"], (None, None)),
-        ({}, [b"repl-diskless-sync", b"yes", b"repl-diskless-sync-delay", b"5"], (None, 5.0)),
-        ({}, [b"repl-diskless-sync", b"no", b"repl-diskless-sync-delay", b"5"], (None, 0.0)),
+        ({}, [b"repl-diskless-sync", b"yes", b"repl-diskless-sync-delay", b"5"], (None, 5.0, False)),
+        ({}, [b"repl-diskless-sync", b"no", b"repl-diskless-sync-delay", b"5"], (None, 0.0, True)),
+        ({}, [b"repl-diskless-sync", b"yes", b"repl-diskless-sync-delay", b"odd"], (None, None, False)),
         ({}, [b"repl-diskless-sync-delay", b"99999"], (None, 86_400.0)),
         ({}, [b"repl-diskless-sync-delay", b"9" * 4000], (None, None)),
         ({}, [b"repl-diskless-sync-delay", b"-1", None, None], (None, None)),
     ],
 )
 async def test_what_a_source_says(
-    scripted: StartScripted, acl: dict[bytes, object], config: object, found: tuple[bool | None, float | None]
+    scripted: StartScripted, acl: dict[bytes, object], config: object, found: tuple[Any, ...]
 ) -> None:
     source = await scripted(server(acl, config))
     facts, followable = await look(source.address, access=ACCESS, instance="0" * 32)
-    assert followable == Followable(*found)
+    permitted, delay, *on_disk = found
+    assert followable == Followable(permitted, delay, on_disk=on_disk[0] if on_disk else None)
     assert (facts.machine_bytes, facts.all_keys) == (None, 0), "an odd figure is not known"
     assert not {command[0] for command in source.commands} & {b"PSYNC", b"EVAL", b"SET", b"RESTORE"}
 

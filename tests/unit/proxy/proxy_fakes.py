@@ -20,6 +20,8 @@ PRODUCT = {"name": "demo", "number_of_slots": 4, "slot_function": "crc32", "data
 REGISTERED = {
     "type": "registered",
     "proxy_id": 1,
+    "cluster": "c",
+    "start": "s",
     "heartbeat_seconds": 0.05,
     "stand_down_seconds": None,
     "quiet_seconds": 2.0,

@@ -86,7 +86,13 @@ def test_workers_are_told_of_the_others_once_a_change() -> None:
     proxy = Proxy()
     product = Product(name="p", number_of_slots=4, slot_function="crc32", databases=16)
     registered = Registered(
-        proxy_id=2, product=product, heartbeat_seconds=1.0, stand_down_seconds=None, quiet_seconds=2.0
+        proxy_id=2,
+        product=product,
+        cluster="c",
+        start="s",
+        heartbeat_seconds=1.0,
+        stand_down_seconds=None,
+        quiet_seconds=2.0,
     )
     proxy.announcements.registered(registered)
     heard = Proxies(proxies=[ListedProxy(1, "10.0.0.1", 6380, 0), ListedProxy(2, "127.0.0.1", 7001, 0)])

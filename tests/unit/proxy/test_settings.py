@@ -58,7 +58,7 @@ def test_no_workers_means_one_for_each_core() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("workers = -1", "Setting workers (or SLOTFERRY_PROXY_WORKERS in the environment): Input should be greater"),
+        ("workers = -1", "Setting workers (or SLOTFERRY_PROXY_WORKERS in the environment) has to be at least 0"),
         ('listen = "6380"', "Setting listen (or SLOTFERRY_PROXY_LISTEN in the environment): '6380' is not host:port"),
         ('listen = ""', "Setting listen: may not be empty"),
         ('listen = "h:70000"', "'70000' is not a port within 0-65535"),
@@ -66,10 +66,10 @@ def test_no_workers_means_one_for_each_core() -> None:
         ("topom = []", "Setting topom"),
         ('topom = ["localhost:8380"]', "'localhost:8380' is not a URL such as http://127.0.0.1:8380"),
         ('lisen = "h:1"', "There is no setting lisen; did you mean listen?"),
-        ("drain_seconds = inf", "Input should be a finite number"),
-        ("lock_hold_seconds = 0", "Input should be greater than 0"),
+        ("drain_seconds = inf", "has to be a finite number"),
+        ("lock_hold_seconds = 0", "has to be more than 0"),
         ('log_level = "loud"', "'debug', 'info', 'warning' or 'error'"),
-        ("session_max_request_bytes = 4_294_967_296", "Input should be less than 4294967296"),
+        ("session_max_request_bytes = 4_294_967_296", "has to be less than 4294967296"),
         ("session_output_limit_bytes = 1", "Setting session_output_pause_bytes: may not be larger than"),
         ("backend_retry_seconds_min = 3", "Setting backend_retry_seconds_min: may not be larger than"),
         ('cluster_announce_host = "a b"', "Setting cluster_announce_host: has to be a host name or an address"),

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sizing import shipping
+from sizing import command, shipping
+from sizing.access import TOKEN
 from sizing.outcome import JobRequest
 from sizing.reading import reason_of
+from slotferry import contexts
+from slotferry.contexts import Context
 from slotferry.main import app
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +22,6 @@ NO_TOPOM = {"SLOTFERRY_TOPOM": "", "SLOTFERRY_TOKEN": ""}
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "--topom"),
         (("--servers", "h:1", "--rdb", "x"), "--rdb"),
         (("--servers", "h:1", "--sample-fraction", "0"), "--sample-fraction"),
         (("--rdb", "x", "--sample-fraction", "0.5"), "read whole"),
@@ -30,7 +32,7 @@ NO_TOPOM = {"SLOTFERRY_TOPOM": "", "SLOTFERRY_TOKEN": ""}
 )
 def test_wrong_usage_is_named(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(
-        app, ["sizing", "run", "--output", str(tmp_path / "out"), *arguments], env={**NO_TOPOM, "COLUMNS": "300"}
+        app, ["sizing", "run", "--into", str(tmp_path / "out"), *arguments], env={**NO_TOPOM, "COLUMNS": "300"}
     )
 
     assert result.exit_code == 2
@@ -50,16 +52,43 @@ def test_options_of_the_data_source_are_looked_at_before_spark_starts(
     arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    result = CliRunner().invoke(app, ["sizing", "run", "--output", str(tmp_path), *arguments], env=NO_TOPOM)
+    result = CliRunner().invoke(app, ["sizing", "run", "--into", str(tmp_path), *arguments], env=NO_TOPOM)
 
     assert result.exit_code == 1
     assert said in result.stderr
     assert "secret" not in result.output
 
 
+def test_without_servers_it_asks_the_topom_of_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def run(request: JobRequest, *rest: object) -> int:
+        given.update(topom=request.topom, token=request.token)
+        return 0
+
+    monkeypatch.setattr(command, "_work", run)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    # It is set for the data source, and taken back when the test ends.
+    monkeypatch.setenv(TOKEN, "")
+    contexts.change(lambda kept: contexts.with_context(kept, "mine", Context("http://mine:1", "secret")))
+    sized = ["sizing", "run", "--into", str(tmp_path)]
+    for arguments, topom, token in (
+        (sized, "http://127.0.0.1:8380", ""),
+        (["--context", "mine", *sized], "http://mine:1", "secret"),
+        (["--context", "mine", *sized, "--servers", "h:1"], "http://mine:1", "secret"),
+        ([*sized, "--topom", "http://other:1"], "http://other:1", ""),
+        ([*sized, "--servers", "h:1"], "", ""),
+    ):
+        result = CliRunner().invoke(app, arguments, env=NO_TOPOM)
+        assert (result.exit_code, given) == (0, {"topom": topom, "token": token}), arguments
+    # Through spark-submit there are no contexts.
+    alone = CliRunner().invoke(command.app, ["run", "--into", str(tmp_path)], env=NO_TOPOM)
+    assert (alone.exit_code, "--topom" in alone.output) == (2, True)
+
+
 def test_without_pyspark_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    result = CliRunner().invoke(app, ["sizing", "run", "--output", str(tmp_path), "--servers", "h:1"], env=NO_TOPOM)
+    result = CliRunner().invoke(app, ["sizing", "run", "--into", str(tmp_path), "--servers", "h:1"], env=NO_TOPOM)
 
     assert result.exit_code == 1
     assert "pip install 'slotferry[sizing]'" in result.stderr

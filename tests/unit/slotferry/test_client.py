@@ -1,5 +1,6 @@
 """The client of topom's API against a topom that is played by a function."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -49,6 +50,18 @@ REQUESTS: list[tuple[Callable[[TopomClient], Awaitable[Any]], str, str, Any]] = 
         "POST",
         "/api/v1/groups",
         {"id": 1, "servers": ["h:1", "h:2"], "wipe": True},
+    ),
+    (
+        lambda topom: topom.add_group(1, ["h:1"], offline_ok=True),
+        "POST",
+        "/api/v1/groups",
+        {"id": 1, "servers": ["h:1"], "offline_ok": True},
+    ),
+    (
+        lambda topom: topom.add_server(1, "h:1", offline_ok=True),
+        "POST",
+        "/api/v1/groups/1/servers",
+        {"address": "h:1", "offline_ok": True},
     ),
     (lambda topom: topom.add_server(1, "h:1"), "POST", "/api/v1/groups/1/servers", {"address": "h:1"}),
     (
@@ -198,6 +211,32 @@ async def test_an_address_that_is_none(url: str) -> None:
             await topom.status()
 
 
+async def test_an_address_without_http_is_said_with_it() -> None:
+    async with TopomClient("10.0.0.1:8380", "x") as topom:
+        with pytest.raises(TopomError, match=r"write http://10\.0\.0\.1:8380 in --topom"):
+            await topom.status()
+
+
+async def test_a_redis_server_or_a_proxy_taken_for_a_topom_is_said() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # As Redis does, which takes HTTP for an attack.
+        await reader.readline()
+        writer.close()
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"-ERR unknown command\r\n")
+        writer.close()
+
+    for behaviour in (answer, reply):
+        server = await asyncio.start_server(behaviour, "127.0.0.1", 0)
+        async with server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            async with TopomClient(url, "x") as topom:
+                with pytest.raises(TopomUnreachable, match="is it a proxy or a Redis server"):
+                    await topom.status()
+
+
 async def test_a_token_that_no_header_can_hold() -> None:
     with pytest.raises(TopomError, match="--token") as caught:
         async with TopomClient(URL, "gehe\u00efm\u2028very-secret") as topom:
@@ -206,7 +245,7 @@ async def test_a_token_that_no_header_can_hold() -> None:
 
 
 class Several:
-    """Three topoms: what each answers to its health check and to everything else, and what it was asked."""
+    """Three topoms: what each answers, also whether it is ready, and what else it was asked."""
 
     def __init__(self, **answers: Callable[[httpx.Request], httpx.Response] | None) -> None:
         self.answers = answers
@@ -217,7 +256,7 @@ class Several:
         answer = self.answers[host]
         if answer is None:
             raise httpx.ConnectError("refused")
-        if request.url.path != "/healthz":
+        if request.url.path != "/readyz":
             self.asked.append(host)
         return answer(request)
 
@@ -255,7 +294,7 @@ async def test_another_topom_is_asked_when_the_one_in_use_has_gone_or_does_not_l
 
 async def test_what_may_have_been_done_is_not_asked_of_another_topom() -> None:
     def lost(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/healthz":
+        if request.url.path == "/readyz":
             return httpx.Response(200, json={"ok": True})
         raise httpx.ReadError("reset")
 

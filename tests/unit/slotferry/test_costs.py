@@ -28,11 +28,11 @@ def test_a_plan_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     show_costs(cost(request, [Move(1, 1, 2), Move(2, 1, 2), Move(3, 0, 2)], rate=10.0))
     text = capsys.readouterr().out
     shown = rows(text)
-    assert ["1", "2.5", "MB", "3", "5.0", "MB", "+100.0%", "1", "3.0", "MB", "+20.0%"] in shown
-    assert ["2", "2.5", "MB", "0", "0", "B", "-100.0%", "3", "2.0", "MB", "-20.0%"] in shown
-    assert ["group", "1", "group", "2", "2", "2.0", "MB", "2,000"] in shown
+    assert ["1", "2.5", "MiB", "3", "5.0", "MiB", "+100.0%", "1", "3.0", "MiB", "+20.0%"] in shown
+    assert ["2", "2.5", "MiB", "0", "0", "B", "-100.0%", "3", "2.0", "MiB", "-20.0%"] in shown
+    assert ["group", "1", "group", "2", "2", "2.0", "MiB", "2,000"] in shown
     assert ["offline", "group", "2", "1", "0", "B", "0"] in shown
-    assert "in all 3 slots, 2.0 MB, 2,000 keys; about 3 min 20 s at the measured rate" in text
+    assert "in all 3 slots, 2.0 MiB, 2,000 keys; about 3 min 20 s at the measured rate" in text
 
 
 def test_the_way_of_each_pair_is_shown_and_why(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
@@ -42,19 +42,19 @@ def test_the_way_of_each_pair_is_shown_and_why(capsys: pytest.CaptureFixture[str
     slots = [*SLOTS, Slot(4, 2)]
     show_costs(forecast(GROUPS, slots, [Move(1, 1, 2), Move(4, 2, 1)], PlanRequest(), ways=ways).to_wire())
     text = capsys.readouterr().out
-    first = "group 1 group 2 by the stream 20 s 3.0 MB 1.0 MB for 1 min 30 s 15 ms it suits"
+    first = "group 1 group 2 by the stream 20 s 3.0 MiB 1.0 MiB for 1 min 30 s 15 ms it suits"
     assert first.split() in rows(text)
     assert ["group", "2", "group", "1", "by", "keys", "-", "-", "-", "-", "nothing", "is", "known"] in rows(text)
     assert "no rate known" in text, "of one pair nothing is known"
     show_costs(forecast(GROUPS, slots, [Move(1, 1, 2)], PlanRequest(), ways=ways).to_wire())
-    assert "in all 1 slots; about 20 s\n" in capsys.readouterr().out
+    assert "in all 1 slot; about 20 s\n" in capsys.readouterr().out
 
 
 def test_what_nobody_knows_is_not_claimed(capsys: pytest.CaptureFixture[str]) -> None:
     show_costs(cost(PlanRequest(), [Move(1, 1, 2)]))
     text = capsys.readouterr().out
     assert ["1", "-", "3", "-", "-", "2", "-", "-"] in rows(text)
-    assert "in all 1 slots; no rate known to tell the time" in text
+    assert "in all 1 slot; no rate known to tell the time" in text
 
 
 def test_nothing_to_move(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ DOCUMENT = {
 
 
 def test_slots_of_keys_by_every_function() -> None:
-    result = runner.invoke(app, ["slot", "user:{42}:name", "plain", "--json"])
+    result = runner.invoke(app, ["slot", "of", "user:{42}:name", "plain", "-o", "json"])
     assert result.exit_code == 0
     found = {(entry["key"], entry["function"]): (entry["tag"], entry["slot"]) for entry in json.loads(result.stdout)}
     assert len(found) == 8
@@ -27,13 +27,13 @@ def test_slots_of_keys_by_every_function() -> None:
 
 
 def test_slots_as_a_table_of_another_number_of_slots() -> None:
-    result = runner.invoke(app, ["slot", "plain", "--slots", "16384"])
+    result = runner.invoke(app, ["slot", "of", "plain", "--slots", "16384"])
     assert result.exit_code == 0
     assert str(zlib.crc32(b"plain") % 16384) in result.stdout
 
 
 def test_a_number_of_slots_that_is_none() -> None:
-    result = runner.invoke(app, ["slot", "plain", "--slots", "1000"])
+    result = runner.invoke(app, ["slot", "of", "plain", "--slots", "1000"])
     assert result.exit_code == 2
     assert "power of two" in result.stderr
 

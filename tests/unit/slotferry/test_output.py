@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from slotferry.output import drawn, fail, in_words, note, out, say, show, span
+from slotferry.output import counted, drawn, fail, in_words, note, out, role, say, show, size, span
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,34 @@ def test_a_name_is_shown_as_it_is(name: str, capsys: pytest.CaptureFixture[str])
     note(name)
     fail(name)
     assert capsys.readouterr().err.split() == [name, "error:", name]
+
+
+ADDRESSES = ("127.0.0.1:31035", "[2001:db8::17]:6379")
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_an_address_and_a_number_are_never_cut_in_two(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "_width", width)
+    text = "the server does not answer, and nobody knows why that is so since this morning"
+    rows = [(address, address, 1234567, text) for address in ADDRESSES]
+    with out.capture() as shown:
+        out.print(drawn(("server", "another", "requests", "why"), rows))
+    lines = shown.get().splitlines()
+    for address in ADDRESSES:
+        assert [line.count(address) for line in lines if address in line] == [2]
+    assert shown.get().count("1,234,567") == len(ADDRESSES)
+    assert shown.get().split().count("morning") == len(ADDRESSES)
+    if width == 200:
+        assert len(lines) == 1 + len(ADDRESSES)
+
+
+def test_words_of_numbers_units_and_roles() -> None:
+    assert [counted(number, "slot") for number in (0, 1, 1000)] == ["0 slots", "1 slot", "1,000 slots"]
+    assert [size(1000 * 1024**power) for power in range(5)] == [
+        "1000 B",
+        "1000.0 KiB",
+        "1000.0 MiB",
+        "1000.0 GiB",
+        "1000.0 TiB",
+    ]
+    assert [role(said) for said in ("slave", "master", None)] == ["replica", "master", None]

@@ -35,7 +35,12 @@ def test_each_pair_of_groups_has_a_row_that_names_its_ways() -> None:
     series = series_of([4000, 5000, 5100, 4900])
 
     def saw(at: float, *batches: tuple[int, str | None]) -> None:
-        series.saw(at, {"batches": [{"source": source, "target": 3, "way": way} for source, way in batches]})
+        notes = ["s:1 is slow", "by the stream: 9 keys take 1 s"]
+        of = [
+            {"source": source, "target": 3, "way": way, "notes": notes if source == 2 else []}
+            for source, way in batches
+        ]
+        series.saw(at, {"batches": of})
 
     saw(1.0, (1, None))
     saw(1.5, (1, "keys"), (2, "stream"))
@@ -47,7 +52,10 @@ def test_each_pair_of_groups_has_a_row_that_names_its_ways() -> None:
         (2, "stream", 1.5, 1.5),
         (1, "stream", 3.0, 3.0),
     ]
-    assert [*map(str, series.moves)][:2] == ["from group 1 to group 3 by keys", "from group 2 to group 3 by the stream"]
+    assert [*map(str, series.moves)][:2] == [
+        "from group 1 to group 3 by keys",
+        "from group 2 to group 3 by the stream: 9 keys take 1 s",
+    ]
     words = words_of(draw(series))
     assert (words.count("by keys"), words.count("by the stream"), words.count("1 to 3")) == (1, 2, 1)
 

@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 import structlog.testing
 from websockets.asyncio.server import Request, Response, ServerConnection, serve
 
 from slots import dialing
+from slots.access import ServerTls
 from slots.dialing import ControlError, Dialing, SentAway
+from slots.tls import Certificates, server_context
+from tests.certificates import Authority
 
 PATH = "/stream"
 REFUSED = "set another token"
@@ -47,7 +51,7 @@ class Tried:
 
 
 def dialling(*names: str) -> Dialing:
-    return Dialing([f"http://{name}" for name in names], PATH, "secret", REFUSED)
+    return Dialing([f"http://{name}" for name in names], PATH, "secret", REFUSED, None)
 
 
 async def test_addresses_are_tried_in_turn() -> None:
@@ -102,11 +106,13 @@ async def test_a_problem_is_said_once_until_the_stream_stands() -> None:
 
 
 @asynccontextmanager
-async def topom(token: str) -> AsyncIterator[str]:
+async def topom(token: str, said: str = "") -> AsyncIterator[str]:
+    """``said`` is what it says when it refuses."""
+
     async def check(connection: ServerConnection, request: Request) -> Response | None:
         shown = request.headers.get("Authorization")
         good = request.path == PATH and shown == f"Bearer {token}"
-        return None if good else connection.respond(HTTPStatus.FORBIDDEN, "")
+        return None if good else connection.respond(HTTPStatus.FORBIDDEN, said)
 
     async def greet(connection: ServerConnection) -> None:
         await connection.send("hello")
@@ -119,7 +125,7 @@ async def topom(token: str) -> AsyncIterator[str]:
 async def test_the_token_is_shown_and_what_is_wrong_with_it_is_said(token: str) -> None:
     heard: list[str | bytes] = []
     async with topom("secret") as url:
-        dialled = Dialing([url], PATH, token, REFUSED)
+        dialled = Dialing([url], PATH, token, REFUSED, None)
         over = asyncio.Event()
 
         async def attempt(address: str) -> bool:
@@ -132,3 +138,44 @@ async def test_the_token_is_shown_and_what_is_wrong_with_it_is_said(token: str) 
     good = token == "secret"
     assert heard == (["hello"] if good else [])
     assert [entry["reason"] for entry in logs] == ([] if good else [REFUSED])
+
+
+async def reasons(url: str, certificates: Certificates | None = None) -> list[str]:
+    """What is logged of an attempt in vain."""
+    dialled = Dialing([url], PATH, "another", REFUSED, certificates)
+    over = asyncio.Event()
+
+    async def attempt(address: str) -> bool:
+        async with dialled.connect(address):
+            return False
+
+    with structlog.testing.capture_logs() as logs:
+        await dialled.run(attempt, lambda: False, over.set, over.is_set)
+    return [entry["reason"] for entry in logs]
+
+
+async def test_what_topom_says_of_a_refusal_is_said_in_short() -> None:
+    async with topom("secret", "topom wants to be shown a certificate" + " x" * 1000) as url:
+        (reason,) = await reasons(url)
+    assert reason.startswith("topom wants to be shown a certificate x")
+    assert reason.endswith("name one as topom_tls_certificate and topom_tls_key")
+    assert len(reason) < 300
+
+
+async def test_a_topom_without_tls_and_one_that_is_not_trusted_are_explained(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    issued = authority.issue("topom")
+    trusted = ServerTls(authority.file).certificates()
+    async with topom("secret") as url:
+        (reason,) = await reasons(url.replace("http", "https"), trusted)
+        assert "write http:// in its URL" in reason
+    context = server_context(issued.certificate, issued.key, "", "none")
+    async with serve(lambda connection: connection.wait_closed(), "127.0.0.1", 0, ssl=context) as server:
+        place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert await reasons(f"https://{place}", trusted) == []
+        (reason,) = await reasons(f"https://{place}", ServerTls(other.file).certificates())
+        assert "as topom_tls_ca" in reason
+        (reason,) = await reasons(f"https://{place.replace('127.0.0.1', 'localhost')}", trusted)
+        assert "not for the host in its URL" in reason
+        (reason,) = await reasons(f"http://{place}")
+        assert "write https:// in its URL" in reason

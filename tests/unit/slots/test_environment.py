@@ -38,6 +38,7 @@ def test_one_that_is_like_none_is_told_all() -> None:
         ("slotferry_proxy_password", "right"),
         ("SLOTFERRY_TOPOM", "the command line's"),
         ("SLOTFERRY_TOKEN", "the command line's"),
+        ("SLOTFERRY_CONTEXT", "the command line's"),
         ("SLOTFERRY_REDIS_SERVER", "/usr/bin/redis-server"),
         ("SLOTFERRY_TOPOM_PASSWORD", "another process's"),
         ("SLOTFERRY_HOME", "like none of ours"),

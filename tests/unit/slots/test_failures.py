@@ -1,10 +1,14 @@
 """What redis-py raises when a connection ends at the worst moment is among the failures."""
 
+import os
+
+import pytest
 import redis
 import uvloop
 
 from slots.access import ServerAccess
-from slots.failures import FAILURES
+from slots.failures import FAILURES, in_words
+from slots.replies import NotUnderstood
 
 
 def test_a_connection_that_is_reset_right_before_a_command(redis_address: str) -> None:
@@ -32,3 +36,28 @@ def test_what_servers_answer_and_what_sockets_do() -> None:
     assert issubclass(redis.ConnectionError, FAILURES)
     assert issubclass(ConnectionResetError, FAILURES)
     assert not issubclass(KeyError, FAILURES)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (redis.ConnectionError("Error 111 connecting to h:1. Connect call failed ('h', 1)."), os.strerror(111)),
+        (redis.ConnectionError("Error Multiple exceptions: [Errno 111] Connect call failed"), os.strerror(111)),
+        (redis.ConnectionError("Error while reading from h:1 : (104, 'Connection reset by peer')"), os.strerror(104)),
+        (redis.ConnectionError("Error -2 connecting to h:1. Name or service not known."), "its name is not known"),
+        (redis.ConnectionError("Connection closed by server."), "it closed the connection"),
+        (ConnectionRefusedError(111, "refused"), os.strerror(111)),
+        (redis.TimeoutError("Timeout reading from h:1"), "no answer in time"),
+        (TimeoutError(), "no answer in time"),
+        (RuntimeError("unable to perform operation on <TCPTransport>"), "the connection broke"),
+        (redis.InvalidResponse('Protocol error, got "H" as reply type byte'), "it answers by HTTP, as topom does"),
+        (redis.InvalidResponse('Protocol error, got "x" as reply type byte'), "it does not speak Redis's protocol"),
+        (NotUnderstood("INFO has no role"), "INFO has no role"),
+        (redis.AuthenticationError("WRONGPASS invalid pair (5)"), "WRONGPASS invalid pair (5)"),
+        (redis.ResponseError("ERR unknown command"), "ERR unknown command"),
+    ],
+)
+def test_a_failure_is_said_without_the_words_of_libraries(error: Exception, words: str) -> None:
+    said = in_words(error)
+    assert said.lower().startswith(words.lower().removesuffix(", as topom does"))
+    assert not any(word in said for word in ("Errno", "Error ", "Transport", "Protocol"))

@@ -44,3 +44,16 @@ def test_an_error_names_the_part_that_is_wrong() -> None:
 def test_show() -> None:
     assert ranges.show([]) == ""
     assert ranges.show([5, 3, 4, 4, 9]) == "3-5,9"
+
+
+def test_many_slots_are_shortened_and_few_are_not() -> None:
+    assert ranges.named([5]) == "slot 5"
+    assert ranges.named([3, *range(7, 13)]) == "slots 3,7-12"
+    assert ranges.named(range(0, 1024, 2)) == "512 slots: 0, 2, 4, 6, …"
+    assert ranges.named(range(1024)) == "slots 0-1023"
+
+
+def test_a_sentence_about_slots_has_the_right_number() -> None:
+    assert ranges.that([5], "is", "are") == "slot 5 is"
+    assert ranges.that([3, *range(7, 13)], "is", "are") == "slots 3,7-12 are"
+    assert ranges.that(range(0, 1024, 2), "is", "are") == "512 slots (0, 2, 4, 6, …) are"

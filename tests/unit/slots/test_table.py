@@ -159,6 +159,26 @@ def test_tables_that_do_not_hold_together() -> None:
         SlotTable.empty(4).changed(1, [Slot(4)])
     with pytest.raises(TableError, match="names group 1"):
         SlotTable.empty(4).changed(1, [Slot(0, 1)], [Group(1)]).changed(2, removed_groups=[1])
+    with pytest.raises(TableError, match="names group 1"):
+        SlotTable.empty(4).changed(1, [Slot(0, 1)], [Group(1)]).changed(2, [Slot(3)], removed_groups=[1])
+
+
+def test_a_changed_slot_is_looked_at_among_others_that_are_known() -> None:
+    table = SlotTable.empty(4).changed(1, [Slot(0, 1), Slot(2, 1)], [Group(1)])
+    with pytest.raises(TableError, match="slot 3 names group 4"):
+        table.changed(2, [Slot(1, 1), Slot(3, 4)])
+    with pytest.raises(TableError, match="slot 2 names group 5"):
+        table.changed(2, [Slot(2, 1, Action(SlotState.PENDING, 5))], [Group(2)])
+
+
+def test_masters_that_have_slots_or_get_some() -> None:
+    groups = [Group(1, ("a:1", "b:1")), Group(2, ("c:1",)), Group(3, ("d:1",)), Group(4)]
+    table = SlotTable.empty(4).changed(1, [Slot(1, 2, Action(SlotState.PENDING, 1)), Slot(2, 4)], groups)
+    assert list(table.used_masters.items()) == [(1, "a:1"), (2, "c:1")]
+    assert [slot.id for slot in table.acting] == [1]
+    later = table.changed(2, [Slot(0, 3), Slot(1, 2)])
+    assert list(later.used_masters.items()) == [(2, "c:1"), (3, "d:1")]
+    assert later.acting == ()
 
 
 @pytest.mark.parametrize(

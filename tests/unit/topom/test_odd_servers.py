@@ -8,6 +8,7 @@ import pytest
 import structlog.testing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from redis.asyncio import Redis
 
 from migrator.connection import Connection, Timeouts
 from migrator.errors import Refused, ServerUnavailable
@@ -18,6 +19,9 @@ from slots.access import ServerAccess
 from slots.failures import FAILURES
 from slots.probing import Probing
 from topom.copies.digests.asking import position
+from topom.doctor import asking
+from topom.doctor.examining import examined
+from topom.doctor.facts import ClusterFacts, ServerFacts
 from topom.masters.sentinels.link import SentinelLink
 from topom.servers.lastcopy import ServerFailed
 from topom.servers.redis_servers import RedisServers
@@ -87,6 +91,13 @@ async def all_that_topom_asks(address: str) -> None:
     await servers.fence({address: [INSTANCE]})
     await servers.unmarked([INSTANCE], address)
     await servers.connected([INSTANCE], [address])
+    facts: list[ServerFacts] = []
+
+    async def ask_for_the_doctor(client: Redis) -> None:
+        facts.append(await asking.ask(client, address, 1, True, access))
+
+    await servers.guarded(address, ask_for_the_doctor)
+    examined(ClusterFacts(servers=tuple(facts)))
     await servers.close()
 
 
@@ -122,12 +133,12 @@ async def all_that_the_migrator_asks(address: str) -> None:
 async def judged(address: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probing, "ASK_SECONDS", 0.01)
-        asking = Probing(ServerAccess(), SECONDS)
-        asking.keep([address])
+        one = Probing(ServerAccess(), SECONDS)
+        one.keep([address])
         await asyncio.sleep(0.05)
-        assert asking._asking is not None
-        assert not asking._asking.done()
-        await asking.close()
+        assert one._asking is not None
+        assert not one._asking.done()
+        await one.close()
 
 
 @settings(max_examples=30, deadline=None)

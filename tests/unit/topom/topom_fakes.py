@@ -204,6 +204,8 @@ class FakeMover:
         self.followable = Followable()
         self.reads_payloads = True
         """Whether targets read the payloads of sources."""
+        self.hides: set[str] = set()
+        """Servers that may count keys of their own slots as hidden."""
         self.looked: list[str] = []
         self.run_ids: dict[str, str] = {}
         """Run ids by address, of servers that were started anew."""
@@ -237,7 +239,12 @@ class FakeMover:
             raise self.refusing[target]
         seen = self.facts.get(source or ""), self.facts.get(target), self.followable
         return Findings(
-            tuple(self.notes), self.min_replicas, *self._identities(source, target), *seen, self.reads_payloads
+            tuple(self.notes),
+            self.min_replicas,
+            *self._identities(source, target),
+            *seen,
+            self.reads_payloads,
+            source in self.hides,
         )
 
     async def look(self, server: str) -> tuple[Facts, Followable]:

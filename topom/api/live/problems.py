@@ -60,10 +60,13 @@ def _all(status: Status) -> Iterator[tuple[str, Reason]]:
             yield f"proxy {proxy.id}", Reason(Kind.PROXY, what, proxy.lost_since or 0.0, to_do)
     if not status.groups:
         what = "there is no group yet, so proxies refuse all commands"
-        yield "groups", Reason(Kind.OPERATOR, what, to_do="add one: `slotferry group add`")
+        yield "groups", Reason(Kind.OPERATOR, what, status.slots.offline_since or 0.0, "add one: `slotferry group add`")
     elif status.slots.offline:
-        what = f"{status.slots.offline} slots are offline: proxies refuse commands for them"
-        yield "slots", Reason(Kind.OPERATOR, what, to_do="rebalance, or assign them: `slotferry slots assign`")
+        offline = status.slots.offline
+        many, them = ("1 slot is", "it") if offline == 1 else (f"{offline} slots are", "them")
+        what = f"{many} offline: proxies refuse commands for {them}"
+        to_do = "rebalance, or assign them: `slotferry slot assign`"
+        yield "slots", Reason(Kind.OPERATOR, what, status.slots.offline_since or 0.0, to_do)
     yield from _migration(status)
     if status.sentinels is not None:
         yield "sentinels", status.sentinels

@@ -13,7 +13,8 @@
 4. A slot that is larger than the limit of every group is a *giant*. No plan can divide it: it is left alone in its
    group, as far as others have room, and the reasons name it and its hottest key.
 5. A slot in an action counts for the group in which it comes to rest, and is not touched. Nor is a slot that the
-   request keeps where it is. A group that the request has closed gets none. Offline slots and slots of groups to drain
+   request keeps where it is. A group that the request has closed gets none, and a group gets no slot that is
+   barred from it. Offline slots and slots of groups to drain
    are placed where most room is; those without load or bytes go where the fewest slots are.
 6. :mod:`topom.balance.planners.limits` says how limits on slots and bytes are kept.
 
@@ -104,6 +105,7 @@ def _targets(
         sizes[0].append(own)
         sizes[1].append(size)
     memory_most = load_limits(memory_share, max(MEMORY_TOLERANCE, request.tolerance))
+    item_of = {slot_id: item for item, slot_id in enumerate(items)}
     crowd = Crowd(
         upper=([most[group_id] for group_id in ids], [memory_most[group_id] for group_id in ids]),
         slack=[round(share[group_id] * request.tolerance) for group_id in ids],
@@ -111,6 +113,13 @@ def _targets(
         size=sizes,
         origin=origins,
         closed=frozenset(number[group_id] for group_id in request.closed if group_id in number),
+        barred=frozenset(
+            (item_of[slot_id], number[group_id])
+            for group_id, barred in request.barred.items()
+            if group_id in number
+            for slot_id in barred
+            if slot_id in item_of
+        ),
     )
     shed(crowd, request.even_memory)
     return {

@@ -67,12 +67,12 @@ def stuck(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) 
         arriving = [slot.id for slot in slots if slot.action is not None and slot.destination_id == group_id]
         if arriving:
             yield (
-                f"slots {ranges.show(arriving)} are on their way to group {group_id}, which is to be drained; "
-                "plan again when they have arrived, or cancel these moves"
+                f"{ranges.that(arriving, 'is', 'are')} on the way to group {group_id}, which is to be drained; "
+                "plan again after the arrival, or cancel that"
             )
         resting = [slot.id for slot in slots if slot.action is None and slot.group_id == group_id]
         if resting and group_id not in with_server:
-            yield f"group {group_id} has no server, so its slots {ranges.show(resting)} cannot be moved away"
+            yield f"group {group_id} has no server, so {ranges.named(resting)} cannot be moved away"
 
 
 def _unmet(

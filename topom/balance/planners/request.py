@@ -49,6 +49,7 @@ class PlanRequest:
         even_memory: whether a plan by load also has groups with too much memory give slots away.
         keep: slots that stay where they are if they are in a group that is not drained; for plans by load only.
         closed: groups that get no slot, though they may give some; for plans by load only.
+        barred: slots that a group does not get from another one that is not drained, by group; for plans by load only.
     """
 
     loads: Mapping[int, SlotLoad] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class PlanRequest:
     even_memory: bool = True
     keep: frozenset[int] = frozenset()
     closed: frozenset[int] = frozenset()
+    barred: Mapping[int, Collection[int]] = field(default_factory=dict)
 
     def check(self, known: Collection[int]) -> None:
         """Raise :class:`InvalidPlanRequest` for what makes no sense; ``known`` are the ids of all groups."""

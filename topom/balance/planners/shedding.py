@@ -44,6 +44,7 @@ class Crowd:
         size: by dimension, the size of each item.
         origin: the place of each item at first, or :data:`NOWHERE`.
         closed: places that get no item.
+        barred: items, each with a place that does not get it, unless it is nowhere.
         at: the place of each item.
         giant: the largest item of each place that fits into no place; :data:`NOWHERE` for none.
     """
@@ -54,6 +55,7 @@ class Crowd:
     size: tuple[list[int], list[int]]
     origin: list[int]
     closed: frozenset[int] = frozenset()
+    barred: frozenset[tuple[int, int]] = frozenset()
     at: list[int] = field(init=False)
     members: list[list[int]] = field(init=False)
     giant: list[int] = field(init=False)
@@ -111,11 +113,15 @@ class Crowd:
         )
 
     def fits(self, item: int, place: int) -> bool:
-        """Whether an item has room in a place. A closed one only takes back what it gave."""
-        return (place not in self.closed or self.origin[item] == place) and all(
+        """Whether an item may go to a place, and has room there."""
+        return self.takes(item, place) and all(
             self.size[dimension][item] <= self.room(dimension, place) or not self.size[dimension][item]
             for dimension in (LOAD, MEMORY)
         )
+
+    def takes(self, item: int, place: int) -> bool:
+        """Whether an item may go to a place. A closed one only takes back what it gave."""
+        return self.origin[item] == place or (place not in self.closed and (item, place) not in self.barred)
 
 
 def shed(crowd: Crowd, memory: bool = True) -> None:
@@ -150,6 +156,8 @@ def _spread_giants(crowd: Crowd) -> None:
     heapify(free)
     for item in sorted(others, key=lambda item: (-size[item], item)):
         if not free or free[0][0] + size[item] >= load[crowd.at[item]]:
+            continue
+        if not crowd.takes(item, free[0][1]):
             continue
         _, place = heappop(free)
         crowd.move(item, place)
@@ -304,6 +312,8 @@ def _exchanges(crowd: Crowd, place: int, other: int, need: int) -> Iterator[tupl
         if position >= len(coming) or coming[position][0] >= size[item]:
             continue
         less, smaller = coming[position]
+        if not crowd.takes(item, other) or (smaller != NOWHERE and not crowd.takes(smaller, place)):
+            continue
         net = memory[item] - (memory[smaller] if smaller != NOWHERE else 0)
         if net > max(0, crowd.room(MEMORY, other)) or -net > max(0, crowd.room(MEMORY, place)):
             continue
@@ -329,9 +339,10 @@ def _take_back(crowd: Crowd) -> None:
 
 def _gather(crowd: Crowd) -> None:
     """Exchange the targets of items that are alike and leave the same place, so that neighbours go together."""
+    barred = {item for item, _ in crowd.barred}
     alike: dict[tuple[int, int, int], list[int]] = {}
     for item, origin in enumerate(crowd.origin):
-        if origin != crowd.at[item]:
+        if origin != crowd.at[item] and item not in barred:
             alike.setdefault((origin, crowd.size[LOAD][item], crowd.size[MEMORY][item]), []).append(item)
     for items in alike.values():
         for item, place in zip(items, sorted(crowd.at[item] for item in items), strict=True):

@@ -19,6 +19,7 @@ from topom.balance.planners.request import SlotLoad
 from topom.balance.simulation.bound import Bound
 from topom.balance.simulation.scenario import Scenario
 from topom.balance.simulation.traffic import Traffic
+from topom.cluster import departures
 from topom.cluster.topology import Move
 
 SETTLED_HOURS = 1.0
@@ -76,6 +77,7 @@ class _Run:
         self.table = SlotTable(1, slots, groups)
         self.added = sorted(scenario.added)
         self.moved: dict[int, float] = {}
+        self.departures: departures.Departures = {}
         self.left: dict[tuple[int, int], float] = {}
         self.arriving: tuple[float, Sequence[Move]] | None = None
         self.above: Mapping[int, float] = {}
@@ -113,7 +115,8 @@ class _Run:
 
     def _decide(self, known: Sequence[float], seconds: float, now: float) -> None:
         loads = {slot: SlotLoad(rate) for slot, rate in enumerate(known)}
-        made = decide(Picture(self.table, now, seconds, loads, self.sizes, self.moved), self.above, self.rules)
+        picture = Picture(self.table, now, seconds, loads, self.sizes, self.moved, self.departures)
+        made = decide(picture, self.above, self.rules)
         self.above = made.above
         if made.why is Why.MOVES:
             self._send(made.moves, now)
@@ -154,6 +157,8 @@ class _Run:
         self.arriving = None
         self.table = self.table.changed(self.table.epoch + 1, [Slot(move.slot, move.target) for move in moves])
         self.moved.update((move.slot, at) for move in moves)
+        for move in moves:
+            self.departures = departures.added(self.departures, move.source, (move.slot,), at)
 
     def _greatest(self, rates: Sequence[float]) -> float:
         """While slots move, their load counts where they come from."""

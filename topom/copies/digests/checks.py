@@ -167,7 +167,7 @@ class Digests(Loop):
         def change(state: ClusterState, epoch: int) -> ClusterState:
             self._require_free(group_id)
             if taken := [address for address in replicas if address in state.joining]:
-                raise CheckRuns(f"{', '.join(taken)} is being filled already; see slotferry digest {group_id} --show")
+                raise CheckRuns(f"{', '.join(taken)} is being filled already; see slotferry digest show {group_id}")
             now = state.table.groups.get(group_id)
             if now is None or not {*replicas} <= {*now.replicas}:
                 raise CheckRuns(f"group {group_id} was changed just now; look at it, and try again")
@@ -182,7 +182,7 @@ class Digests(Loop):
     def _require_free(self, group_id: int) -> None:
         """Raises CheckRuns while a group is being checked."""
         if group_id in self._tasks:
-            raise CheckRuns(f"group {group_id} is being checked already; see slotferry digest {group_id} --show")
+            raise CheckRuns(f"group {group_id} is being checked already; see slotferry digest show {group_id}")
 
     def _replicas(self, group: Group, server: str | None) -> Sequence[str]:
         """All replicas of a group, or the one that is named. Raises NothingToCheck, ServerNotFound."""

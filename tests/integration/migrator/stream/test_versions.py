@@ -84,9 +84,11 @@ async def is_refused_for_its_fields(pair: tuple[RedisServer, RedisServer], folde
 
 async def begun(pair: tuple[RedisServer, RedisServer], folder: Path, id: str) -> RunningCopy:
     source, target = pair
-    run_ids = await make_ready(source.address, target.address, id, access=ServerAccess(), instance=INSTANCE)
+    run_ids = await make_ready(source.address, target.address, id, stream=id, access=ServerAccess(), instance=INSTANCE)
     return RunningCopy(
-        SourceStream(source.address, run_ids[0], folder=folder / "spool", access=ServerAccess(), instance=INSTANCE),
+        SourceStream(
+            source.address, run_ids[0], id=id, folder=folder / "spool", access=ServerAccess(), instance=INSTANCE
+        ),
         target.address,
         MOVING,
         id,

@@ -107,7 +107,7 @@ async def topom() -> AsyncIterator[Topom]:
     topom = Topom()
     async with serve(topom.serve, "127.0.0.1", 0) as server:
         topom.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        running = asyncio.create_task(Stream([topom.url], "secret", REGISTRATION, topom.make).run())
+        running = asyncio.create_task(Stream([topom.url], "secret", None, REGISTRATION, topom.make).run())
         yield topom
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):

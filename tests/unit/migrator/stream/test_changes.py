@@ -123,6 +123,33 @@ def test_what_meets_a_late_key_is_late_with_all_its_keys():
     assert change("PEXPIREAT", "m1", 5, late={(0, b"m1")}) == Change(late=((0, b"m1"),))
 
 
+@pytest.mark.parametrize(
+    ("argv", "replaced"),
+    [
+        ("GEORADIUS m1 1 1 5 km COUNT 3 STORE m2", "m2"),
+        ("georadius m1 1 1 5 km STORE m2 STOREDIST m3", "m3"),
+        ("GEORADIUSBYMEMBER m1 member 5 km STOREDIST m2", "m2"),
+        ("GEOSEARCHSTORE m2 m1 FROMLONLAT 1 1 BYRADIUS 5 km", "m2"),
+        ("ZRANGESTORE m2 m1 0 -1", "m2"),
+    ],
+)
+def test_a_key_is_gone_before_what_is_found_in_another_takes_its_place(argv, replaced):
+    """A target before Redis 6.2.6 would leave it where there is nothing to search."""
+    command = argv.encode().split()
+    assert change(*command) == Change(([b"UNLINK", replaced.encode()], command))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        *("GEORADIUS m 1 1 5 km STORE m", "GEORADIUSBYMEMBER m x 5 km STORE m2 STORE m", "ZRANGESTORE m m 0 1"),
+        *("GEOSEARCHSTORE m m FROMMEMBER x BYRADIUS 5 km", "SUNIONSTORE m1 m2", "ZUNIONSTORE m1 1 m2"),
+    ],
+)
+def test_a_key_that_is_searched_itself_is_not_deleted_before(argv):
+    assert change(*argv.split()) == Change((argv.encode().split(),))
+
+
 def test_what_another_database_gets_is_late_in_both():
     assert change("MOVE", "m1", 2) == Change(late=((0, b"m1"), (2, b"m1")))
     assert change("COPY", "m1", "m2", "DB", 2, database=1).late == (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import pytest
@@ -12,11 +13,14 @@ from migrator.connection import Connection, pack
 from migrator.errors import SourceUnavailable
 from migrator.pieces.abilities import Abilities
 from migrator.progress import Progress
-from migrator.stream.applying import Applier
+from migrator.stream.applying import Applier, CopyVoid
 from migrator.stream.batches import Batch
-from migrator.stream.copying import LATE_BYTES, LATE_STEP_BYTES, SETTLING_KEYS, Copy, TooManyLate
+from migrator.stream.copying import LATE_BYTES, LATE_ELEMENTS, LATE_STEP_BYTES, SETTLING_KEYS, Copy
 from migrator.stream.deadlines import MARGIN_MS, PLACEHOLDER_MS, Deadlines
-from migrator.stream.words import Words
+from migrator.stream.errors import TooManyLate
+from migrator.stream.values import atonce
+from migrator.stream.words import CLAIM_KEPT, GONE, Words
+from rdb.snapshot import Snapshot
 from slots.keyslots import KeySlots
 from slots.requests.reading import Requests
 
@@ -29,15 +33,16 @@ class Target:
 
     copy = "c"
 
-    def __init__(self) -> None:
+    def __init__(self, replies: Sequence[Any] = ()) -> None:
         self.batches: list[list[list[bytes]]] = []
+        self.replies = replies
 
     async def apply(self, database: int, commands: bytes, count: int, at: str) -> list[Any]:
         requests = Requests()
         requests.feed(commands)
         self.batches.append([argv for argv, _ in requests])
         assert len(self.batches[-1]) == count
-        return []
+        return [*self.replies]
 
 
 class Expiring:
@@ -141,16 +146,24 @@ async def test_a_deadline_of_a_value_that_came_as_commands_is_withheld_and_nothi
     target = Target()
     copy = a_copy(target)
     commands = [
-        [b"RESTORE", b"near", b"0", b"empty"],
         [b"UNLINK", b"near"],
         [b"HSET", b"near", b"f", b"v", b"ABSTTL", b"x"],
         [b"PEXPIREAT", b"near", b"%d" % (NOW + 1)],
     ]
     packed = b"".join(pack(*argv) for argv in commands)
 
-    await copy.restore(Batch(1, 0, packed, 4, 1, [(NOW + 1, b"near")], []), "here")
+    await copy.restore(Batch(1, 0, packed, 3, 1, [(NOW + 1, b"near")], [], True), "here")
 
-    assert target.batches == [[*commands[:3], [b"PEXPIREAT", b"near", b"%d" % PLACEHOLDER_MS]]]
+    assert target.batches == [[*commands[:2], [b"PEXPIREAT", b"near", b"%d" % PLACEHOLDER_MS]]]
+
+
+@pytest.mark.parametrize("there", [0, 1])
+async def test_a_key_that_stands_at_the_target_already_voids_the_copy(there: int) -> None:
+    copy = a_copy(Target([there, b"OK"]))
+    packed = pack("UNLINK", "key") + pack("SET", "key", "value")
+
+    with pytest.raises(CopyVoid, match="1 of the 1 keys") if there else nullcontext():
+        await copy.restore(Batch(1, 0, packed, 2, 1, [], [], True), "here")
 
 
 async def test_what_the_filter_has_withheld_counts_as_withheld() -> None:
@@ -213,6 +226,30 @@ async def test_what_an_older_target_cannot_be_told_makes_its_keys_late(whole: bo
     assert copy._late == {(3, b"late"), (3, b"unknown")}
 
 
+CLAIM = [b"XCLAIM", b"s", b"g", b"one", b"0", b"1-1", b"TIME", b"5", b"FORCE", b"JUSTID"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "late"), [([b"OK", [b"1-1"]], set()), ([b"OK", GONE], {(3, b"s")}), ([], {(3, b"s")})]
+)
+async def test_level_a_stream_whose_entry_cannot_be_claimed_at_the_target_becomes_late(
+    replies: list[Any], late: set[tuple[int, bytes]]
+) -> None:
+    """So does one of which nobody knows whether that could be done."""
+    target = Target(replies)
+    copy = a_copy(target)
+    copy.words = Words("target t:1", Abilities(), frozenset({b"SET", b"XCLAIM"}), counts_entries=False)
+
+    for argv in ([b"SET", b"key", b"v"], CLAIM):
+        copy.follow(3, argv, lambda: NOW, whole=True)
+    assert not copy.ends_batch(3, b"SET")
+    assert copy.ends_batch(3, b"RENAME"), "it is known first what the other key gets"
+    await copy.write("here")
+
+    assert target.batches[0][1] == [b"EVAL", CLAIM_KEPT.text.encode(), b"1", *CLAIM[1:]]
+    assert copy._late == late
+
+
 async def test_few_commands_that_read_whole_collections_are_in_a_batch() -> None:
     copy = a_copy(Target())
 
@@ -227,8 +264,9 @@ async def test_few_commands_that_read_whole_collections_are_in_a_batch() -> None
 class Source:
     """Has late keys of given sizes."""
 
-    def __init__(self, sizes: dict[bytes, int]) -> None:
+    def __init__(self, sizes: dict[bytes, int], value: bytes = b"value") -> None:
         self.sizes = sizes
+        self.value = value
 
     async def select(self, database: int) -> None:
         pass
@@ -241,7 +279,7 @@ class Source:
             if argv[0] == b"MEMORY":
                 replies.append(self.sizes[argv[2]])
             else:
-                replies.append(-1 if argv[0] == b"PEXPIRETIME" else b"value")
+                replies.append(-1 if argv[0] == b"PEXPIRETIME" else self.value)
         return replies
 
     @contextmanager
@@ -276,3 +314,42 @@ async def test_late_keys_that_are_too_large_void_the_copy() -> None:
     with pytest.raises(TooManyLate, match="keys that the copy could not follow have"):
         # They are asked for in two parts.
         await settled(*[8192] * (LATE_BYTES // 8192 + 1))
+
+
+def a_set(members: int) -> bytes:
+    """What DUMP gives of a set that has so many members, of one byte each."""
+    return b"".join((b"\x02\x80", members.to_bytes(4, "big"), b"\x01m" * members, b"\x09\x00", bytes(8)))
+
+
+async def settled_as_commands(keys: int, members: int) -> list[list[list[bytes]]]:
+    target = Target()
+    copy = a_copy(target)
+    copy.words = Words("target t:1", Abilities(), frozenset())
+    source = Source({b"%d" % number: 100 for number in range(keys)}, a_set(members))
+    for key in source.sizes:
+        copy.become_late(0, key)
+    await copy.settle(cast(Connection, source), range(1024), "here")
+    return target.batches
+
+
+async def test_late_keys_that_go_as_commands_are_bounded_by_their_elements() -> None:
+    batches = await settled_as_commands(2, LATE_ELEMENTS // 2)
+    written = [argv for batch in batches for argv in batch if argv[0] == b"SADD"]
+    assert sum(len(argv) - 2 for argv in written) == LATE_ELEMENTS
+    for keys, members in ((1, LATE_ELEMENTS + 1), (2, LATE_ELEMENTS // 2 + 1)):
+        with pytest.raises(TooManyLate, match="more elements than are read within a lock"):
+            await settled_as_commands(keys, members)
+
+
+async def test_late_keys_are_taken_apart_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop has other copies, and the connection to topom."""
+    threads: set[int] = set()
+
+    def noted(*about: Any) -> Snapshot:
+        threads.add(threading.get_ident())
+        return Snapshot(*about)
+
+    monkeypatch.setattr(atonce, "Snapshot", noted)
+    await settled_as_commands(3, 1000)
+    assert threads
+    assert threading.get_ident() not in threads

@@ -28,7 +28,7 @@ class NeverNear:
 
 
 def a_copy(pace: Pace) -> tuple[RunningCopy, NeverNear]:
-    stream = SourceStream("s:1", "", folder=Path(), access=ServerAccess(), instance="i")
+    stream = SourceStream("s:1", "", id="id", folder=Path(), access=ServerAccess(), instance="i")
     copy = RunningCopy(
         stream, "t:1", (), "id", run_id="", function="crc32", number_of_slots=1024, pace=pace, progress=Progress()
     )

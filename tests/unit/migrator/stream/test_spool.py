@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import threading
 import weakref
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import pytest
@@ -99,6 +101,38 @@ def test_the_reader_that_is_furthest_behind(spool: Spool) -> None:
     assert spool.furthest_behind() is None
 
 
+def test_nobody_is_given_up_for_what_is_freed_with_others(tmp_path: Path) -> None:
+    """A disk that others fill makes room short, however little is held."""
+    spool = Spool(tmp_path, 1000)
+    spool.stream._segment_bytes = 10
+    spool.stream.begin(100)
+    spool.snapshot.begin(0)
+    spool.snapshot.finish()
+    behind, ahead = spool.reader(), spool.reader()
+    for reader in (behind, ahead):
+        reader.leave_snapshot()
+    spool.stream.append(memoryview(STREAM))
+    ahead.release(110)
+    assert spool.furthest_behind() is None
+    spool.stream.append(memoryview(STREAM))
+    ahead.release(111)
+    assert spool.furthest_behind() is behind
+
+
+def test_what_a_closed_reader_needed_is_free_before_the_room_is_looked_at_again(spool: Spool) -> None:
+    """The source may write nothing meanwhile, and another copy would be given up for it."""
+    closed, other = spool.reader(), spool.reader()
+    append(spool)
+    for reader in (closed, other):
+        reader.leave_snapshot()
+    other.release(110)
+    closed.close()
+    spool.is_short()
+    assert spool.held == 0
+    append(spool)
+    assert other.read(110, 100) == b"01"
+
+
 def test_room_is_short_when_an_eighth_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space = Space(tmp_path, 80)
     file = space.file()
@@ -116,6 +150,30 @@ def test_room_is_short_when_an_eighth_is_left(tmp_path: Path, monkeypatch: pytes
         assert space.is_short() is short
 
 
+@pytest.mark.parametrize("ends", [False, True])
+async def test_no_event_loop_waits_until_the_system_has_freed_a_snapshot(
+    spool: Spool, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = spool.reader()
+    read_snapshot(reader)
+    assert spool.snapshot._file is not None
+    number, close = spool.snapshot._file._descriptor, os.close
+    closed: SimpleQueue[int] = SimpleQueue()
+
+    def noted(descriptor: int) -> None:
+        close(descriptor)
+        if descriptor == number:
+            closed.put(threading.get_ident())
+
+    monkeypatch.setattr(os, "close", noted)
+    if ends:
+        reader.close()
+        spool.close()
+    else:
+        reader.leave_snapshot()
+    assert await asyncio.to_thread(closed.get, timeout=30) != threading.get_ident()
+
+
 async def test_who_reads_by_a_closed_reader_hears_why(spool: Spool) -> None:
     append(spool)
     one, other = spool.reader(), spool.reader()
@@ -131,6 +189,33 @@ async def test_who_reads_by_a_closed_reader_hears_why(spool: Spool) -> None:
     other.close()
     with pytest.raises(LinkClosed):
         other.read(100, 1)
+
+
+async def test_who_waits_for_more_of_the_snapshot_by_a_closed_reader_hears_why(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1000)
+    spool.snapshot.begin(None)
+    one, other = spool.reader(), spool.reader()
+    spool.snapshot.write(memoryview(b"some"))
+
+    def parse() -> None:
+        with one.parsing():
+            while True:
+                read_snapshot(one)
+
+    try:
+        async with asyncio.timeout(10):
+            waits = asyncio.create_task(asyncio.to_thread(parse))
+            assert one._file is not None
+            while one._file.position < 4:
+                await asyncio.sleep(0)
+            with other.parsing():  # it has looked whether the reader is open
+                pass
+            one.close(SourceUnavailable("too slow"))
+            with pytest.raises(SourceUnavailable, match="too slow"):
+                await waits
+            assert read_snapshot(other) == b"some"
+    finally:
+        spool.close()  # its threads end with it
 
 
 async def test_who_waits_for_more_of_the_snapshot_lets_others_parse(tmp_path: Path) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from migrator.errors import CannotBeCut
 from migrator.pieces.abilities import Abilities
 from migrator.stream.changes import Change, change_of
-from migrator.stream.words import CLAIM, Words
+from migrator.stream.words import CLAIM, CLAIM_KEPT, Words, key_in_doubt
+from slots.scripts import Script
 
-NAMES = "BITOP GEOSEARCHSTORE HSET PEXPIREAT RENAME RESTORE SET UNLINK XADD XCLAIM XDEL XGROUP XSETID XTRIM"
+NAMES = (
+    "BITOP GEOADD GEOSEARCHSTORE HSET LPOP PEXPIREAT RENAME RESTORE RPOP SET UNLINK XADD XCLAIM XDEL XGROUP XSETID "
+    "XTRIM ZADD"
+)
 OLD = Words("target t:1", Abilities(False, False), frozenset(NAMES.encode().split()))
 NEW = Words("target t:1", Abilities(True, True), frozenset({*OLD.commands, b"XDELEX"}))
 CLAIMED = "XCLAIM s g consumer 0 1-1 TIME 5 RETRYCOUNT 1 FORCE JUSTID LASTID 2-2"
@@ -49,10 +54,53 @@ def test_what_an_old_target_is_told(command: str, said: str | None) -> None:
     assert OLD.said(words(command)) == (None if said is None else words(said))
 
 
-def test_an_old_target_lets_go_of_an_entry_that_was_deleted() -> None:
-    name, script, number, key, *rest = OLD.said(words(CLAIMED)) or ()
-    assert (name, script, number, key) == (b"EVAL", CLAIM.text.encode(), b"1", b"s")
-    assert rest == words(CLAIMED)[2:]
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("ZADD z GT CH 1 a", None),
+        ("zadd z nx lt 1 a", None),
+        ("ZADD z NX CH 1 GT", "ZADD z NX CH 1 GT"),
+        ("ZADD z inf LT", "ZADD z inf LT"),
+        ("GEOADD g ch 1 1 m", None),
+        ("GEOADD g 1 1 CH", "GEOADD g 1 1 CH"),
+        ("XADD s NOMKSTREAM 1-1 f v", None),
+        ("XADD s MAXLEN = 5 1-1 MINID v", "XADD s MAXLEN = 5 1-1 MINID v"),
+        ("XTRIM s minid = 5-5", None),
+        ("XTRIM s MAXLEN = 5", "XTRIM s MAXLEN = 5"),
+        ("XGROUP CREATECONSUMER s g c", None),
+        ("XGROUP DELCONSUMER s g CREATECONSUMER", "XGROUP DELCONSUMER s g CREATECONSUMER"),
+        ("LPOP l 3", "LTRIM l 3 -1"),
+        ("rpop l 3", "LTRIM l 0 -4"),
+        ("LPOP l", "LPOP l"),
+        ("SET k v KEEPTTL", None),
+        ("SET k v", "SET k v"),
+    ],
+)
+def test_what_a_target_before_redis_6_is_told(command: str, said: str | None) -> None:
+    argv = words(command)
+    before = replace(OLD, abilities=Abilities(False, False, False))
+    assert before.said(argv) == (None if said is None else words(said))
+    assert replace(OLD, commands=OLD.commands | {b"ACL"}).said(argv) == argv, "Redis 6.2"
+
+
+@pytest.mark.parametrize(
+    ("target", "counts_at_source", "script"),
+    [(OLD, True, CLAIM), (NEW, False, CLAIM_KEPT), (OLD, False, None), (NEW, True, None)],
+)
+def test_an_entry_that_was_deleted_stays_pending_as_at_the_source(
+    target: Words, counts_at_source: bool, script: Script | None
+) -> None:
+    argv = words(CLAIMED)
+    said = replace(target, counts_entries=counts_at_source).said(argv)
+    assert said == (argv if script is None else [b"EVAL", script.text.encode(), b"1", *argv[1:]])
+    assert key_in_doubt(said) == (b"s" if script is CLAIM_KEPT else None)
+
+
+def test_a_target_that_reads_the_payloads_may_lack_the_words() -> None:
+    reads = replace(OLD, payloads=True)
+    assert reads.said(words("RESTORE key 0 payload REPLACE")) == words("RESTORE key 0 payload REPLACE")
+    assert reads.said(words("XTRIM s MAXLEN = 5 KEEPREF")) == words("XTRIM s MAXLEN = 5")
+    assert reads.said(words("XTRIM s MAXLEN = 5 ACKED")) is None
 
 
 @pytest.mark.parametrize(

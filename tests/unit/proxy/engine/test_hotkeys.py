@@ -65,6 +65,40 @@ def test_a_burst_after_quiet_seconds_is_not_looked_at_whole() -> None:
     assert rate == pytest.approx(100_000, rel=0.1)
 
 
+@pytest.mark.parametrize(("rate", "gap"), [(2_500, 1), (10_000, 4), (1_000_000, 400)])
+def test_no_more_requests_are_looked_at_however_many_there_are(rate: int, gap: int) -> None:
+    sketch = HotKeys(1)
+    for _ in range(3):
+        for _ in range(rate):
+            sketch.request(0, 1, b"hot")
+        sketch.tell(1.0, 1, False)
+    assert sketch.mean_gap == pytest.approx(gap, rel=0.05)
+
+
+def test_the_gap_grows_within_a_burst() -> None:
+    """so that a million requests at once cost some 24,000 looks."""
+    sketch = HotKeys(1)
+    sketch.tell(1.0, 1, False)
+    gaps = Counter[int]()
+    for _ in range(1_000_000):
+        gaps[sketch.mean_gap] += 1
+        sketch.request(0, 1, b"hot")
+    assert sorted(gaps) == [2**power for power in range(9)]
+    assert sum(count / gap for gap, count in gaps.items()) == pytest.approx(24_000, rel=0.1)
+
+
+def test_the_first_request_after_a_burst_is_looked_at() -> None:
+    """given a gap that would last for minutes of the quiet that follows."""
+    sketch = HotKeys(1)
+    for _ in range(2):
+        for _ in range(500_000):
+            sketch.request(0, 1, b"hot")
+        sketch.tell(1.0, 1, False)
+    sketch.tell(1.0, 1, False)
+    sketch.request(0, 1, b"quiet")
+    assert len(sketch) == 2
+
+
 @pytest.mark.parametrize("period", [2, 16, 32, 64])
 def test_the_sample_does_not_fall_into_step_with_pipelines(period: int) -> None:
     """given a client whose every nth request is for the same key, and all others for others."""

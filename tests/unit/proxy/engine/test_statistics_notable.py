@@ -1,14 +1,27 @@
 """Which requests are notable, and what is said of them: a key that is told is the request's own."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from proxy.engine.backend import command
-from proxy.engine.router import OPEN
+from proxy.engine.router import LOCKED, OFFLINE, OPEN
+from proxy.engine.session import Session
 from proxy.engine.statistics import LARGE, MANY, NOBODY, Noted
 from slots.functions import slot
-from tests.unit.proxy.engine.inprocess import SLOTS, Client, Engine, Server, Visit, engine, nobody_listens, once, until
+from tests.unit.proxy.engine.inprocess import (
+    SLOTS,
+    Client,
+    Engine,
+    Server,
+    Visit,
+    engine,
+    nobody_listens,
+    nothing_stored,
+    once,
+    until,
+)
 
 Words = tuple[bytes | str | int, ...]
 
@@ -312,3 +325,23 @@ async def test_a_user_is_named_as_it_was_when_the_request_came() -> None:
             let_go.set()
             await client.read(11)
             assert [each.user for each in noted] == ["one"]
+
+
+async def test_a_request_that_waited_for_no_time_took_none() -> None:
+    """given one whose slot is locked, and is not any more before the session has stopped."""
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+
+            def hold(session: Session, slot: int) -> None:
+                proxy.router.set_route(slot, OFFLINE, None, 0)
+                session.wake()
+
+            proxy.router.holding = SimpleNamespace(hold=hold)  # type: ignore[assignment]
+            client = proxy.connect()
+            for _ in range(30):
+                proxy.route(LOCKED, server.address)
+                await client.send(("GET", "a"))
+                assert (await client.read_line()).startswith(b"-ERR slot")
+            calls, _, microseconds, *_ = proxy.loop.statistics.read()["get"]
+            assert calls == 30
+            assert microseconds < 60e6, "of 17,592 seconds the clock of 32 bits begins anew"

@@ -296,3 +296,120 @@ def test_users_beyond_a_bound_share_a_number() -> None:
     assert set(numbers[254:]) == {statistics.user_number(OTHER)} == {255}
     assert numbers[0] == statistics.user_number("user0")
     assert statistics.take_users() == {}
+
+
+async def test_requests_of_one_pipeline_count_each_for_its_command_and_its_user() -> None:
+    """given a client that logs in as another one amid a pipeline, twice in a row; all of it comes in one piece."""
+    async with Server(values) as server:
+        with engine(server.address) as proxy:
+            client = proxy.connect()
+            names = iter(["between", "second"])
+
+            def log_in() -> bytes:
+                client.session.belongs_to(next(names))
+                return b"+OK\r\n"
+
+            proxy.slow_path.handlers[b"ECHO"] = log_in
+            client.session.belongs_to("first")
+            before: list[Words] = [("GET", "a"), ("GET", "b"), ("SET", "a", "x"), ("GET", "odd")]
+            after: list[Words] = [("ECHO", "x"), ("GET", "a"), ("GET", "odd"), ("GET", "odd")]
+            await client.send(*before, ("ECHO", "x"), *after)
+            of_first, of_second = 3 * len(VALUE) + 12, 5 + len(VALUE) + 2 * 12
+            await client.read(of_first + 5 + of_second)
+            read = proxy.loop.statistics.read()
+            gets = [each for each in before + after if each[0] == "GET"]
+            assert {name: counts[:2] for name, counts in read.items()} == {"get": (6, 3), "set": (1, 0), "echo": (2, 0)}
+            assert read["get"][4:] == (size(*gets), 3 * len(VALUE) + 3 * 12)
+            assert read["set"][4:] == (size(before[2]), len(VALUE))
+            assert proxy.loop.statistics.take_users() == {
+                "first": (4, 1, size(*before), of_first),
+                "between": (1, 0, size(("ECHO", "x")), 5),
+                "second": (4, 2, size(*after), of_second),
+            }
+            assert proxy.loop.requests == 9
+            assert of_server(proxy.loop, server.address) == (7, 3, size(*before, *after[1:]), of_first + of_second - 5)
+
+
+async def test_replies_that_come_in_one_piece_count_each_for_its_user() -> None:
+    """given two clients whose requests were read in one turn, and a server that answers both at once."""
+    asked: list[int] = []
+
+    async def in_one_piece(visit: Visit, words: list[bytes]) -> None:
+        asked.append(1)
+        if len(asked) == 4:
+            visit.say((VALUE + b"-ERR no\r\n") * 2)
+
+    async with Server(in_one_piece) as server:
+        with engine(server.address) as proxy:
+            clients = [proxy.connect(), proxy.connect()]
+            for client, user in zip(clients, ("first", "second"), strict=True):
+                client.session.belongs_to(user)
+                await client.send(("GET", "a"), ("GET", "b"))
+            for client in clients:
+                await client.read(len(VALUE) + 9)
+            sent = size(("GET", "a")), len(VALUE)
+            both = (2, 1, 2 * sent[0], len(VALUE) + 9)
+            assert proxy.loop.statistics.take_users() == {"first": both, "second": both}
+            assert of_server(proxy.loop, server.address) == tuple(2 * each for each in both)
+            assert sum(counts[0] for counts in of_slots(proxy.loop).values()) == 4
+
+
+async def test_what_plain_python_resets_amid_a_pipeline_begins_there() -> None:
+    async with Server(values) as server:
+        with engine(server.address) as proxy:
+            client = proxy.connect()
+
+            def reset() -> bytes:
+                proxy.loop.statistics.reset()
+                assert of_user(proxy.loop)[0] == proxy.loop.requests == 3
+                return b"+OK\r\n"
+
+            proxy.slow_path.handlers[b"ECHO"] = reset
+            await client.send(*[("GET", "a")] * 3, ("ECHO", "x"), ("GET", "a"))
+            await client.read(5 + 4 * len(VALUE))
+            assert proxy.loop.statistics.read()["get"][4] == size(("GET", "a"))
+            assert of_user(proxy.loop)[0] == 2
+
+
+async def test_requests_before_a_mistake_count() -> None:
+    """given a slow path that fails at the second SET, whose slot is another one."""
+    async with Server(values) as server:
+        with engine(server.address) as proxy:
+            client = proxy.connect()
+            requests: list[Words] = [("MULTI",), ("SET", "a", 1), ("SET", "b", 1)]
+            await client.send(*requests)
+            await until(lambda: client.session.closed)
+            assert "take_transaction" in proxy.mistakes[0]
+            assert proxy.loop.requests == 2
+            assert of_user(proxy.loop)[:3] == (2, 0, size(*requests[:2]))
+
+
+async def silent(visit: Visit, words: list[bytes]) -> None:
+    """Answer nothing."""
+
+
+@pytest.mark.parametrize(
+    ("ending", "asked"),
+    [(b"nonsense\r\n", 3), (VALUE, 3), (b">1\r\n$1\r\nx\r\n", 3), (b"+OK\r\n", 4)],
+    ids=["nonsense", "a reply too many", "a push that closes it", "a reply of the proxy's own that closes it"],
+)
+async def test_replies_before_the_end_of_a_connection_count(ending: bytes, asked: int) -> None:
+    """given three replies in one piece with what ends the connection."""
+    async with Server(silent) as server:
+        with engine(server.address) as proxy:
+            client = proxy.connect()
+            await client.send(*[("GET", "a")] * 3)
+            await until(lambda: len(server.asked) == 3)
+            (backend,) = proxy.router.shared_backends
+            backend.on_push = lambda push: backend.reset("is not wanted")
+            if asked > 3:
+                backend.call(command(("ECHO", "x")), lambda reply: backend.reset("is not wanted"))
+            await until(lambda: len(server.asked) == asked)
+            server.visits[0].say(VALUE * 3 + ending)
+            await client.read(3 * len(VALUE))
+            await until(lambda: not backend.is_ready)
+            expected = (3, 0, 3 * size(("GET", "a")), 3 * len(VALUE))
+            assert of_slots(proxy.loop) == {slot_of("a"): expected}
+            assert of_user(proxy.loop) == expected
+            assert proxy.loop.statistics.read()["get"][0] == 3
+            assert of_server(proxy.loop, server.address)[0] == asked

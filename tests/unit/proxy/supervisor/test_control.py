@@ -32,10 +32,10 @@ class Recorder:
     def heartbeat(self) -> Heartbeat:
         return Heartbeat(epoch=3, counters={"requests": 1})
 
-    def registered(self, product: Product) -> None:
+    def registered(self, answer: Registered) -> None:
         if self.problem:
             raise ControlError(self.problem)
-        self.heard.put_nowait(("registered", product))
+        self.heard.put_nowait(("registered", answer.product))
 
     def table(self, message: Table) -> None:
         self.heard.put_nowait(("table", message.table))
@@ -55,7 +55,7 @@ class Recorder:
 class Dialled:
     def __init__(self, urls: list[str], token: str = "") -> None:
         self.handler = Recorder()
-        self.control = Control(urls, token, self.handler)
+        self.control = Control(urls, token, None, self.handler)
         self.task = asyncio.create_task(self.control.run())
 
 
@@ -216,7 +216,7 @@ class Hearing:
 
 async def test_a_listener_hears_what_the_handler_does_not_know(topom: FakeTopom) -> None:
     hearing = Hearing()
-    tried = Control([topom.url], "", Recorder(), hearing)
+    tried = Control([topom.url], "", None, Recorder(), hearing)
     task = asyncio.create_task(tried.run())
     try:
         for _ in range(2):
@@ -299,10 +299,11 @@ async def test_a_heartbeat_that_makes_no_sense_ends_the_stream_and_not_the_proxy
     )
 
 
-async def test_a_refused_token_is_explained() -> None:
+@pytest.mark.parametrize("status", [b"401 Unauthorized", b"403 Forbidden", b"429 Too Many Requests"])
+async def test_a_refused_token_is_explained(status: bytes) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % status)
         await writer.drain()
         writer.close()
         refused.set()

@@ -1,6 +1,5 @@
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,9 +19,9 @@ from tests import promtool
 class Running:
     def __init__(self) -> None:
         self.counters = Counters()
-        self.healthy = True
+        self.missing: str | None = None
         collector = ProxyCollector(self.counters, lambda: {"epoch": ("Epoch.", 7)}, lambda: {"10.0.0.2:6379": 3})
-        self.server = MetricsServer(collector, lambda: (self.healthy, {"healthy": self.healthy}))
+        self.server = MetricsServer(collector, lambda: self.missing)
         self.address = ""
 
     async def send(self, request: bytes) -> tuple[str, str]:
@@ -91,14 +90,12 @@ def test_what_the_dead_counted_stays_in_the_sum_but_not_their_clients() -> None:
     assert counters.total()["requests"] == 13
 
 
-async def test_health_is_a_status_and_a_reason(running: Running) -> None:
-    status, body = await running.get("/healthz?verbose")
-    assert status == "HTTP/1.1 200 OK"
-    assert json.loads(body) == {"healthy": True}
-    running.healthy = False
-    status, body = await running.get("/healthz")
-    assert status == "HTTP/1.1 503 Service Unavailable"
-    assert json.loads(body) == {"healthy": False}
+async def test_probes_are_a_status_and_a_reason_and_who_is_not_ready_lives(running: Running) -> None:
+    well = ("HTTP/1.1 200 OK", "ok\n")
+    assert await running.get("/readyz?verbose") == await running.get("/livez") == well
+    running.missing = "this proxy drains"
+    assert await running.get("/readyz") == ("HTTP/1.1 503 Service Unavailable", "this proxy drains\n")
+    assert await running.get("/livez") == well
 
 
 @pytest.mark.parametrize(
@@ -113,11 +110,11 @@ async def test_health_is_a_status_and_a_reason(running: Running) -> None:
 )
 async def test_other_requests_are_refused(running: Running, request_bytes: bytes, status: str) -> None:
     assert (await running.send(request_bytes))[0] == status
-    assert (await running.get("/healthz"))[0] == "HTTP/1.1 200 OK"
+    assert (await running.get("/livez"))[0] == "HTTP/1.1 200 OK"
 
 
 async def test_head_has_no_body(running: Running) -> None:
-    assert await running.send(b"HEAD /healthz HTTP/1.1\r\n\r\n") == ("HTTP/1.1 200 OK", "")
+    assert await running.send(b"HEAD /readyz HTTP/1.1\r\n\r\n") == ("HTTP/1.1 200 OK", "")
 
 
 async def test_a_client_that_says_nothing_is_closed(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,8 +127,15 @@ async def test_a_client_that_says_nothing_is_closed(running: Running, monkeypatc
 
 
 async def test_connections_have_a_limit(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "CONNECTIONS", 0)
-    assert await running.get("/healthz") == ("", "")
+    monkeypatch.setattr(metrics, "CONNECTIONS", 2)
+    host, _, port = running.address.rpartition(":")
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+    assert (await running.get("/livez"))[0] == "HTTP/1.1 200 OK", "clients that say nothing keep no probe out"
+    with contextlib.suppress(ConnectionError):
+        assert await silent[0][0].read() == b"", "the oldest has made room"
+    assert not silent[1][0].at_eof()
+    for _, writer in silent:
+        writer.close()
 
 
 async def test_an_address_in_use_is_explained(running: Running) -> None:

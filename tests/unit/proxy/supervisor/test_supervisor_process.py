@@ -76,18 +76,8 @@ async def begin(process: Process, topom: FakeTopom, director: Director) -> tuple
     return stream, worker, address
 
 
-@pytest.fixture
-def signals_as_at_login() -> Iterator[None]:
-    """Hang-ups end processes, also when the tests themselves run under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=str)
-async def test_a_signal_drains(
-    topom: FakeTopom, director: Director, number: signal.Signals, signals_as_at_login: None
-) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
+async def test_a_signal_drains(topom: FakeTopom, director: Director, number: signal.Signals) -> None:
     async with started(topom, director) as process:
         stream, worker, _ = await begin(process, topom, director)
         process.process.send_signal(number)
@@ -98,12 +88,17 @@ async def test_a_signal_drains(
         assert await process.status() == 0
 
 
-async def test_a_hangup_does_nothing_under_nohup(topom: FakeTopom, director: Director) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize("nohup", [False, True])
+async def test_a_hangup_has_settings_read_anew_and_ends_nothing(
+    topom: FakeTopom, director: Director, nohup: bool
+) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
     try:
         async with started(topom, director) as process:
             stream, worker, _ = await begin(process, topom, director)
             process.process.send_signal(signal.SIGHUP)
+            assert "token" not in (await process.event("settings_reloaded"))["restart"]
+            assert (await worker.next("settings"))["settings"]["workers"] == 1
             for epoch in (2, 3, 4):
                 await stream.send_table(table(epoch, 1))
                 assert (await worker.next("table", "drain"))["table"]["epoch"] == epoch

@@ -235,7 +235,7 @@ def test_servers_that_are_not_as_they_should_be_are_named() -> None:
     assert dump.groups[0].servers[0] == CodisServer("a:1", "", "", False)
     servers = [{"address": "a:1", "up": True, "role": "slave"}, {"address": "b:1", "up": False, "role": None}]
     assert importing.checks(dump, [{"id": 1, "servers": servers}, {"id": 9, "servers": servers}]) == [
-        "a:1 of group 1 says that it is a slave, and should be a master",
+        "a:1 of group 1 says that it is a replica, and should be a master",
         "b:1 of group 1 does not answer topom; see that it runs, and topom's redis_password",
     ]
 
@@ -260,7 +260,7 @@ def test_a_dry_run_changes_nothing_and_says_all(monkeypatch: pytest.MonkeyPatch)
         "look at: ",
     ):
         assert expected in text.stdout
-    as_json = json.loads(CliRunner().invoke(app, ["import", "codis", str(REAL), "--dry-run", "--json"]).stdout)
+    as_json = json.loads(CliRunner().invoke(app, ["import", "codis", str(REAL), "--dry-run", "-o", "json"]).stdout)
     assert as_json["slots"] == {"1": "0-511", "2": "512-1023"}
     assert set(asked) == {"GET"}
     assert CliRunner().invoke(app, ["import", "codis", "/nowhere", "--dry-run"]).exit_code == 1

@@ -1,22 +1,35 @@
 """The operator's verbs from the command line to the API and back, with a topom that is played by a function."""
 
 import asyncio
+import io
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
 from typer.testing import CliRunner
 
-from slotferry import __version__
+from slotferry import __version__, output
 from slotferry.client import TopomClient
 from slotferry.main import app
 from slotferry.operator import options, waiting
 from slotferry.operator.migration import say_migration
 from slotferry.operator.sizes import MOST_PREFIXES
-from slotferry.operator.waiting import MoveAbandoned, WaitedTooLong, wait_moved
+from slotferry.operator.status import next_step
+from slotferry.operator.waiting import (
+    STUCK_SECONDS,
+    MoveAbandoned,
+    MoveStuck,
+    Standstill,
+    WaitedTooLong,
+    wait_moved,
+)
 
 
 def because(what: str, to_do: str = "") -> dict[str, Any]:
@@ -36,6 +49,7 @@ BATCH = {
     "reason": because("waits for [proxy 3]"),
 }
 MIGRATION = {
+    "epoch": 1,
     "paused": False,
     "settings": {"parallel_slots": 256, "keys_per_second": 0},
     "slots_pending": 1,
@@ -66,7 +80,7 @@ SENTINELS = {
     "sentinels": [{"address": "h:1", "up": True, "reason": None, "masters": {"1": "127.0.0.1:7001"}}],
     "groups": [{"id": 1, "master": "127.0.0.1:7001", "reason": None}],
 }
-SLOTS = {
+SLOTS: dict[str, Any] = {
     "epoch": 9,
     "slots": [
         {"id": 0, "group_id": 1, "action": {"state": "migrating", "target_id": 2}},
@@ -82,7 +96,7 @@ SLOTS = {
         {"id": 3, "group_id": 1, "action": {"state": "pending", "target_id": 2}, "reason": because("no room at all")},
     ],
 }
-STATUS = {
+STATUS: dict[str, Any] = {
     "loops": [{"name": "placement", "says": "2 of 3 steps are done", "since": 1.5}],
     "product": "demo",
     "epoch": 9,
@@ -262,6 +276,14 @@ NOTABLE = {
     "proxy_id": 3,
     "proxy_address": "127.0.0.1:6380",
 }
+GROUPS = [*STATUS["groups"], {"id": 5, "slots": 0, "servers": [{"address": f"h:{port}"} for port in (1, 2, 3)]}]
+SERVERS_OF_GROUPS = [
+    {**STATUS["groups"][0]["servers"][0], "group_id": 1},
+    {**STATUS["groups"][0]["servers"][1], "group_id": 1},
+    {"address": "h:1", "role": "master", "group_id": 5},
+    {"address": "h:2", "group_id": 5},
+    {"address": "h:3", "group_id": 5},
+]
 ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/v1/load/notable"): {
         "since": 50.0,
@@ -275,9 +297,12 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/v1/load"): LOAD,
     ("GET", "/api/v1/events"): {"oldest": 1, "newest": 7, "events": [EVENT]},
     ("GET", "/api/v1/status"): STATUS,
+    ("GET", "/api/v1/doctor"): {"servers": 9, "not_asked": 1, "counts": {"note": 0}, "more": {}, "findings": []},
     ("GET", "/api/v1/slots"): SLOTS,
     ("GET", "/api/v1/sizes"): SIZES,
     ("GET", "/api/v1/proxies"): {"proxies": [PROXY]},
+    ("GET", "/api/v1/groups"): {"groups": GROUPS},
+    ("GET", "/api/v1/migrators"): {"migrators": STATUS["migrators"]},
     ("GET", "/api/v1/migration"): MIGRATION,
     ("PATCH", "/api/v1/migration"): MIGRATION,
     ("POST", "/api/v1/migration/pause"): MIGRATION,
@@ -309,8 +334,8 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("DELETE", "/api/v1/nodes/host-1/drain"): {"leaving": []},
     ("DELETE", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": []},
     ("POST", "/api/v1/proxies/3/drain"): {**PROXY, "draining": True},
-    ("POST", "/api/v1/groups/1/servers/h:1/sweep"): {"id": 1, "server": "h:1", "removed": 7},
-    ("POST", "/api/v1/groups/1/servers/h:3/sweep"): {"id": 1, "server": "h:3", "removed": None},
+    ("POST", "/api/v1/groups/5/servers/h:1/sweep"): {"id": 5, "server": "h:1", "removed": 7},
+    ("POST", "/api/v1/groups/5/servers/h:3/sweep"): {"id": 5, "server": "h:3", "removed": None},
     ("POST", "/api/v1/groups/1/promote"): {"epoch": 10, "id": 1, "servers": ["h:2", "h:1"]},
     ("GET", "/api/v1/groups/1/digest"): {"group_id": 1, "replicas": [DIGEST]},
     ("GET", "/api/v1/groups/2/digest"): {
@@ -341,6 +366,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
 VERBS: list[tuple[str, str, str]] = [
     ("status", "status", "topom: placement: 2 of 3 steps are done"),
     ("status", "status", "127.0.0.1:6378"),
+    ("doctor", "doctor", "looked at 8 servers: nothing will hurt"),
     ("load", "load", "1 of 2 proxies tell their load"),
     ("load", "load", "user:[7]"),
     ("load --all-slots --proxies", "load", "70,000"),
@@ -348,27 +374,29 @@ VERBS: list[tuple[str, str, str]] = [
     ("load --notable --rows 3", "load/notable?most=3", "hash 0a1b"),
     ("load --notable", "load/notable?most=10", "20,000 elements"),
     ("load --notable", "load/notable", "1,234.6 ms"),
-    ("load --notable", "load/notable", "3.0 MB"),
-    ("load --notable", "load/notable", "5.0 MB"),
+    ("load --notable", "load/notable", "3.0 MiB"),
+    ("load --notable", "load/notable", "5.0 MiB"),
     ("load --notable", "load/notable", "10.0.0.7:51234"),
     ("events", "events", "slots 0-1 were assigned to group 2"),
     ("events --since 6 --limit 1", "events", "8 to 9"),
+    ("group list", "groups", "127.0.0.1:6378"),
+    ("migrator list", "migrators", "carrier"),
     ("group add 5 h:1", "groups", "group 5 added"),
     ("group remove 5", "groups", "group 5 removed"),
     ("group drain 5 --why old", "groups", "group 5 leaves"),
     ("group drain 5 --cancel", "groups", "group 5 stays"),
-    ("server drain 5 h:1", "groups", "h:1 has left group 5"),
-    ("server drain 5 h:2 --why old", "groups", "server h:2 leaves group 5 once a replica has taken its place"),
-    ("server drain 5 h:1 --cancel", "groups", "server h:1 stays in group 5"),
+    ("server drain h:1", "groups", "h:1 has left group 5"),
+    ("server drain h:2 --why old", "groups", "server h:2 leaves group 5 once a replica has taken its place"),
+    ("server drain h:1 --cancel", "groups", "server h:1 stays in group 5"),
     ("node drain host-1 --why old --fewer-copies", "nodes", "node host-1 leaves; it is gone once"),
     ("node drain host-1 --cancel", "nodes", "node host-1 stays"),
     ("server add 5 h:1", "groups", "server h:1 added to group 5"),
     ("server add 5 h:1 --wipe", "groups", "server h:1 added to group 5"),
     ("group add 5 h:1 --datacenter rome", "groups", "group 5 added"),
     ("server add 5 h:1 --datacenter rome", "groups", "server h:1 added to group 5"),
-    ("server set 5 h:1 --datacenter rome", "groups", "server h:1 is in datacenter rome"),
+    ("server set h:1 --datacenter rome", "groups", "server h:1 is in datacenter rome"),
     ("server add 5 h:1 --node n1", "groups", "server h:1 added to group 5"),
-    ("server set 5 h:1 --node n1", "groups", "server h:1 is on node n1"),
+    ("server set h:1 --node n1", "groups", "server h:1 is on node n1"),
     ("pool list", "pool", "rack3"),
     ("placement show", "placement", "missing: group 2 lacks a copy"),
     ("placement show", "placement", "would change in round 1: h:9 on node rack3 becomes a replica"),
@@ -378,13 +406,13 @@ VERBS: list[tuple[str, str, str]] = [
     ("placement auto off", "placement/auto", "not applied by itself any more"),
     ("pool add h:9 --node rack3", "pool", "server h:9 added to the pool"),
     ("pool remove h:9", "pool", "server h:9 removed from the pool"),
-    ("server remove 5 h:1", "groups", "server h:1 removed from group 5"),
-    ("server sweep 1 h:1", "groups/1/servers/h:1/sweep", "7 keys removed from h:1"),
-    ("server sweep 1 h:3", "groups/1/servers/h:3/sweep", "keys are being removed from h:3"),
+    ("server remove h:1", "groups", "server h:1 removed from group 5"),
+    ("server sweep h:1", "groups/5/servers/h:1/sweep", "7 keys removed from h:1"),
+    ("server sweep h:3", "groups/5/servers/h:3/sweep", "keys are being removed from h:3"),
     ("group promote 1 h:2", "groups/1/promote", "h:2 is the master of group 1"),
     ("group promote 1 h:2 --force", "groups/1/promote", "h:2 is the master of group 1"),
-    ("digest 1 --show", "groups/1/digest", "h:2: cancelled, 7 keys of 9 compared"),
-    ("digest 1 --cancel", "groups/1/digest", "2 keys differ from h:1"),
+    ("digest show 1", "groups/1/digest", "h:2: cancelled, 7 keys of 9 compared"),
+    ("digest cancel 1", "groups/1/digest", "2 keys differ from h:1"),
     ("protection show", "protection", "nothing is done by itself; 3 of 5 members lost"),
     ("protection off", "protection/lift", "protection is off"),
     ("protection off", "protection/lift", "operator ada lifted it at 19"),
@@ -395,28 +423,28 @@ VERBS: list[tuple[str, str, str]] = [
     ("sentinel remove h:1", "sentinels", "h:1 could not be told: [refused]"),
     ("sentinel resync", "sentinels/resync", "watch the groups again"),
     ("proxy list", "proxies", "1,234,567"),
-    ("proxy drain 3", "proxies", "drains: 5 clients"),
+    ("proxy drain 3", "proxies", "proxy 3 at 127.0.0.1:6380 leaves; it is gone once it has let 5 clients go"),
     ("proxy remove 3 --force", "proxies", "could not be cut off h:1: [refused]"),
-    ("slots show", "slots", "1-2"),
-    ("slots show", "slots", "a[1]\\x1b, 2.0 KB"),
-    ("slots show --each", "slots", "2.9 KB"),
-    ("slots sizes", "sizes", "2.9 KB in 4 keys, measured 2 h 30 min ago"),
-    ("slots sizes", "sizes", "[b]a\\x1b:       2.0 KB  66.7%     2\n(no separator)  500 B   16.7%     1\n"),
-    ("slots assign 0-1 --to 2", "slots", "assigned to group 2: slots 0-1"),
-    ("slots move 0-1 --to 2", "slots", "on the way to group 2: nothing to change"),
-    ("slots offline 2", "slots", "offline: slots 2"),
+    ("slot list", "slots", "1-2"),
+    ("slot list", "slots", "a[1]\\x1b, 2.0 KiB"),
+    ("slot list --each", "slots", "2.9 KiB"),
+    ("sizing show", "sizes", "2.9 KiB in 4 keys, measured 2 h 30 min ago"),
+    ("sizing show", "sizes", "[b]a\\x1b:       2.0 KiB  66.7%     2\n(no separator)  500 B    16.7%     1\n"),
+    ("slot assign 0-1 --to 2", "slots", "assigned to group 2: slots 0-1"),
+    ("slot move 0-1 --to 2", "slots", "on the way to group 2: nothing to change"),
+    ("slot offline 2", "slots", "offline: slot 2"),
     ("rebalance --dry-run", "rebalance", "2 slots would move"),
     ("rebalance --policy bytes --drain 1 --drain 3 --capacity 2=1.5 --most-slots 9", "rebalance", "would move"),
-    ("migration status", "migration", "waits for [proxy 3]"),
+    ("migration show", "migration", "waits for [proxy 3]"),
     ("migration pause", "migration", "paused"),
     ("migration resume", "migration", "goes on"),
-    ("migration cancel", "migration", "on the way back: slots 3"),
-    ("migration cancel --slots 0-3", "migration", "too late, they have moved: slots 2"),
+    ("migration cancel", "migration", "on the way back: slot 3"),
+    ("migration cancel --slots 0-3", "migration", "too late, they have moved: slot 2"),
     ("migration cancel --slots 0-1", "migration", "cancelled before anything moved: slots 0-1"),
     ("migration skip --slots 0-1", "migration", "skipped: slots 0-1"),
     ("migration retry --slots 0-1", "migration", "tried again; no longer skipped: slots 0-1"),
-    ("migration status", "migration", "skipped: slots 7-8: target h:1 is full"),
-    ("slots show", "slots", "no room at all"),
+    ("migration show", "migration", "skipped: slots 7-8: target h:1 is full"),
+    ("slot list", "slots", "no room at all"),
     ("migration set --keys-per-second 9", "migration", "parallel_slots"),
 ]
 runner = CliRunner()
@@ -457,20 +485,42 @@ def test_a_verb_says_what_it_did(seen: list[httpx.Request], line: str, family: s
     result = runner.invoke(app, line.split())
     assert result.exit_code == 0, result.output
     assert expected in result.stdout
-    assert f"/api/v1/{family}" in str(seen[0].url)
+    assert f"/api/v1/{family}" in str(seen[-1].url)
 
 
 def test_the_biggest_prefixes_are_shown_and_no_more(seen: list[httpx.Request]) -> None:
-    said = runner.invoke(app, ["slots", "sizes"]).stdout
+    said = runner.invoke(app, ["sizing", "show"]).stdout
     assert [f"of{number}: " in said for number in range(20)] == [number < MOST_PREFIXES - 2 for number in range(20)]
 
 
 @pytest.mark.parametrize(("line", "family", "expected"), VERBS, ids=[verb[0] for verb in VERBS])
 def test_a_verb_prints_one_line_of_json(seen: list[httpx.Request], line: str, family: str, expected: str) -> None:
-    result = runner.invoke(app, [*line.split(), "--json"])
+    result = runner.invoke(app, [*line.split(), "-o", "json"])
     assert result.exit_code == 0, result.output
     assert result.stdout.count("\n") == 1
-    assert json.loads(result.stdout) == ANSWERS[seen[0].method, seen[0].url.path]
+    assert json.loads(result.stdout) == ANSWERS[seen[-1].method, seen[-1].url.path]
+
+
+@pytest.mark.parametrize(("line", "family", "expected"), VERBS[::7], ids=[verb[0] for verb in VERBS[::7]])
+def test_a_verb_prints_yaml(seen: list[httpx.Request], line: str, family: str, expected: str) -> None:
+    result = runner.invoke(app, [*line.split(), "--output", "yaml"])
+    assert result.exit_code == 0, result.output
+    assert yaml.safe_load(result.stdout) == ANSWERS[seen[-1].method, seen[-1].url.path]
+
+
+def test_every_verb_that_asks_topom_takes_the_same_forms() -> None:
+    def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+        yield name, command
+        for below, one in getattr(command, "commands", {}).items():
+            yield from commands(one, f"{name} {below}".strip())
+
+    for name, command in commands(typer.main.get_command(app), ""):
+        options = {option: parameter for parameter in command.params for option in parameter.opts}
+        if "--topom" in options and name != "top":
+            assert "--json" not in options
+            assert options["-o"] is options["--output"], name
+            wrong = runner.invoke(app, [*name.split(), "--output", "xml"])
+            assert wrong.exit_code == 2, name
 
 
 def test_no_notable_requests_are_said_in_words(seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,16 +538,94 @@ def test_a_placement_with_nothing_to_do_is_no_error(seen: list[httpx.Request], m
 
 
 def test_what_an_earlier_topom_found_is_shown_too(seen: list[httpx.Request]) -> None:
-    result = runner.invoke(app, ["digest", "2", "--show"])
+    result = runner.invoke(app, ["digest", "show", "2"])
     assert result.exit_code == 1
     assert "h:3 differs in 7 keys" in result.stdout
 
 
 def test_every_verb_of_the_help_is_tested() -> None:
-    served = {"topom", "migrator", "local", "demo", "slot", "plan", "sizing", "import", "top"}
+    served = {"topom", "local", "demo", "config", "plan", "import", "top", "context"}
     named = {verb[0].split()[0] for verb in VERBS}
     groups = {group.name for group in app.registered_groups}
     assert groups | {command.name for command in app.registered_commands} == named | served
+
+
+LOOKS: list[tuple[str, str, Any]] = [
+    ("group show 1", "127.0.0.1:6378", STATUS["groups"][0]),
+    ("server list", "127.0.0.1:6378", {"servers": SERVERS_OF_GROUPS}),
+    ("server show 127.0.0.1:6379", "2.0 KiB", SERVERS_OF_GROUPS[0]),
+    ("proxy show 3", "1,234,567", PROXY),
+    ("node list", "rack3", {"nodes": PLACEMENT["nodes"]}),
+    ("node show rack3", "1, 2", PLACEMENT["nodes"][0]),
+    ("slot show 2", "a[1]\\x1b", SLOTS["slots"][2]),
+    ("slot show 3", "no room at all", SLOTS["slots"][3]),
+]
+
+
+@pytest.mark.parametrize(("line", "expected", "answer"), LOOKS, ids=[look[0] for look in LOOKS])
+def test_one_thing_is_shown_and_many_are_listed(
+    seen: list[httpx.Request], line: str, expected: str, answer: Any
+) -> None:
+    said = runner.invoke(app, line.split())
+    assert said.exit_code == 0, said.output
+    assert expected in said.stdout
+    assert json.loads(runner.invoke(app, [*line.split(), "-o", "json"]).stdout) == answer
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("group show 7", "there is no group 7; there are: 1, 2, 5"),
+        ("server show h:9", "there is no server h:9 in a group; there are: 127.0.0.1:6379, 127.0.0.1:6378, h:1"),
+        ("server drain h:9", "there is no server h:9 in a group; there are: 127.0.0.1:6379, 127.0.0.1:6378, h:1"),
+        ("server remove h:9", "there is no server h:9 in a group; there are: 127.0.0.1:6379, 127.0.0.1:6378, h:1"),
+        ("proxy show 7", "there is no proxy 7; there are: 3"),
+        ("node show rack9", "there is no node rack9; there are: rack3"),
+        ("slot show 9", "there is no slot 9; the last one is 3"),
+    ],
+)
+def test_what_is_not_there_cannot_be_shown(seen: list[httpx.Request], line: str, expected: str) -> None:
+    said = runner.invoke(app, line.split())
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert expected in said.stderr
+
+
+def test_every_family_has_one_word_for_looking() -> None:
+    """`show` is for one thing, `list` for many; a family that only runs or only changes something has neither."""
+    verbs = {
+        group.name: {command.name for command in group.typer_instance.registered_commands if group.typer_instance}
+        for group in app.registered_groups
+    }
+    assert {name for name, known in verbs.items() if not known & {"show", "list"}} == {"import", "config"}
+    many = {"group", "server", "proxy", "node", "slot", "context"}
+    assert {name for name, known in verbs.items() if {"show", "list"} <= known} == many | {"sizing"}
+    assert {name for name, known in verbs.items() if "drain" in known} == {"group", "server", "node", "proxy"}
+    other_words = {"status", "info", "get", "describe", "ls", "biggest", "sizes"}
+    assert not other_words & {verb for known in verbs.values() for verb in known}
+
+
+@pytest.mark.parametrize("line", ["events", "proxy list", "group list", "server list", "migrator list"])
+def test_a_list_is_no_wider_than_the_terminal(
+    seen: list[httpx.Request], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = {
+        ("GET", "/api/v1/events"): {
+            "oldest": 1,
+            "newest": 1234567,
+            "events": [{**EVENT, "id": 1234567, "who": "administrator@machine-17.rack-3.example.com (operator)"}],
+        },
+        ("GET", "/api/v1/proxies"): {
+            "proxies": [{**PROXY, "address": "192.168.100.200:26380", "hostname": "machine-17.rack-3.example.com"}]
+        },
+    }
+    for place, answer in long.items():
+        monkeypatch.setitem(ANSWERS, place, answer)
+    printed = io.StringIO()
+    monkeypatch.setattr(output, "out", Console(file=printed, width=80, soft_wrap=True))
+    assert runner.invoke(app, line.split()).exit_code == 0
+    lines = printed.getvalue().splitlines()
+    assert len(lines) >= 2
+    assert [one for one in lines if len(one.rstrip()) > 80] == []
 
 
 def test_topom_is_told_who_asks(seen: list[httpx.Request]) -> None:
@@ -515,7 +643,7 @@ def test_address_and_token_by_option_go_before_the_environment(
     assert seen[1].headers["Authorization"] == "Bearer other"
 
 
-@pytest.mark.parametrize("line", ["status", "status --json"])
+@pytest.mark.parametrize("line", ["status", "status --output json"])
 def test_a_wrong_token_is_a_sentence_and_a_status(seen: list[httpx.Request], line: str) -> None:
     result = runner.invoke(app, [*line.split(), "--token", "wrong"])
     assert result.exit_code == 1
@@ -660,7 +788,7 @@ async def test_waiting_outlives_a_restart_of_topom() -> None:
     def refuse() -> httpx.Response:
         raise httpx.ConnectError("refused")
 
-    answers += [refuse, refuse, lambda: httpx.Response(200, json={"slots": slot(2)})]
+    answers += [refuse, refuse, lambda: httpx.Response(200, json={"epoch": 1, "slots": slot(2)})]
 
     def handler(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/migration"):
@@ -672,26 +800,124 @@ async def test_waiting_outlives_a_restart_of_topom() -> None:
     assert not answers
 
 
+@pytest.mark.usefixtures("_impatient")
+async def test_waiting_outlives_an_election() -> None:
+    refusal = {"error": "NotLeading", "message": "no topom leads at present; try again in a while"}
+    answers = [httpx.Response(503, json=refusal), httpx.Response(200, json={"epoch": 1, "slots": slot(2)})]
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/migration"):
+            return httpx.Response(200, json=MIGRATION)
+        return answers.pop(0)
+
+    async with TopomClient("http://topom.test", "x", httpx.MockTransport(handler)) as topom:
+        await wait_moved(topom, {7: 2}, 5)
+    assert not answers
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("resting", [1, 2])
+async def test_waiting_goes_by_no_table_from_before_the_move(resting: int) -> None:
+    """A topom that follows has not read the move yet, and later another one is behind what was seen."""
+    tables = [(4, slot(resting)), (5, slot(1, 2)), (7, slot(1, 2)), (6, slot(resting)), (8, slot(2))]
+    left = list(tables)
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/migration"):
+            return httpx.Response(200, json=MIGRATION | {"epoch": 5})
+        epoch, slots = left.pop(0)
+        return httpx.Response(200, json={"epoch": epoch, "slots": slots})
+
+    async with TopomClient("http://topom.test", "x", httpx.MockTransport(handler)) as topom:
+        await wait_moved(topom, {7: 2}, 5)
+    assert not left
+
+
+def waiting_slot(number: int, state: str, reason: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    said = {"reason": reason} if reason else {}
+    return {"id": number, "group_id": 1, "action": {"state": state, "target_id": 2}, **said, **more}
+
+
+FULL = {**because("h:1 is full", "raise its maxmemory"), "kind": "server"}
+GOES = {**MIGRATION, "halted": None}
+
+
+@pytest.mark.parametrize(
+    ("left", "migration", "expected"),
+    [
+        ([waiting_slot(7, "migrating", FULL)], GOES, "raise its maxmemory"),
+        ([waiting_slot(7, "pending", FULL), waiting_slot(8, "pending")], GOES, "h:1 is full"),
+        ([waiting_slot(7, "pending", because("an operator wanted it so"), skipped=True)], GOES, "skipped: an operator"),
+        ([waiting_slot(7, "pending")], {**GOES, "paused": True}, "slotferry migration resume"),
+        ([waiting_slot(7, "pending")], {**GOES, "halted": {**FULL, "kind": "paused"}}, "raise its maxmemory"),
+        # Something goes on, or ends by itself.
+        ([waiting_slot(7, "migrating", FULL), waiting_slot(8, "migrating")], GOES, ""),
+        ([waiting_slot(7, "migrating", FULL), waiting_slot(8, "migrating", because("soon"))], GOES, ""),
+        ([waiting_slot(7, "migrating", because("a proxy has yet to answer"))], GOES, ""),
+        ([waiting_slot(7, "pending", {**FULL, "kind": "busy"})], GOES, ""),
+        ([waiting_slot(7, "pending")], {**GOES, "halted": {**FULL, "kind": "hours"}}, ""),
+        ([waiting_slot(7, "pending")], GOES, ""),
+    ],
+)
+def test_a_move_is_stuck_where_only_an_operator_can_help(
+    left: list[dict[str, Any]], migration: dict[str, Any], expected: str
+) -> None:
+    standstill = Standstill()
+    assert standstill.reason(100.0, left, migration) == ""
+    assert standstill.reason(100.0 + STUCK_SECONDS / 2, left, migration) == ""
+    said = standstill.reason(100.0 + STUCK_SECONDS, left, migration)
+    assert expected in said if expected else said == ""
+
+
+def test_a_move_that_gets_on_is_not_stuck() -> None:
+    standstill = Standstill()
+    one, two = waiting_slot(7, "migrating", FULL), waiting_slot(8, "migrating", FULL)
+    assert standstill.reason(0.0, [one, two], GOES) == ""
+    assert standstill.reason(STUCK_SECONDS, [one], GOES) == ""
+    assert standstill.reason(2 * STUCK_SECONDS - 1, [one], {**GOES, "keys_moved": 5000}) == ""
+    assert standstill.reason(3 * STUCK_SECONDS - 2, [one], {**GOES, "keys_moved": 5000}) == ""
+    assert "h:1 is full" in standstill.reason(3 * STUCK_SECONDS, [one], {**GOES, "keys_moved": 5000})
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_waiting_ends_with_the_reason_when_the_move_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "STUCK_SECONDS", 0.05)
+    async with topom_showing([waiting_slot(7, "migrating", FULL)]) as topom:
+        with pytest.raises(MoveStuck, match=r"1 of 1 slots do not move.*h:1 is full.*raise its maxmemory.*cancel"):
+            await wait_moved(topom, {7: 2}, 60)
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_waiting_for_an_earlier_topom_goes_by_the_tables_that_were_seen() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/migration"):
+            return httpx.Response(200, json={name: said for name, said in MIGRATION.items() if name != "epoch"})
+        return httpx.Response(200, json={"epoch": 1, "slots": slot(2)})
+
+    async with TopomClient("http://topom.test", "x", httpx.MockTransport(handler)) as topom:
+        await wait_moved(topom, {7: 2}, 5)
+
+
 def test_slots_are_chosen_by_ranges_and_by_size(seen: list[httpx.Request]) -> None:
     def shown(*arguments: str) -> list[int]:
-        result = runner.invoke(app, ["slots", "show", *arguments, "--json"])
+        result = runner.invoke(app, ["slot", "list", *arguments, "-o", "json"])
         assert result.exit_code == 0, result.output
         return [slot["id"] for slot in json.loads(result.stdout)["slots"]]
 
     assert shown("1-2") == [1, 2]
     assert shown("--top", "2") == [2, 0]
     assert shown("0,3", "--top", "5") == [0, 3]
-    wrong = runner.invoke(app, ["slots", "show", "9"])
+    wrong = runner.invoke(app, ["slot", "list", "9"])
     assert (wrong.exit_code, wrong.stdout) == (2, "")
     assert "is not within 0-3" in wrong.stderr
 
 
 def test_the_biggest_keys(seen: list[httpx.Request]) -> None:
-    result = runner.invoke(app, ["slots", "biggest", "--json"])
+    result = runner.invoke(app, ["sizing", "list", "-o", "json"])
     key = {"slot": 2, "group_id": 1, "key": "a[1]\x1b", "database": 3, "type": "hash", "bytes": 2048}
     assert json.loads(result.stdout) == {"keys": [key]}
-    assert "a[1]\\x1b" in runner.invoke(app, ["slots", "biggest"]).stdout
-    assert "had no keys" in runner.invoke(app, ["slots", "biggest", "0"]).stdout
+    assert "a[1]\\x1b" in runner.invoke(app, ["sizing", "list"]).stdout
+    assert "had no keys" in runner.invoke(app, ["sizing", "list", "0"]).stdout
     assert seen[0].url.params["biggest"] == "10"
 
 
@@ -727,4 +953,34 @@ def test_what_only_a_leader_knows_is_said_to_be_unknown(
 def test_the_status_lists_migrators(seen: list[httpx.Request]) -> None:
     said = runner.invoke(app, ["status"]).stdout
     [line] = [line for line in said.splitlines() if "carrier" in line]
-    assert line.split() == ["1", "carrier", "77", "topom", "-", "d1", "1", "123,457", "3.0", "GB"]
+    assert line.split() == ["1", "carrier", "77", "topom", "-", "d1", "1", "123,457", "3.0", "GiB"]
+
+
+async def test_the_bar_is_there_whatever_the_details_say() -> None:
+    drawn = io.StringIO()
+    console = Console(file=drawn, width=80, force_terminal=True, no_color=True)
+    progress = waiting._Moving(TextColumn("{task.description}"), BarColumn(), console=console)
+    progress.add_task("moving", total=2, completed=1)
+    progress.detail = "waits for a proxy; " * 20
+    console.print(progress.get_renderable())
+    first, *below = drawn.getvalue().splitlines()
+    assert first.startswith("moving")
+    assert first.count("━") == 20
+    assert "waits for a proxy" in below[0]
+
+
+@pytest.mark.parametrize(
+    ("groups", "assigned", "proxies", "expected"),
+    [
+        ([], 0, [], "slotferry group add 1 HOST:PORT"),
+        ([{"id": 7, "servers": []}], 0, [], "slotferry server add 7 HOST:PORT"),
+        ([{"id": 7, "servers": [{}]}], 0, [], "slotferry slot assign 0-15 --to GROUP"),
+        ([{"id": 7, "servers": [{}]}], 16, [], "slotferry proxy"),
+    ],
+)
+def test_a_cluster_that_lacks_something_says_what_to_do_next(
+    groups: list[Any], assigned: int, proxies: list[Any], expected: str
+) -> None:
+    found = {"groups": groups, "proxies": proxies, "number_of_slots": 16, "slots": {"assigned": assigned}}
+    assert next_step(found).endswith(expected)
+    assert next_step({**found, "groups": [{"id": 7, "servers": [{}]}], "slots": {"assigned": 1}, "proxies": [1]}) == ""

@@ -58,6 +58,7 @@ OF_SUPERVISORS: list[Message] = [
     channel.Proxies(own=ListedProxy(0, "10.0.0.1", 6380, 0), nodes=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
     channel.Ask(id=9, question=questions.SlowLog(count=None)),
     channel.Answers(id=9, answers=[None, {"a\udcff": 1}]),
+    channel.Settings(settings={"listen": "127.0.0.1:6380"}),
     channel.Drain(),
 ]
 OF_WORKERS: list[Message] = [
@@ -89,6 +90,7 @@ ODD_TIMES = (-0.5, float("inf"), float("nan"), "1", 1e13, HUGE)
 ODD_INSTANCES = ("", "0" * 31, "0" * 33, "G" * 32, None)
 WRONG: list[tuple[str, str, Any]] = [
     *(("start", "settings", value) for value in ([], None)),
+    *(("settings", "settings", value) for value in ([], None)),
     *(("start", "index", value) for value in (-1, MOST_WORKERS, "0")),
     *(("start", "incarnation", value) for value in (0, "1", LONG)),
     *(("start", "instance", value) for value in ODD_INSTANCES),

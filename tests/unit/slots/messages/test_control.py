@@ -47,6 +47,7 @@ OF_PROXIES: list[Message] = [
         draining=True,
         stands_down=5.0,
         cluster=control.ClusterAddress(host="10.0.0.1", port=6380, tls_port=0),
+        known=control.KnownTable(cluster="c", start="s", epoch=7),
     ),
     control.Heartbeat(
         epoch=7,
@@ -79,6 +80,8 @@ OF_TOPOM: list[Message] = [
     control.Registered(
         proxy_id=1,
         product=Product(name="demo", number_of_slots=1024, slot_function="crc32", databases=16),
+        cluster="c",
+        start="s",
         heartbeat_seconds=1.0,
         stand_down_seconds=5.0,
         quiet_seconds=2.0,
@@ -106,6 +109,7 @@ ODD_SERVERS = ("", "x" * 301, "nonsense", "a b:1", "a:b", "a:0", "x:99999999", "
 HUGE = 10**400
 """A number that JSON can have, and no float."""
 WRONG: list[tuple[str, str, Any]] = [
+    *(("register", "protocol", value) for value in (-1, LONG, 1.5, "1", True, None)),
     *(("register", "instance", value) for value in ("", "0" * 31, "0" * 33, "G" * 32, "A" * 32, "0" * 32 + "\n", 1)),
     *(("register", "address", value) for value in ("x" * 301, None, *HIDDEN)),
     *(("register", "hostname", value) for value in ("x" * 301, None, *HIDDEN)),
@@ -120,6 +124,10 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("register", "cluster.host", value) for value in ODD_HOSTS),
     *(("register", "cluster.port", value) for value in (-1, 65536, "1")),
     *(("register", "cluster.tls_port", value) for value in (-1, 65536, "1")),
+    *(("register", "known", value) for value in ({}, [], "c")),
+    *(("register", "known.cluster", value) for value in ("", "x" * 101, None, *HIDDEN)),
+    *(("register", "known.start", value) for value in ("", "x" * 101, None, *HIDDEN)),
+    *(("register", "known.epoch", value) for value in (-1, LONG, 1.5, "1", None)),
     *(("heartbeat", "epoch", value) for value in (-1, LONG, None)),
     *(("heartbeat", "counters", {"requests": value}) for value in (float("inf"), float("nan"), "1", None, True)),
     *(("heartbeat", "counters", {"requests": value}) for value in (HUGE, -HUGE)),
@@ -178,6 +186,8 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("registered", "product.number_of_slots", value) for value in (0, -1, 3, 1000, 16385, 32768, "many")),
     *(("registered", "product.slot_function", value) for value in ("", "x" * 101, "nope", "CRC32")),
     *(("registered", "product.databases", value) for value in (0, 2**31, HUGE)),
+    *(("registered", "cluster", value) for value in ("", "x" * 101, None, *HIDDEN)),
+    *(("registered", "start", value) for value in ("", "x" * 101, None, *HIDDEN)),
     *(("registered", "heartbeat_seconds", value) for value in (0, -1, float("inf"), float("nan"), None, HUGE)),
     *(("registered", "stand_down_seconds", value) for value in (0, -1, float("inf"), float("nan"), HUGE)),
     *(("registered", "quiet_seconds", value) for value in (0, -1, float("inf"), float("nan"), None, HUGE)),

@@ -75,6 +75,7 @@ IDS = ("", "0" * 31, "G" * 32, None)
 SLOTS = ([-1], [MAXIMUM_SLOTS], ["1"], None, [0] * (MAXIMUM_SLOTS + 1))
 FIGURES = (-1, float("nan"), float("inf"), "1", HUGE)
 WRONG: list[tuple[str, str, Any]] = [
+    *(("register_migrator", "protocol", value) for value in (-1, 2**63, 1.5, "1", True, None)),
     *(("register_migrator", "instance", value) for value in IDS),
     *(("register_migrator", "hostname", value) for value in ("x" * 301, None, *HIDDEN)),
     *(("register_migrator", "pid", value) for value in NUMBERS),

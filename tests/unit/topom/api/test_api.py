@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import pytest
@@ -67,6 +68,8 @@ async def client(topom: Topom) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def post(client: httpx.AsyncClient, path: str, body: Any = None, status: int = 200) -> Any:
+    if path.startswith("/groups") and isinstance(body, dict) and body.keys() & {"servers", "address"}:
+        body = {"offline_ok": True, **body}  # no server runs here
     answer = await client.post(path, json=body)
     assert answer.status_code == status, answer.text
     return answer.json()
@@ -95,6 +98,17 @@ async def test_the_token_is_asked_for(client: httpx.AsyncClient, header: str | N
         assert answer.json()["error"] == "Unauthorised"
 
 
+@pytest.mark.parametrize(("method", "path"), [("GET", "/status/"), ("POST", "/groups/"), ("PATCH", "/migration/")])
+async def test_a_slash_at_the_end_of_a_path_is_refused_and_sends_nobody_elsewhere(
+    client: httpx.AsyncClient, method: str, path: str
+) -> None:
+    answer = await client.request(method, path, json={"id": 1}, headers={"Host": "elsewhere"})
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+    said = f"{method} /api/v1{path}: Not Found; leave out the slash at its end"
+    assert answer.json() == {"error": "HttpError", "message": said}
+
+
 async def test_both_tokens_are_taken_wherever_one_is_asked_for(topom: Topom) -> None:
     large = "x" * (1024 * 1024 + 1)
     tokens = Tokens("old", Token(Role.OPERATOR, "next", b"new"))
@@ -110,7 +124,9 @@ async def test_both_tokens_are_taken_wherever_one_is_asked_for(topom: Topom) -> 
 
 async def test_what_needs_no_token(client: httpx.AsyncClient) -> None:
     del client.headers["Authorization"]
-    assert (await client.get("http://topom/healthz")).json() == {"ok": True}
+    for path in ("/livez", "/readyz"):
+        answer = await client.get(f"http://topom{path}")
+        assert (answer.status_code, answer.text) == (200, "ok\n")
     for path in ("/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/metrics"):
         assert (await client.get(f"http://topom{path}")).status_code == 401
 
@@ -128,7 +144,8 @@ async def test_the_api_describes_itself(client: httpx.AsyncClient) -> None:
 async def test_status_of_a_new_product(client: httpx.AsyncClient) -> None:
     status = (await client.get("/status")).json()
     assert status["product"] == "slotferry"
-    assert status["slots"] == {"total": 16, "assigned": 0, "offline": 16, "moving": 0}
+    assert status["slots"] == {"total": 16, "assigned": 0, "offline": 16, "offline_since": ANY, "moving": 0}
+    assert time.time() - 600 < status["slots"]["offline_since"] <= time.time()
     assert status["groups"] == status["proxies"] == []
     assert status["migration"]["settings"]["latency_goal_milliseconds"] == 10.0
 
@@ -146,10 +163,31 @@ async def test_groups_and_servers(client: httpx.AsyncClient) -> None:
     assert (await client.get("/groups")).json()["groups"] == []
 
 
+async def test_a_server_that_does_not_answer_is_refused_unless_that_is_said(client: httpx.AsyncClient) -> None:
+    await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1"]}, 201)
+    for path, body in (
+        ("/groups", {"id": 2, "servers": ["127.0.0.1:2", "127.0.0.1:3"]}),
+        ("/groups/1/servers", {"address": "127.0.0.1:2"}),
+    ):
+        refused = await client.post(path, json=body)
+        assert (refused.status_code, refused.json()["error"]) == (409, "ServersUnreachable")
+        message = refused.json()["message"]
+        assert message.startswith("127.0.0.1:2 does not answer topom's INFO (")
+        assert ("127.0.0.1:3" in message) == (path == "/groups")
+        assert message.endswith("start it, or look at the address; or say that it may be added as it is (--offline-ok)")
+    groups = (await client.get("/groups")).json()["groups"]
+    assert [[server["address"] for server in group["servers"]] for group in groups] == [["127.0.0.1:1"]]
+    # What the table alone refuses is said first.
+    taken = await client.post("/groups", json={"id": 1, "servers": ["127.0.0.1:2"]})
+    assert taken.json()["error"] == "GroupExists"
+    await post(client, "/groups/1/servers", {"address": "127.0.0.1:2"}, 201)
+    assert (await client.post("/groups", json={"id": 2})).status_code == 201
+
+
 async def test_a_group_that_is_removed_while_its_servers_are_asked_is_shown_as_it_was(
     topom: Topom, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await client.post("/groups", json={"id": 7, "servers": ["127.0.0.1:7"]})
+    await post(client, "/groups", {"id": 7, "servers": ["127.0.0.1:7"]}, 201)
     status = topom.servers.status
 
     async def remove_meanwhile(addresses: Iterable[str]) -> Mapping[str, Reading | None]:
@@ -224,6 +262,30 @@ async def test_placement(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("POST", "/groups", {"id": 3, "serves": []}, "serves is not known; did you mean servers?"),
+        ("POST", "/groups", {"name": 3}, "id has to be given; name is not known"),
+        ("POST", "/groups", {"id": "three"}, "id has to be a whole number"),
+        ("POST", "/groups", [], "the body has to be an object with fields"),
+        ("PATCH", "/migration", {"parallel_slots": 0}, "parallel_slots has to be at least 1"),
+        ("POST", "/rebalance?dry_run=perhaps", None, "dry_run has to be true or false"),
+        (
+            "PATCH",
+            "/groups/1/servers/127.0.0.1:1",
+            {"datacenter": "x" * 65},
+            "datacenter may have 64 characters at most",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_said_in_words(
+    filled: httpx.AsyncClient, method: str, path: str, body: Any, message: str
+) -> None:
+    answer = await filled.request(method, path, json=body)
+    assert (answer.status_code, answer.json()["message"]) == (422, message)
+
+
+@pytest.mark.parametrize(
     ("method", "path", "body", "status", "error"),
     [
         ("POST", "/groups", {"id": 1}, 409, "GroupExists"),
@@ -272,7 +334,7 @@ async def test_slots_are_assigned_moved_and_taken_offline(filled: httpx.AsyncCli
     assert (await post(filled, "/slots/move", {"slots": "2-3", "group_id": 2}))["slots"] == []
     assert (await post(filled, "/slots/offline", {"slots": "3,5"}))["slots"] == [3, 5]
     status = (await filled.get("/status")).json()
-    assert status["slots"] == {"total": 16, "assigned": 14, "offline": 2, "moving": 1}
+    assert status["slots"] == {"total": 16, "assigned": 14, "offline": 2, "offline_since": ANY, "moving": 1}
     assert [group["slots"] for group in status["groups"]] == [14, 0]
 
 
@@ -289,7 +351,9 @@ async def test_rebalance(filled: httpx.AsyncClient, topom: Topom) -> None:
     assert [text[:26] for text in planned.pop("warnings")] == [f"127.0.0.1:{one} was not looked" for one in (1, 2)]
     assert begun.pop("warnings") == []
     assert begun == {**planned, "dry_run": False}
-    assert (await filled.get("/migration")).json()["slots_pending"] == 8
+    moving = (await filled.get("/migration")).json()
+    # What waits for a move goes by this epoch.
+    assert (moving["slots_pending"], moving["epoch"]) == (8, topom.ledger.table.epoch)
     assert (await post(filled, "/rebalance"))["moves"] == []
     await post(filled, "/migration/resume")
     async with asyncio.timeout(5):
@@ -614,4 +678,4 @@ async def test_a_replica_that_differs_is_shown_with_why_it_is_not_used(client: h
     reason = replica["not_used"]
     assert (reason["kind"], reason["since"]) == ("data", 12.5)
     assert "differs from its master in 3 keys" in reason["what"]
-    assert "slotferry digest 1 --resync" in reason["to_do"]
+    assert "slotferry digest resync 1" in reason["to_do"]

@@ -9,6 +9,7 @@ from starlette.types import Message
 from topom.api import door
 from topom.api.callers import Callers
 from topom.api.door import Door
+from topom.api.guesses import MOST_WRONG
 from topom.term.tokens import Role, Token, Tokens
 
 TOKEN = (b"authorization", b"Bearer t")
@@ -17,7 +18,8 @@ TOKEN = (b"authorization", b"Bearer t")
 class Client:
     """Speaks to the door; its body never comes."""
 
-    def __init__(self, *pieces: bytes) -> None:
+    def __init__(self, *pieces: bytes, host: str = "10.0.0.1") -> None:
+        self.host = host
         self.asked = 0
         self.answers: list[Message] = []
         self._pieces = list(pieces)
@@ -30,7 +32,7 @@ class Client:
         type: str = "http",
         callers: Callers = Callers(Tokens("t")),  # noqa: B008
     ) -> None:
-        scope = {"type": type, "method": method, "path": path, "headers": headers}
+        scope = {"type": type, "method": method, "path": path, "headers": headers, "client": (self.host, 1)}
         await Door(self._inside, callers, {"/large": 10**9})(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
@@ -58,8 +60,8 @@ class Client:
     ("method", "path", "announced"),
     [
         ("POST", "/api/v1/groups", (b"content-length", b"1000000")),
-        ("POST", "/healthz", (b"transfer-encoding", b"chunked")),
-        ("GET", "/healthz", (b"content-length", b"1")),
+        ("POST", "/livez", (b"transfer-encoding", b"chunked")),
+        ("GET", "/readyz", (b"content-length", b"1")),
         ("GET", "/docs", (b"accept", b"*")),
         ("GET", "/openapi.json", (b"accept", b"*")),
         ("GET", "/metrics", (b"accept", b"*")),
@@ -79,13 +81,13 @@ async def test_a_stream_without_the_token_is_not_accepted() -> None:
     assert (client.answer, client.asked) == ("websocket.close", 0)
 
 
-async def test_the_health_check_needs_none() -> None:
+async def test_a_probe_needs_none() -> None:
     client = Client()
-    await client.ask("GET", "/healthz", (b"content-length", b"0"))
+    await client.ask("GET", "/readyz", (b"content-length", b"0"))
     assert client.answer == "inside"
 
 
-@pytest.mark.parametrize("path", ["/", "/assets/app.js", "/healthz"])
+@pytest.mark.parametrize("path", ["/", "/assets/app.js", "/livez", "/readyz"])
 async def test_what_anybody_may_read(path: str) -> None:
     client = Client()
     await client.ask("GET", path)
@@ -165,6 +167,26 @@ async def test_a_refusal_says_which_role_is_needed() -> None:
     client = Client()
     await client.ask("POST", "/api/v1/groups", (b"authorization", b"Bearer v"), callers=CALLERS)
     assert b"this needs the role operator; the token grafana has the role viewer" in client.answers[1]["body"]
+
+
+async def test_who_guesses_tokens_is_told_to_stop_and_a_right_token_gets_in_all_the_same() -> None:
+    callers = Callers(Tokens("t"))
+
+    async def ask(*headers: tuple[bytes, bytes], path: str = "/api/v1/status", host: str = "10.0.0.1") -> Any:
+        client = Client(host=host)
+        await client.ask("GET", path, *headers, callers=callers)
+        return client.answer
+
+    wrong = (b"authorization", b"Bearer x")
+    assert [await ask(wrong) for _ in range(MOST_WRONG + 2)] == [401] * MOST_WRONG + [429] * 2
+    assert await ask(TOKEN) == "inside"
+    assert await ask(wrong, host="10.0.0.2") == 401
+    assert await ask() == 401, "it guesses nothing"
+    assert await ask(wrong, path="/readyz") == "inside", "what anybody may read shows nothing of the token"
+    client = Client()
+    await client.ask("GET", "/api/v1/status", wrong, callers=callers)
+    assert dict(client.answers[0]["headers"])[b"retry-after"] == b"60"
+    assert b"more than 100 wrong tokens came from your address within 60 s" in client.answers[1]["body"]
 
 
 async def test_a_body_with_the_token_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:

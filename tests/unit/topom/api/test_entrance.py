@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 
 from tests.unit.topom.operators import eventually
-from topom.api import entrance
+from topom.api import entrance, guesses
 from topom.api.callers import Callers
 from topom.api.entrance import Entrance
 from topom.term.tokens import Tokens
@@ -121,3 +121,22 @@ async def test_a_proven_client_may_wait_for_news(topom: Topom) -> None:
                 part = await loop.sock_recv(connection, 1000)
                 assert part, came
                 came += part
+
+
+async def test_who_guesses_tokens_over_streams_is_told_to_stop(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guesses, "MOST_WRONG", 2)
+
+    async def ask(token: str) -> bytes:
+        port = topom.listening.getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        shown = f"Authorization: Bearer {token}\r\n" if token else ""
+        writer.write(
+            f"GET /stream HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{shown}\r\n".encode()
+        )
+        async with asyncio.timeout(10):
+            status = await reader.readline()
+        writer.close()
+        return status.split()[1]
+
+    assert [await ask("a-wrong-one") for _ in range(3)] == [b"403", b"403", b"429"]
+    assert await ask("") == b"403"

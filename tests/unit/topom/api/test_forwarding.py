@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.topom.operators import eventually
 from topom.api import forwarding
-from topom.api.forwarding import LIVE, Forwarding
+from topom.api.forwarding import LIVE, OWN, Forwarding
 from topom.store import Leader
 
 HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
@@ -152,3 +152,16 @@ async def test_headers_go_on_as_they_came() -> None:
     assert passed[b"Host"] == b"a"
     asking.cancel()
     await asyncio.gather(asking, follower.http.aclose(), return_exceptions=True)
+
+
+@pytest.mark.parametrize("path", sorted(OWN))
+async def test_a_follower_answers_for_its_own_settings(path: str) -> None:
+    asked: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+
+    follower = Follower(path)
+    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    await Forwarding(app, follower.node)(scope, app, app)  # type: ignore[arg-type]
+    assert asked == [path]

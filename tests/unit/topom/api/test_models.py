@@ -58,7 +58,7 @@ def test_no_model_says_it_in_a_bare_sentence() -> None:
 def test_every_resource_where_something_waits_shows_the_record() -> None:
     shown = {model.__name__ for model, _, type_ in fields() if "topom.reasons.Reason" in str(type_) or type_ is Reason}
     assert shown >= {
-        *("BatchProgress", "Digest", "Group", "Health", "Known", "Leaving", "Migration", "Pacing", "PlacedGroup"),
+        *("BatchProgress", "Digest", "Group", "Known", "Leaving", "Migration", "Pacing", "PlacedGroup"),
         *("PlacedNode", "Placement", "PlacementPlan", "PlacementStep", "PoolServer", "Sentinel", "Sentinels", "Server"),
         *("SkippedSlots", "Slot", "Status", "TopomShown", "WatchedGroup"),
     }

@@ -80,7 +80,8 @@ async def test_the_document_says_the_role_of_each_endpoint(client: httpx.AsyncCl
     assert said["GET", "/api/v1/groups"] == said["GET", "/metrics"] == said["POST", "/logout"] == "viewer"
     assert [endpoint for endpoint, role in said.items() if role == "anybody"] == [
         ("POST", "/login"),
-        ("GET", "/healthz"),
+        ("GET", "/livez"),
+        ("GET", "/readyz"),
     ]
 
 
@@ -96,9 +97,9 @@ def test_a_stream_is_for_one_role_and_operators() -> None:
 
 def test_an_exception_is_for_one_method_and_one_path() -> None:
     assert all(needed(method, path) == role for (method, path), role in EXCEPTIONS.items())
-    for path in ("/healthz", "/", "/assets/x"):
+    for path in ("/livez", "/readyz", "/", "/assets/x"):
         assert needed("HEAD", path) is None
         assert needed("POST", path) is needed("OPTIONS", path) is needed("get", path) is Role.OPERATOR
-    for path in ("/login", "/login/", "//", "/healthz/", "/assets", "/Assets/x", "/api/v1/assets/x", ""):
+    for path in ("/login", "/login/", "//", "/readyz/", "/assets", "/Assets/x", "/api/v1/assets/x", ""):
         assert needed("GET", path) is Role.VIEWER
     assert needed("POST", "/login/") is Role.OPERATOR

@@ -21,7 +21,7 @@ from topom.term.settings import TopomSettings
 async def client(topom: Topom) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(topom) as one:
         for group_id in (1, 2):
-            await one.post("/groups", json={"id": group_id, "servers": [f"127.0.0.1:{group_id}"]})
+            await one.post("/groups", json={"id": group_id, "servers": [f"127.0.0.1:{group_id}"], "offline_ok": True})
             await one.post("/slots/assign", json={"slots": {1: "0-7", 2: "8-15"}[group_id], "group_id": group_id})
         yield one
 

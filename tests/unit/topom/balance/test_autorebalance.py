@@ -299,10 +299,21 @@ async def test_what_holds_it(auto: Auto) -> None:
     assert auto.moving == []
 
 
-async def test_a_topom_that_has_just_come_to_lead_waits_and_undoes_nothing(auto: Auto) -> None:
+async def test_a_topom_that_has_just_come_to_lead_waits_and_undoes_nothing(
+    auto: Auto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[deciding.Picture] = []
+    real = deciding.decide
+
+    def decide(picture: deciding.Picture, *others: Any) -> Decision:
+        seen.append(picture)
+        return real(picture, *others)
+
+    monkeypatch.setattr(deciding, "decide", decide)
     # Given: the former leader has moved slots, which have come to rest just now.
     await auto.look()
     moved = auto.moving
+    came_from = {slot: auto.topom.ledger.table.slots[slot].group_id for slot in moved}
     await auto.topom.ledger.change(
         lambda state, epoch: replace(
             state,
@@ -310,6 +321,7 @@ async def test_a_topom_that_has_just_come_to_lead_waits_and_undoes_nothing(auto:
                 state.table, epoch, [replace(state.table.slots[slot], group_id=2, action=None) for slot in moved]
             ),
             moved=dict.fromkeys(moved, auto.now),
+            departures={group_id: dict.fromkeys(moved, auto.now) for group_id in set(came_from.values())},
         )
     )
     # When: another one leads, and all load is in these slots, so that group 2 has too much.
@@ -323,6 +335,7 @@ async def test_a_topom_that_has_just_come_to_lead_waits_and_undoes_nothing(auto:
     made = await second.look()
     # Then
     assert not {move.slot for move in made.moves} & set(moved)
+    assert seen[-1].departures == {group_id: dict.fromkeys(moved, auto.now) for group_id in set(came_from.values())}
 
 
 async def test_reasons_to_do_nothing_are_events_only_when_they_change(

@@ -11,6 +11,7 @@ from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from topom.balance.deciding import RULES, Decision, Picture, Rules, Why, decide, waits
 from topom.balance.planners.request import REQUEST_BYTES, SlotLoad
+from topom.cluster import departures
 from topom.cluster.events import Event, What
 from topom.cluster.hours import Halt
 from topom.cluster.placement_run import Kept, Run
@@ -73,12 +74,14 @@ def test_a_group_has_to_have_too_much_for_minutes() -> None:
     assert third.expected <= RULES.leave
 
 
-def test_a_load_that_swings_around_the_bound_counts_from_its_beginning() -> None:
-    between = replace(PICTURE, loads={**loads(), 0: SlotLoad(120.0)})
+def test_time_counts_from_the_lower_bound_on() -> None:
+    between = replace(PICTURE, loads={**loads(), 0: SlotLoad(125.0)})
     made = decide(between, {1: AGO})
     assert RULES.leave < (made.greatest or 0) < RULES.enter
     assert (made.why, made.above) == (Why.EVEN, {1: AGO})
-    assert decide(between, {}).above == {}, "it has not been above the upper bound"
+    assert decide(between, {}).above == {1: NOW}
+    later = decide(replace(PICTURE, now=NOW + RULES.sustained_seconds), {1: NOW})
+    assert later.why is Why.MOVES, "it has crossed the upper one just now"
     assert decide(replace(PICTURE, loads=loads()), {1: AGO}).above == {}, "it is over"
 
 
@@ -89,27 +92,11 @@ def test_only_groups_that_had_too_much_for_long_give_slots_away() -> None:
 
 
 def test_a_group_that_is_back_under_the_upper_bound_gives_nothing_away() -> None:
-    # Given: group 2 had too much, and has 1.12 times its share.
-    between = replace(PICTURE, loads={**loads(0, 1), 64: SlotLoad(210.0)})
+    # Given: group 2 had too much, and has 1.125 times its share.
+    between = replace(PICTURE, loads={**loads(0, 1), 64: SlotLoad(215.0)})
     made = decide(between, {1: AGO, 2: AGO})
     assert made.above == {1: AGO, 2: AGO}
     assert {move.source for move in made.moves} == {1}
-
-
-def test_a_group_that_is_full_of_slots_that_rest_gets_more_only_if_nobody_else_can_take_it() -> None:
-    # Given: group 2 has most room, and got all that it has an hour ago.
-    rested = replace(
-        PICTURE,
-        loads={**loads(0, 1), **{slot: SlotLoad(7.5) for slot in range(64, 128)}},
-        moved=dict.fromkeys(range(64, 128), NOW - 7200),
-    )
-    assert {move.target for move in decide(replace(rested, moved={}), {1: AGO}).moves} == {2}
-    assert {move.target for move in decide(rested, {1: AGO}).moves} <= {3, 4}
-    # When: the others have all they may have.
-    alone = replace(rested, loads={**rested.loads, **{slot: SlotLoad(13.0) for slot in range(128, 256)}})
-    made = decide(alone, {1: AGO})
-    # Then
-    assert {move.target for move in made.moves} == {2}
 
 
 def test_an_exchange_is_begun_whole() -> None:
@@ -147,10 +134,20 @@ def test_one_slot_that_is_too_hot_is_named() -> None:
     assert "slot 0 alone has 82.4% of all load" in made.text
 
 
-def test_a_slot_that_has_just_moved_stays_for_a_day() -> None:
+def test_a_slot_that_has_just_moved_stays_for_hours() -> None:
     rested = replace(PICTURE, moved={0: NOW - RULES.rest_seconds + 1, 1: NOW - RULES.rest_seconds + 1})
     assert not {0, 1} & {move.slot for move in decide(rested, {1: AGO}, replace(RULES, worth=0.0)).moves}
     later = replace(rested, moved={0: NOW - RULES.rest_seconds, 1: NOW - RULES.rest_seconds})
+    assert decide(later, {1: AGO}).moves == (Move(0, 1, 2),)
+
+
+def test_a_slot_does_not_come_back_to_a_group_within_a_day_of_leaving_it() -> None:
+    assert decide(PICTURE, {1: AGO}).moves == (Move(0, 1, 2),)
+    left = {2: {0: NOW - departures.KEPT_SECONDS + 1}, 3: {1: NOW}}
+    assert decide(replace(PICTURE, departures=left), {1: AGO}).moves == (Move(0, 1, 3),)
+    everywhere = replace(PICTURE, departures={2: {0: NOW}, 3: {0: NOW}, 4: {0: NOW}})
+    assert 0 not in {move.slot for move in decide(everywhere, {1: AGO}).moves}
+    later = replace(PICTURE, departures={2: {0: NOW - departures.KEPT_SECONDS}})
     assert decide(later, {1: AGO}).moves == (Move(0, 1, 2),)
 
 
@@ -177,10 +174,16 @@ def test_a_plan_that_moves_much_for_little_is_not_worth_it() -> None:
 @given(
     st.lists(st.integers(0, 300), min_size=256, max_size=256),
     st.dictionaries(st.integers(0, 255), st.floats(NOW - 200_000, NOW), max_size=30),
+    st.dictionaries(
+        st.integers(1, 4), st.dictionaries(st.integers(0, 255), st.floats(NOW - 200_000, NOW), max_size=50)
+    ),
     st.sets(st.sampled_from([1, 2, 3])),
 )
-def test_what_is_begun_keeps_all_rules(rates: list[int], moved: dict[int, float], due: set[int]) -> None:
-    picture = replace(PICTURE, loads={slot: SlotLoad(rate**2) for slot, rate in enumerate(rates)}, moved=moved)
+def test_what_is_begun_keeps_all_rules(
+    rates: list[int], moved: dict[int, float], left: dict[int, dict[int, float]], due: set[int]
+) -> None:
+    busy = {slot: SlotLoad(rate**2) for slot, rate in enumerate(rates)}
+    picture = replace(PICTURE, loads=busy, moved=moved, departures=left)
     made = decide(picture, dict.fromkeys(due, AGO))
     assert bool(made.moves) == (made.why is Why.MOVES)
     assert decide(picture, dict.fromkeys(due, AGO)) == made
@@ -192,6 +195,7 @@ def test_what_is_begun_keeps_all_rules(rates: list[int], moved: dict[int, float]
     for move in made.moves:
         assert move.source in due
         assert NOW - moved.get(move.slot, 0) >= RULES.rest_seconds
+        assert NOW - left.get(move.target, {}).get(move.slot, 0) >= departures.KEPT_SECONDS
 
 
 def acted(what: What, who: str, ago: float = 60.0) -> ClusterState:

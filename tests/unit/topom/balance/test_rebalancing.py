@@ -96,7 +96,7 @@ async def test_without_sizes_it_is_said_how_to_get_them(client: httpx.AsyncClien
     answer = await client.post("/rebalance?policy=bytes&dry_run=true")
     assert answer.status_code == 409
     assert answer.json()["error"] == "NoSizes"
-    assert "slotferry sizing run --topom URL --output DIR" in answer.json()["message"]
+    assert "slotferry sizing run --into DIR" in answer.json()["message"]
     assert (await client.post("/rebalance?dry_run=true")).json()["warnings"] == [], "codis needs none"
 
 
@@ -151,6 +151,7 @@ async def test_requests_that_cannot_be_meant(client: httpx.AsyncClient, query: s
 
 
 async def test_what_a_plan_costs(client: httpx.AsyncClient, topom: Topom) -> None:
+    await topom.orders.set({"way": "keys"})
     await post_sizes(client, UNEVEN)
     cost = (await rebalance(client, dry_run=True, tolerance=0.1))["cost"]
     moved = {"slots": 3, "bytes": 30 * MB, "keys": 3 * (10 * MB // 100)}
@@ -176,7 +177,6 @@ async def test_what_a_plan_costs(client: httpx.AsyncClient, topom: Topom) -> Non
 async def test_each_pair_is_told_its_way_and_what_was_not_looked_at_is_said(
     client: httpx.AsyncClient, topom: Topom
 ) -> None:
-    await topom.orders.set({"way": "auto"})
     mover = topom.actions._mover
     assert isinstance(mover, FakeMover)
     mover.followable = Followable(permitted=True, delay_seconds=0.0)

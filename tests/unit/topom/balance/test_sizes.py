@@ -110,7 +110,7 @@ def test_slots_that_moved_since_or_meanwhile_are_said() -> None:
 
 def test_slots_that_are_not_known() -> None:
     [warning] = warned(KnownSizes())
-    assert "slotferry sizing run --topom URL --output DIR" in warning
+    assert "slotferry sizing run --into DIR" in warning
     part = taking(complete=False, missing={"a:1": "timed out"}, sampled=0.1)
     warnings = warned(KnownSizes({0: sized(1)}, part))
     assert "the sizes of 3 slots (1-3) are not known; each counts as the mean of the others" in warnings

@@ -38,6 +38,9 @@ FULL = ClusterState(
     differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0)},
     run_ids={"a:1": "1" * 40},
     leftovers={2: {4: 5, 5: 5, 9: 7}},
+    moved={4: 5.0, 5: 5.0, 9: 7.5},
+    departures={1: {4: 5.0, 5: 5.0, 9: 7.5}, 2: {4: 2.5}},
+    offline_since=5.5,
     last_plan=LastPlan("load", "operator ada", 7.0, {1: 2.0, 3: 0.5}),
     priorities={"b:1": 100, "10.0.0.9:6379": 20},
 )

@@ -73,7 +73,7 @@ def test_who_differs_or_is_filled_is_not_to_be_promoted() -> None:
     problem = differing.problem("b:1") or ""
     assert problem.startswith("b:1 differs from its master in 40 keys, in 20 slots (0,2,4")
     assert ", ...)" in problem
-    assert "slotferry digest 1 --resync" in problem
+    assert "slotferry digest resync 1" in problem
     assert not differing.is_filled("b:1")
     state = to_fill(state, ["b:1"])
     assert differing.is_filled("b:1")

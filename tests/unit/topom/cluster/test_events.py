@@ -75,5 +75,5 @@ def test_who_is_one_visible_line(name: str | None, shown: str) -> None:
 
 
 def test_every_kind_is_described_to_operators() -> None:
-    text = (ROOT / "docs" / "events.md").read_text()
+    text = (ROOT / "docs" / "event-kinds.md").read_text()
     assert [what for what in What if f"`{what}`" not in text] == []

@@ -1,6 +1,7 @@
 """The one writer over the store: it stores before it tells, one change after the other."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -110,3 +111,28 @@ async def test_a_start_unlocks() -> None:
     again = await Bench(store).start()
     assert again.ledger.table.slots[3].action == Action(SlotState.PREPARING, 1, epoch=2)
     assert again.ledger.table.epoch > bench.ledger.table.epoch
+
+
+async def test_it_is_stored_since_when_slots_are_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    store = MemoryStore()
+    one = await Bench(store).start()
+    every = range(PRODUCT.number_of_slots)
+
+    def since() -> float | None:
+        return one.ledger.state.offline_since
+
+    assert since() == 100.0
+    now = 200.0
+    await one.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["s1:6379"]))
+    await one.edit(lambda table, epoch: topology.assign(table, epoch, every[1:], 1))
+    assert since() == 100.0, "one is offline from the beginning on"
+    await one.edit(lambda table, epoch: topology.assign(table, epoch, every[:1], 1))
+    assert since() is None
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, [3]))
+    now = 300.0
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, [5]))
+    assert since() == 200.0
+    one = await Bench(store).start()
+    assert since() == 200.0, "another topom goes on from that"

@@ -54,6 +54,7 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
         by_name = key in (
             "skipped",
             "moved",
+            "slots",
             "promotions",
             "priorities",
             "datacenters",

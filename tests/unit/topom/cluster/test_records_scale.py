@@ -10,6 +10,7 @@ from slots.table import Group
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom import errors
 from topom.cluster import records, rules
+from topom.cluster.departures import KEPT_MOST, Departures, added
 from topom.cluster.state import ClusterState, PoolServer
 from topom.proxies.members import Refused
 from topom.servers.detector import OWN, Condition, Detector, DetectorSettings
@@ -53,6 +54,16 @@ def test_a_state_as_large_as_may_be_has_small_documents() -> None:
     pool = pool[: rules.MOST_SERVERS - len(state.run_ids)]
     full = replace(state, pool={address: PoolServer(address, f"rack-01-node-{address}", "zone-1") for address in pool})
     assert max(map(len, documents(full).values())) < MOST_DOCUMENT
+
+
+def test_the_departures_of_a_day_are_small() -> None:
+    known: Departures = {}
+    for slot in range(KEPT_MOST):  # each at a time of its own
+        known = {**known, slot % 100: {**known.get(slot % 100, {}), slot: 1_700_000_000 + slot}}
+    known = added(known, 1, [1, 2], 1_700_000_000 + KEPT_MOST)
+    assert sum(map(len, known.values())) <= KEPT_MOST
+    state = replace(fleet.grown(30, 64, 20, 10), departures=known)
+    assert len(documents(state)["departures"]) < 350_000
 
 
 async def test_newcomers_beyond_the_limits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def test_what_is_long_ago_counts_less() -> None:
     assert speed.latest.keys == pytest.approx(10.0, rel=1e-3)
 
 
-async def test_when_slots_came_to_rest_and_how_fast_is_stored(bench: Any) -> None:
+async def test_when_slots_came_to_rest_and_what_they_left_and_how_fast_is_stored(bench: Any) -> None:
     one = await bench(mover=FakeMover())
     assert one.actions.speed is None
     with one.actions.steps.speeds.by_keys.following(progress := Progress()):
@@ -36,12 +36,14 @@ async def test_when_slots_came_to_rest_and_how_fast_is_stored(bench: Any) -> Non
     await one.until(lambda found: groups_of(found).count(2) == 2)
     await one.at_rest()
     assert one.ledger.state.moved == {3: 78, 5: 78}
+    assert one.ledger.state.departures == {1: {3: 78, 5: 78}}
     one.actions.steps.stored._clock = lambda: 80.0
     await send(one, [5], 3)
     await one.until(lambda found: found.slots[5] == Slot(5, 3))
     again = await type(one)(one.store).start()
     assert again.actions.speed == one.actions.speed is not None
     assert again.ledger.state.moved == {3: 78, 5: 80.0}
+    assert again.ledger.state.departures == {1: {3: 78, 5: 78}, 2: {5: 80.0}}
     await again.stop()
 
 

@@ -22,7 +22,7 @@ def table_with(**servers: str) -> SlotTable:
 
 @pytest.fixture
 def table() -> SlotTable:
-    """Group 1 owns slots 0 to 3, group 2 has a server, group 3 has none; slots 4 to 7 are offline."""
+    """Group 1 owns slot 0 to 3, group 2 has a server, group 3 has none; slots 4 to 7 are offline."""
     made = table_with(g1="a:1,b:1", g2="c:1", g3="")
     return topology.assign(made, made.epoch + 1, range(4), 1)
 
@@ -193,7 +193,7 @@ def test_what_is_no_name_of_a_datacenter(table: SlotTable, name: str) -> None:
 def test_a_master_with_replicas_stays(table: SlotTable) -> None:
     """By the table, the first of them would be the master, but it would take no writes."""
     new = topology.add_group(table, 9, 4, ["x:1", "y:1", "z:1"])
-    with pytest.raises(errors.ServerInUse, match=r"y:1, z:1 follow it.*slotferry server drain 4 x:1"):
+    with pytest.raises(errors.ServerInUse, match=r"y:1, z:1 follow it.*slotferry server drain x:1"):
         topology.remove_server(new, 10, 4, "x:1")
     for epoch, server in enumerate(("y:1", "z:1", "x:1"), start=10):
         new = topology.remove_server(new, epoch, 4, server)
@@ -201,9 +201,9 @@ def test_a_master_with_replicas_stays(table: SlotTable) -> None:
 
 
 def test_a_master_in_use_stays(table: SlotTable) -> None:
-    with pytest.raises(errors.ServerInUse, match=r"0-3 need.*slotferry server drain 1 a:1"):
+    with pytest.raises(errors.ServerInUse, match=r"0-3 need.*slotferry server drain a:1"):
         topology.remove_server(table, 9, 1, "a:1")
-    with pytest.raises(errors.ServerInUse, match="slots 0 "):
+    with pytest.raises(errors.ServerInUse, match="slot 0 "):
         topology.remove_server(moving(table, 0, SlotState.PENDING), 9, 2, "c:1")
 
 
@@ -261,11 +261,11 @@ def test_a_pending_slot_may_be_called_back_or_sent_elsewhere(table: SlotTable) -
 @pytest.mark.parametrize("state", [SlotState.PREPARING, SlotState.PREPARED, SlotState.MIGRATING, SlotState.FINISHED])
 def test_a_slot_in_motion_is_left_alone(table: SlotTable, state: SlotState) -> None:
     table = topology.add_server(moving(table, 0, state), 10, 3, "d:1")
-    with pytest.raises(errors.SlotsInAction, match="slots 0 "):
+    with pytest.raises(errors.SlotsInAction, match="slot 0 "):
         topology.move(table, 11, [0], 1)
-    with pytest.raises(errors.SlotsInAction, match="slots 0 "):
+    with pytest.raises(errors.SlotsInAction, match="slot 0 "):
         topology.move(table, 11, [0], 3)
-    with pytest.raises(errors.SlotsInAction, match="slots 0 "):
+    with pytest.raises(errors.SlotsInAction, match="slot 0 "):
         topology.offline(table, 11, [0, 1])
     assert topology.move(table, 11, [0], 2) is table
 

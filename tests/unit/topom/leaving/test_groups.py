@@ -216,11 +216,13 @@ async def test_a_node_is_listed_and_gets_nothing_new(topom: Topom, client: httpx
         assert [entry["why"] for entry in answer.json()["leaving"]] == [shown]
     refused = await client.post("/pool", json={"address": "127.0.0.1:22"})
     assert (refused.status_code, refused.json()["error"]) == (409, "NodeLeaving")
-    refused = await client.post("/groups/1/servers", json={"address": "127.0.0.1:21"})
+    refused = await client.post("/groups/1/servers", json={"address": "127.0.0.1:21", "offline_ok": True})
     assert (refused.status_code, refused.json()["error"]) == (409, "NodeLeaving")
     assert (await client.delete("/nodes/127.0.0.1/drain")).json() == {"leaving": []}
     assert (await client.delete("/nodes/127.0.0.1/drain")).status_code == 404
-    assert (await client.post("/groups/1/servers", json={"address": "127.0.0.1:21"})).status_code == 201
+    assert (
+        await client.post("/groups/1/servers", json={"address": "127.0.0.1:21", "offline_ok": True})
+    ).status_code == 201
     # Then: it is to be filled, although it does not answer yet.
     (group, *_) = (await client.get("/groups")).json()["groups"]
     assert [server["joining"] for server in group["servers"]] == [False, True, True]

@@ -82,10 +82,12 @@ async def test_a_slot_goes_through_its_states(bench: MakeBench) -> None:
 
 
 async def test_batches_hold_so_many_slots_and_pairs_run_side_by_side(bench: MakeBench) -> None:
-    async def a_while() -> None:
-        await asyncio.sleep(0.02)
+    both = asyncio.Barrier(2)
 
-    one = await bench(mover=FakeMover(a_while))
+    async def until_both_move() -> None:
+        await both.wait()
+
+    one = await bench(mover=FakeMover(until_both_move))
     await one.edit(lambda table, epoch: topology.add_group(table, epoch, 4, ["s4:6379"]))
     await one.edit(lambda table, epoch: topology.offline(table, epoch, range(8, 16)))
     await one.edit(lambda table, epoch: topology.assign(table, epoch, range(8, 16), 3))

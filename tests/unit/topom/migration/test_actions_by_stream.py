@@ -18,6 +18,7 @@ from topom.cluster import cancelling, differing, topology
 from topom.cluster.topology import Move
 from topom.migration.batches import Batch
 from topom.migration.choosing import GIVEN_UP_SECONDS
+from topom.migration.orders import Orders
 from topom.migration.samemasters import MasterChanged
 from topom.migration.streamed import MOST_COPIES
 
@@ -267,14 +268,16 @@ async def test_the_log_says_that_a_restarted_server_has_slots_begin_anew(bench: 
     assert begun_anew(said) == ["a server was restarted or replaced"]
 
 
-@pytest.mark.parametrize("step", ["preparing stored", "level"])
-async def test_after_a_restart_keys_may_go_the_other_way_but_not_into_the_old_copy(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, step: str
+@pytest.mark.parametrize("restarts", [1, 2])
+@pytest.mark.parametrize("hides", [False, True])
+async def test_after_restarts_keys_may_go_the_other_way_but_not_into_the_old_copy(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, restarts: int, hides: bool
 ) -> None:
     reached = asyncio.Event()
+    where = "level"
 
     async def stand_still(name: str) -> None:
-        if name == step:
+        if name == where:
             reached.set()
             await asyncio.Event().wait()
 
@@ -293,13 +296,24 @@ async def test_after_a_restart_keys_may_go_the_other_way_but_not_into_the_old_co
     async with asyncio.timeout(10):
         await reached.wait()
     await one.stop()
+    if restarts == 2:
+        reached.clear()
+        where = "pending again"
+        second = await Bench(store, way="keys", on_step=stand_still).start()
+        second.run()
+        async with asyncio.timeout(10):
+            await reached.wait()
+        await second.stop()
     swept.clear()
     other = await Bench(store, way="keys").start()
+    if hides:
+        other.mover.hides.add("s1:6379")
     other.run()
     await other.at_rest()
     await other.stop()
     assert other.mover.checked, "it begins with the check and the sweep"
-    assert swept[:2] == [(2, False), (1, False)], "DBSIZE may leave out the source's keys until it is swept (hidden)"
+    # hidden: DBSIZE leaves out the source's keys until it is swept.
+    assert [group for group, moved in swept if not moved] == ([2, 1] if hides else [2])
     assert other.mover.moved == [("s1:6379", "s2:6379", tuple(SLOTS))]
 
 
@@ -481,6 +495,28 @@ async def test_where_the_target_reads_no_payloads_no_key_moves_one_by_one(
     one.actions.retry()
     await one.at_rest()
     assert one.mover.moved or len(one.mover.copies) == 2
+
+
+async def test_hidden_a_restarted_topom_that_has_no_way_sweeps_the_source_that_was_left(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows of no lost copy, but of the mark at the source."""
+    swept: list[int] = []
+
+    async def sweep(self: Bench, group_id: int) -> None:
+        swept.append(group_id)
+
+    monkeypatch.setattr(Bench, "sweep", sweep)
+    one = await bench(way="keys")
+    one.mover.reads_payloads = False
+    one.mover.hides.add("s1:6379")
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        while not one.actions.deferred:
+            await asyncio.sleep(0)
+    assert swept == [2, 1]
+    assert state_of(one.ledger.table) is SlotState.PENDING
 
 
 async def test_copies_that_are_lost_again_and_again_are_given_up(bench: MakeBench) -> None:
@@ -698,3 +734,57 @@ async def test_where_a_copy_is_the_only_way_it_is_tried_again_after_a_while(benc
     one.actions.retry()
     await one.at_rest()
     assert [bool(copy.settled) for copy in one.mover.copies] == [False, True]
+
+
+async def test_when_an_operator_retries_a_copy_is_made_again_at_once(bench: MakeBench) -> None:
+    """Where a cancelled slot wakes what waits, nobody has seen to why the copy failed."""
+    one = await bench(way="stream")
+    one.mover.reads_payloads = False
+    one.mover.copy_errors.append(CannotFollow("the source runs EVAL"))
+    one.run()
+    await one.edit(send)
+    async with asyncio.timeout(10):
+        while not one.actions.deferred:
+            await asyncio.sleep(0)
+    orders = Orders(one.ledger, one.actions)
+    checks = len(one.mover.checked)
+    await orders.cancel("15")
+    async with asyncio.timeout(10):
+        while len(one.mover.checked) == checks or not one.actions.deferred:
+            await asyncio.sleep(0)
+    assert len(one.mover.copies) == 1
+    await orders.retry(None)
+    await one.at_rest()
+    assert [bool(copy.settled) for copy in one.mover.copies] == [False, True]
+
+
+async def test_when_an_operator_retries_an_earlier_batch_of_the_pair_counts_no_more(bench: MakeBench) -> None:
+    one = await bench(way="auto", filled=True)
+    choosing = one.actions.choosing
+    choosing._given_up[1, 2] = choosing._clock() + GIVEN_UP_SECONDS, "the source runs EVAL"
+    assert choosing._given_up_lately((1, 2), "auto")
+    await Orders(one.ledger, one.actions).retry(None)
+    assert not choosing._given_up_lately((1, 2), "auto")
+
+
+async def test_a_copy_that_ends_in_a_pause_begins_anew_only_after_it(bench: MakeBench) -> None:
+    """It would cost the source a snapshot at a time at which nothing is to move."""
+    one = await bench(way="stream")
+
+    async def paused_until_it_ends() -> None:
+        one.mover.copying = None
+        await one.ledger.change(lambda state, epoch: replace(state, migration_changes={"paused": True}))
+        raise SourceUnavailable("the copy takes longer than deadlines are noted for")
+
+    one.mover.copying = paused_until_it_ends
+    one.run()
+    await one.edit(send)
+    await one.until(lambda table: bool(one.mover.copies) and state_of(table) is SlotState.PENDING)
+    async with asyncio.timeout(10):
+        while (reason := one.actions.reasons().get(0)) is None or "paused" not in reason.what:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0.2)
+    assert len(one.mover.copies) == 1
+    await one.ledger.change(lambda state, epoch: replace(state, migration_changes={}))
+    await one.at_rest()
+    assert len(one.mover.copies) == 2

@@ -1,6 +1,7 @@
 """The limits of the pace hold for all that moves: by key within topom, and by copies at migrators."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -69,3 +70,53 @@ async def test_limits_are_divided_among_copies_and_moves(monkeypatch: pytest.Mon
     for task in leveling:
         task.cancel()
     await asyncio.gather(*leveling, return_exceptions=True)
+
+
+async def test_a_copy_is_made_ready_for_the_stream_that_it_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What earlier streams have at the source and at its replicas is ended, and what copies of this one have is not."""
+    ready: list[tuple[object, object, object]] = []
+
+    async def make_ready(*arguments: object, stream: str, replicas: object, **others: object) -> tuple[str, str]:
+        ready.append((arguments[2], stream, replicas))
+        return "a" * 40, "b" * 40
+
+    monkeypatch.setattr("topom.migration.mover.make_ready", make_ready)
+    migrators = Migrators()
+    mover = RedisMover(PRODUCT, ServerAccess(), "1" * 32, migrators=migrators)
+    migrators.register(registration(), True, FakeLink())
+    shared = Gathering()
+    ids = [f"{number:032x}" for number in range(3)]
+    for id in ids[:2]:
+        shared.join(id)
+    leveling = [
+        asyncio.create_task(
+            mover.copy(
+                "a:1", "b:1", ("a" * 40, "b" * 40), [1], id, Progress(), ["r:1"], Place(gathering, id, id)
+            ).nearly_level()
+        )
+        for id, gathering in zip(ids, (shared, shared, Gathering()), strict=True)
+    ]
+    while len(ready) < len(ids):
+        await asyncio.sleep(0)
+    streams = (shared.id, shared.id, ids[2])
+    assert sorted(map(str, ready)) == sorted(
+        str((id, stream, ["r:1"])) for id, stream in zip(ids, streams, strict=True)
+    )
+    for task in leveling:
+        task.cancel()
+
+
+async def test_by_forecast_the_own_migrator_is_started_for_the_first_copy_only() -> None:
+    migrators = Migrators()
+    mover = RedisMover(PRODUCT, ServerAccess(), "1" * 32, migrators=migrators)
+    for way, wanted in (("keys", False), ("auto", False), ("stream", True)):
+        mover.set_pace(replace(SETTINGS, way=way))
+        assert migrators.wanted.is_set() is wanted, way
+    migrators.wanted.clear()
+    mover.set_pace(replace(SETTINGS, way="auto"))
+    copy = mover.copy("a:1", "b:1", ("a" * 40, "b" * 40), [1], "0" * 32, Progress(), [], Place(Gathering(), "0", "0"))
+    leveling = asyncio.create_task(copy.nearly_level())
+    async with asyncio.timeout(20):
+        await migrators.wanted.wait()
+    leveling.cancel()
+    await asyncio.gather(leveling, return_exceptions=True)

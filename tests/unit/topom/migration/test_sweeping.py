@@ -80,6 +80,7 @@ class SweptBench(Bench):
         self.sweeper = FakeSweeper()
         super().__init__(mover=self.sweeper)
         self.two: dict[str, Reason] = {}
+        self.unsure: dict[str, Reason] = {}
         self.sweeps = Sweeps(
             self.ledger,
             self.sweeper,
@@ -87,6 +88,7 @@ class SweptBench(Bench):
             Healthy(),
             FakeHandsOff(),
             self.two.get,
+            self.unsure.get,
         )
         self.actions = Actions(self.ledger, self.barrier, self.mover, MIGRATION, 0.05, None, self.sweeps.ensure)
 
@@ -196,7 +198,7 @@ async def test_unknown_data_is_refused_until_an_operator_says_so(one: SweptBench
     [(pair, slots, reason)] = one.actions.deferred
     assert (pair, slots) == ((1, 3), [0, 1, 2, 3])
     assert "s3:1 of group 3 holds 2 keys" in reason.what
-    assert (reason.kind, "slotferry server sweep 3 s3:1" in reason.to_do) == (Kind.DATA, True)
+    assert (reason.kind, "slotferry server sweep s3:1" in reason.to_do) == (Kind.DATA, True)
     assert one.sweeps.reasons["s3:1"].says(reason)
     await eventually(lambda: [event.what for event in one.ledger.state.events].count(What.FOREIGN_KEYS) == 1)
     assert one.sweeper.keys["s3:1"] == {1, 9}
@@ -303,6 +305,22 @@ async def test_run_id_a_sweep_ends_when_its_server_may_be_another_one(one: Swept
     with pytest.raises(SweepBrokenOff, match="another name"):
         await task
     assert one.sweeper.keys["s1:1"] == set(range(16))
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_run_id_no_key_goes_before_the_server_was_compared_with_the_others(
+    one: SweptBench, allowed: bool
+) -> None:
+    """It has come in right behind a restart, perhaps, and owns these keys by another name."""
+    await one.known(1)
+    one.unsure["s1:1"] = Reason(Kind.BUSY, "s1:1 is being compared with the other servers")
+    with pytest.raises(SweepBrokenOff, match="being compared"):
+        await (one.sweeps.allow(1, "s1:1") if allowed else one.sweeps.ensure(1))
+    assert one.sweeper.keys["s1:1"] == set(range(16))
+    assert one.ledger.state.sweeping == {}
+    one.unsure.clear()
+    await one.sweeps.ensure(1)
+    assert one.sweeper.keys["s1:1"] == set(range(8))
 
 
 async def test_slots_are_not_given_to_a_server_that_is_being_swept(one: SweptBench) -> None:
@@ -498,6 +516,29 @@ async def test_a_sweep_says_nothing_of_another_master_nor_of_a_later_switch(one:
     going_on.set()
     await task
     assert one.ledger.state.leftovers[1].keys() == kept
+
+
+async def test_owned_old_keys_of_a_replica_that_stood_still_go_before_a_slot_comes_to_it(one: SweptBench) -> None:
+    """It was not waited for, as it was not online, and has become the master since."""
+    await FakeProxy(one, 1).register()
+    await one.known(1)
+    await copied_away(one, 0)
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "s9:1"))
+    await one.sweeps.ensure(1)
+    assert one.ledger.state.leftovers == {}
+    one.sweeper.keys["s9:1"], one.sweeper.data["s9:1"] = set(range(8)), one.ledger.state.data_ids[1]
+    await one.edit(lambda table, epoch: topology.promote(table, epoch, 1, "s9:1"))
+    at_the_lock: list[set[int]] = []
+
+    async def look(step: str) -> None:
+        if step == "prepared stored":
+            at_the_lock.append(set(one.sweeper.keys["s9:1"]))
+
+    one.actions.steps.stored.on_step = look
+    one.run()
+    await send(one, [0], 1)
+    await one.at_rest()
+    assert at_the_lock == [set(range(1, 8))]
 
 
 async def test_what_is_kept_for_an_operator_does_not_keep_its_slot_away(one: SweptBench) -> None:

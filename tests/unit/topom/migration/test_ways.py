@@ -83,6 +83,7 @@ def test_sizes_count_before_the_number_of_slots() -> None:
         ({"source": replace(SOURCE, resident_bytes=8 * GIB)}, "s:1 may lack the memory for a snapshot: it has 8.0 GiB"),
         ({"followable": replace(FOLLOWED, disk_bytes=GIB)}, "the source's snapshot takes up to 1.0 GiB, and the disk"),
         ({"source": replace(SOURCE, dataset_bytes=65 * GIB)}, "the source's snapshot takes up to 65.0 GiB, and one"),
+        ({"followable": replace(FOLLOWED, on_disk=True)}, "s:1 would write a snapshot to its own disk, and load it"),
     ],
 )
 def test_what_speaks_against_the_stream(changes: dict[str, object], reason: str) -> None:
@@ -100,6 +101,8 @@ def test_a_copy_from_a_replica_takes_nothing_of_the_master() -> None:
     by_replica = replace(FOLLOWED, by_replica=True)
     for one in (replace(SOURCE, counts_replicas=True), replace(SOURCE, machine_bytes=GIB)):
         assert way(ground(source=one, followable=by_replica)).startswith("by the stream: ")
+    on_disk = replace(FOLLOWED, on_disk=True).with_replica()
+    assert way(ground(followable=on_disk)).startswith("by the stream: "), "it has made such files for its replicas"
 
 
 def test_the_settings_and_failed_copies_come_first() -> None:
@@ -113,6 +116,8 @@ def test_the_settings_and_failed_copies_come_first() -> None:
 def test_a_target_that_reads_no_payloads_takes_a_copy_however_few_the_keys_are() -> None:
     few = replace(ground(0.001), reads_payloads=False)
     assert way(few) == "by the stream: the target reads no payloads of the source, and takes values as commands"
+    on_disk = ground(followable=replace(FOLLOWED, on_disk=True))
+    assert way(replace(on_disk, reads_payloads=False)).startswith("by the stream: "), "it is the only way"
     evicts = ground(target=Facts("t:1", maximum_bytes=9, policy="allkeys-lru"))
     assert way(replace(evicts, reads_payloads=False)).startswith("by keys: t:1 evicts"), "and topom moves none then"
     as_commands = choose(replace(ground(), reads_payloads=False), AUTO).forecast

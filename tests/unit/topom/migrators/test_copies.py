@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from migrator.progress import Progress
+from migrator.stream.errors import NotNearlyLevel
 from slots.messages.copies import (
     BeginCopy,
     CloseCopy,
@@ -106,6 +107,14 @@ async def test_a_copy_from_its_beginning_to_its_end() -> None:
     await test.copy.close()
 
 
+async def test_a_copy_that_was_never_nearly_level_is_not_settled_and_begins_anew() -> None:
+    test = Test()
+    with pytest.raises(NotNearlyLevel, match=r"the copy to b:1 was not nearly level .* it begins anew") as raised:
+        await test.copy.settle((5,))
+    assert raised.value.passing
+    assert test.link.said == []
+
+
 async def test_slots_that_left_before_the_beginning_are_not_copied() -> None:
     test = Test()
     test.copy.keep_only([3])
@@ -158,9 +167,9 @@ async def test_a_migrator_that_goes_voids_its_copy_for_good_and_is_not_waited_fo
     await test.next(Settle)
     test.migrators.disconnected(test.migrator)
     test.progress.followed = "a:2"
-    with pytest.raises(MigratorLost):
+    with pytest.raises(MigratorLost) as found:
         await settling
-    assert test.progress.followed == "", "the server that was followed is not to blame"
+    assert not found.value.of_followed, "the server that was followed is not to blame"
     test.migrators.register(registration(2), False, FakeLink())
     with pytest.raises(MigratorLost):
         await test.copy.nearly_level()

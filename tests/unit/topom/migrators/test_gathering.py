@@ -134,6 +134,16 @@ def test_all_have_the_migrator_that_was_found_first() -> None:
     assert [alone.migrator(found) for found in (first, second)] == [first, second]
 
 
+def test_a_migrator_that_is_gone_gets_no_further_copy() -> None:
+    migrators = Migrators()
+    first, second = (migrators.register(registration(number), False, FakeLink()) for number in (1, 2))
+    one = gathering("a", "b", "c")
+    assert one.migrator(first) is first
+    migrators.disconnected(first)
+    assert one.migrator(second) is second
+    assert one.migrator(second) is second
+
+
 def test_copies_that_share_a_stream_name_the_same_one() -> None:
     one = gathering("a", "b")
     assert {Place(one, member, f"copy {member}").stream_id for member in "ab"} == {one.id}

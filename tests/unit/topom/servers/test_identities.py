@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.topom.topom_fakes import Bench
 from topom.cluster import topology
-from topom.cluster.state import PoolServer
+from topom.cluster.state import ClusterState, PoolServer
 from topom.errors import ServerInUse
 from topom.servers.detector import Condition
 from topom.servers.identities import Identities, NotCompared, ReplicaOfAnother, SameServer, with_run_ids
@@ -23,11 +23,13 @@ class Addresses(ServerReplication):
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type]  # nothing is asked of any server
         self.at: dict[str, Reading] = {}
+        self.asked: list[str] = []
 
     async def look(self, address: str) -> Replication:
         return (await self.read(address)).replication
 
     async def read(self, address: str) -> Reading:
+        self.asked.append(address)
         if address not in self.at:
             raise ServerFailed(f"{address} does not answer")
         return self.at[address]
@@ -87,6 +89,47 @@ async def test_one_server_by_two_names_is_refused_at_the_door(case: Case) -> Non
     # Then: a server that does not answer comes in, and so does another server.
     assert await case.identities.admit(["x:1"], ["x:1"], 1, wipe=False) == {}
     assert await case.identities.admit(["n:1"], ["n:1"], 1, wipe=False) == {"n:1": THREE}
+
+
+async def test_only_those_are_asked_that_the_new_one_may_be(case: Case) -> None:
+    case.servers.at |= {"c:1": master(THREE), "n:1": master("4" * 40), "a.example:1": master(ONE)}
+    case.all_heard()
+    assert await case.identities.admit(["n:1"], [], 3, wipe=False) == {"n:1": "4" * 40}
+    assert case.servers.asked == ["n:1"]
+    case.servers.asked.clear()
+    with pytest.raises(SameServer):
+        await case.identities.admit(["a.example:1"], [], 3, wipe=False)
+    assert case.servers.asked == ["a.example:1", "a:1"]
+    # When: a:1 is another process by now. Then: its former name is no reason to refuse a server.
+    case.servers.at["a:1"] = master("5" * 40)
+    assert await case.identities.admit(["a.example:1"], [], 3, wipe=False) == {"a.example:1": ONE}
+    # When: a replica comes, it is looked at whose.
+    case.servers.asked.clear()
+    case.servers.at["n:2"] = replace(
+        master("6" * 40), replication=Replication(False, "stream of b:1", 9, ("elsewhere", 5), link_up=True)
+    )
+    with pytest.raises(ReplicaOfAnother):
+        await case.identities.admit(["n:2"], [], 3, wipe=False)
+    assert case.servers.asked == ["n:2", "a:1", "b:1"]
+
+
+async def test_run_id_a_server_that_was_restarted_behind_topom_is_noticed_before_anything_is_done(case: Case) -> None:
+    case.servers.at["c:1"] = master(THREE)
+    case.all_heard()
+    again = master("7" * 40)
+    case.servers.at |= {"a:1": again, "a.example:1": again}
+    run_ids = await case.identities.admit(["a.example:1"], [], 3, wipe=False)
+
+    def come_in(state: ClusterState, epoch: int) -> ClusterState:
+        table = topology.add_group(state.table, epoch, 3, ["a.example:1"])
+        return with_run_ids(replace(state, table=table), run_ids)
+
+    await case.bench.ledger.change(come_in)
+    with pytest.raises(NotCompared, match=r"a\.example:1 is being compared"):
+        case.identities.require("a.example:1")
+    case.all_heard()
+    with pytest.raises(SameServer):
+        case.identities.require("a.example:1")
 
 
 async def test_two_requests_at_once_do_not_bring_in_one_server_twice(case: Case) -> None:

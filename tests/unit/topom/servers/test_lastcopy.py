@@ -106,7 +106,7 @@ def test_who_may_follow_whom(
         told = f"r:1 holds {mine.keys} keys and its master m:1 {ahead.keys}"
         assert str(found).startswith(told)
         assert "stop m:1 and promote r:1 with --force" in str(found)
-        assert "slotferry server remove GROUP r:1" in str(found)
+        assert "slotferry server remove r:1" in str(found)
 
 
 @pytest.mark.parametrize("told_as", list(As))

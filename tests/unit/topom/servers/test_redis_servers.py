@@ -276,6 +276,32 @@ async def test_connections_are_closed_by_two_calls_side_by_side(monkeypatch: pyt
     await servers.close()
 
 
+async def test_all_connections_are_closed_although_who_asked_for_it_is_broken_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers = RedisServers(ServerAccess(), 1.0)
+    await servers.status([f"127.0.0.1:{port}" for port in range(1, 5)])
+    close = Redis.aclose
+    began, go_on = asyncio.Event(), asyncio.Event()
+    closed: list[Redis] = []
+
+    async def slowly(client: Redis) -> None:
+        began.set()
+        await go_on.wait()
+        await close(client)
+        closed.append(client)
+
+    monkeypatch.setattr(Redis, "aclose", slowly)
+    asking = asyncio.create_task(servers.keep_only(()))
+    await began.wait()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert asking.cancelled()
+    go_on.set()
+    await servers.close()
+    assert len(closed) == 4
+
+
 @pytest.fixture
 async def hanging(monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
     """Lets every reading of a server hang; has a place for each one that began."""

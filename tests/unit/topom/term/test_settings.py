@@ -36,7 +36,7 @@ def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         ('slot_function = "sha1"', "crc32, crc16"),
         ('listen = "here"', "listen.*host:port"),
         ("barrier_seconds = 0", "barrier_seconds"),
-        ("rebalance_after_seconds = 4.9", "rebalance_after_seconds.*greater than or equal to 5"),
+        ("rebalance_after_seconds = 4.9", "rebalance_after_seconds.*has to be at least 5"),
         ("baarrier_seconds = 1", "no setting baarrier_seconds"),
         ("x =", "not TOML"),
         ('migration_hours = "22-06"', "migration_hours.*'22' is not a time of the day"),
@@ -93,8 +93,9 @@ def test_values_are_shown_but_for_secrets(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as raised:
         TopomSettings.load(config)
     said = str(raised.value)
-    assert "greater than 0. It is -1." in said
-    assert "Setting sentinels (or SLOTFERRY_TOPOM_SENTINELS in the environment): entry 2:" in said
+    assert "has to be more than 0. It is -1." in said
+    named = "Setting sentinels (or SLOTFERRY_TOPOM_SENTINELS in the environment)"
+    assert f"{named}: entry 2 has to be text. It is 2." in said
     assert "Setting token" in said
     assert "geheim" not in said
 

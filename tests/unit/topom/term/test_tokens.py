@@ -86,8 +86,8 @@ def test_two_tokens_may_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
         ([f"viewer:a:{SECRET},{OTHER}"], "entry 1: a secret consists of printable ASCII characters"),
         ([f"viewer:a:{SECRET}", f"operator:b:{SECRET}"], "entry 2 has the same secret as entry 1"),
         ([f"viewer:a:{number}-{SECRET}" for number in range(MOST_TOKENS + 1)], "there may be 100 at most"),
-        ([3], "entry 1: Input should be a valid string"),
-        ({"viewer": SECRET}, "should be a valid list"),
+        ([3], "entry 1 has to be text"),
+        ({"viewer": SECRET}, "has to be a list"),
     ],
 )
 def test_entries_that_cannot_be_used(entries: object, message: str) -> None:

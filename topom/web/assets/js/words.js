@@ -1,7 +1,7 @@
 // Numbers, times and roles in words.
 
 const COUNT = new Intl.NumberFormat("en");
-const UNITS = ["byte", "KB", "MB", "GB", "TB", "PB"];
+const UNITS = ["byte", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export function count(number) {
   return number === null || number === undefined ? "unknown" : COUNT.format(Math.round(number));
@@ -10,8 +10,8 @@ export function count(number) {
 export function bytes(number) {
   if (number === null || number === undefined) return "unknown";
   let unit = 0;
-  while (number >= 1000 && unit < UNITS.length - 1) {
-    number /= 1000;
+  while (number >= 1024 && unit < UNITS.length - 1) {
+    number /= 1024;
     unit += 1;
   }
   const said = number < 10 && unit ? number.toFixed(1) : Math.round(number);

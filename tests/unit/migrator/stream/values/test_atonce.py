@@ -4,8 +4,10 @@ import pytest
 
 from migrator.errors import CannotBeCut
 from migrator.pieces.abilities import Abilities
-from migrator.stream.values.atonce import one_piece, replacing
+from migrator.pieces.cutter import PIECE_ELEMENTS
+from migrator.stream.values.atonce import Room, replacing, small_stream
 from migrator.stream.values.cutting import Limits
+from rdb.elements import Counters, Element, Entry
 from tests.unit.migrator.stream.values.wire import words
 from tests.unit.rdb.writer import length, string
 
@@ -24,18 +26,17 @@ def members(number: int) -> bytes:
 
 def replaced(*some: tuple[bytes, bytes | None, int | None], limits: Limits | None = None) -> list[list[list[bytes]]]:
     """The commands of each piece."""
-    found = replacing(some, 0, limits or Limits(), "target t:1", ABILITIES)
+    found = replacing(some, 0, limits or Limits(), "target t:1", ABILITIES, Room(100_000))
     return [[words(command) for command in piece.commands] for piece in found]
 
 
-def test_a_small_value_is_one_piece_and_a_large_one_is_not() -> None:
-    some = [b"%04d" % member for member in range(3)]
-    few = one_piece("set", some, b"key", Limits(), "target t:1", ABILITIES)
-    assert few is not None
-    restore, *rest = [words(command) for command in few.commands]
-    assert restore[:2] == [b"RESTORE", b"key"], "which fails if the key is there"
-    assert rest == [[b"UNLINK", b"key"], [b"SADD", b"key", *some]]
-    assert one_piece("set", some, b"key", Limits(most_elements=2), "target t:1", ABILITIES) is None
+@pytest.mark.parametrize(("entries", "small"), [(PIECE_ELEMENTS - 1, True), (PIECE_ELEMENTS, False)])
+def test_a_small_stream_is_one_piece_and_a_large_one_is_not(entries: int, small: bool) -> None:
+    some: list[Element] = [Entry((number, 0), [b"f", b"v"]) for number in range(1, entries + 1)]
+    piece = small_stream([*some, Counters(entries, (entries, 0), None, None, None)], b"key", ABILITIES)
+    assert (piece is not None) == small
+    if piece is not None:
+        assert words(piece.commands[0]) == [b"XADD", b"key", b"1-0", b"f", b"v"]
 
 
 def test_what_the_target_had_goes_before_the_first_piece_alone() -> None:

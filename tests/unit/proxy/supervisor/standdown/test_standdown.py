@@ -60,6 +60,8 @@ class FakeProxy:
             Registered(
                 proxy_id=1,
                 product=PRODUCT,
+                cluster="c",
+                start="s",
                 heartbeat_seconds=1.0,
                 stand_down_seconds=stand_down_seconds,
                 quiet_seconds=2.0,

@@ -22,6 +22,7 @@ LIMITS = {
     "way": "keys",
 }
 MIGRATION = {
+    "epoch": 1,
     "paused": False,
     "halted": None,
     "halted_until": None,
@@ -132,7 +133,8 @@ def test_lost_proxies_protection_silent_topoms_and_offline_slots() -> None:
     [silent] = told(topoms=[{"instance": "i", "url": "http://two", "state": "silent", "silent_since": 6.0}])
     assert "http://two" in silent["what"]
     assert silent["since"] == 6.0
-    [offline] = told(slots={"total": 4, "assigned": 1, "offline": 3, "moving": 0})
+    [offline] = told(slots={"total": 4, "assigned": 1, "offline": 3, "offline_since": 7.0, "moving": 0})
+    assert offline["since"] == 7.0
     assert offline["what"] == "3 slots are offline: proxies refuse commands for them"
     [none] = told(groups=[], slots={"total": 4, "assigned": 0, "offline": 4, "moving": 0})
     assert none["what"] == "there is no group yet, so proxies refuse all commands"

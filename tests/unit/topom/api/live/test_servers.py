@@ -49,7 +49,7 @@ async def topom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 async def client(topom: Topom) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(topom) as one:
         for group in range(1, 6):
-            await one.post("/groups", json={"id": group, "servers": [address(group)]})
+            await one.post("/groups", json={"id": group, "servers": [address(group)], "offline_ok": True})
         yield one
 
 
@@ -87,7 +87,7 @@ async def test_a_group_that_has_changed_is_asked_first(
 ) -> None:
     for _ in range(3):
         await turn(servers, asked)
-    await client.post("/groups/5/servers", json={"address": "127.0.0.1:55"})
+    await client.post("/groups/5/servers", json={"address": "127.0.0.1:55", "offline_ok": True})
     assert await turn(servers, asked) == [5, 55]
     assert await turn(servers, asked) == [2, 3]
 
@@ -139,7 +139,7 @@ async def test_a_group_that_is_gone_is_shown_no_more(servers: Servers, asked: As
 async def test_what_a_server_said_goes_with_it(servers: Servers, client: httpx.AsyncClient, asked: Asked) -> None:
     """given that its group stays."""
     replica = "127.0.0.1:9"
-    await client.post("/groups/1/servers", json={"address": replica})
+    await client.post("/groups/1/servers", json={"address": replica, "offline_ok": True})
     asked.answers[replica] = SAYS
     while servers._said.get(replica) is None:
         await turn(servers, asked)

@@ -40,7 +40,7 @@ async def topom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 @pytest.fixture
 async def client(topom: Topom) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(topom) as one:
-        await one.post("/groups", json={"id": 1, "servers": ["127.0.0.1:1"]})
+        await one.post("/groups", json={"id": 1, "servers": ["127.0.0.1:1"], "offline_ok": True})
         await one.post("/slots/assign", json={"slots": "0-15", "group_id": 1})
         yield one
 

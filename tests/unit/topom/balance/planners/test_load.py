@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
+from slots.table import OFFLINE, Action, Group, Slot
 from tests.unit.topom.balance.planners.fleets import Fleet, fleets, sized
 from topom.balance.planners import PlanRequest
 from topom.balance.planners.load import load_limits
@@ -80,6 +80,17 @@ def test_a_closed_group_gets_no_slot_of_any_kind(fleet: Fleet, data: st.DataObje
     closed = data.draw(st.frozensets(st.sampled_from(fleet.takers)))
     fleet = fleet.asking(closed=closed)
     assert not closed & {move.target for move in moves(fleet)}
+
+
+@given(fleets(), st.data())
+def test_a_group_gets_no_slot_that_is_barred_from_it(fleet: Fleet, data: st.DataObject) -> None:
+    barred = data.draw(
+        st.dictionaries(st.sampled_from(fleet.takers), st.frozensets(st.integers(0, len(fleet.slots) - 1)))
+    )
+    fleet = fleet.asking(barred=barred)
+    for move in moves(fleet):
+        homeless = move.source == OFFLINE or move.source in fleet.request.drain
+        assert homeless or move.slot not in barred.get(move.target, ())
 
 
 @given(fleets())

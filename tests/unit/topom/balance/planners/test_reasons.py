@@ -46,8 +46,8 @@ def test_what_keeps_a_group_from_being_drained_is_said() -> None:
         plan = fleet.plan(policy)
         assert plan.moves == (Move(1, 2, 1),)
         [arriving, resting] = plan.reasons
-        assert "slots 0 are on their way to group 2" in arriving
-        assert "group 3 has no server, so its slots 2 cannot be moved away" in resting
+        assert "slot 0 is on the way to group 2" in arriving
+        assert "group 3 has no server, so slot 2 cannot be moved away" in resting
 
 
 def test_a_limit_that_lets_no_slot_pass_is_said() -> None:

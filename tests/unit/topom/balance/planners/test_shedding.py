@@ -14,11 +14,12 @@ def crowd(
     origin: list[int],
     memory: list[int] | None = None,
     closed: frozenset[int] = frozenset(),
+    barred: frozenset[tuple[int, int]] = frozenset(),
 ) -> Crowd:
     """Places of unlimited memory; each item costs 1, or as ``memory`` says."""
     none = [0] * len(upper)
     sizes = size, memory or [1] * len(size)
-    return Crowd((upper, [ROOMY] * len(upper)), none, (list(none), list(none)), sizes, origin, closed)
+    return Crowd((upper, [ROOMY] * len(upper)), none, (list(none), list(none)), sizes, origin, closed, barred)
 
 
 def loads(one: Crowd) -> list[int]:
@@ -86,6 +87,24 @@ def test_a_closed_place_gets_nothing_and_may_give() -> None:
     assert giants.at[1] == 0, "the only place that could keep it apart is closed"
 
 
+def test_an_item_goes_to_no_place_from_which_it_is_barred() -> None:
+    one = crowd([10, 10, 10], [3, 3, 6, 4, 8], [0, 0, 0, 1, 2], barred=frozenset({(0, 1), (1, 1)}))
+    shed(one)
+    assert loads(one) == [6, 10, 8], "the larger one leaves, though a smaller one would be enough"
+    # Of an exchange, neither goes where it may not, there or back.
+    for barred in ((0, 1), (1, 1), (2, 0), (3, 0)):
+        one = crowd([10, 10], [7, 6, 4, 3], [0, 0, 1, 1], barred=frozenset({barred}))
+        shed(one)
+        assert one.at[barred[0]] != barred[1]
+    giants = crowd([10, 10, 10], [50, 40, 60], [0, 0, 2], barred=frozenset({(1, 1)}))
+    shed(giants)
+    assert giants.at[1] == 0
+    # Two that are alike leave for two places, and one of them may go to the second only.
+    one = crowd([0, 5, 4], [3, 3], [0, 0], barred=frozenset({(0, 1)}))
+    shed(one)
+    assert one.at == [2, 1]
+
+
 def test_an_item_that_is_nowhere_never_goes_to_a_closed_place() -> None:
     one = crowd([5, 5], [9, 4, 4], [0, 1, NOWHERE], closed=frozenset({1}))
     shed(one)
@@ -118,6 +137,7 @@ def crowds(draw: st.DrawFn) -> Crowd:
         ),
         draw(st.lists(st.integers(0, places - 1), min_size=count, max_size=count)),
         draw(st.frozensets(st.integers(0, places - 1))),
+        draw(st.frozensets(st.tuples(st.integers(0, count - 1), st.integers(0, places - 1)))),
     )
 
 
@@ -132,6 +152,7 @@ def test_sums_stay_right_and_nobody_is_pushed_above_a_limit(one: Crowd) -> None:
             giants = max(one.size[LOAD]) > max(one.upper[LOAD])
             assert has <= max(had, one.upper[dimension][place]) or giants
     assert all(at == origin or at not in one.closed for at, origin in zip(one.at, one.origin, strict=True))
+    assert all(at == one.origin[item] or (item, at) not in one.barred for item, at in enumerate(one.at))
 
 
 @given(crowds())

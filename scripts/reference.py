@@ -1,0 +1,212 @@
+"""The pages of the reference that are made from the code, when the site of the documents is built.
+
+No such page stands in the repository, so none can be older than the code. Each function gives the text of one.
+"""
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import typer.main
+from fastapi import FastAPI
+
+import topom
+from proxy.supervisor.workermetrics import WORKER_METRICS
+from sizing.options import ReadOptions
+from slotferry.main import app
+from topom.api import RESOURCES
+from topom.api.roles import describe
+from topom.errors import TopomError
+
+ROOT = Path(topom.__file__).parents[1]
+PROCESSES = {"topom": "topom", "proxy": "A proxy", "migrator": "A migrator"}
+METRICS = {
+    "slotferry_topom_": ("topom/term/metrics.py", "topom/store/timed.py"),
+    "slotferry_proxy_": (
+        *("proxy/supervisor/metrics.py", "proxy/supervisor/supervisor.py"),
+        *("proxy/supervisor/trafficmetrics.py", "proxy/commandmetrics.py"),
+    ),
+}
+"""By prefix, the files that say what metrics are called and what they tell."""
+SENTENCE = re.compile(r"[A-Z0-9].*\.", re.S)
+SETTING = re.compile(r"^(?P<name>[a-z_]+) = (?P<default>.*)$")
+
+
+def pages() -> dict[str, str]:
+    """By path in the site, the text of each page."""
+    return {
+        "docs/reference/settings.md": settings(),
+        "docs/reference/command-line.md": command_line(),
+        "docs/reference/api.md": api(),
+        "docs/reference/errors.md": errors(),
+        "docs/reference/metrics.md": metrics(),
+    }
+
+
+def settings() -> str:
+    """Every setting of each process, as its annotated file has it, and the options of a sizing."""
+    text = [
+        "# Settings",
+        "`slotferry config topom` prints the same as a file to edit, and `slotferry config check FILE` says what is "
+        "wrong with one. A variable of the environment wins over the file: `SLOTFERRY_TOPOM_LISTEN` for `listen` of "
+        "topom, and so on.",
+    ]
+    for process, title in PROCESSES.items():
+        text += [f"## {title}", *_settings_of((ROOT / "configs" / f"{process}.toml").read_text(encoding="utf-8"))]
+    options = [(f"`{each.name}`", _shown(each.default), each.metadata["doc"]) for each in fields(ReadOptions)]
+    text += ["## A sizing", "[From a program](../sizing-source.md) says how options are given."]
+    text += [_table(("option", "default", "what it is for"), options)]
+    return "\n\n".join(text) + "\n"
+
+
+def _settings_of(file: str) -> Iterator[str]:
+    """The parts of a settings file, each a heading and a table."""
+    title, rows, comment = "", list[tuple[str, str, str]](), list[str]()
+    for line in file.splitlines():
+        if line.startswith("#"):
+            comment.append(line.lstrip("# "))
+            if [comment[0], comment[-1]] == ["", ""] and len(comment) > 2:
+                if rows:
+                    yield _part(title, rows)
+                title, rows, comment = " ".join(comment).strip(), [], []
+        elif found := SETTING.match(line):
+            rows.append((f"`{found['name']}`", f"`{found['default']}`", " ".join(comment)))
+            comment = []
+        else:
+            comment = []
+    yield _part(title, rows)
+
+
+def _part(title: str, rows: list[tuple[str, str, str]]) -> str:
+    table = _table(("setting", "default", "what it is for"), rows)
+    return f"**{title[0].upper()}{title[1:]}.**\n\n{table}" if title else table
+
+
+def command_line() -> str:
+    """Every command of ``slotferry`` with its arguments and options."""
+    text = ["# The command line", "`slotferry COMMAND --help` says the same in a terminal."]
+    for path, command in _commands("slotferry", typer.main.get_command(app)):
+        text += [f"## `{path}`", re.sub(r"\s+", " ", command.help or "").strip()]
+        rows = [
+            (" ".join((*one.opts, *one.secondary_opts)), _shown_default(one), getattr(one, "help", None) or "")
+            for one in command.params
+            if one.name != "help" and not getattr(one, "hidden", False)
+        ]
+        if rows:
+            text += [_table(("argument or option", "default", ""), [(f"`{name}`", *rest) for name, *rest in rows])]
+    return "\n\n".join(text) + "\n"
+
+
+def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, below in command.commands.items():
+        if not below.hidden:
+            yield from _commands(f"{path} {name}", below)
+
+
+def _shown_default(one: Any) -> str:
+    return "" if one.default is None or callable(one.default) or one.required else _shown(one.default)
+
+
+def api() -> str:
+    """Every request of the HTTP API, with the role that it needs."""
+    document = FastAPI(title="topom", routes=[route for one in RESOURCES for route in one.router.routes]).openapi()
+    describe(document)
+    rows = [
+        (f"`{method.upper()} {path}`", endpoint["x-role"], endpoint.get("description", ""))
+        for path, methods in document["paths"].items()
+        for method, endpoint in methods.items()
+    ]
+    text = [
+        "# The HTTP API",
+        "topom describes it with all bodies at `/openapi.json`, and at `/docs` once you have logged in. A request has "
+        "the header `Authorization: Bearer TOKEN`. [Tokens and roles](../security.md#topoms-tokens-and-roles) says "
+        "what a role may do, and [errors](errors.md) what a refusal is called.",
+        _table(("request", "role", "what it does"), rows),
+    ]
+    return "\n\n".join(text) + "\n"
+
+
+def errors() -> str:
+    """Every error of topom's API, with its status and what it waits for."""
+    for module in pkgutil.walk_packages(topom.__path__, "topom."):
+        importlib.import_module(module.name)
+    rows = [
+        (f"`{error.__name__}`", str(error.status), f"`{error.kind.value}`", (error.__doc__ or "").partition("\n\n")[0])
+        for error in sorted(_below(TopomError), key=lambda error: error.__name__)
+        if not error.__name__.startswith("_")
+    ]
+    text = [
+        "# Errors of the API",
+        'A refusal is `{"error": NAME, "message": SENTENCE}`. [Why something waits](../operations.md'
+        "#why-something-waits) says what the kinds are.",
+        _table(("error", "status", "kind", "when"), rows),
+    ]
+    return "\n\n".join(text) + "\n"
+
+
+def _below(error: type[TopomError]) -> set[type[TopomError]]:
+    return {error, *(one for below in error.__subclasses__() for one in _below(below))}
+
+
+def metrics() -> str:
+    """Every metric of topom and of a proxy, without what Prometheus adds to a name."""
+    text = [
+        "# Metrics",
+        "Prometheus adds `_total` to the name of what only grows, and `_bucket`, `_sum` and `_count` to times. "
+        "`slotferry_topom_build_info` and `slotferry_proxy_build_info` have the version as their label. "
+        "[What to be alerted by](../alerts.md#what-to-be-alerted-by) says which to look at.",
+    ]
+    for prefix, files in METRICS.items():
+        found = {name: said for file in files for name, said in _told((ROOT / file).read_text(encoding="utf-8"))}
+        if prefix == "slotferry_proxy_":
+            found |= {name: metric.text for name, metric in WORKER_METRICS.items()}
+        rows = sorted((f"`{prefix}{name.removeprefix(prefix)}`", said) for name, said in found.items())
+        text += [f"## {prefix.split('_')[1]}", _table(("metric", "what it is"), rows)]
+    return "\n\n".join(text) + "\n"
+
+
+def _told(source: str) -> Iterator[tuple[str, str]]:
+    """A name and the sentence behind it, wherever a call, a tuple or a dict of a file has them side by side."""
+    for node in ast.walk(ast.parse(source)):
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            parts = node.args
+        elif isinstance(node, ast.Tuple):
+            parts = node.elts
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if key is not None and isinstance(value, ast.Tuple) and _word(key) and (said := _text(value.elts[0])):
+                    yield _word(key), said
+        if len(parts) >= 2 and (name := _word(parts[0])) and SENTENCE.fullmatch(said := _text(parts[1])):
+            yield name, said
+
+
+def _word(node: ast.expr) -> str:
+    """A name of a metric; of an f-string the part behind the prefix."""
+    text = _text(node.values[-1]) if isinstance(node, ast.JoinedStr) else _text(node)
+    return text if re.fullmatch(r"[a-z][a-z_]+", text) else ""
+
+
+def _text(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        value = ",".join(map(str, value))
+    return "" if value in (None, "", False) else f"`{value}`"
+
+
+def _table(head: tuple[str, ...], rows: list[Any]) -> str:
+    def line(cells: tuple[str, ...]) -> str:
+        return "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in cells) + " |"
+
+    return "\n".join([line(head), line(tuple("---" for _ in head)), *map(line, rows)])

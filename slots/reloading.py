@@ -1,0 +1,89 @@
+"""Reads the settings of a process anew while it runs: on SIGHUP, or when it is asked to.
+
+A setting whose type is :data:`slots.settings.Live` is taken over at once. Of each other one that has changed, only the
+name is kept: it needs a restart. **Whole**: each part of the process looks at the new settings first; only when all can
+use them, all take them. A file that cannot be used changes nothing. No value of a setting is told, only names.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Generic, TypeAlias, TypeVar
+
+import structlog
+
+from slots.settings import Settings, SettingsError
+
+log = structlog.get_logger()
+
+Kind = TypeVar("Kind", bound=Settings)
+Taker: TypeAlias = Callable[[Kind], Callable[[], None]]
+"""A part's look at settings that may soon hold. It gives what makes the part use them, which must not fail.
+
+It raises :class:`~slots.settings.SettingsError` if the part cannot use them, and has changed nothing then.
+"""
+
+
+class Reloading(Generic[Kind]):
+    """The settings of one process that are in force.
+
+    Args:
+        settings: those that the process began with.
+        file: where they stand; None if they come from the environment alone.
+    """
+
+    def __init__(self, settings: Kind, file: Path | None) -> None:
+        self.settings = settings
+        self.file = "" if file is None else str(file.absolute())
+        self.since = time.time()
+        """When the file was read that is in force, in seconds since 1970."""
+        self.restart: tuple[str, ...] = ()
+        """Settings that have another value in the file, and need a restart."""
+        self.refused = ""
+        """Why the file could not be used when it was read last; empty if it could."""
+        self.takers: list[Taker[Kind]] = []
+
+    def reload(self) -> tuple[str, ...]:
+        """Read the settings anew; gives the names of those that have changed.
+
+        Raises:
+            SettingsError: they cannot be used, and nothing has changed.
+        """
+        try:
+            changed = self._reload()
+        except SettingsError as error:
+            self.refused = str(error)
+            log.error("settings_refused", file=self.file, reason=self.refused)
+            raise
+        log.info("settings_reloaded", file=self.file, changed=list(changed), restart=list(self.restart))
+        return changed
+
+    def _reload(self) -> tuple[str, ...]:
+        kind, before = type(self.settings), self.settings
+        found = kind.load(Path(self.file) if self.file else None)
+        live = kind.live()
+        other = [name for name in kind.model_fields if getattr(found, name) != getattr(before, name)]
+        changed = tuple(name for name in other if name in live)
+        waiting = tuple(name for name in other if name not in live)
+        held = {name: getattr(found if name in changed else before, name) for name in kind.model_fields}
+        try:
+            new = kind.checked(held)
+        except SettingsError as error:
+            raise SettingsError(f"Beside what needs a restart ({', '.join(waiting)}): {error}") from None
+        for put in [take(new) for take in self.takers]:
+            put()
+        self.settings, self.restart, self.since, self.refused = new, waiting, time.time(), ""
+        return changed
+
+
+def on_hangup(reload: Callable[[], object]) -> None:
+    """Have SIGHUP call ``reload``, in this event loop. A refusal of the settings is in the log by then."""
+
+    def call() -> None:
+        with suppress(SettingsError):
+            reload()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, call)

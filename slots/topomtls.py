@@ -1,0 +1,105 @@
+"""TLS with topom for programs without settings, and sentences for what goes wrong with it.
+
+The command line and the job that sizes keys take certificates from the environment. Settings of the other processes are
+in :mod:`slots.reaching`.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+    from slots.access import ServerTls
+
+AUTHORITIES, CERTIFICATE, KEY = "SLOTFERRY_TLS_CA", "SLOTFERRY_TLS_CERTIFICATE", "SLOTFERRY_TLS_KEY"
+"""Variables with names of files, in PEM."""
+
+
+def from_environment() -> "ServerTls":
+    """The certificates for topom that the environment names. Raises :class:`slots.tls.TlsError`."""
+    # Imported here: a command that asks a topom without TLS starts faster without them.
+    from slots.access import ServerTls
+    from slots.tls import TlsError
+
+    authorities, certificate, key = (os.environ.get(variable, "") for variable in (AUTHORITIES, CERTIFICATE, KEY))
+    if bool(certificate) != bool(key):
+        raise TlsError(f"{CERTIFICATE} and {KEY} belong together; set both, or none")
+    return ServerTls(authorities, certificate, key)
+
+
+def context_of(url: str) -> "ssl.SSLContext | None":
+    """What a request to this URL needs; None without TLS. Raises :class:`slots.tls.TlsError`."""
+    # What certificates are checked with takes 20 ms to read.
+    return from_environment().certificates().context if url.startswith("https://") else None
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """How a program calls its certificates for topom.
+
+    Attributes:
+        authorities: of topoms' certificates.
+        certificate: the one that is shown to topom, and its key.
+    """
+
+    authorities: str
+    certificate: str
+
+    def why(self, error: BaseException) -> str:
+        """What is wrong with TLS, by an error or by what has led to it, and what to do; "" if it is not TLS."""
+        cause: BaseException | None = error
+        while cause is not None:
+            said = str(cause).lower()
+            for sign, sentence in _SIGNS:
+                if sign.lower() in said:
+                    return sentence.format(authorities=self.authorities, certificate=self.certificate)
+            cause = cause.__cause__ or cause.__context__
+        return ""
+
+    def unanswered(self, url: str) -> str:
+        """What to do about a topom that ends connections to this URL without an answer."""
+        if url.startswith(("https:", "wss:")):
+            return (
+                "if it is topom, it wants to be shown a certificate that an authority of its tls_client_ca has signed "
+                f"(name one as {self.certificate}), or serves no TLS (write http:// in its URL)"
+            )
+        return "if it is topom and serves TLS, write https:// in its URL"
+
+
+REMEDIES = Remedies(AUTHORITIES, f"{CERTIFICATE} and {KEY}")
+"""How programs without settings call their certificates."""
+
+_SIGNS = (
+    (
+        "mismatch, certificate is not valid",
+        "topom's certificate is not for the host in its URL; write a host that it names, or issue one that names this",
+    ),
+    ("certificate has expired", "topom's certificate has expired; renew it"),
+    ("certificate is not yet valid", "topom's certificate is not valid yet; look at the clocks of both machines"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "no authority that is trusted here has signed topom's certificate; name the file with the one that has, as "
+        "{authorities}",
+    ),
+    ("WRONG_VERSION_NUMBER", "it speaks no TLS; write http:// in its URL, or give that topom a tls_certificate"),
+    ("record layer failure", "it speaks no TLS; write http:// in its URL, or give that topom a tls_certificate"),
+    ("CERTIFICATE_REQUIRED", "topom wants to be shown a certificate; name one as {certificate}"),
+    (
+        "ALERT_UNKNOWN_CA",
+        "topom does not take the certificate that is shown to it; name one as {certificate} that an authority of "
+        "topom's tls_client_ca has signed",
+    ),
+    (
+        "ALERT_CERTIFICATE",
+        "topom does not take the certificate that is shown to it, which has expired or is not for clients; renew "
+        "{certificate}",
+    ),
+    (
+        "UNSUPPORTED_CERTIFICATE",
+        "topom does not take the certificate that is shown to it, which is not for clients; name another one as "
+        "{certificate}",
+    ),
+)
+"""What an error's text has, in OpenSSL's words, and what that means. The first one counts."""

@@ -1,0 +1,82 @@
+"""The driver asks a topom that serves TLS by the certificates of the environment, and says what is wrong with them."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from sizing import posting, topom
+from sizing.errors import TopomFailed
+from sizing.posting import PostError
+from slots.tls import server_context
+from slots.topomtls import AUTHORITIES
+from tests.certificates import Authority
+
+
+class Played(BaseHTTPRequestHandler):
+    """A topom that takes sizes, and says one thing."""
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer()
+
+    def _answer(self) -> None:
+        body = json.dumps({"said": self.path}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def url(authority: Authority) -> Iterator[str]:
+    issued = authority.issue("topom")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Played) as server:
+        server.socket = server_context(issued.certificate, issued.key, "", "none").wrap_socket(
+            server.socket, server_side=True
+        )
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"https://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_a_topom_that_is_trusted_is_asked_and_told(
+    url: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(AUTHORITIES, authority.file)
+    assert topom.get(url, "/x", 10.0) == {"said": "/x"}
+    posting.post(url, "secret", {})
+
+
+def test_one_that_is_not_is_explained(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(AUTHORITIES, Authority(tmp_path, "other").file)
+    with pytest.raises(TopomFailed, match=f"as {AUTHORITIES}"):
+        topom.get(url, "/x", 10.0)
+    with pytest.raises(PostError, match=f"as {AUTHORITIES}"):
+        posting.post(url, "secret", {})
+
+
+def test_a_file_that_is_missing_is_named(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(AUTHORITIES, str(tmp_path / "missing.pem"))
+    with pytest.raises(TopomFailed, match=r"missing\.pem cannot be read"):
+        topom.get(url, "/x", 10.0)
+    with pytest.raises(PostError, match=r"missing\.pem cannot be read"):
+        posting.post(url, "secret", {})

@@ -1,0 +1,39 @@
+"""Whatever a process logs, its own events and what libraries say, each line is one event."""
+
+import json
+import subprocess
+import sys
+
+SAID = """
+import asyncio, logging, warnings
+from slots import logs
+
+logs.configure("info")
+logging.getLogger("uvicorn.error").info("Started server process [%d]", 7)
+logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+logging.getLogger("uvicorn.error").warning("%d of them", "many")
+warnings.warn("it goes in the next version")
+
+async def main():
+    async def fail():
+        raise ValueError("nobody waits for it")
+    task = asyncio.create_task(fail())
+    await asyncio.sleep(0)
+    del task
+
+asyncio.run(main())
+"""
+
+
+def test_what_libraries_log_is_an_event_like_any_other() -> None:
+    done = subprocess.run([sys.executable, "-c", SAID], capture_output=True, text=True, timeout=60, check=True)
+    said = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(one["event"], one["library"], one["level"]) for one in said] == [
+        ("library_said", "uvicorn.error", "warning"),
+        ("library_said", "uvicorn.error", "warning"),
+        ("library_said", "py.warnings", "warning"),
+        ("library_said", "asyncio", "error"),
+    ]
+    assert [one["text"] for one in said[:2]] == ["Invalid HTTP request received.", "%d of them"]
+    assert "it goes in the next version" in said[2]["text"]
+    assert "ValueError: nobody waits for it" in said[3]["exception"]

@@ -1,0 +1,82 @@
+"""Whether the store is the newest that there was. A topom may come back with an older one: from a backup, or from an
+older copy of its disk.
+
+**newest-store**: such a topom does nothing to servers and gives no proxy a table. By its table slots would be where
+they no longer are, and a sweep would delete what clients have written since. That its epoch is lower than that of a
+proxy's table shows it only at first, for each start makes the epoch grow. So the state keeps the *starts*: who took the
+writer's place, and at which epoch. A table of a start that the state does not know, or of an epoch that the start did
+not have by this state, was made after the state.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from slots.kinds import Kind
+from slots.messages.control import KnownTable
+from topom.errors import TopomError
+
+MOST_STARTS = 256
+"""That the state keeps, the newest last."""
+
+
+class AnotherCluster(TopomError):
+    """The table is that of another cluster."""
+
+    kind = Kind.OPERATOR
+
+
+class StoreIsOlder(TopomError):
+    """A table is known that was made after the state that the store holds."""
+
+    kind = Kind.OPERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A topom took the writer's place.
+
+    Attributes:
+        writer: its id.
+        epoch: of its first write. All its tables have this epoch or a later one, and a lower one than the next start.
+    """
+
+    writer: str
+    epoch: int
+
+
+def started(starts: Sequence[Start], writer: str, epoch: int) -> tuple[Start, ...]:
+    """The starts with one more."""
+    return (*starts, Start(writer, epoch))[-MOST_STARTS:]
+
+
+def require_older(cluster_id: str, starts: Sequence[Start], known: KnownTable, who: str) -> None:
+    """Make sure that a table was made before this state, or with it.
+
+    Args:
+        cluster_id, starts: of the state.
+        known: the table.
+        who: has it; for the message.
+
+    Raises:
+        AnotherCluster: it is another cluster's.
+        StoreIsOlder: it was made after this state.
+    """
+    if known.cluster != cluster_id:
+        raise AnotherCluster(
+            f"{who} has the table of another cluster",
+            "if it is meant to serve this one, end it, delete its table_file, and start it",
+        )
+    ends = {start.writer: following.epoch for start, following in pairwise(starts)}
+    if known.start == starts[-1].writer:
+        return
+    if known.start in ends:
+        older = known.epoch < ends[known.start]
+    else:
+        older = len(starts) == MOST_STARTS and known.epoch < starts[0].epoch
+    if not older:
+        raise StoreIsOlder(
+            f"{who} has a table of epoch {known.epoch} that was made after what the store holds, so the store is an "
+            "older one: its slots may be where it does not say",
+            "put the newest store back, or build a new one from what proxies know, as docs/backup.md says",
+        )
