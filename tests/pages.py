@@ -21,9 +21,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from slotferry.processes import free_ports
+from slotferry.processes import free_ports, port_is_free
 from slotferry.redis_server import find_binary
 
+PROXIES = 3
+"""How many proxies the largest ``slotferry local`` of a page has, which take ports beside each other."""
 STAYS = "# runs until Ctrl-C"
 ENDS = "# Ctrl-C: "
 """What follows is how the command begins that Ctrl-C ends, the one that was started last."""
@@ -93,6 +95,14 @@ def steps(block: Block) -> Iterator[tuple[str, list[str]]]:
         yield command
 
 
+def free_run(count: int) -> int:
+    """The first of ``count`` ports beside each other that are free."""
+    while True:
+        [first] = free_ports(1)
+        if all(port_is_free(port) for port in range(first + 1, first + count)):
+            return first
+
+
 class Shell:
     """One shell for a page, whose variables stay from block to block; ends all that it has started."""
 
@@ -132,7 +142,7 @@ class Shell:
 
         def free(found: re.Match[str]) -> str:
             if found[0] not in self._ports:
-                self._ports[found[0]] = str(free_ports(1)[0])
+                self._ports[found[0]] = str(free_run(PROXIES))
             return self._ports[found[0]]
 
         return PORT.sub(free, text)
