@@ -127,7 +127,7 @@ def api() -> str:
     text = [
         "# The HTTP API",
         "topom describes it with all bodies at `/openapi.json`, and at `/docs` once you have logged in. A request has "
-        "the header `Authorization: Bearer TOKEN`. [Tokens and roles](../security.md#topoms-tokens-and-roles) says "
+        "the header `Authorization: Bearer TOKEN`. [Tokens and roles](../tokens.md) says "
         "what a role may do, and [errors](errors.md) what a refusal is called.",
         _table(("request", "role", "what it does"), rows),
     ]

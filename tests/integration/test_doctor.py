@@ -35,7 +35,7 @@ DOCUMENTED = (
     "+lastsave +keys +sort +sort_ro +flushall +flushdb +module|list +restore +slowlog +latency +slaveof "
     "+config|rewrite +psync +replconf"
 )
-"""The rights that docs/security.md gives a user that is no administrator."""
+"""The rights that docs/server-access.md gives a user that is no administrator."""
 
 KNOCKS = ("+acl|getuser", "+client|setname", "+ping")
 """Enough to come in, and to be told of the rest."""

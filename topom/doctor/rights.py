@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, tuple[int, int]] = {
 }
 """What topom, the migrator and the proxies use and cannot do without, and the first version that has it."""
 
-_REMEDY = "{command} ACL SETUSER {user} {rules}, and ACL SAVE or the line of its users.acl; see docs/security.md"
+_REMEDY = "{command} ACL SETUSER {user} {rules}, and ACL SAVE or the line of its users.acl; see docs/server-access.md"
 NO_FENCE = Rule(
     "rights-to-fence",
     Severity.CRITICAL,

@@ -51,7 +51,8 @@ OPEN = Rule(
     Severity.WARNING,
     "it lets in whoever reaches {address}, without a password",
     "anybody in that network can read, change and delete all keys, also behind the back of proxies",
-    "give the proxies and topom redis_password, then {command} CONFIG SET requirepass SECRET; see docs/security.md",
+    "give the proxies and topom redis_password, then {command} CONFIG SET requirepass SECRET; "
+    "see docs/server-access.md",
 )
 CLIENTS = Rule(
     "clients-near-limit",

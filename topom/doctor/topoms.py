@@ -28,21 +28,21 @@ PLAIN = Rule(
     Severity.WARNING,
     "it listens on {listen}, in the clear",
     "whoever can listen in that network gets operators' tokens, and with one the whole cluster",
-    "have it listen on 127.0.0.1, or be reached by TLS, with an https:// as its setting url; see docs/security.md",
+    "have it listen on 127.0.0.1, or be reached by TLS, with an https:// as its setting url; see docs/topom-tls.md",
 )
 SERVERS_PLAIN = Rule(
     "servers-in-the-clear",
     Severity.NOTE,
     "{count} servers on other machines are spoken to in the clear",
     "whoever can listen in that network gets the password of the servers, and what keys hold",
-    "set redis_tls for topom and the proxies, and tls-port at the servers; see docs/security.md",
+    "set redis_tls for topom and the proxies, and tls-port at the servers; see docs/server-access.md",
 )
 ONE_TOKEN = Rule(
     "one-token",
     Severity.NOTE,
     "there is no token besides the operator's",
     "each proxy, and each dashboard, holds a token that may change everything",
-    'give them their own: tokens = ["proxy:fleet:SECRET", "viewer:grafana:SECRET"]; see docs/security.md',
+    'give them their own: tokens = ["proxy:fleet:SECRET", "viewer:grafana:SECRET"]; see docs/tokens.md',
 )
 ON_ITS_DISK = Rule(
     "store-on-one-disk",

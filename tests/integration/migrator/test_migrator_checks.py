@@ -295,7 +295,7 @@ async def test_a_target_that_is_down_or_wants_another_password(start: StartServe
 
 
 async def test_the_user_of_the_documentation_has_the_rights(start: StartServer) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "server-access.md").read_text()
     (rules,) = re.findall(r"^user slotferry on >inner (.* -@admin .*)$", text, re.MULTILINE)
     source, target = await start(), await start()
     for server in (source, target):

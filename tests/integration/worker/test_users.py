@@ -266,8 +266,8 @@ async def test_failed_logins_are_counted(start_worker: StartWorker) -> None:
 
 
 async def test_servers_with_a_user_of_few_rights(start_worker: StartWorker) -> None:
-    """The one that docs/security.md recommends."""
-    text = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    """The one that docs/server-access.md recommends."""
+    text = (Path(__file__).parents[3] / "docs" / "server-access.md").read_text()
     (rule,) = [line for line in text.splitlines() if line.startswith("user slotferry on") and "-@dangerous" in line]
     worker = await start_worker(
         extra=["--user", *rule.split(" ")[1:], "--requirepass", "other"],

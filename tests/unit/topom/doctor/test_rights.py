@@ -8,7 +8,7 @@ DOCUMENTED = (
     "+lastsave +keys +sort +sort_ro +flushall +flushdb +module|list +restore +slowlog +latency +slaveof "
     "+config|rewrite +psync +replconf"
 )
-"""The rules of docs/security.md for a user that is no administrator."""
+"""The rules of docs/server-access.md for a user that is no administrator."""
 
 
 @pytest.mark.parametrize("rules", ["+@all", DOCUMENTED, "-@all +@all", "allcommands"])
