@@ -89,7 +89,7 @@ async def test_a_replica_is_promoted_by_the_operator_though_sentinels_watch(clus
 
 
 async def test_topoms_and_proxies_are_upgraded_one_by_one(cluster: WholeCluster) -> None:
-    """As ``docs/deploy.md`` says under "Upgrades": while slots move, and without a single client error.
+    """As ``docs/upgrading.md`` says: while slots move, and without a single client error.
 
     Topoms also get other settings on this occasion.
     """

@@ -124,6 +124,20 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert f"]({path.name})" in read(OPERATIONS[0] if path in OPERATIONS else PAGES[0])
 
 
+def test_the_image_is_built_without_caches_and_what_builds_leave() -> None:
+    left = {
+        line.strip("/") for line in read(ROOT / ".gitignore").splitlines() if line.endswith("/") and "**" not in line
+    }
+    kept_out = {
+        line.removeprefix("**/").rstrip("/")
+        for line in read(ROOT / "deploy" / "Dockerfile.dockerignore").splitlines()
+        if not line.startswith("#")
+    }
+    top = {name for name in left if "/" not in name}
+    assert {".hypothesis", ".mypy_cache"} <= top
+    assert {name.removeprefix("*.") for name in top} - {name.removeprefix("*.") for name in kept_out} == set()
+
+
 def graces() -> dict[str, list[int]]:
     """Seconds between SIGTERM and SIGKILL in the files, by who gets them."""
     systemd = ROOT / "deploy" / "systemd"

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?((?:https?:)?//[^\s\"'>]*)")
+CODE = (".py", ".pyx", ".pxd", ".toml", ".yaml", ".service", ".html", ".js")
 FROM_CSS = re.compile(r"(?:@import|url\()\s*[\"']?((?:https?:)?//[^\s\"')]*)")
 
 
@@ -73,6 +74,19 @@ def test_a_page_that_is_in_no_menu_fails(copy: Path) -> None:
     built = build(copy)
     assert built.returncode != 0
     assert "docs/unknown.md" in built.stderr
+
+
+def test_pages_that_code_names_are_there() -> None:
+    """What an operator is told to read, and what a comment sends a reader to."""
+    named = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for folder in ("topom", "proxy", "migrator", "slots", "sizing", "rdb", "slotferry", "configs", "deploy")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in CODE
+        for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert [(path, name) for path, name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_check_builds_the_site() -> None:
