@@ -20,7 +20,9 @@ from proxy.supervisor.workermetrics import WORKER_METRICS
 from sizing.options import ReadOptions
 from slotferry.main import app
 from topom.api import RESOURCES
+from topom.api.event_models import Event
 from topom.api.roles import describe
+from topom.cluster.events import What
 from topom.errors import TopomError
 
 ROOT = Path(topom.__file__).parents[1]
@@ -33,6 +35,22 @@ METRICS = {
     ),
 }
 """By prefix, the files that say what metrics are called and what they tell."""
+LOGS = {
+    "topom": "topom",
+    "A proxy": "proxy",
+    "A migrator, and topom where keys move one by one": "migrator",
+    "Each of them": "slots",
+    "A sizing, in the output of Spark's executors": "sizing",
+}
+"""By title, the folders whose modules write events into the log."""
+LOGGERS = ("log", "events", "structlog.get_logger()")
+"""What modules call that which writes them."""
+LEVELS = {
+    **{level: level for level in ("debug", "info", "warning", "error", "critical")},
+    "exception": "error",
+    "log": "the library's",
+}
+"""By method."""
 SENTENCE = re.compile(r"[A-Z0-9].*\.", re.S)
 SETTING = re.compile(r"^(?P<name>[a-z_]+) = (?P<default>.*)$")
 
@@ -45,6 +63,8 @@ def pages() -> dict[str, str]:
         "docs/reference/api.md": api(),
         "docs/reference/errors.md": errors(),
         "docs/reference/metrics.md": metrics(),
+        "docs/reference/events.md": events(),
+        "docs/reference/log.md": log(),
     }
 
 
@@ -197,6 +217,88 @@ def _word(node: ast.expr) -> str:
 
 def _text(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def events() -> str:
+    """Every kind of event, and the fields that all events have."""
+    kinds = [(f"`{what}`", f"{what.meaning} ([more](../{what.page}))" if what.page else what.meaning) for what in What]
+    told = [(f"`{name}`", str(field.description)) for name, field in Event.model_fields.items()]
+    text = [
+        "# Kinds of events",
+        "What an [event](../events.md) may tell: each kind that topom stores, and the fields of all events.",
+        _table(("kind", "tells that"), kinds),
+        "## Fields",
+        "All events have the same. `text` has what is peculiar to one, for people.",
+        _table(("field", "what it is"), told),
+    ]
+    return "\n\n".join(text) + "\n"
+
+
+def log() -> str:
+    """Every event of the log: who writes it, how important it is, and its fields."""
+    text = [
+        "# Events of the log",
+        "What topom, proxies and migrators write to standard error: a line each, of JSON unless it goes to a terminal. "
+        "`event` is one of the names below. `level` is how important it is; the setting `log_level` says which are "
+        "written. `timestamp` is when it was. `reason` is a sentence, and `exception` has a traceback. An ellipsis "
+        "stands for fields that differ. What is done to the cluster is told by [its own events](events.md), too.",
+    ]
+    for title, folder in LOGS.items():
+        rows = dict[tuple[str, str], tuple[set[str], dict[str, None]]]()
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for call, level in _log_calls(tree):
+                for name in _logged(call, path):
+                    levels, named = rows.setdefault((name, _about(tree)), (set(), {}))
+                    levels.add(level)
+                    named |= dict.fromkeys(_fields(call))
+        table = [
+            (f"`{name}`", ", ".join(sorted(levels)), ", ".join(named), about)
+            for (name, about), (levels, named) in sorted(rows.items())
+        ]
+        text += [f"## {title}", _table(("event", "level", "fields", "what the module does that writes it"), table)]
+    return "\n\n".join(text) + "\n"
+
+
+def _log_calls(tree: ast.Module) -> Iterator[tuple[ast.Call, str]]:
+    """The calls of a module that write an event, each with its level."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=logger, attr=level), args=[_, *_]):
+                if level in LEVELS and ast.unparse(logger) in LOGGERS:
+                    yield node, LEVELS[level]
+            case ast.Call(func=ast.Subscript(value=ast.Name(id="Reasons")), args=[_, *_]):
+                yield node, next((_text(one.value) for one in node.keywords if one.arg == "level"), "warning")
+
+
+def _logged(call: ast.Call, path: Path) -> list[str]:
+    """The names that an event may have: one, or one of two."""
+    match call.args:
+        case [ast.Name(id="event")]:
+            return []  # the way to the log of a whole folder; its callers have the names
+        case [ast.IfExp(body=one, orelse=other), *_]:
+            names = [_word(one), _word(other)]
+        case [first, *rest]:
+            names = [_word(first) or next(map(_word, rest), "")]  # log() has the level before it
+    if not all(names):
+        raise ValueError(f"{path}:{call.lineno}: write the event's name as a literal, so that this page has it")
+    return names
+
+
+def _fields(call: ast.Call) -> Iterator[str]:
+    if isinstance(call.func, ast.Subscript):
+        yield from ("`kind`", "`reason`", "…")  # what waits writes them (topom/reasons.py)
+        return
+    for one in call.keywords:
+        yield "…" if one.arg is None else "`exception`" if one.arg == "exc_info" else f"`{one.arg}`"
+    if ast.unparse(call.func).endswith(".exception"):
+        yield "`exception`"
+
+
+def _about(tree: ast.Module) -> str:
+    """The first sentence of a module's docstring, without the marks of Sphinx."""
+    sentence = re.split(r"(?<=\.)\s", ast.get_docstring(tree) or "")[0]
+    return re.sub(r":\w+:(?=`)", "", sentence).replace("``", "`")
 
 
 def _shown(value: object) -> str:

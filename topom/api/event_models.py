@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from topom.cluster.events import What
+from topom.cluster.events import MOST_TEXT, What
 from topom.reasons import Reason
 
 
@@ -10,14 +10,14 @@ class Event(BaseModel):
     """Something that an operator or topom did."""
 
     id: int = Field(description="Counts from 1, without gaps.")
-    at: float = Field(description="When, in seconds since 1970, UTC.")
+    at: float = Field(description="When, in seconds since 1970, UTC, by the clock of the topom that stored it.")
     who: str = Field(
         examples=["ada@host (by operator)", "topom 1f00ba12"],
-        description="`operator`, with the name in the request's header X-Slotferry-User if it had one, or `topom` and "
-        "the beginning of its instance.",
+        description="The name of the token that was shown, behind the name in the request's header X-Slotferry-User if "
+        "it had one; or `topom` and the first eight digits of its instance.",
     )
     what: str = Field(examples=[What.SLOTS_ASSIGNED], description=f"One of {', '.join(What)}.")
-    text: str = Field(description="A sentence.")
+    text: str = Field(description=f"A sentence, of {MOST_TEXT} characters at most.")
     epoch_before: int = Field(description="The slot table's before it.")
     epoch_after: int = Field(description="The slot table's after it; the same if the table did not change.")
     reason: Reason | None = Field(default=None, description="Of what waits: why it does, which `text` says, too.")

@@ -27,7 +27,7 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Joining
 from topom.copies.wanted import Asker, Wanted
 from topom.periodic import never_held
-from topom.reasons import Reason
+from topom.reasons import Reason, Reasons
 from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.replication import ServerReplication
 
@@ -83,7 +83,7 @@ class Joins(Asker):
     def __init__(
         self, ledger: Ledger, replication: ServerReplication, paused: Callable[[], Reason | None] = never_held
     ) -> None:
-        super().__init__("server_not_whole", level="info")
+        super().__init__(Reasons[str]("server_not_whole", level="info"))
         self._paused = paused
         self._ledger = ledger
         self._replication = replication

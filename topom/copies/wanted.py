@@ -64,11 +64,11 @@ class Asker(ABC):
     """A part of topom that wants copies. The engine calls its methods; they may be called again for the same copy.
 
     Args:
-        news: the name of the log's line about a copy that waits, and its level.
+        reasons: of copies that wait, with the name of the log's line about them.
     """
 
-    def __init__(self, news: str, level: str = "warning") -> None:
-        self.reasons = Reasons[str](news, level=level)
+    def __init__(self, reasons: Reasons[str]) -> None:
+        self.reasons = reasons
         """By address: why a server is not whole yet."""
 
     @abstractmethod

@@ -21,7 +21,7 @@ from topom.cluster.state import ClusterState, Promotion
 from topom.copies.wanted import Asker, Wanted
 from topom.errors import TopomError
 from topom.proxies.barrier import Barrier
-from topom.reasons import Reason
+from topom.reasons import Reason, Reasons
 from topom.servers.lastcopy import As, NotToFollow, ServerFailed
 from topom.servers.readings import Replication
 from topom.servers.replication import ServerReplication, look_at_all
@@ -33,7 +33,7 @@ class Followers(Asker):
     """The servers of one topom's groups, after changes of masters."""
 
     def __init__(self, ledger: Ledger, barrier: Barrier, replication: ServerReplication) -> None:
-        super().__init__("server_not_told_to_follow")
+        super().__init__(Reasons[str]("server_not_told_to_follow"))
         self._ledger = ledger
         self._replication = replication
         self._barrier = barrier

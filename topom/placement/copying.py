@@ -23,7 +23,7 @@ from topom.copies.wanted import Asker, Wanted
 from topom.errors import NotLeading, NotReady, TopomError
 from topom.placement import changes
 from topom.placement.detaching import Detaching
-from topom.reasons import Kind, Reason
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.replication import ServerReplication, look_at_all
 from topom.store import StoreError
@@ -47,7 +47,7 @@ class PlacedCopies(Asker):
         detaching: Detaching,
         lag_bytes: int,
     ) -> None:
-        super().__init__("", level="info")
+        super().__init__(Reasons[str]())
         self._ledger = ledger
         self._replication = replication
         self._hands_off = hands_off

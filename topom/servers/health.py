@@ -178,8 +178,15 @@ class Health(Loop):
         self._tell({server: judged.condition for server, judged in before.items()})
 
     def _log(self, server: str, judged: Judgement) -> None:
-        say = log.info if judged.condition is Condition.ALIVE else log.warning
-        say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
+        match judged.condition:
+            case Condition.ALIVE:
+                log.info("server_alive", server=server, silent=judged.silent, views=judged.views)
+            case Condition.SUSPECTED:
+                log.warning("server_suspected", server=server, silent=judged.silent, views=judged.views)
+            case Condition.FAILED:
+                log.warning("server_failed", server=server, silent=judged.silent, views=judged.views)
+            case Condition.UNKNOWN:
+                log.warning("server_unknown", server=server, silent=judged.silent, views=judged.views)
 
     def _tell(self, before: Mapping[str, Condition]) -> None:
         """Have events stored about servers that have failed or are back: one event for all of a kind and look."""

@@ -120,8 +120,8 @@ def _note(node: Node, what: Unfit, reason: Reason | None) -> None:
     if reason is None:
         node.unfit.over(what)
         if before is not None:
-            log.info(f"topom_{what}_no_more")
+            log.info("topom_refused_no_more" if what == "refused" else "topom_misplaced_no_more")
         return
     node.unfit.waits(what, reason)
     if not reason.says(before):
-        log.error(f"topom_{what}", kind=reason.kind, reason=str(reason))
+        log.error("topom_refused" if what == "refused" else "topom_misplaced", kind=reason.kind, reason=str(reason))

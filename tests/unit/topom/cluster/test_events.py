@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,6 @@ from topom.cluster import records, topology
 from topom.cluster.events import MOST_WHO, What, asker
 from topom.cluster.ledger import Ledger
 from topom.store import StoreError
-
-ROOT = Path(__file__).parents[4]
 
 
 async def test_an_event_is_in_the_write_of_its_change() -> None:
@@ -72,8 +69,3 @@ async def test_a_move_is_told_state_by_state(bench: Callable[..., Awaitable[Benc
 def test_who_is_one_visible_line(name: str | None, shown: str) -> None:
     assert asker("ops", name) == shown
     assert len(asker("ops", "x" * 1000)) == MOST_WHO
-
-
-def test_every_kind_is_described_to_operators() -> None:
-    text = (ROOT / "docs" / "event-kinds.md").read_text()
-    assert [what for what in What if f"`{what}`" not in text] == []
