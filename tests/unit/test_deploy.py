@@ -164,8 +164,9 @@ def test_kubernetes_asks_topom_for_what_needs_no_token() -> None:
 
 def test_who_is_stopped_has_the_time_to_end_in_order() -> None:
     settings = ProxySettings()
-    proxy = settings.drain_seconds + 2 * settings.drain_last_seconds + 2 * workforce.DRAIN_MARGIN_SECONDS
-    proxy += supervisor.LEFTOVERS_SECONDS + 2 * control.LEAVE_SECONDS
+    leaves = 2 * workforce.DRAIN_MARGIN_SECONDS + supervisor.LEFTOVERS_SECONDS + 2 * control.LEAVE_SECONDS
+    assert f"and up to {leaves:.0f} s to leave" in read(PAGES[0])
+    proxy = settings.drain_seconds + 2 * settings.drain_last_seconds + leaves
     topom = server.GRACE_SECONDS + 2 * TopomSettings().store_timeout_seconds
     found = graces()
     assert {name: len(seconds) for name, seconds in found.items()} == {"proxy": 3, "topom": 3}
