@@ -8,6 +8,7 @@ millisecond's work), and how often one that fails is logged. The entrance limits
 """
 
 import asyncio
+import math
 import socket
 import ssl
 import time
@@ -61,7 +62,7 @@ class FailedHandshakes:
     """Logs them."""
 
     def __init__(self) -> None:
-        self._logged = -LOG_SECONDS
+        self._logged = -math.inf
         self._unlogged = 0
 
     def another(self, peer: str, error: ssl.SSLError) -> None:
