@@ -39,7 +39,7 @@ Listener = Callable[[ClusterState, ClusterState], None]
 DEFAULT_EVENTS_KEPT = 2048
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
-"""Between two attempts to store notes."""
+"""Between two attempts to store notes, or anything at all after a write that failed."""
 
 
 class LostPlace(Unavailable):
@@ -95,6 +95,8 @@ class Ledger:
         self._lock = asyncio.Lock()
         self._listeners: list[Listener] = []
         self._unknown = False  # a write failed in a way that leaves open whether it is in the store
+        self.unstored: Reason | None = None
+        """Why the last write failed. None once one has succeeded; until then the ledger tries by itself."""
         self._tasks: set[asyncio.Task[ClusterState] | asyncio.Task[None]] = set()
         self._state: ClusterState | None = None
         self.began_after = 0
@@ -225,14 +227,18 @@ class Ledger:
             self._noting.add_done_callback(self._forget)
 
     async def _store_notes(self) -> None:
-        """Store the notes, and try again when the store fails.
+        """Store the notes, and try again while the store fails, also without a note.
 
         Returns when none is left, or when this topom does not lead.
         """
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         clock = asyncio.get_running_loop().time
         reason = "topom ends"
-        while (who := self._notes.first()) is not None and not self._closed:
+        while not self._closed:
+            if (who := self._notes.first()) is None:
+                if self.unstored is None:
+                    break
+                who = ""
             if (wait := self._notes_due - clock()) > 0:
                 self._notes_hurry.clear()
                 with suppress(TimeoutError):
@@ -253,7 +259,7 @@ class Ledger:
             log.warning("event_not_stored", what=note.what, text=note.text, reason=reason)
 
     def _with_notes(self, state: ClusterState, epoch: int) -> ClusterState:
-        return replace(state) if self._notes.are_waiting(actor.get()) else state
+        return replace(state) if self.unstored is not None or self._notes.are_waiting(actor.get()) else state
 
     def _recorded(self, old: ClusterState | None, new: ClusterState, said: Sequence[Said] = ()) -> ClusterState:
         now = time.time()
@@ -298,6 +304,8 @@ class Ledger:
                     raise LostPlace(str(error)) from error
                 if unknown:
                     self._unknown = True
+                    self.unstored = Reason.of(error, self.unstored.since if self.unstored else None)
+                    self._attend_to_notes(FIRST_WAIT_SECONDS)
                     log.error("store_write_failed", reason=str(error), epoch=old.table.epoch)
                 raise
             self._adopt(new)
@@ -317,6 +325,7 @@ class Ledger:
 
     def _adopt(self, new: ClusterState) -> None:
         old, self._state = self.state, new
+        self.unstored = None
         for listener in self._listeners:
             try:
                 listener(old, new)

@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 SECONDS = 1.0
 """Seconds between two announcements; also how long one may take."""
+HEARD_SECONDS = 3.0
+"""How long an answer of the leader counts: one that is late once is no news."""
 LOOK_SECONDS = 10.0
 """Seconds between two looks which topom answers at the own URL."""
 INSTANCE = "slotferry-topom"
@@ -44,6 +46,7 @@ class Announcing(Loop):
         self._node = node
         self._tokens = tokens
         self._former: Leader | None = None
+        self._heard_at = -math.inf  # when this leader last answered
         self._look_at = -math.inf
 
     async def look(self) -> Look:
@@ -55,17 +58,27 @@ class Announcing(Loop):
             _note(node, "misplaced", await _look_at_own_url(node))
         if node.leading is not None or leader is None:
             _note(node, "refused", None)
+            _note(node, "unheard", None)
             self._former = leader
             return Look(str(node.unfit.get("misplaced") or ""), SECONDS)
         if self._former is None or self._former.term != leader.term:
             _note(node, "refused", None)
+            self._heard_at = -math.inf
         self._former = leader
         try:
             _note(node, "refused", await _say(node, leader, list(self._tokens.operators)))
-        except (*FAILURES, NotLeading) as error:
+        except NotLeading as error:
+            return Look(str(error), SECONDS)
+        except FAILURES as error:
             log.debug("not_announced", leader=leader.url, reason=repr(error))
             why = REMEDIES.why(error)
-            return Look(f"the leader at {leader.url} does not answer this topom{why and ': '}{why}", SECONDS)
+            says = f"the leader at {leader.url} does not answer this topom{why and ': '}{why}"
+            if asyncio.get_running_loop().time() - self._heard_at >= HEARD_SECONDS:
+                to_do = "" if why else "look at that topom; if it is gone, another is elected once its lease is over"
+                _note(node, "unheard", Reason(Kind.STORE, says, to_do=to_do))
+            return Look(says, SECONDS)
+        self._heard_at = asyncio.get_running_loop().time()
+        _note(node, "unheard", None)
         unfit = node.unfit.get("misplaced") or node.unfit.get("refused")
         return Look(f"the leader at {leader.url} knows this topom" if unfit is None else str(unfit), SECONDS)
 
@@ -77,7 +90,7 @@ async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:
             Kind.OPERATOR,
             f"the topom that leads, {leader.instance[:8]}, says that it is at {leader.url}, and so does this one, "
             f"{node.instance[:8]}",
-            to_do="give each topom a url of its own",
+            to_do="give each topom a url of its own; if this one was just started anew, wait for the end of that lease",
         )
     said = {
         "instance": node.instance,
@@ -90,6 +103,8 @@ async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:
             f"{leader.url}/api/v1/topoms", json=said, headers={"Authorization": f"Bearer {token}"}, timeout=SECONDS
         )
         if answer.status_code not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            if answer.is_server_error:
+                answer.raise_for_status()
             return None
     return Reason(
         Kind.OPERATOR,

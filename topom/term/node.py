@@ -42,8 +42,8 @@ STOP_SECONDS = 10.0
 """How long the tasks of a term may take to end; a migrator finishes the command that is under way."""
 RESIGN_SECONDS = 2.0
 
-Unfit = Literal["refused", "misplaced"]
-"""The leader refuses this topom; another topom is at this one's URL."""
+Unfit = Literal["refused", "misplaced", "unheard"]
+"""The leader refuses this topom; another topom is at this one's URL; the leader says nothing."""
 Make = Callable[[Leadership], Topom]
 """Makes the topom of a term."""
 
@@ -131,15 +131,15 @@ class Node:
     @property
     def reason(self) -> Reason | None:
         """Why nothing can be changed through this topom now; None if changes are possible."""
-        if self.leading is not None:
-            return None
+        if (leading := self.leading) is not None:
+            return leading.ledger.unstored
         if (known := self.view.reason) is not None:
             what = f"{known.what}; nothing can be changed until the store is back, and proxies serve on meanwhile"
             return replace(known, what=what)
         if self.leader is None:
             return self._no_leader.waits(None, Reason(Kind.STORE, "no topom leads at present; try again in a while"))
         self._no_leader.over(None)
-        return self.unfit.get("misplaced") or self.unfit.get("refused")
+        return self.unfit.get("misplaced") or self.unfit.get("refused") or self.unfit.get("unheard")
 
     def configure(self, settings: TopomSettings) -> None:
         """Let settings hold that may change while topom runs, also for the terms to come."""

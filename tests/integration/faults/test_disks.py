@@ -17,9 +17,11 @@ import redis
 
 from slots.functions import slot
 from slots.table import SlotTable
+from tests.certificates import UNENCRYPTED
 from tests.integration.faults.disks import Disk, full_disk, journalled_disk, refused_writes, run
 from tests.integration.faults.ways import usually
 from tests.integration.topom_process import HandProxy, TopomProcess, address_of, redis_server
+from topom.api.probes import UNSTORED
 from topom.cluster import records
 from topom.store import Stored
 
@@ -188,6 +190,36 @@ async def test_a_disk_that_takes_no_more_stops_the_action_until_it_does(
             check_all_moved(pair)
             assert auditor.untrue == other.untrue == newcomer.untrue == []
             assert auditor.frames[-1]["type"] == "table"
+
+
+@pytest.mark.parametrize("kind", [full_disk, refused_writes])
+async def test_a_topom_whose_disk_takes_no_more_is_not_ready_until_it_does(
+    tmp_path: Path, pair: tuple[redis.Redis, redis.Redis], kind: Callable[[Path], AbstractContextManager[Disk]]
+) -> None:
+    """It finds out by itself, for nobody has to order anything at a topom that is not ready."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with kind(folder) as disk:
+        async with topom_on(folder, tmp_path, pair) as topom:
+            await readiness(topom, (200, "ok\n"))
+            disk.fail(topom)
+            refused = await topom.call("POST", "/slots/move", {"slots": "15", "group_id": 2}, status=503)
+            assert disk.words in refused["message"]
+            await readiness(topom, (503, UNSTORED + "\n"))
+            assert (await topom.call("GET", "/status"))["reason"]["what"] == refused["message"]
+            disk.mend(topom)
+            await readiness(topom, (200, "ok\n"))
+            assert (await topom.call("GET", "/status"))["reason"] is None
+
+
+async def readiness(topom: TopomProcess, expected: tuple[int, str]) -> None:
+    """Wait for this answer to ``/readyz``."""
+    async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False, verify=UNENCRYPTED) as client:
+        while True:
+            answer = await client.get(f"{topom.url}/readyz", timeout=30)
+            if (answer.status_code, answer.text) == expected:
+                return
+            await asyncio.sleep(0.05)
 
 
 async def test_a_disk_that_goes_read_only_stops_the_action_until_topom_is_started_on_it_again(

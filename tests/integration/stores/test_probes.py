@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import UNENCRYPTED
 from tests.integration.stores.servers import EtcdServer, need_etcd, start_etcd, stop
 from tests.integration.topom_process import TopomProcess, topom_process
-from topom.api.probes import MISPLACED, REFUSED, STORE
+from topom.api.probes import MISPLACED, REFUSED, SAME_URL, STORE, UNHEARD
 
 LIMIT_SECONDS = 90.0
 """Against hanging only."""
@@ -113,3 +113,23 @@ async def test_nobody_answers_for_a_topom_that_hangs(tmp_path: Path) -> None:
         finally:
             os.kill(topom.pid, signal.SIGCONT)
         assert await ask(topom, "/livez") == OK
+
+
+async def test_a_lease_of_a_topom_that_is_gone_makes_nobody_ready(etcd: EtcdServer, tmp_path: Path) -> None:
+    """Neither one that follows it, nor one that starts only then, also at the url that the lease names."""
+    async with AsyncExitStack() as stack:
+        leader, follower, late = (
+            over(etcd, tmp_path / name, store_prefix="/gone", leader_lease_seconds="20") for name in ("a", "b", "c")
+        )
+        for one in (leader, follower):
+            await one.start()
+            stack.callback(one.kill)
+            await becomes(one, OK)
+        leader.kill()
+        await late.start()
+        stack.callback(late.kill)
+        await leader.start()
+        for one, reason in ((follower, UNHEARD), (late, UNHEARD), (leader, SAME_URL)):
+            await becomes(one, (503, reason + "\n"))
+        for one in (leader, follower, late):
+            await becomes(one, OK)

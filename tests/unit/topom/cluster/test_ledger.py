@@ -7,8 +7,9 @@ import pytest
 
 from slots.states import SlotState
 from slots.table import Action, Slot
+from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore
-from topom.cluster import topology
+from topom.cluster import ledger, topology
 from topom.cluster.ledger import Ledger, LostPlace, ProductMismatch
 from topom.errors import GroupExists
 from topom.store import StoreError
@@ -57,6 +58,26 @@ async def test_a_failed_write_changes_nothing() -> None:
     assert not bench.ledger.table.groups
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 2))
     assert sorted(bench.ledger.table.groups) == [2]
+
+
+async def test_a_failed_write_is_told_until_one_succeeds_and_the_ledger_tries_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger, "FIRST_WAIT_SECONDS", 0.01)
+    bench = await Bench().start()
+    bench.store.fail_before = 3
+    with pytest.raises(StoreError):
+        await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    first = bench.ledger.unstored
+    assert first is not None
+    assert "disk is full" in first.what
+    await eventually(lambda: bench.store.fail_before == 1)
+    assert bench.ledger.unstored is not None
+    assert bench.ledger.unstored.since == first.since
+    epoch = bench.ledger.table.epoch
+    await eventually(lambda: bench.ledger.unstored is None)
+    assert (bench.store.fail_before, bench.store.version) == (0, bench.ledger.state.version)
+    assert bench.ledger.table.epoch == epoch, "proxies hear nothing of it"
 
 
 async def test_a_write_that_failed_and_is_stored_is_found() -> None:
