@@ -3,17 +3,15 @@
 The command ``slotferry local``, the demo, the tests and the benchmarks use it. All are real processes. They are started
 as ``python -m slotferry topom`` and ``python -m slotferry proxy`` with their settings in the environment, as elsewhere.
 All files are in one temporary folder. :meth:`LocalCluster.stop` ends every process and removes the folder, even after a
-failed start.
+failed start. The folder of a cluster that was killed is removed by the next one (:mod:`slotferry.folders`).
 """
 
 import asyncio
 import json
 import os
 import secrets
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +19,7 @@ from typing import Any, Self
 
 from slotferry.calls import TopomUnreachable
 from slotferry.client import TopomClient
+from slotferry.folders import Folder
 from slotferry.processes import STOP_SECONDS, ManagedProcess, ProcessError, free_ports, port_is_free, until
 from slotferry.redis_server import HOST, RedisServer, ask, find_binary, start_redis
 from slots.ranges import show
@@ -114,7 +113,7 @@ class LocalCluster:
         self.proxies: list[ManagedProcess] = []
         self.killed: list[str] = []
         self._topom: ManagedProcess | None = None
-        self._directory: Path | None = None
+        self._folder: Folder | None = None
         self._group_count = groups
         self._proxy_count = proxies
         self._workers = workers
@@ -139,9 +138,9 @@ class LocalCluster:
     @property
     def directory(self) -> Path:
         """The temporary folder with logs and topom's store."""
-        if self._directory is None:
+        if self._folder is None:
             raise ProcessError("the cluster is not running; enter it with `async with`")
-        return self._directory
+        return self._folder.path
 
     @property
     def topom(self) -> ManagedProcess:
@@ -181,9 +180,9 @@ class LocalCluster:
         Raises:
             ProcessError: with the tail of the failed process's log; processes that were started are ended again.
         """
-        if self._directory is not None:
+        if self._folder is not None:
             raise ProcessError("the cluster runs already")
-        self._directory = Path(tempfile.mkdtemp(prefix="slotferry-local-"))
+        self._folder = Folder.made()
         try:
             await self._start_servers()
             await self._start_topom()
@@ -212,9 +211,9 @@ class LocalCluster:
             self.proxies.clear()
             self.proxy_addresses.clear()
             self._topom = None
-            if self._directory is not None:
-                shutil.rmtree(self._directory, ignore_errors=True)
-                self._directory = None
+            if self._folder is not None:
+                self._folder.remove()
+                self._folder = None
 
     async def _end(self, process: ManagedProcess) -> None:
         ran = process.running

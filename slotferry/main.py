@@ -102,6 +102,6 @@ def _root(
 
 
 def main() -> None:
-    """Entry point of the command."""
+    """Run it (:mod:`slotferry.__main__` is the entry point)."""
     with completing.words_of_bash(os.environ, "_SLOTFERRY_COMPLETE"):
         app(prog_name="slotferry")

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from redis import Redis, ResponseError
 
-from slotferry import local, redis_server
+from slotferry import folders, local, redis_server
 from slotferry.contexts import LENT_SECONDS
 from slotferry.local import END_SECONDS, LocalCluster, environment_of, spread
 from slotferry.processes import STOP_SECONDS, ProcessError
@@ -92,6 +92,48 @@ def test_local_prints_one_line_serves_and_leaves_nothing(temporary: Path, number
         assert (process.returncode, more) == (0, "")
     assert alive(children) == []
     assert list(temporary.iterdir()) == []
+
+
+def test_the_next_local_removes_what_one_that_was_killed_has_left(temporary: Path) -> None:
+    """And nothing else, however it is called."""
+    others = [temporary / name for name in ("slotferry-local-mine", "slotferry-local-link", "slotferry-local.txt")]
+    others[0].mkdir()
+    (others[0] / "letter").write_text("text")
+    others[2].write_text("text")
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / folders.LOCK).write_text("")
+    others[1].symlink_to(elsewhere)
+    theirs = {*others, elsewhere}
+    with running(temporary, "local", "--groups", "1") as killed, running(temporary, "local", "--groups", "1") as other:
+        for process in (killed, other):
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())
+        both = set(temporary.iterdir()) - theirs
+        assert len(both) == 2
+        children = children_of(killed.pid)
+        killed.kill()
+        killed.wait(30)
+        until_gone(children)
+        with running(temporary, "local", "--groups", "1") as process:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())
+            now = set(temporary.iterdir()) - theirs
+            assert (len(now), len(now & both)) == (2, 1), "that of the other one, which runs, and its own"
+            for one in (process, other):
+                one.send_signal(signal.SIGINT)
+                assert one.wait(60) == 0
+    assert set(temporary.iterdir()) == theirs
+    assert (others[0] / "letter").read_text() == others[2].read_text() == "text"
+    assert (elsewhere / folders.LOCK).exists()
+
+
+def until_gone(pids: list[int]) -> None:
+    """Wait until these processes have ended."""
+    until = time.monotonic() + 60
+    while alive(pids):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def busy(server: Redis) -> bool:
