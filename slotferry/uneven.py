@@ -1,12 +1,12 @@
 """The end of the demo with ``--sizing``: data is made uneven on purpose, sized by Spark, and evened out by bytes."""
 
-import asyncio
-import contextlib
 import os
+import subprocess
 import sys
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 from sizing.java import JavaNotFound, find_java_home
 from slotferry.client import TopomClient
@@ -14,7 +14,7 @@ from slotferry.costs import show_costs
 from slotferry.local import LocalCluster
 from slotferry.operator.waiting import wait_moved
 from slotferry.output import say
-from slotferry.processes import STOP_SECONDS, ProcessError, end_with_parent
+from slotferry.processes import ManagedProcess, ProcessError, end_with_parent
 from slots.access import ServerAccess
 from slots.keyslots import KeySlots
 
@@ -78,24 +78,40 @@ async def _make_heavy(cluster: LocalCluster, topom: TopomClient) -> None:
 
 
 async def _size(cluster: LocalCluster, results: Path) -> None:
-    parent = os.getpid()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "slotferry", "sizing", "run", "--fresh", "--into", str(results)),
-        env={**os.environ, "SLOTFERRY_TOPOM": cluster.topom_url, "SLOTFERRY_TOKEN": cluster.token},
-        preexec_fn=lambda: end_with_parent(parent),
+    # What it leaves when it is killed goes with the cluster.
+    folder = str(cluster.directory)
+    sizing = _Sizing(
+        "sizing",
+        [sys.executable, "-m", "slotferry", "sizing", "run", "--fresh", "--into", str(results)],
+        Path(os.devnull),
+        {
+            **os.environ,
+            "SLOTFERRY_TOPOM": cluster.topom_url,
+            "SLOTFERRY_TOKEN": cluster.token,
+            "TMPDIR": folder,
+            "SPARK_LOCAL_DIRS": folder,
+        },
     )
+    sizing.start()
     try:
-        async with asyncio.timeout(SIZING_SECONDS):
-            status = await process.wait()
+        status = await sizing.wait(SIZING_SECONDS)
     except TimeoutError:
         raise ProcessError(f"sizing was not done within {SIZING_SECONDS:g} s") from None
     finally:
-        if process.returncode is None:
-            process.terminate()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        # Spark takes its time to end, and whoever pressed Ctrl-C waits for it.
+        await sizing.kill(family=True)
     if status:
         raise ProcessError(f"sizing ended with status {status}, see above")
+
+
+class _Sizing(ManagedProcess):
+    """Shows what it says."""
+
+    def _spawn(self, output: IO[bytes], parent: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.arguments,
+            stdin=subprocess.DEVNULL,
+            env=self.environment,
+            start_new_session=True,
+            preexec_fn=lambda: end_with_parent(parent),
+        )

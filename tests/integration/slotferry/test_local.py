@@ -313,6 +313,39 @@ def test_the_demo_evens_out_load_by_itself(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+def test_the_demo_does_not_wait_for_spark_to_end(temporary: Path) -> None:
+    arguments = ("demo", "--sizing", "--keys", "1000", "--calm", "0", "--pace", "0")
+    with running(temporary, *arguments) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if "sizing every key" in line)
+        sizing = the_one_with_java(process.pid)
+        # However slow it is to hear that it has to end.
+        os.kill(sizing, signal.SIGSTOP)
+        children = children_of(process.pid)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert (process.returncode, time.monotonic() - began < STOP_SECONDS) == (130, True)
+    assert alive(children) == []
+    assert list(temporary.iterdir()) == []
+
+
+def the_one_with_java(pid: int) -> int:
+    """Wait until a child of this process has begun Java."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
+        parents = {int(line.split()[0]): int(line.split()[1]) for line in listed.splitlines()}
+        for line in listed.splitlines():
+            child = int(line.split()[0])
+            if line.split()[-1] == "java" and child in children_of(pid):
+                while parents[child] != pid:
+                    child = parents[child]
+                return child
+        time.sleep(0.05)
+    raise AssertionError("no Java was begun")
+
+
 def test_the_demo_stays_up_until_it_is_told_to_end(temporary: Path) -> None:
     with running(temporary, "demo", "--keys", "1000", "--calm", "0", "--pace", "0") as process:
         assert process.stdout is not None
