@@ -25,7 +25,8 @@ CONNECT_SECONDS = 5.0
 PROBE_SECONDS = 2.0
 """How long each of several topoms may take to answer whether it is well."""
 READ_SECONDS = 8.0
-"""How long one of several topoms may take to answer a read, before another one is asked."""
+"""How long one of several topoms may take to answer a read, before another one is asked; a read of many servers has
+:data:`REQUEST_SECONDS`."""
 NOT_LEADING = "NotLeading"
 """The API's name for the refusal that no leading topom can be reached from this one. Nothing was done."""
 USER_HEADER = "X-Slotferry-User"
@@ -157,14 +158,24 @@ class TopomCalls:
         return f"any of {', '.join(self._urls)}"
 
     async def _call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        read_seconds: float = READ_SECONDS,
+        **query: str | Sequence[str] | None,
     ) -> dict[str, Any] | list[Any]:
-        """Call one topom after the other, while none of them can have changed anything."""
+        """Call one topom after the other, while none of them can have changed anything.
+
+        Args:
+            read_seconds: how long one of several topoms may take to answer a read.
+        """
         reads = method == "GET"
         for left in reversed(range(len(self._urls))):
             await self._choose()
             try:
-                return await self._call_one(method, path, body, **query)
+                return await self._call_one(method, path, body, self._limit(method, read_seconds), query)
             except TopomUnreachable as error:
                 if not left or not (reads or isinstance(error, TopomNotAsked)):
                     raise
@@ -175,12 +186,17 @@ class TopomCalls:
         raise AssertionError("there is at least one address")
 
     async def _call_one(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        limit: Mapping[str, Any],
+        query: Mapping[str, str | Sequence[str] | None],
     ) -> dict[str, Any] | list[Any]:
         parameters = {name: value for name, value in query.items() if value is not None}
         try:
             url = f"{self.url}/api/v1{path}"
-            response = await self._http.request(method, url, json=body, params=parameters, **self._limit(method))
+            response = await self._http.request(method, url, json=body, params=parameters, **limit)
         except httpx.ConnectTimeout:
             raise TopomNotAsked(
                 f"topom does not answer at {self._where} (no connection within {CONNECT_SECONDS:g} s); check that it "
@@ -215,10 +231,10 @@ class TopomCalls:
             ) from None
         return self._read(response)
 
-    def _limit(self, method: str) -> dict[str, Any]:
+    def _limit(self, method: str, read_seconds: float) -> dict[str, Any]:
         if method != "GET" or len(self._urls) == 1:
             return {}
-        return {"timeout": httpx.Timeout(READ_SECONDS, connect=PROBE_SECONDS)}
+        return {"timeout": httpx.Timeout(read_seconds, connect=PROBE_SECONDS)}
 
     def _read(self, response: httpx.Response) -> dict[str, Any] | list[Any]:
         try:
@@ -243,9 +259,15 @@ class TopomCalls:
         return answer
 
     async def _object(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        read_seconds: float = READ_SECONDS,
+        **query: str | Sequence[str] | None,
     ) -> Answer:
-        answer = await self._call(method, path, body, **query)
+        answer = await self._call(method, path, body, read_seconds=read_seconds, **query)
         if not isinstance(answer, dict):
             raise TopomAnswerInvalid(
                 f"topom at {self.url} answered {path} with a list; its version may be another than ours"

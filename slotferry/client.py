@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from slotferry.calls import Answer, TopomCalls, TopomRefused
+from slotferry.calls import REQUEST_SECONDS, Answer, TopomCalls, TopomRefused
 
 DEFAULT_URL = "http://127.0.0.1:8380"
 
@@ -21,7 +21,7 @@ class TopomClient(TopomCalls):
 
     async def doctor(self) -> Answer:
         """``{"at", "servers", "not_asked", "counts", "more", "findings": [...]}``: what will hurt, the worst first."""
-        return await self._object("GET", "/doctor")
+        return await self._object("GET", "/doctor", read_seconds=REQUEST_SECONDS)
 
     async def events(self, since: int | None = None, limit: int = 100) -> Answer:
         """``{"oldest", "newest", "events"}``: the newest events, or those after ``since``, the oldest of them first."""

@@ -43,7 +43,8 @@ from topom.servers.redis_servers import RedisServers
 AT_ONCE = 32
 """Of the places that :mod:`topom.servers.redis_servers` has, so others need not wait."""
 SECONDS = 6.0
-"""Less than the command line waits."""
+"""Together with :data:`topom.api.doctor.CLOCK_SECONDS`, and with what it takes to look at the answers of thousands of
+servers, it is less than a follower waits for its leader (:mod:`topom.term.peers`), and the command line for topom."""
 FRESH_SECONDS = 5.0
 KEPT_SECONDS = 300.0
 CHECKS = (waits, serving, persistence, memory, replication, rights, clocks, kernel, versions, proxies, topoms)
@@ -117,8 +118,8 @@ class Doctor:
             topom=topom,
             waits=tuple(waits_for),
         )
-        total = len(cluster.servers) + cluster.not_asked
-        return Examination(self._at, total, cluster.not_asked, tuple(examined(cluster)))
+        left_out = len(cluster.not_asked)
+        return Examination(self._at, len(cluster.servers) + left_out, left_out, tuple(examined(cluster)))
 
     async def _asked(self) -> ClusterFacts:
         """What the servers said lately."""
@@ -161,7 +162,7 @@ class Doctor:
             epoch=state.table.epoch,
             databases=state.product.databases,
             assigned=any(slot.owner_id for slot in state.table.slots),
-            not_asked=sum(address not in known for address, *_ in wanted),
+            not_asked=tuple(ServerFacts(*entry) for entry in wanted if entry[0] not in known),
         )
 
     async def _ask_one(self, address: str, group: int | None, master: bool) -> ServerFacts:

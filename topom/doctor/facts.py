@@ -172,7 +172,7 @@ class ClusterFacts:
         epoch: of the table when the servers were asked; proxies were looked at after that.
         databases: that clients may SELECT.
         assigned: whether slots have owners.
-        not_asked: how many servers there was no time for.
+        not_asked: the servers that there was no time for; no more is known about them.
         waits: what topom waits for, or says is wrong now, and what that is about.
     """
 
@@ -182,7 +182,7 @@ class ClusterFacts:
     epoch: int = 0
     databases: int = 16
     assigned: bool = True
-    not_asked: int = 0
+    not_asked: tuple[ServerFacts, ...] = ()
     waits: tuple[tuple[str, Reason], ...] = ()
 
     @property

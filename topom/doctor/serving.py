@@ -28,9 +28,9 @@ PROTECTED = Rule(
 NOT_ASKED = Rule(
     "servers-not-asked",
     Severity.NOTE,
-    "{count} servers were not asked: there was no time left",
-    "nothing is known here about them",
-    "ask again: slotferry doctor; those that were left out come first then",
+    "it was not asked: there was no time left",
+    "nothing is known here about it",
+    "ask again: slotferry doctor; servers that were left out come first then",
 )
 CLUSTER_NODE = Rule(
     "cluster-enabled",
@@ -82,5 +82,5 @@ def check(cluster: ClusterFacts) -> Iterator[Finding]:
         clients, most = server.told("connected_clients"), server.told("maxclients")
         if clients is not None and most and clients > MOST_CLIENTS_SHARE * most:
             yield CLIENTS.of(server.subject, clients=clients, most=most, more=2 * most, command=server.command)
-    if cluster.not_asked:
-        yield NOT_ASKED.of("cluster", count=cluster.not_asked)
+    for server in cluster.not_asked:
+        yield NOT_ASKED.of(server.subject)

@@ -8,8 +8,19 @@ from typing import Any
 import httpx
 import pytest
 
-from slotferry.calls import TopomAnswerInvalid, TopomError, TopomRefused, TopomUnauthorized, TopomUnreachable
+from slotferry.calls import (
+    READ_SECONDS,
+    REQUEST_SECONDS,
+    TopomAnswerInvalid,
+    TopomError,
+    TopomRefused,
+    TopomUnauthorized,
+    TopomUnreachable,
+)
 from slotferry.client import TopomClient
+from topom.api.doctor import CLOCK_SECONDS
+from topom.doctor import examining
+from topom.term.peers import ANSWER_SECONDS
 
 URL = "http://topom.test:8380"
 
@@ -320,3 +331,23 @@ async def test_when_nobody_answers_at_any_address() -> None:
             await topom.status()
         with pytest.raises(TopomUnreachable, match=r"topom does not answer at any of http://a:1, http://b:1 .refused"):
             await topom.move_slots("0-5", 2)
+
+
+async def test_one_of_several_topoms_has_as_long_for_the_doctor_as_the_only_one() -> None:
+    """It asks all servers, for longer than other reads may take."""
+    waited: dict[str, float] = {}
+
+    def look(request: httpx.Request) -> httpx.Response:
+        waited[request.url.path] = request.extensions["timeout"]["read"]
+        return well(request)
+
+    several = Several(a=look, b=look)
+    async with several.client() as topom:
+        await topom.doctor()
+        await topom.status()
+    assert (waited["/api/v1/doctor"], waited["/api/v1/status"]) == (REQUEST_SECONDS, READ_SECONDS)
+
+
+def test_whoever_waits_for_the_doctor_waits_longer_than_it_may_take() -> None:
+    """Ten seconds are left for looking at the answers of thousands of servers."""
+    assert examining.SECONDS + CLOCK_SECONDS + 10 < ANSWER_SECONDS < REQUEST_SECONDS

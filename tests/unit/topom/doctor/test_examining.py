@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slots.access import ServerAccess
-from tests.unit.topom.doctor.patients import TOPOM, cluster, found, names, server
+from tests.unit.topom.doctor.patients import TOPOM, cluster, found, server
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.cluster import topology
 from topom.doctor import examining
@@ -81,8 +81,8 @@ async def test_servers_that_hang_cost_the_time_that_there_is_and_come_last_the_n
     assert seen.servers == 41
     assert seen.not_asked == 2
     assert len(silent) == 39
-    assert [finding.seen for finding in seen.findings if finding.rule == "servers-not-asked"] == [
-        "2 servers were not asked: there was no time left"
+    assert [finding.subject for finding in seen.findings if finding.rule == "servers-not-asked"] == [
+        f"server {address} (replica of group 1)" for address in hung
     ]
     # Whoever asks again at once gets the same, and the servers are left in peace.
     asked = hanging.asked
@@ -156,8 +156,12 @@ async def test_few_servers_are_asked_at_once(topom: Topom, monkeypatch: pytest.M
     assert (seen.servers, seen.not_asked) == (600, 0)
 
 
-def test_what_was_not_asked_is_said() -> None:
-    assert names(not_asked=3) == ["servers-not-asked"]
+def test_what_was_not_asked_is_said_by_name() -> None:
+    said = found(not_asked=(ServerFacts("a:1", 7, False), ServerFacts("b:1", None)))
+    assert [(one.rule, one.subject) for one in said] == [
+        ("servers-not-asked", "server a:1 (replica of group 7)"),
+        ("servers-not-asked", "server b:1 (of the pool)"),
+    ]
 
 
 async def test_a_server_that_was_asked_may_be_a_master_by_now(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
