@@ -71,10 +71,10 @@ class TopomClient(TopomCalls):
         """The present or last check of a group's replicas, with the digests of every slot if ``slots``."""
         return await self._object("GET", f"/groups/{group_id}/digest", slots=str(slots).lower())
 
-    async def digest_if_any(self, group_id: int) -> Answer:
+    async def digest_if_any(self, group_id: int, slots: bool = False) -> Answer:
         """As :meth:`digest`; empty if nothing is known of the group's replicas."""
         try:
-            return await self.digest(group_id)
+            return await self.digest(group_id, slots)
         except TopomRefused as error:
             if error.error != "NoCheck":
                 raise

@@ -56,7 +56,7 @@ async def size_and_even_out(cluster: LocalCluster, topom: TopomClient, results: 
     show_costs(planned["cost"])
     for reason in planned["reasons"]:
         say(reason)
-    await wait_moved(topom, targets, MOVE_SECONDS)
+    await wait_moved(topom, targets, MOVE_SECONDS, planned["epoch"])
     return bool(targets) and not planned["reasons"]
 
 

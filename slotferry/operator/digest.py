@@ -1,15 +1,17 @@
 """``slotferry digest``: compares a group's replicas with its master."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from slotferry import completing
-from slotferry.calls import Answer
+from slotferry.calls import Answer, TopomError, TopomRefused, TopomUnreachable
 from slotferry.client import TopomClient
 from slotferry.operator import options
 from slotferry.operator.options import GroupId
+from slotferry.operator.waiting import Patience
 from slotferry.output import answer, in_words, note, say, table
 from slots.forms import Form
 
@@ -49,9 +51,15 @@ def run(
     """Compare replicas of a group with its master, slot by slot. Ends with status 1 where one differs."""
 
     async def work(client: TopomClient) -> Answer:
-        await client.start_digest(group_id, server, keys_per_second)
-        await _over(client, group_id, limit)
-        return await client.digest(group_id, slots)
+        begun = await client.start_digest(group_id, server, keys_per_second)
+        found = await _waited(client, group_id, limit, _checked, slots)
+        known = {one["server"] for one in found.get("replicas", ())}
+        if lost := [one["server"] for one in begun["replicas"] if one["server"] not in known]:
+            raise TopomError(
+                f"the check of {', '.join(lost)} is over without an outcome, for another topom leads by now, which "
+                f"knows nothing of it; begin it anew: slotferry digest run {group_id}"
+            )
+        return found
 
     _report(options.ask(topom, token, work), server, form)
 
@@ -115,38 +123,46 @@ def _choose(found: Answer, server: str | None) -> None:
             found[name] = [one for one in found.get(name, []) if one["server"] == server]
 
 
-async def _over(client: TopomClient, group_id: int, limit: float) -> None:
-    """Wait until no check is under way; after the time limit the check still goes on."""
+async def _waited(
+    client: TopomClient, group_id: int, limit: float, goes_on: Callable[[Answer], bool], slots: bool = False
+) -> Answer:
+    """What is known of a group once this is over; after ``limit`` seconds it still goes on.
+
+    Args:
+        slots: with the digests of every slot.
+    """
+    patience = Patience()
     try:
         async with asyncio.timeout(limit):
-            while any(one["stage"] == "running" for one in (await client.digest(group_id))["replicas"]):
+            while True:
+                try:
+                    found = await client.digest_if_any(group_id)
+                    if not goes_on(found):
+                        return await client.digest_if_any(group_id, slots) if slots else found
+                    patience.heard()
+                except (TopomUnreachable, TopomRefused) as error:
+                    patience.bear(error)
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         note(f"it goes on; see slotferry digest show {group_id}")
+    return await client.digest_if_any(group_id, slots)
+
+
+def _checked(found: Answer) -> bool:
+    """Whether replicas of a group are being checked."""
+    return any(one["stage"] == "running" for one in found.get("replicas", ()))
 
 
 async def _resynced(client: TopomClient, group_id: int, server: str | None, limit: float) -> Answer:
     """Have replicas filled again, and wait until they are, or until topom has given up."""
     told = await client.resync_replica(group_id, server)
-    try:
-        async with asyncio.timeout(limit):
-            while await _filled(client, group_id):
-                await asyncio.sleep(POLL_SECONDS)
-    except TimeoutError:
-        note(f"it goes on; see slotferry digest show {group_id}")
-    return {**told, "replicas": [], "known": await _known(client, group_id)}
+    found = await _waited(client, group_id, limit, _filled)
+    return {**told, "replicas": [], "known": list(found["known"])}
 
 
-async def _filled(client: TopomClient, group_id: int) -> bool:
+def _filled(found: Answer) -> bool:
     """Whether replicas of a group are being filled again."""
-    found = await client.digest_if_any(group_id)
     return any(one["resyncing"] for one in (*found.get("replicas", ()), *found["known"]))
-
-
-async def _known(client: TopomClient, group_id: int) -> list[Answer]:
-    """The stored differences of the group's replicas."""
-    found = await client.digest_if_any(group_id)
-    return list(found["known"])
 
 
 def _say(found: Answer) -> None:

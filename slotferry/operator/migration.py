@@ -1,5 +1,6 @@
 """``slotferry migration``: the state of the moving of keys, and its pace."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -145,8 +146,12 @@ def cancel(
     async def work(client: TopomClient) -> Answer:
         cancelled = await client.cancel_migration(slots)
         if wait:
-            by_id = {slot["id"]: slot for slot in (await client.slots())["slots"]}
-            await wait_moved(client, {slot: _home(by_id[slot]) for slot in cancelled["returning"]}, limit)
+            returning = set(cancelled["returning"])
+
+            def homes(slots: Sequence[Answer]) -> dict[int, int]:
+                return {slot["id"]: _home(slot) for slot in slots if slot["id"] in returning}
+
+            await wait_moved(client, homes, limit, cancelled["epoch"])
         return cancelled
 
     found = options.ask(topom, token, work)

@@ -133,7 +133,9 @@ def rebalance(
             typer.confirm("Go on?", abort=True)
             planned = await plan(client, True)
         if wait and not dry_run:
-            await wait_moved(client, {move["slot"]: move["to"] for move in planned["moves"]}, limit)
+            targets = {move["slot"]: move["to"] for move in planned["moves"]}
+            # An earlier topom does not say the epoch.
+            await wait_moved(client, targets, limit, planned.get("epoch", 0))
         return planned
 
     found = options.ask(topom, token, work)

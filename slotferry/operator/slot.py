@@ -131,8 +131,10 @@ def move_slots(
         moved = await client.move_slots(ranges, group_id)
         if wait:
             # All that were named, not only those that changed: some may have been on their way already.
-            number = len((await client.slots())["slots"])
-            await wait_moved(client, dict.fromkeys(parse(ranges, number), group_id), limit)
+            def targets(slots: Sequence[Answer]) -> dict[int, int]:
+                return dict.fromkeys(parse(ranges, len(slots)), group_id)
+
+            await wait_moved(client, targets, limit, moved["epoch"])
         return moved
 
     found = options.ask(topom, token, work)

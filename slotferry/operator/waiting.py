@@ -1,20 +1,21 @@
 """Waiting until slots have moved, with progress on standard error.
 
 A topom that follows shows slots as it has read them, so it may not know yet of a move that its leader has just begun.
-What is older than the leader's table at the beginning, or than a table that was seen, does not count.
+What is older than the table with the change, or than a table that was seen, does not count.
 """
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from slotferry.calls import NOT_LEADING, Answer, TopomError, TopomRefused, TopomUnreachable
+from slotferry.calls import Answer, TopomError, TopomRefused, TopomUnreachable
 from slotferry.client import TopomClient
 from slotferry.output import counted, err, in_words, note
+from slots.ranges import parse
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 5.0
@@ -22,10 +23,15 @@ LINE_SECONDS = 5.0
 UNREACHABLE_SECONDS = 30.0
 """How long topom may be away meanwhile; it may just be restarting, or another is elected, and then it continues by
 itself."""
+AWAY = (502, 503, 504)
+"""HTTP statuses that say so, of topom or of what stands before it."""
+MOST_SLOTS = 16384
 STUCK_SECONDS = 30.0
 """How long nothing may happen, where an operator has to do something, before the wait ends."""
 PASSING = ("hours", "pace", "busy")
 """Kinds of reasons that pass without an operator."""
+Targets = Mapping[int, int] | Callable[[Sequence[Answer]], Mapping[int, int]]
+"""Group ids by slot, or how they follow from the slots of a table that has the change."""
 COURSES = {"turning": ", to be turned round", "back": ", back"}
 """Added to the state of an action that was cancelled."""
 
@@ -42,6 +48,26 @@ class MoveStuck(TopomError):
     """Nothing moves, and nothing will before an operator has done something."""
 
 
+class Patience:
+    """Bears a topom that does not answer for a moment."""
+
+    def __init__(self) -> None:
+        self._heard = time.monotonic()
+
+    def heard(self) -> None:
+        """topom has answered."""
+        self._heard = time.monotonic()
+
+    def bear(self, error: TopomUnreachable | TopomRefused) -> str:
+        """What to say meanwhile. Raises the error if it is no such moment, or one of more than
+        :data:`UNREACHABLE_SECONDS`."""
+        if isinstance(error, TopomRefused) and error.status not in AWAY:
+            raise error from None
+        if time.monotonic() - self._heard > UNREACHABLE_SECONDS:
+            raise error from None
+        return f"{error}; trying again" if isinstance(error, TopomRefused) else "topom does not answer, trying again"
+
+
 class Standstill:
     """Notes whether anything happens, and why not."""
 
@@ -52,7 +78,7 @@ class Standstill:
     def reason(self, now: float, left: Sequence[Answer], migration: Answer) -> str:
         """What an operator has to do, once nothing has happened for :data:`STUCK_SECONDS`; empty until then, and where
         the wait ends by itself."""
-        seen = [(slot["id"], slot["action"]) for slot in left], migration["keys_moved"]
+        seen = [(slot["id"], slot["action"]) for slot in left], _moved_of({slot["id"] for slot in left}, migration)
         because = _needs_operator(left, migration)
         if seen != self._seen or not because:
             self._seen, self._since = seen, now
@@ -72,12 +98,12 @@ class _Moving(Progress):
             yield Text(self.detail)
 
 
-async def wait_moved(topom: TopomClient, targets: dict[int, int], limit: float) -> None:
-    """Wait until each slot is at rest in the group that it is moving to.
+async def wait_moved(topom: TopomClient, targets: Targets, limit: float, epoch: int = 0) -> None:
+    """Wait until each slot has come to rest in the group that it is moving to.
 
     Args:
-        targets: the group id by slot.
         limit: seconds after which to stop waiting; the move goes on.
+        epoch: of the table with the change; 0 if it is not known.
 
     Raises:
         WaitedTooLong: at the limit.
@@ -86,9 +112,9 @@ async def wait_moved(topom: TopomClient, targets: dict[int, int], limit: float) 
         TopomError: when topom refuses, or is away for more than :data:`UNREACHABLE_SECONDS`.
     """
     deadline = time.monotonic() + limit
-    last_heard = last_line = time.monotonic()
-    least = 0
-    standstill = Standstill()
+    last_line = time.monotonic()
+    patience, standstill = Patience(), Standstill()
+    way = None if callable(targets) else _Way(targets)
     with _Moving(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -99,65 +125,92 @@ async def wait_moved(topom: TopomClient, targets: dict[int, int], limit: float) 
         console=err,
         disable=not err.is_terminal,
     ) as progress:
-        task = progress.add_task("moving", total=len(targets))
+        task = progress.add_task("moving", total=None)
         while True:
-            detail = ""
-            left = len(targets)
             try:
-                migration = await topom.migration()
-                least = least or migration.get("epoch", 0)  # an earlier topom does not say it
-                table = await topom.slots()
-                last_heard = time.monotonic()
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    migration = await topom.migration()
+                    epoch = epoch or migration.get("epoch", 0)  # an earlier topom does not say it
+                    table = await topom.slots()
+                patience.heard()
                 detail = describe(migration)
-                progress.detail = detail
-                if table["epoch"] >= least:
-                    least = table["epoch"]
-                    moving = _moving(table["slots"], targets)
-                    left = len(moving)
-                    progress.update(task, completed=len(targets) - left)
-                    if not left:
+                if table["epoch"] >= epoch:
+                    epoch = table["epoch"]
+                    if way is None:
+                        assert callable(targets)
+                        way = _Way(targets(table["slots"]))
+                    moving = way.still(table["slots"])
+                    if not moving:
                         return
-                    if because := standstill.reason(last_heard, moving, migration):
+                    if because := standstill.reason(time.monotonic(), moving, migration):
                         raise MoveStuck(
-                            f"{left} of {len(targets)} slots do not move, and will not by themselves: {because}; "
+                            f"{way.told} slots do not move, and will not by themselves: {because}; "
                             "they go on once that is done; to take them back: slotferry migration cancel"
                         )
+            except TimeoutError:
+                detail = ""
             except (TopomUnreachable, TopomRefused) as error:
-                if isinstance(error, TopomRefused) and error.error != NOT_LEADING:
-                    raise
-                detail = "topom does not answer, trying again"
-                if isinstance(error, TopomRefused):
-                    detail = "no topom leads at present, trying again"
-                progress.detail = detail
-                if time.monotonic() - last_heard > UNREACHABLE_SECONDS:
-                    raise error from None
+                detail = patience.bear(error)
+            progress.detail = detail
+            if way is not None:
+                progress.update(task, total=way.total, completed=way.done)
             now = time.monotonic()
-            if now > deadline:
+            if now >= deadline:
+                slots = "the slots" if way is None else f"{way.told} slots"
                 raise WaitedTooLong(
-                    f"{left} of {len(targets)} slots have not moved after {limit:g} s; the move goes on, "
+                    f"{slots} have not moved after {limit:g} s; the move goes on, "
                     "look at it with `slotferry migration show`"
                 )
             if not err.is_terminal and now - last_line >= LINE_SECONDS:
                 last_line = now
-                note(f"{len(targets) - left} of {len(targets)} slots moved; {detail}")
+                note(f"{way.done} of {way.total} slots moved; {detail}" if way is not None else detail)
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _moving(slots: Collection[Answer], targets: dict[int, int]) -> list[Answer]:
-    """Slots still on their way. Raises :class:`MoveAbandoned`."""
-    moving = []
-    for slot in slots:
-        target = targets.get(slot["id"])
-        if target is None:
-            continue
-        if slot["action"]:
-            moving.append(slot)
-        elif slot["group_id"] != target:
-            where = f"in group {slot['group_id']}" if slot["group_id"] else "offline"
-            raise MoveAbandoned(
-                f"slot {slot['id']} is at rest {where} instead of group {target}: its move was called off or changed"
-            )
-    return moving
+class _Way:
+    """The slots of a move. One that has arrived once counts as moved, wherever it is sent from there."""
+
+    def __init__(self, targets: Mapping[int, int]) -> None:
+        self._left = dict(targets)
+        self.total = len(self._left)
+
+    @property
+    def done(self) -> int:
+        """How many have arrived."""
+        return self.total - len(self._left)
+
+    @property
+    def told(self) -> str:
+        """How many are left, and of how many."""
+        return f"{len(self._left)} of {self.total}"
+
+    def still(self, slots: Collection[Answer]) -> list[Answer]:
+        """Slots still on their way. Raises :class:`MoveAbandoned`."""
+        moving = []
+        for slot in slots:
+            target = self._left.get(slot["id"])
+            if target is None:
+                continue
+            if slot["action"]:
+                moving.append(slot)
+            elif slot["group_id"] == target:
+                del self._left[slot["id"]]
+            else:
+                where = f"in group {slot['group_id']}" if slot["group_id"] else "offline"
+                raise MoveAbandoned(
+                    f"slot {slot['id']} is at rest {where} instead of group {target}: "
+                    "its move was called off or changed"
+                )
+        return moving
+
+
+def _moved_of(slots: set[int], migration: Answer) -> list[tuple[int, int]]:
+    """How much has moved of the batches that have some of these slots. What moves of others does not help these."""
+    return [
+        (batch["keys_moved"], batch["bytes_moved"])
+        for batch in migration["batches"]
+        if batch["slots"] and not slots.isdisjoint(parse(batch["slots"], MOST_SLOTS))
+    ]
 
 
 def _needs_operator(left: Sequence[Answer], migration: Answer) -> str:

@@ -69,6 +69,7 @@ async def rebalance(
     return models.Rebalance(
         policy=policy,
         dry_run=dry_run,
+        epoch=topom.ledger.table.epoch,
         moves=[models.Move.model_validate(move.to_wire()) for move in planned.plan.moves],
         cost=Cost.model_validate(
             {

@@ -19,6 +19,7 @@ class Rebalance(BaseModel):
 
     policy: str
     dry_run: bool
+    epoch: int = Field(description="Of the slot table, with the moves if they have begun.")
     moves: list[Move]
     cost: Cost = Field(description="What the moves cost, and the groups before and after.")
     reasons: list[str] = Field(description="Why the plan does not do all that was asked for, in sentences.")

@@ -43,9 +43,9 @@ def test_a_command_in_the_background_of_a_shell_goes_on() -> None:
     def ignore() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    with subprocess.Popen(
-        command, env=environment_of("", {}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignore
-    ) as process:
+    pipe = subprocess.PIPE
+    environment = environment_of("", {})
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=ignore) as process:
         assert process.stderr is not None
         next(line for line in process.stderr if line.endswith(" typer\n"))
         process.send_signal(signal.SIGINT)

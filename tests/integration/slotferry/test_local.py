@@ -334,9 +334,10 @@ def the_one_with_java(pid: int) -> int:
     """Wait until a child of this process has begun Java."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
-        parents = {int(line.split()[0]): int(line.split()[1]) for line in listed.splitlines()}
-        for line in listed.splitlines():
+        command = ["ps", "-A", "-o", "pid=,ppid=,comm="]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        parents = {int(line.split()[0]): int(line.split()[1]) for line in listed}
+        for line in listed:
             child = int(line.split()[0])
             if line.split()[-1] == "java" and child in children_of(pid):
                 while parents[child] != pid:

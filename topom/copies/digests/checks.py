@@ -130,7 +130,9 @@ class Digests(Loop):
         topology.group_of(self._ledger.table, group_id)
         found = self._checks.get(group_id)
         if found is None and not any(one.group == group_id for one in self._ledger.state.differing.values()):
-            raise NoCheck(f"group {group_id} was not checked since this topom leads; slotferry digest {group_id} does")
+            raise NoCheck(
+                f"group {group_id} was not checked since this topom leads; slotferry digest run {group_id} does"
+            )
         return list((found or {}).values())
 
     async def cancel(self, group_id: int) -> list[Check]:

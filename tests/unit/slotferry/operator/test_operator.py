@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from slotferry import __version__, output
 from slotferry.client import TopomClient
 from slotferry.main import app
-from slotferry.operator import options, waiting
+from slotferry.operator import digest, options, waiting
 from slotferry.operator.migration import say_migration
 from slotferry.operator.sizes import MOST_PREFIXES
 from slotferry.operator.status import next_step
@@ -739,6 +739,15 @@ def test_help_and_version() -> None:
 # Waiting for moves
 
 
+def asking(monkeypatch: pytest.MonkeyPatch, handler: Callable[[httpx.Request], httpx.Response]) -> None:
+    """Have the verbs ask this topom."""
+
+    def client(url: str, token: str) -> TopomClient:
+        return TopomClient(url, token, httpx.MockTransport(handler))
+
+    monkeypatch.setattr(options, "TopomClient", client)
+
+
 def topom_showing(*tables: list[dict[str, Any]], **migration: Any) -> TopomClient:
     """A topom that shows these lists of slots one after the other, and then the last one for ever."""
     left = list(tables)
@@ -833,6 +842,116 @@ async def test_waiting_goes_by_no_table_from_before_the_move(resting: int) -> No
     assert not left
 
 
+@pytest.mark.usefixtures("_impatient")
+async def test_waiting_goes_by_the_table_that_has_the_change_and_no_older_one() -> None:
+    """Also if the topom that led is gone by now, and another one that does not know of the move yet is asked."""
+    left = [(4, slot(1)), (4, slot(1)), (5, slot(1, 2)), (6, slot(2))]
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/migration"):
+            return httpx.Response(200, json=MIGRATION | {"epoch": left[0][0]})
+        epoch, slots = left.pop(0)
+        return httpx.Response(200, json={"epoch": epoch, "slots": slots})
+
+    async with TopomClient("http://topom.test", "x", httpx.MockTransport(handler)) as topom:
+        await wait_moved(topom, {7: 2}, 5, epoch=5)
+    assert not left
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_a_slot_that_has_arrived_is_waited_for_no_more() -> None:
+    """topom may send it on at once, by itself."""
+    other = {"id": 8, "group_id": 1, "action": {"state": "migrating", "target_id": 2}}
+    there = {"id": 8, "group_id": 2, "action": {}}
+    async with topom_showing([*slot(2), other], [*slot(2, 3), other], [*slot(3), there]) as topom:
+        await wait_moved(topom, {7: 2, 8: 2}, 5)
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("arguments", [["slot", "move", "7", "--to", "2"], ["migration", "cancel"], ["rebalance"]])
+@pytest.mark.parametrize("path", ["/slots", "/migration"])
+def test_every_wait_bears_a_topom_that_is_away_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], path: str
+) -> None:
+    """It may be that nobody answers, that no topom leads, or that what stands before topom finds none."""
+    away: list[Callable[[], httpx.Response]] = []
+
+    def nobody() -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    away += [nobody, lambda: httpx.Response(502, text="<html>"), lambda: httpx.Response(503, json={"error": "Store"})]
+    changed = {"epoch": 1, "slots": [7], "returning": [7], "ended": [], "too_late": [], "dry_run": False, "cost": None}
+    changed |= {"moves": [{"slot": 7, "from": 1, "to": 2}], "policy": "codis"}
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(200, json=changed)
+        if request.url.path.endswith(path) and away:
+            return away.pop(0)()
+        if request.url.path.endswith("/migration"):
+            return httpx.Response(200, json=MIGRATION)
+        slots = [{"id": number, "group_id": 2, "action": {}} for number in range(8)]
+        return httpx.Response(200, json={"epoch": 1, "slots": slots})
+
+    asking(monkeypatch, handler)
+    result = runner.invoke(app, [*arguments, "--wait", "--timeout", "20", "--topom", "http://topom.test"])
+    assert result.exit_code == 0, result.output
+    assert not away
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("arguments", [["run", "1"], ["run", "1", "--slots"], ["resync", "1"]])
+def test_a_wait_for_a_digest_bears_a_topom_that_is_away_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setattr(digest, "POLL_SECONDS", 0.01)
+    running = {"group_id": 1, "replicas": [DIGEST | {"stage": "running", "resyncing": True}], "known": []}
+    over = {"group_id": 1, "replicas": [DIGEST | {"stage": "same", "resyncing": False}], "known": []}
+    away = {"error": "NotLeading", "message": "no topom leads at present; try again in a while"}
+    answers = [(200, running), (503, away), (502, {}), (200, over), *[(200, over)] * ("--slots" in arguments)]
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(202, json={**running, "servers": ["h:2"]})
+        status, said = answers.pop(0)
+        return httpx.Response(status, json=said)
+
+    monkeypatch.setattr(
+        options, "TopomClient", lambda url, token: TopomClient(url, token, httpx.MockTransport(handler))
+    )
+    result = runner.invoke(app, ["digest", *arguments, "--topom", "http://topom.test"])
+    assert result.exit_code == 0, result.output
+    assert not answers
+
+
+def test_a_check_that_was_lost_with_its_topom_is_not_taken_for_one_that_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The group may have a stored difference, so the topom that leads by now has an answer."""
+    running = {"group_id": 1, "replicas": [DIGEST | {"stage": "running"}], "known": []}
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=running if request.method == "POST" else {**running, "replicas": []})
+
+    monkeypatch.setattr(
+        options, "TopomClient", lambda url, token: TopomClient(url, token, httpx.MockTransport(handler))
+    )
+    result = runner.invoke(app, ["digest", "run", "1", "--topom", "http://topom.test"])
+    assert result.exit_code == 1
+    assert "the check of h:2 is over without an outcome" in " ".join(result.output.split())
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_the_limit_holds_although_topom_hangs() -> None:
+    async def hang(request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with TopomClient("http://topom.test", "x", httpx.MockTransport(hang)) as topom:
+        with pytest.raises(WaitedTooLong, match=r"1 of 1 slots have not moved after 0.1 s"):
+            await asyncio.wait_for(wait_moved(topom, {7: 2}, 0.1), 20)
+
+
 def waiting_slot(number: int, state: str, reason: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     said = {"reason": reason} if reason else {}
     return {"id": number, "group_id": 1, "action": {"state": state, "target_id": 2}, **said, **more}
@@ -874,9 +993,19 @@ def test_a_move_that_gets_on_is_not_stuck() -> None:
     one, two = waiting_slot(7, "migrating", FULL), waiting_slot(8, "migrating", FULL)
     assert standstill.reason(0.0, [one, two], GOES) == ""
     assert standstill.reason(STUCK_SECONDS, [one], GOES) == ""
-    assert standstill.reason(2 * STUCK_SECONDS - 1, [one], {**GOES, "keys_moved": 5000}) == ""
-    assert standstill.reason(3 * STUCK_SECONDS - 2, [one], {**GOES, "keys_moved": 5000}) == ""
-    assert "h:1 is full" in standstill.reason(3 * STUCK_SECONDS, [one], {**GOES, "keys_moved": 5000})
+    moving = {**GOES, "batches": [{**BATCH, "slots": "7-8", "keys_moved": 5000}]}
+    assert standstill.reason(2 * STUCK_SECONDS - 1, [one], moving) == ""
+    assert standstill.reason(3 * STUCK_SECONDS - 2, [one], moving) == ""
+    assert "h:1 is full" in standstill.reason(3 * STUCK_SECONDS, [one], moving)
+
+
+def test_a_move_is_stuck_although_slots_of_others_move() -> None:
+    standstill = Standstill()
+    one = waiting_slot(7, "migrating", FULL)
+    for second in range(int(STUCK_SECONDS)):
+        batches = [{**BATCH, "slots": "7", "keys_moved": 5}, {**BATCH, "slots": "1-2", "keys_moved": second}]
+        assert standstill.reason(second, [one], {**GOES, "keys_moved": second, "batches": batches}) == ""
+    assert "h:1 is full" in standstill.reason(STUCK_SECONDS, [one], {**GOES, "keys_moved": 99, "batches": batches})
 
 
 @pytest.mark.usefixtures("_impatient")

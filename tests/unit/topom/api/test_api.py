@@ -350,7 +350,8 @@ async def test_rebalance(filled: httpx.AsyncClient, topom: Topom) -> None:
     assert (forecast.pop("way")["way"], pair.pop("way")) == ("keys", None), "only a dry run looks at the servers"
     assert [text[:26] for text in planned.pop("warnings")] == [f"127.0.0.1:{one} was not looked" for one in (1, 2)]
     assert begun.pop("warnings") == []
-    assert begun == {**planned, "dry_run": False}
+    assert planned["epoch"] == epoch
+    assert begun == {**planned, "dry_run": False, "epoch": topom.ledger.table.epoch}
     moving = (await filled.get("/migration")).json()
     # What waits for a move goes by this epoch.
     assert (moving["slots_pending"], moving["epoch"]) == (8, topom.ledger.table.epoch)
