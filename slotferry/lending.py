@@ -20,6 +20,6 @@ async def own_context(cluster: LocalCluster, name: str) -> AsyncIterator[str]:
             named = stack.enter_context(contexts.lent(name, cluster.topom_url, cluster.token))
         except ContextError as error:
             note(f"no context for this cluster: {error}")
-            yield f"SLOTFERRY_TOKEN=... slotferry --topom {cluster.topom_url}"
+            yield f"SLOTFERRY_TOPOM={cluster.topom_url} SLOTFERRY_TOKEN=... slotferry"
         else:
             yield f"slotferry --context {named}"
