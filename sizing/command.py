@@ -73,9 +73,8 @@ def run(
     from sizing.outcome import JobRequest
 
     _check(topom, servers, rdb, sample_fraction, separator, warm)
-    if token:
-        # The data source looks for it there.
-        os.environ[TOKEN] = token
+    # The data source looks for it there. One of another cluster than topom's does not stay.
+    os.environ[TOKEN] = token
     named = {
         "samples": samples,
         "scan_count": scan_count,

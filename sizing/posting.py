@@ -97,13 +97,13 @@ def _post(topom: str, token: str, measurement: dict[str, Any]) -> None:
             headers=headers,
             timeout=POST_SECONDS,
             trust_env=False,
-            verify=topomtls.context_of(topom) or False,
+            verify=topomtls.from_environment().context_of(topom) or False,
         )
     except TlsError as error:
         raise PostError(str(error)) from None
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError, OSError) as error:  # some of TLS are no HTTPError
         reason = type(error).__name__ if isinstance(error, UnicodeEncodeError) else str(error) or type(error).__name__
-        if isinstance(error, httpx.RemoteProtocolError):
+        if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError | httpx.WriteError):
             reason = f"{reason.rstrip('.')}; {topomtls.REMEDIES.unanswered(topom)}"
         raise PostError(f"topom at {topom} did not answer: {topomtls.REMEDIES.why(error) or reason}") from None
     if answer.status_code == httpx.codes.UNAUTHORIZED:

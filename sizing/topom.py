@@ -74,7 +74,7 @@ def _get(url: str, path: str, seconds: float) -> Any:
     request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {said}"} if said else {})
     # No proxy of the environment, and no redirection: only topom may get the token.
     try:
-        by_tls = urllib.request.HTTPSHandler(context=topomtls.context_of(url))
+        by_tls = urllib.request.HTTPSHandler(context=topomtls.from_environment().context_of(url))
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), by_tls, _NoRedirection)
         with opener.open(request, timeout=seconds) as answer:
             return json.loads(answer.read(MOST_BYTES))
@@ -92,7 +92,7 @@ def _get(url: str, path: str, seconds: float) -> Any:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         why = topomtls.REMEDIES.why(error) or f"{reason}; check the option topom"
-        if isinstance(error, http.client.RemoteDisconnected):
+        if isinstance(reason, http.client.BadStatusLine | ConnectionResetError | BrokenPipeError):
             why = f"{why}; {topomtls.REMEDIES.unanswered(url)}"
         raise TopomFailed(f"topom cannot be reached at {url}: {why}") from None
 

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from slots.topomtls import REMEDIES, from_environment
+from slots.topomtls import AUTHORITIES, CERTIFICATE, KEY, Files, Remedies, from_environment
 
 if TYPE_CHECKING:
     import ssl
-
-    from slots.access import ServerTls
 
 REQUEST_SECONDS = 30.0
 """Limit of one request. It is longer than topom's own waits, so that topom's reason arrives."""
@@ -31,6 +29,11 @@ NOT_LEADING = "NotLeading"
 """The API's name for the refusal that no leading topom can be reached from this one. Nothing was done."""
 USER_HEADER = "X-Slotferry-User"
 """Tells topom who asks; it appears in events."""
+REMEDIES = Remedies(
+    f"--tls-ca, {AUTHORITIES} or in the context",
+    f"--tls-certificate and --tls-key, {CERTIFICATE} and {KEY} or in the context",
+)
+"""How the command line calls its certificates."""
 
 Answer = dict[str, Any]
 
@@ -80,7 +83,7 @@ class TopomCalls:
         url: str,
         token: str,
         transport: httpx.AsyncBaseTransport | None = None,
-        tls: "ServerTls | None" = None,
+        tls: Files | None = None,
     ) -> None:
         """
         Args:
@@ -223,7 +226,7 @@ class TopomCalls:
             kind = TopomNotAsked if isinstance(error, httpx.ConnectError) else TopomUnreachable
             if why := REMEDIES.why(error):
                 raise kind(f"no TLS with topom at {self._where}: {why} ({reason})") from None
-            if isinstance(error, httpx.ReadError) and self.url.startswith("https://"):
+            if isinstance(error, httpx.ReadError | httpx.WriteError):
                 reason = f"{reason}; {REMEDIES.unanswered(self.url)}"
             raise kind(
                 f"topom does not answer at {self._where} ({reason}); check that it runs, "
@@ -285,13 +288,16 @@ class TopomCalls:
         return found
 
 
-def _context(tls: "ServerTls | None") -> "ssl.SSLContext":
+def _context(tls: Files | None) -> "ssl.SSLContext":
     from slots.tls import TlsError
 
     try:
-        return (from_environment() if tls is None else tls).certificates().context
+        return (from_environment() if tls is None else tls).context()
     except TlsError as error:
-        raise TopomError(f"topom cannot be asked by TLS: {error}") from None
+        raise TopomError(
+            f"topom cannot be asked by TLS: {error}; mend that, or name other files as --tls-ca, --tls-certificate and "
+            f"--tls-key, {AUTHORITIES}, {CERTIFICATE} and {KEY} or in the context (slotferry context show says which)"
+        ) from None
 
 
 def _user() -> str:

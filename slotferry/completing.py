@@ -16,7 +16,8 @@ import typer
 
 from slotferry.contexts import ContextError
 from slotferry.operator import addressing
-from slots.topomtls import context_of
+from slotferry.operator.addressing import Line, Where
+from slots.topomtls import Files
 
 SECONDS = 1.0
 """How long the shell may be held up."""
@@ -58,17 +59,20 @@ def nodes(context: typer.Context, incomplete: str) -> list[Offer]:
 
 def _offers(context: typer.Context, incomplete: str, path: str, read: Callable[[Any], list[Offer]]) -> list[Offer]:
     """What of topom's answer begins as what was typed; nothing if topom does not answer, or not in time."""
-    named = context.find_root().params.get("context") or ""
+    said = context.find_root().params
     try:
-        topom, token = addressing.resolve(
+        where = addressing.resolve(
             context.params.get("topom") or os.environ.get(addressing.TOPOM_VARIABLE, ""),
             context.params.get("token") or os.environ.get(addressing.TOKEN_VARIABLE, ""),
-            named,
+            Line(
+                said.get("context") or "",
+                Files(said.get("tls_ca") or "", said.get("tls_certificate") or "", said.get("tls_key") or ""),
+            ),
         )
     except ContextError:
         return []
     answers: list[Any] = []
-    asking = threading.Thread(target=_ask_each, args=(topom, token, path, answers.append), daemon=True)
+    asking = threading.Thread(target=_ask_each, args=(where, path, answers.append), daemon=True)
     asking.start()
     asking.join(SECONDS)
     try:
@@ -78,12 +82,12 @@ def _offers(context: typer.Context, incomplete: str, path: str, read: Callable[[
         return []
 
 
-def _ask_each(topom: str, token: str, path: str, take: Callable[[Any], None]) -> None:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    for url in topom.split(","):
+def _ask_each(where: Where, path: str, take: Callable[[Any], None]) -> None:
+    headers = {"Authorization": f"Bearer {where.token}"} if where.token else {}
+    for url in where.topom.split(","):
         address = f"{url.strip().rstrip('/')}/api/v1{path}"
         try:
-            verify = context_of(address) or False
+            verify = where.tls.context_of(address) or False
             said = httpx.get(address, headers=headers, timeout=SECONDS, trust_env=False, verify=verify)
             if said.is_success:
                 take(said.json())

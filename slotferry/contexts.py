@@ -1,8 +1,8 @@
-"""Contexts: addresses and tokens of clusters under names, in a file that only its owner can read.
+"""Contexts: addresses, tokens and certificates of clusters under names, in a file that only its owner can read.
 
 The file is written whole, to a new file that takes the old one's place, under a lock: two commands that write at the
 same time lose nothing. One that others can read is refused, because its tokens are no secret any more. A token goes
-only to the address that stands beside it.
+only to the address that stands beside it. Of certificates, the names of their files are kept.
 
 **bounded**: the wait for the lock, since a command that is paused may hold it.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from slotferry.processes import process_runs
+from slots.topomtls import NO_FILES, Files
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_SECONDS = 5.0
@@ -29,6 +30,7 @@ LENT_SECONDS = 0.5
 """The same for a throw-away cluster, whose end does not wait for long."""
 _POLL_SECONDS = 0.02
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_TLS_KEYS = ("tls_ca", "tls_certificate", "tls_key")
 
 
 class ContextError(Exception):
@@ -43,11 +45,13 @@ class Context:
         topom: addresses of its topoms, with commas.
         token: the API's bearer token; empty where there is none. Never shown.
         pid: of the process that takes the context away when it ends; 0 for one that stays.
+        tls: files for a topom that serves TLS, by their whole paths.
     """
 
     topom: str
     token: str = field(default="", repr=False)
     pid: int = 0
+    tls: Files = NO_FILES
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,21 @@ def lent(name: str, topom: str, token: str) -> Iterator[str]:
             change(lambda now: without(now, named) if now.known.get(named) == own else now, LENT_SECONDS)
 
 
+def named_files(files: Files) -> dict[str, str]:
+    """The files by what they are: ``tls_ca``, ``tls_certificate`` and ``tls_key``; "" for none."""
+    return dict(zip(_TLS_KEYS, (files.authorities, files.certificate, files.key), strict=True))
+
+
+def require_tls(topom: str, files: Files) -> None:
+    """Raises :class:`ContextError` for files with addresses none of which has TLS: whoever names files believes that
+    the token goes over the network encrypted."""
+    if files and not any(url.strip().startswith("https://") for url in topom.split(",")):
+        raise ContextError(
+            f"there are certificates for topom, but {topom} is no address with TLS; write https:// there, or leave the "
+            "certificates out"
+        )
+
+
 def _names(name: str) -> Iterator[str]:
     yield name
     number = 2
@@ -184,7 +203,13 @@ def _understood(path: Path, content: bytes) -> Contexts:
     try:
         found: Any = json.loads(content)
         known = {
-            str(name): Context(str(one["topom"]), str(one["token"]), int(one["pid"]))
+            str(name): Context(
+                str(one["topom"]),
+                str(one["token"]),
+                int(one["pid"]),
+                # Earlier versions kept no files.
+                Files(*(str(one.get(key, "")) for key in _TLS_KEYS)),
+            )
             for name, one in found["contexts"].items()
         }
         return Contexts(known, str(found["current"]))
@@ -194,7 +219,7 @@ def _understood(path: Path, content: bytes) -> Contexts:
 
 def _write(path: Path, contexts: Contexts) -> None:
     listed = {
-        name: {"topom": context.topom, "token": context.token, "pid": context.pid}
+        name: {"topom": context.topom, "token": context.token, "pid": context.pid, **named_files(context.tls)}
         for name, context in sorted(contexts.known.items())
     }
     # mkstemp makes a file that only its owner can read.

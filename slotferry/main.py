@@ -28,6 +28,9 @@ from slotferry.operator import (
     status,
     top,
 )
+from slotferry.operator.addressing import Line
+from slots import topomtls
+from slots.topomtls import Files
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,7 +40,8 @@ app = typer.Typer(
         "Many stock Redis servers made to look like one, with slots that move between them while clients work.\n\n"
         "Try it: `slotferry demo`, or `slotferry local` for a throw-away cluster. The verbs that look at or change a "
         "running cluster ask its topom: give --topom URL and --token, set SLOTFERRY_TOPOM and SLOTFERRY_TOKEN, "
-        "or keep both in a context: `slotferry context set NAME --topom URL`."
+        "or keep both in a context: `slotferry context set NAME --topom URL`. For a topom that serves TLS, a context "
+        "keeps certificates, too."
     ),
 )
 
@@ -96,9 +100,36 @@ def _root(
             autocompletion=options.names_of_contexts,
         ),
     ] = "",
+    tls_ca: Annotated[
+        str,
+        typer.Option(
+            "--tls-ca",
+            metavar="FILE",
+            show_default="the context's, or those that the system trusts",
+            help=f"Authorities that may vouch for topom (https://), in PEM. {topomtls.AUTHORITIES} may name it, too.",
+        ),
+    ] = "",
+    tls_certificate: Annotated[
+        str,
+        typer.Option(
+            "--tls-certificate",
+            metavar="FILE",
+            show_default="the context's",
+            help=f"Certificate shown to a topom that asks for one, in PEM. {topomtls.CERTIFICATE} may name it, too.",
+        ),
+    ] = "",
+    tls_key: Annotated[
+        str,
+        typer.Option(
+            "--tls-key",
+            metavar="FILE",
+            show_default="the context's",
+            help=f"Its key, in PEM, without a password. {topomtls.KEY} may name it, too.",
+        ),
+    ] = "",
 ) -> None:
     """Options of the command itself."""
-    options.name_context(context)
+    options.begin(Line(context, Files(tls_ca, tls_certificate, tls_key)))
 
 
 def main() -> None:

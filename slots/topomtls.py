@@ -1,7 +1,7 @@
 """TLS with topom for programs without settings, and sentences for what goes wrong with it.
 
-The command line and the job that sizes keys take certificates from the environment. Settings of the other processes are
-in :mod:`slots.reaching`.
+The job that sizes keys takes certificates from the environment. The command line also has options and contexts for them
+(:mod:`slotferry.operator.addressing`). Settings of the other processes are in :mod:`slots.reaching`.
 """
 
 import os
@@ -11,28 +11,59 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import ssl
 
-    from slots.access import ServerTls
-
 AUTHORITIES, CERTIFICATE, KEY = "SLOTFERRY_TLS_CA", "SLOTFERRY_TLS_CERTIFICATE", "SLOTFERRY_TLS_KEY"
 """Variables with names of files, in PEM."""
 
 
-def from_environment() -> "ServerTls":
-    """The certificates for topom that the environment names. Raises :class:`slots.tls.TlsError`."""
-    # Imported here: a command that asks a topom without TLS starts faster without them.
-    from slots.access import ServerTls
-    from slots.tls import TlsError
+@dataclass(frozen=True)
+class Files:
+    """Certificates for topom. All are names of files in PEM; "" means none.
 
-    authorities, certificate, key = (os.environ.get(variable, "") for variable in (AUTHORITIES, CERTIFICATE, KEY))
-    if bool(certificate) != bool(key):
-        raise TlsError(f"{CERTIFICATE} and {KEY} belong together; set both, or none")
-    return ServerTls(authorities, certificate, key)
+    Attributes:
+        authorities: those that may vouch for topom; "": those that the system trusts.
+        certificate, key: shown to a topom that asks for a certificate.
+    """
+
+    authorities: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether any file is named."""
+        return self != NO_FILES
+
+    def over(self, others: "Files") -> "Files":
+        """These, and the others where these name none. A certificate and its key come from one place."""
+        pair = self if self.certificate or self.key else others
+        return Files(self.authorities or others.authorities, pair.certificate, pair.key)
+
+    def context(self) -> "ssl.SSLContext":
+        """What a request by TLS needs. Raises :class:`slots.tls.TlsError`: the files cannot be used."""
+        # Imported here: a command that asks a topom without TLS starts faster without them.
+        from slots.access import ServerTls
+        from slots.tls import TlsError
+
+        if bool(self.certificate) != bool(self.key):
+            raise TlsError("a certificate that is shown to topom and its key belong together; name both, or none")
+        return ServerTls(self.authorities, self.certificate, self.key).certificates().context
+
+    def context_of(self, url: str) -> "ssl.SSLContext | None":
+        """What a request to this URL needs; None without TLS. Raises :class:`slots.tls.TlsError`."""
+        # What certificates are checked with takes 20 ms to read.
+        return self.context() if url.startswith("https://") else None
 
 
-def context_of(url: str) -> "ssl.SSLContext | None":
-    """What a request to this URL needs; None without TLS. Raises :class:`slots.tls.TlsError`."""
-    # What certificates are checked with takes 20 ms to read.
-    return from_environment().certificates().context if url.startswith("https://") else None
+NO_FILES = Files()
+
+
+def from_environment() -> Files:
+    """The certificates for topom that the environment names."""
+    return Files(*(os.environ.get(variable, "") for variable in (AUTHORITIES, CERTIFICATE, KEY)))
+
+
+def into_environment(files: Files) -> None:
+    """Have :func:`from_environment` give these."""
+    os.environ.update({AUTHORITIES: files.authorities, CERTIFICATE: files.certificate, KEY: files.key})
 
 
 @dataclass(frozen=True)
@@ -69,7 +100,7 @@ class Remedies:
 
 
 REMEDIES = Remedies(AUTHORITIES, f"{CERTIFICATE} and {KEY}")
-"""How programs without settings call their certificates."""
+"""How programs that have the environment alone call their certificates."""
 
 _SIGNS = (
     (

@@ -1,37 +1,74 @@
-"""Which topom a verb asks: the one of its options, else of the environment, else of a context."""
+"""Which topom a verb asks, and how: by its options, else by the environment, else by a context."""
 
 import os
+from dataclasses import dataclass, field
 
 from slotferry import contexts
 from slotferry.client import DEFAULT_URL
 from slotferry.contexts import ContextError
+from slots.topomtls import NO_FILES, Files, from_environment
 
 TOPOM_VARIABLE, TOKEN_VARIABLE, CONTEXT_VARIABLE = "SLOTFERRY_TOPOM", "SLOTFERRY_TOKEN", "SLOTFERRY_CONTEXT"
 
 
-def resolve(topom: str, token: str, named: str) -> tuple[str, str]:
-    """Address and token to use.
+@dataclass(frozen=True)
+class Line:
+    """What the command line says before the verb.
 
-    A context's token goes to no other address than its own. A context that the command line names goes before the
-    environment.
+    Attributes:
+        context: the context that it names; empty if it names none.
+        tls: the certificates that it names.
+    """
+
+    context: str = ""
+    tls: Files = NO_FILES
+
+
+@dataclass(frozen=True)
+class Where:
+    """A topom, or several that share a store.
+
+    Attributes:
+        topom: their addresses, with commas.
+        token: the API's bearer token; empty for none.
+        tls: certificates for addresses with ``https``.
+    """
+
+    topom: str
+    token: str = field(repr=False)
+    tls: Files
+
+
+def resolve(topom: str, token: str, line: Line) -> Where:
+    """The topom to ask.
+
+    A context's token goes to no other address than its own, and its certificates count for no other. A context that the
+    command line names goes before the environment.
 
     Args:
         topom: the option's address, else the environment's.
         token: likewise.
-        named: the context that the command line names; empty if it names none.
 
     Raises:
-        ContextError: the context cannot be had, or another cluster is named, too.
+        ContextError: the context cannot be had, or another cluster is named, too, or certificates for one without TLS.
     """
-    if named:
+    files = from_environment()
+    if line.context:
         if topom not in ("", os.environ.get(TOPOM_VARIABLE)):
             raise ContextError("--context and --topom both name a cluster; leave one of them out")
         topom, token = "", "" if token == os.environ.get(TOKEN_VARIABLE) else token
+        files = NO_FILES
+    where = _with_context(topom, token, line.tls.over(files), line.context)
+    contexts.require_tls(where.topom, line.tls)
+    return where
+
+
+def _with_context(topom: str, token: str, files: Files, named: str) -> Where:
     if topom:
-        return topom, token
+        return Where(topom, token, files)
     kept = contexts.load()
     name = named or os.environ.get(CONTEXT_VARIABLE, "") or kept.current
     if not name:
-        return DEFAULT_URL, token
+        return Where(DEFAULT_URL, token, files)
     context = kept.get(name)
-    return context.topom, token or context.token
+    return Where(context.topom, token or context.token, files.over(context.tls))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,10 +12,13 @@ from slotferry.client import DEFAULT_URL
 from slotferry.contexts import Context, ContextError, Contexts
 from slotferry.operator import options
 from slotferry.operator.addressing import TOKEN_VARIABLE, TOPOM_VARIABLE
-from slotferry.output import answer, fail, say, table
+from slotferry.output import answer, fail, note, say, table
 from slots.forms import Form
+from slots.topomtls import AUTHORITIES, CERTIFICATE, KEY, Files
 
-app = typer.Typer(no_args_is_help=True, help="Keep addresses and tokens of clusters, and choose the one to talk to.")
+app = typer.Typer(
+    no_args_is_help=True, help="Keep addresses, tokens and certificates of clusters, and choose the one to talk to."
+)
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The context's name.", autocompletion=options.names_of_contexts)
@@ -26,16 +30,25 @@ def list_contexts(form: options.Output = Form.TABLE) -> None:
     """Show all contexts. Tokens are never shown."""
     kept = _load()
     rows = [
-        ("*" if name == kept.current else " ", name, context.topom, "kept" if context.token else "none")
+        (
+            "*" if name == kept.current else " ",
+            name,
+            context.topom,
+            "kept" if context.token else "none",
+            _certificates(context),
+        )
         for name, context in sorted(kept.known.items())
     ]
     listed = [_described(kept, name) for name in sorted(kept.known)]
 
     def show() -> None:
         if rows:
-            table(("", "context", "topom", "token"), rows)
+            table(("", "context", "topom", "token", "certificates"), rows)
         else:
             say("no contexts yet; keep one: slotferry context set NAME --topom URL")
+        for name, context in sorted(kept.known.items()):
+            if wrong := _wrong(context.tls):
+                note(f"context {name}: {wrong}")
 
     answer({"contexts": listed}, form, show)
 
@@ -67,8 +80,17 @@ def show_context(
 
     def show() -> None:
         say(f"context {chosen}: topom at {context.topom}, {'with' if context.token else 'without'} a token")
+        if context.tls.authorities:
+            say(f"authorities that may vouch for topom: {context.tls.authorities}")
+        if context.tls.certificate:
+            say(f"certificate shown to topom: {context.tls.certificate}, with the key {context.tls.key}")
+        if wrong := _wrong(context.tls):
+            note(wrong)
         if say_where:
             say(say_where)
+        named = [variable for variable in (AUTHORITIES, CERTIFICATE, KEY) if os.environ.get(variable)]
+        if named and not options.context_of_the_line():
+            say(f"{', '.join(named)} of the environment {'go' if len(named) > 1 else 'goes'} before the context")
 
     answer(_described(kept, chosen), form, show)
 
@@ -101,16 +123,46 @@ def set_context(
             help="topom's bearer token. Better leave it out and be asked for it: other users see options.",
         ),
     ] = None,
+    tls_ca: Annotated[
+        str,
+        typer.Option(
+            "--tls-ca",
+            metavar="FILE",
+            help="Authorities that may vouch for a topom with https://, in PEM.",
+            show_default="those that the system trusts",
+        ),
+    ] = "",
+    tls_certificate: Annotated[
+        str,
+        typer.Option(
+            "--tls-certificate",
+            metavar="FILE",
+            help="Certificate shown to a topom that asks for one, in PEM.",
+            show_default=False,
+        ),
+    ] = "",
+    tls_key: Annotated[
+        str,
+        typer.Option("--tls-key", metavar="FILE", help="Its key, in PEM, without a password.", show_default=False),
+    ] = "",
     form: options.Output = Form.TABLE,
 ) -> None:
     """Keep a cluster under a name. The token is asked for, or read from standard input. The first context is in use at
-    once."""
+    once. Of certificates, the names of the files are kept: they can be renewed in place."""
+    named = Files(tls_ca, tls_certificate, tls_key).over(options.tls_of_the_line())
+    tls = Files(*(str(Path(file).absolute()) if file else "" for file in contexts.named_files(named).values()))
+    try:
+        contexts.require_tls(topom, tls)
+    except ContextError as error:
+        raise fail(str(error)) from None
+    if wrong := _wrong(tls):
+        raise fail(f"{wrong}; context {name} is not kept")
     if token is None:
         token = _read_token()
     secret = token
 
     def keep(kept: Contexts) -> Contexts:
-        made = contexts.with_context(kept, name, Context(topom, secret))
+        made = contexts.with_context(kept, name, Context(topom, secret, tls=tls))
         return Contexts(made.known, made.current or name)
 
     kept = _change(keep)
@@ -120,7 +172,7 @@ def set_context(
 
 @app.command("remove")
 def remove(name: Name, form: options.Output = Form.TABLE) -> None:
-    """Forget a cluster's address and token. The cluster is not changed."""
+    """Forget a cluster's address, token and certificates. Neither the cluster nor a file of them is changed."""
     kept = _change(lambda now: contexts.without(now, name))
     answer(
         {"contexts": [_described(kept, one) for one in sorted(kept.known)]},
@@ -137,7 +189,32 @@ def _read_token() -> str:
 
 def _described(kept: Contexts, name: str) -> dict[str, object]:
     context = kept.known[name]
-    return {"name": name, "topom": context.topom, "token": bool(context.token), "in_use": name == kept.current}
+    return {
+        "name": name,
+        "topom": context.topom,
+        "token": bool(context.token),
+        **contexts.named_files(context.tls),
+        "tls_wrong": _wrong(context.tls),
+        "in_use": name == kept.current,
+    }
+
+
+def _certificates(context: Context) -> str:
+    named = (context.tls.authorities and "authorities", context.tls.certificate and "own")
+    return ", ".join(word for word in named if word) or "none"
+
+
+def _wrong(files: Files) -> str:
+    """Why these files cannot be used; empty if they can."""
+    if not files:
+        return ""
+    from slots.tls import TlsError
+
+    try:
+        files.context()
+    except TlsError as error:
+        return str(error)
+    return ""
 
 
 def _load() -> Contexts:

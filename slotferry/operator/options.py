@@ -11,11 +11,12 @@ from slotferry import completing, contexts
 from slotferry.client import DEFAULT_URL, TopomClient
 from slotferry.contexts import ContextError, Contexts
 from slotferry.operator import addressing
-from slotferry.operator.addressing import CONTEXT_VARIABLE, TOKEN_VARIABLE, TOPOM_VARIABLE
+from slotferry.operator.addressing import CONTEXT_VARIABLE, TOKEN_VARIABLE, TOPOM_VARIABLE, Line, Where
 from slotferry.output import fail, run
 from slots.forms import Form
+from slots.topomtls import Files
 
-_named_context: ContextVar[str] = ContextVar("named_context", default="")
+_line: ContextVar[Line] = ContextVar("line", default=Line())  # noqa: B039  it never changes
 
 Topom = Annotated[
     str,
@@ -81,34 +82,44 @@ def names_of_contexts(incomplete: str) -> list[str]:
 
 def context_of_the_line() -> str:
     """The context that the command line names; empty if it names none."""
-    return _named_context.get()
+    return _line.get().context
+
+
+def tls_of_the_line() -> Files:
+    """The certificates for topom that the command line names."""
+    return _line.get().tls
 
 
 def named_context() -> str:
     """The context that the command line or the environment names; empty if neither does."""
-    return _named_context.get() or os.environ.get(CONTEXT_VARIABLE, "")
+    return context_of_the_line() or os.environ.get(CONTEXT_VARIABLE, "")
 
 
-def name_context(name: str) -> None:
-    """Have the verb use this context, for the command line names it."""
-    _named_context.set(name)
+def begin(line: Line) -> None:
+    """Have the verb go by what the command line says before it."""
+    _line.set(line)
 
 
-def resolve(topom: str, token: str) -> tuple[str, str]:
-    """Address and token to use (:func:`slotferry.operator.addressing.resolve`). If there are none, the verb ends."""
+def resolve(topom: str, token: str) -> Where:
+    """The topom to ask (:func:`slotferry.operator.addressing.resolve`). If there is none, the verb ends."""
     try:
-        return addressing.resolve(topom, token, _named_context.get())
+        return addressing.resolve(topom, token, _line.get())
     except ContextError as error:
         raise fail(str(error)) from None
+
+
+def client(where: Where) -> TopomClient:
+    """A client of the topom to ask. Raises :class:`slotferry.calls.TopomError` if its certificates cannot be used."""
+    return TopomClient(where.topom, where.token, tls=where.tls)
 
 
 def ask(topom: str, token: str, call: Callable[[TopomClient], Awaitable[Result]]) -> Result:
     """The answer of the topom that a verb's options name. If topom refuses, the verb ends (:func:`output.run`)."""
 
-    url, secret = resolve(topom, token)
+    where = resolve(topom, token)
 
     async def work() -> Result:
-        async with TopomClient(url, secret) as client:
-            return await call(client)
+        async with client(where) as asked:
+            return await call(asked)
 
     return run(work())

@@ -7,6 +7,7 @@ import typer
 
 from sizing import command
 from slotferry.operator import options, sizes
+from slots.topomtls import into_environment
 
 app = typer.Typer(no_args_is_help=True, help="Size every key of every slot, on Spark, and see what was measured.")
 app.command("show")(sizes.show_sizes)
@@ -22,5 +23,8 @@ def run(**given: Any) -> None:
     """
     named = given["servers"] or given["rdb"]
     if not named or given["topom"] or options.context_of_the_line():
-        given["topom"], given["token"] = options.resolve(given["topom"], given["token"])
+        where = options.resolve(given["topom"], given["token"])
+        given["topom"], given["token"] = where.topom, where.token
+        # The data source looks for them there.
+        into_environment(where.tls)
     command.run(**given)

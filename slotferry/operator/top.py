@@ -13,6 +13,7 @@ from rich.text import Text
 from slotferry.calls import Answer, TopomUnreachable
 from slotferry.client import TopomClient
 from slotferry.operator import options
+from slotferry.operator.addressing import Where
 from slotferry.operator.load import groups, hot_keys, servers, summary
 from slotferry.output import drawn, in_words, out, run
 from slotferry.signals import until_signal
@@ -34,12 +35,12 @@ def top(
 ) -> None:
     """Show the busiest groups, servers and keys, and slots that move, and look again every two seconds, until Ctrl-C.
     Without a terminal, what each look finds is printed below the one before."""
-    run(until_signal(_watch(*options.resolve(topom, token), interval, 1 if once else times)))
+    run(until_signal(_watch(options.resolve(topom, token), interval, 1 if once else times)))
 
 
-async def _watch(topom: str, token: str, interval: float, times: int | None) -> None:
+async def _watch(where: Where, interval: float, times: int | None) -> None:
     live = Live(console=out, auto_refresh=False, screen=True) if out.is_terminal and times is None else None
-    async with TopomClient(topom, token) as client:
+    async with options.client(where) as client:
         with live or nullcontext():
             left = times
             while True:

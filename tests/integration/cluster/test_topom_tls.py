@@ -7,16 +7,16 @@ import asyncio
 import os
 import shutil
 import signal
-import ssl
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from slots.access import ServerTls
-from slots.topomtls import AUTHORITIES, CERTIFICATE, KEY
-from tests.certificates import UNENCRYPTED, Authority, Issued
+from slotferry.calls import REMEDIES
+from slots.topomtls import AUTHORITIES
+from tests.certificates import UNENCRYPTED
+from tests.integration.cluster.certificates import Certificates
 from tests.integration.cluster.commands import slotferry
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, log_of
@@ -24,42 +24,6 @@ from tests.integration.cluster.several import SeveralTopoms
 from tests.integration.stores.servers import need_etcd
 
 NODES = 2
-
-
-class Certificates:
-    """Those of a cluster: one authority for topoms and their clients, and one that nobody knows."""
-
-    def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder)
-        self.stranger = Authority(folder, "stranger")
-        self.topom = self.authority.issue("topom")
-        self.client = self.authority.issue("client")
-
-    def of_topom(self, asked: str) -> dict[str, Any]:
-        """Settings of a topom."""
-        mutual = {"tls_client_ca": self.authority.file} if asked != "none" else {}
-        return {
-            "tls_certificate": self.topom.certificate,
-            "tls_key": self.topom.key,
-            "tls_ca": self.authority.file,
-            "tls_client_certificates": asked,
-            **mutual,
-        }
-
-    def of_proxy(self, asked: str) -> dict[str, Any]:
-        """Settings of a proxy."""
-        shown = {"topom_tls_certificate": self.client.certificate, "topom_tls_key": self.client.key}
-        return {"topom_tls_ca": self.authority.file, **(shown if asked != "none" else {})}
-
-    def of_command_line(self, asked: str) -> dict[str, str]:
-        """The environment of a command."""
-        shown = {CERTIFICATE: self.client.certificate, KEY: self.client.key} if asked == "all" else {}
-        return {AUTHORITIES: self.authority.file, **shown}
-
-    def context(self, shown: Issued | None) -> ssl.SSLContext:
-        """A client's."""
-        tls = ServerTls(self.authority.file, *((shown.certificate, shown.key) if shown is not None else ()))
-        return tls.certificates().context
 
 
 @pytest.fixture
@@ -106,14 +70,14 @@ async def refused(cluster: Cluster, files: Certificates, asked: str) -> None:
     command = ("status", "--topom", url, "--token", cluster.token)
     unknown = await slotferry(*command, **{AUTHORITIES: files.stranger.file})
     assert unknown.status == 1
-    assert f"name the file with the one that has, as {AUTHORITIES}" in " ".join(unknown.err.split())
+    assert f"name the file with the one that has, as {REMEDIES.authorities}" in " ".join(unknown.err.split())
     in_the_clear = await slotferry("status", "--topom", url.replace("https", "http"), "--token", cluster.token)
     assert in_the_clear.status == 1
     assert "write https:// in its URL" in " ".join(in_the_clear.err.split())
     without = await slotferry(*command, **{AUTHORITIES: files.authority.file})
     assert without.status == (1 if asked == "all" else 0), without
     if asked == "all":
-        assert f"(name one as {CERTIFICATE} and {KEY})" in " ".join(without.err.split())
+        assert f"(name one as {REMEDIES.certificate})" in " ".join(without.err.split())
 
     # A proxy with a token, but with no certificate, or one of another authority.
     bare = {"topom_tls_certificate": "", "topom_tls_key": ""}

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sizing import command, shipping
+from sizing import access, command, shipping
 from sizing.access import TOKEN
 from sizing.outcome import JobRequest
 from sizing.reading import reason_of
 from slotferry import contexts
 from slotferry.contexts import Context
 from slotferry.main import app
+from slots.topomtls import AUTHORITIES, CERTIFICATE, KEY, Files, from_environment
 
 ROOT = Path(__file__).parents[3]
 NO_TOPOM = {"SLOTFERRY_TOPOM": "", "SLOTFERRY_TOKEN": ""}
@@ -68,8 +69,9 @@ def test_without_servers_it_asks_the_topom_of_the_context(tmp_path: Path, monkey
 
     monkeypatch.setattr(command, "_work", run)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    # It is set for the data source, and taken back when the test ends.
-    monkeypatch.setenv(TOKEN, "")
+    # They are set for the data source, and taken back when the test ends.
+    for name in (TOKEN, AUTHORITIES, CERTIFICATE, KEY):
+        monkeypatch.setenv(name, "")
     contexts.change(lambda kept: contexts.with_context(kept, "mine", Context("http://mine:1", "secret")))
     sized = ["sizing", "run", "--into", str(tmp_path)]
     for arguments, topom, token in (
@@ -84,6 +86,28 @@ def test_without_servers_it_asks_the_topom_of_the_context(tmp_path: Path, monkey
     # Through spark-submit there are no contexts.
     alone = CliRunner().invoke(command.app, ["run", "--into", str(tmp_path)], env=NO_TOPOM)
     assert (alone.exit_code, "--topom" in alone.output) == (2, True)
+
+
+def test_what_the_data_source_finds_is_of_the_cluster_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[str, Files]] = []
+
+    def run(*_: object) -> int:
+        found.append((access.token(), from_environment()))
+        return 0
+
+    monkeypatch.setattr(command, "_work", run)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in (TOKEN, AUTHORITIES, CERTIFICATE, KEY):
+        monkeypatch.setenv(name, "of-another-cluster")
+    mutual = Files("/ca", "/crt", "/key")
+    contexts.change(lambda kept: contexts.with_context(kept, "mine", Context("https://mine:1", "secret", tls=mutual)))
+    contexts.change(lambda kept: contexts.with_context(kept, "bare", Context("https://bare:1")))
+    for name in ("mine", "bare"):
+        result = CliRunner().invoke(app, ["--context", name, "sizing", "run", "--into", str(tmp_path)])
+        assert result.exit_code == 0, result.output
+    assert found == [("secret", mutual), ("", Files())]
 
 
 def test_without_pyspark_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

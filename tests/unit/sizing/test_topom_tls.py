@@ -1,6 +1,7 @@
 """The driver asks a topom that serves TLS by the certificates of the environment, and says what is wrong with them."""
 
 import json
+import socket
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -80,3 +81,26 @@ def test_a_file_that_is_missing_is_named(url: str, tmp_path: Path, monkeypatch: 
         topom.get(url, "/x", 10.0)
     with pytest.raises(PostError, match=r"missing\.pem cannot be read"):
         posting.post(url, "secret", {})
+
+
+@pytest.mark.parametrize("says_more", [False, True])
+def test_one_that_is_asked_in_the_clear_is_explained(says_more: bool) -> None:
+    """A TLS server ends such a connection, with an alert or without a word, and the rest of the request unread."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(20.0)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def serve() -> None:
+            for _ in range(2):
+                with listening.accept()[0] as taken:
+                    taken.recv(1)
+                    if says_more:
+                        taken.sendall(b"\x15\x03\x01\x00\x02\x02\x46\r\n")
+
+        serving = Thread(target=serve, daemon=True)
+        serving.start()
+        with pytest.raises(TopomFailed, match="if it is topom and serves TLS, write https:// in its URL"):
+            topom.get(url, "/x", 10.0)
+        with pytest.raises(PostError, match="if it is topom and serves TLS, write https:// in its URL"):
+            posting.post(url, "secret", {"slots": [0] * 100_000})
+        serving.join()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -246,6 +247,21 @@ async def test_a_redis_server_or_a_proxy_taken_for_a_topom_is_said() -> None:
             async with TopomClient(url, "x") as topom:
                 with pytest.raises(TopomUnreachable, match="is it a proxy or a Redis server"):
                     await topom.status()
+
+
+async def test_a_connection_that_is_ended_at_once_may_be_by_a_topom_with_tls() -> None:
+    """As such a topom ends one that begins in the clear: with the rest of the request unread."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def end() -> None:
+            with listening.accept()[0] as taken:
+                taken.recv(1)
+
+        ending = asyncio.create_task(asyncio.to_thread(end))
+        async with TopomClient(f"http://127.0.0.1:{listening.getsockname()[1]}", "x") as topom:
+            with pytest.raises(TopomUnreachable, match="if it is topom and serves TLS, write https:// in its URL"):
+                await topom.status()
+        await ending
 
 
 async def test_a_token_that_no_header_can_hold() -> None:

@@ -17,7 +17,7 @@ from slotferry import contexts
 from slotferry.contexts import Context
 from slotferry.main import app, main
 from slots.tls import server_context
-from slots.topomtls import AUTHORITIES
+from slots.topomtls import AUTHORITIES, Files
 from tests.certificates import Authority
 
 GROUPS = {
@@ -128,6 +128,20 @@ def test_a_topom_that_serves_tls_is_asked_with_the_certificates_of_the_environme
         assert offered("slotferry proxy drain ", **known, **{AUTHORITIES: authority.file}) == ["3", "4"]
         assert offered("slotferry proxy drain ", **known) == []
         assert offered("slotferry proxy drain ", **known, **{AUTHORITIES: str(tmp_path / "missing.pem")}) == []
+
+
+def test_a_topom_that_serves_tls_is_asked_with_the_certificates_of_the_line_or_the_context(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued, shown = authority.issue("topom"), authority.issue("client")
+    mutual = Files(authority.file, shown.certificate, shown.key)
+    with served(Played, server_context(issued.certificate, issued.key, authority.file, "required")) as url:
+        by_tls = url.replace("http", "https")
+        contexts.change(lambda kept: contexts.with_context(kept, "mine", Context(by_tls, "right", tls=mutual)))
+        contexts.change(lambda kept: contexts.with_context(kept, "bare", Context(by_tls, "right")))
+        assert offered("slotferry --context mine proxy drain ") == ["3", "4"]
+        assert offered("slotferry --context bare proxy drain ") == []
+        line = f"--tls-ca {authority.file} --tls-certificate {shown.certificate} --tls-key {shown.key}"
+        assert offered(f"slotferry --context bare {line} proxy drain ") == ["3", "4"]
 
 
 def test_bash_breaks_words_at_colons(

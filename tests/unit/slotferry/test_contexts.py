@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         return httpx.Response(200, json={"servers": []})
 
     monkeypatch.setattr(
-        options, "TopomClient", lambda url, token: TopomClient(url, token, httpx.MockTransport(handler))
+        options, "TopomClient", lambda url, token, tls: TopomClient(url, token, httpx.MockTransport(handler), tls)
     )
     return found
 

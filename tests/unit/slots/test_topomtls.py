@@ -13,7 +13,16 @@ import pytest
 
 from slots.access import ServerTls
 from slots.tls import TlsError, server_context
-from slots.topomtls import AUTHORITIES, CERTIFICATE, KEY, REMEDIES, context_of, from_environment
+from slots.topomtls import (
+    AUTHORITIES,
+    CERTIFICATE,
+    KEY,
+    NO_FILES,
+    REMEDIES,
+    Files,
+    from_environment,
+    into_environment,
+)
 from tests.certificates import Authority
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -104,13 +113,32 @@ def test_no_answer_is_explained(url: str, said: str) -> None:
 
 def test_the_environment_names_files(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     issued = authority.issue("client")
-    assert context_of("http://t") is None
+    for name in (AUTHORITIES, CERTIFICATE, KEY):
+        monkeypatch.delenv(name, raising=False)
+    assert from_environment() == NO_FILES
     monkeypatch.setenv(AUTHORITIES, authority.file)
     monkeypatch.setenv(CERTIFICATE, issued.certificate)
-    with pytest.raises(TlsError, match="belong together"):
-        from_environment()
     monkeypatch.setenv(KEY, issued.key)
-    assert from_environment() == ServerTls(authority.file, issued.certificate, issued.key)
-    context = context_of("https://t")
+    files = Files(authority.file, issued.certificate, issued.key)
+    assert from_environment() == files
+    assert files.context_of("http://t") is None
+    context = files.context_of("https://t")
     assert context is not None
     assert [dict(entry[0] for entry in one["subject"])["commonName"] for one in context.get_ca_certs()] == ["authority"]
+    into_environment(Files("other"))
+    assert from_environment() == Files("other")
+
+
+@pytest.mark.parametrize(("certificate", "key"), [("client.crt", ""), ("", "client.key")])
+def test_a_certificate_and_its_key_belong_together(certificate: str, key: str) -> None:
+    with pytest.raises(TlsError, match="belong together"):
+        Files("", certificate, key).context()
+
+
+def test_files_go_before_others_and_no_certificate_gets_the_key_of_another_place() -> None:
+    kept = Files("ca", "crt", "key")
+    assert NO_FILES.over(kept) == kept
+    assert Files("own").over(kept) == Files("own", "crt", "key")
+    assert Files("", "own", "").over(kept) == Files("ca", "own", "")
+    assert Files("", "", "own").over(kept) == Files("ca", "", "own")
+    assert kept.over(Files("x", "y", "z")) == kept

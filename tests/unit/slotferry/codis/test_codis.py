@@ -249,7 +249,9 @@ def test_a_dry_run_changes_nothing_and_says_all(monkeypatch: pytest.MonkeyPatch)
         status = {"product": "p", "slot_function": "crc32", "number_of_slots": 1024, "groups": []}
         return httpx.Response(200, json={"slots": slots} if request.url.path.endswith("/slots") else status)
 
-    monkeypatch.setattr(options, "TopomClient", lambda *one: TopomClient("http://t", "t", httpx.MockTransport(handler)))
+    monkeypatch.setattr(
+        options, "TopomClient", lambda *_, tls: TopomClient("http://t", "t", httpx.MockTransport(handler), tls)
+    )
     text = CliRunner().invoke(app, ["import", "codis", str(REAL), "--dry-run"])
     assert text.exit_code == 0, text.output
     for expected in (

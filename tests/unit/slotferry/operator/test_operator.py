@@ -30,6 +30,7 @@ from slotferry.operator.waiting import (
     WaitedTooLong,
     wait_moved,
 )
+from slots.topomtls import Files
 
 
 def because(what: str, to_do: str = "") -> dict[str, Any]:
@@ -464,8 +465,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
             return httpx.Response(404, json={"error": "NotFound", "message": "there is no such thing"})
         return httpx.Response(200, json=answer)
 
-    def connect(topom: str, token: str) -> TopomClient:
-        return TopomClient(topom, token, httpx.MockTransport(handler))
+    def connect(topom: str, token: str, tls: Files) -> TopomClient:
+        return TopomClient(topom, token, httpx.MockTransport(handler), tls)
 
     monkeypatch.setattr(options, "TopomClient", connect)
     monkeypatch.setenv("SLOTFERRY_TOKEN", "right")

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from slotferry.calls import Answer, TopomUnreachable
 from slotferry.main import app
-from slotferry.operator import top
+from slotferry.operator import options, top
+from slotferry.operator.addressing import Where
+from slots.topomtls import NO_FILES, Files
 from tests.unit.slotferry.operator.test_operator import LOAD, MIGRATION
 
 MOVING: Mapping[str, Any] = MIGRATION
@@ -23,7 +25,7 @@ class Client:
     looks = 0
     away: frozenset[int] = frozenset()
 
-    def __init__(self, *_: str) -> None: ...
+    def __init__(self, *_: str, tls: Files) -> None: ...
 
     async def __aenter__(self) -> "Client":
         return self
@@ -44,7 +46,7 @@ class Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
     class One(Client): ...
 
-    monkeypatch.setattr(top, "TopomClient", One)
+    monkeypatch.setattr(options, "TopomClient", One)
     return One
 
 
@@ -76,7 +78,7 @@ async def test_without_an_end_it_goes_on_while_topom_is_away(
     written = io.StringIO()
     monkeypatch.setattr(top, "out", Console(file=written, force_terminal=terminal, width=200))
     client.away = frozenset({2})
-    task = asyncio.create_task(top._watch("", "", 0.01, None))
+    task = asyncio.create_task(top._watch(Where("", "", NO_FILES), 0.01, None))
     async with asyncio.timeout(30):
         while client.looks < 4:
             await asyncio.sleep(0.01)
