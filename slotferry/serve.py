@@ -55,7 +55,17 @@ def run_proxy(context: typer.Context, config: Config = None) -> None:
     raise typer.Exit(supervisor.run(settings, file=config))
 
 
-def topom(config: Config = None) -> None:
+def topom(
+    config: Config = None,
+    newest: Annotated[
+        bool,
+        typer.Option(
+            "--newest-store",
+            help="This store is the newest, although a proxy has shown a newer table. Only if that table is none of "
+            "this cluster's, as of a trial with a copy of the store; a wrong word here loses keys.",
+        ),
+    ] = False,
+) -> None:
     """Run topom, the control plane, until SIGTERM.
 
     It keeps groups, proxies and slots, moves slots, and serves the HTTP API that the other commands use. On SIGHUP
@@ -70,7 +80,7 @@ def topom(config: Config = None) -> None:
         settings = TopomSettings.load(config)
     except SettingsError as error:
         raise fail(str(error)) from None
-    raise typer.Exit(server.run(settings, config))
+    raise typer.Exit(server.run(settings, config, newest))
 
 
 @migrator.callback()

@@ -58,11 +58,12 @@ class StartError(Exception):
     """topom cannot start. The message says why and what to do."""
 
 
-def run(settings: TopomSettings, file: Path | None = None) -> int:
+def run(settings: TopomSettings, file: Path | None = None, newest: bool = False) -> int:
     """Run topom until SIGTERM or SIGINT. SIGHUP makes it read its settings anew.
 
     Args:
         file: where the settings stand; None if they come from the environment alone.
+        newest: whether an operator says that the store is the newest (:mod:`topom.proxies.newest`).
 
     Returns:
         The exit status: 0, or 1 if topom could not start or lost its store to another topom. The log says why.
@@ -70,13 +71,13 @@ def run(settings: TopomSettings, file: Path | None = None) -> int:
     logs.configure(settings.log_level)
     try:
         with _data_folder(settings.data):
-            return uvloop.run(serve(settings, file))
+            return uvloop.run(serve(settings, file, newest))
     except (StartError, TopomError, TlsError) as error:
         log.error("topom_failed", reason=str(error))
         return 1
 
 
-async def serve(settings: TopomSettings, file: Path | None = None) -> int:
+async def serve(settings: TopomSettings, file: Path | None = None, newest: bool = False) -> int:
     """The body of :func:`run`, once the data folder is locked."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -91,7 +92,8 @@ async def serve(settings: TopomSettings, file: Path | None = None) -> int:
     served = certificates.served(settings)
     scheme = "http" if served is None else "https"
     own_migrator = OwnMigrator(_url(scheme, _dialled(host), port), secret)
-    node = Node(settings, store, settings.url or _url(scheme, host, port), own_migrator=own_migrator)
+    url = settings.url or _url(scheme, host, port)
+    node = Node(settings, store, url, own_migrator=own_migrator, newest=newest)
     streams_show = settings.tls_client_certificates != "none"
     entrance = Entrance(raise_limit(MOST_FILES), callers, streams_show)
     in_force = InForce(node, file, callers.tokens)

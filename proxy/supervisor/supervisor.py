@@ -105,7 +105,7 @@ class Supervisor:
         self._was_registered = False  # under this identity
         self._topom: control.Registered | None = None
         self._known: control.KnownTable | None = None
-        """The newest table that it has had, under whatever identity (**newest-store**)."""
+        """The newest table that it has had, also as another process, under whatever identity (**newest-store**)."""
         self._product: Product | None = None
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
@@ -162,6 +162,9 @@ class Supervisor:
             if self.settings.metrics:
                 self.metrics_address = await metrics.start(self.settings.metrics)
             kept = await self._keeping.open()
+            if kept is not None:
+                # Whether it is served or not, topom learns from it that its store is older.
+                self._known = kept.known
             garbage.spare_what_is_here()
             log.info("proxy_starts", address=self.address, instance=self.instance, metrics=self.metrics_address)
             self._controlling = self._begin(self._control.run())
@@ -275,7 +278,6 @@ class Supervisor:
             self._keeping.served(kept)
             self._standdown.start_alone(kept.stand_down, age + coldstart.MARGIN_SECONDS, kept.processes)
             self._was_registered = True
-            self._known = kept.known
             self._views.keep(kept.table)
             self._fill_seats(kept.product)
         self._controlling = self._begin(self._control.run())

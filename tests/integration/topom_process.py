@@ -271,12 +271,15 @@ class HandProxy:
                 await asyncio.sleep(0.1)
 
     async def _take(self, frame: dict[str, Any]) -> bool:
+        assert self._socket is not None
         if frame["type"] == "tell_load":
             return True
         self.frames.append(frame)
         match frame["type"]:
             case "registered":
                 self.registered = frame
+            case "refused" if "try again in a while" in frame["message"]:
+                await self._socket.close()  # and dial again, as every proxy does
             case "refused":
                 self.refusals.append(frame)
                 return False

@@ -17,6 +17,10 @@ _session = APIKeyCookie(name=COOKIE, auto_error=False, description="A session th
 
 USER_HEADER = "X-Slotferry-User"
 """Names the operator in events. Nothing proves it, so the token's name stands behind it."""
+ORDER_SECONDS = 20.0
+"""How long a request that changes something waits, once topom leads, until topom may act."""
+READS = ("GET", "HEAD")
+"""Methods of requests that change nothing."""
 CALLER = "slotferry.caller"
 """Where the door notes in the scope of a request who asks."""
 
@@ -51,6 +55,9 @@ async def refuse_body(request: Request) -> None:
 
 async def _topom(request: Request) -> Topom:
     topom: Topom = request.app.state.serving()
+    if request.method not in READS:
+        # newest-store: what an operator asks for is done to servers as well.
+        await topom.members.newest.settled_within(ORDER_SECONDS)
     return topom
 
 

@@ -19,11 +19,11 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from topom.api.access import CALLER
+from topom.api.access import CALLER, READS
 from topom.api.callers import REQUEST_HEADER, Callers, from_page
 from topom.api.guesses import MOST_WRONG, PERIOD_SECONDS
 from topom.api.page_headers import add_headers
-from topom.api.roles import LOGIN, READS, needed, needed_for_stream
+from topom.api.roles import LOGIN, needed, needed_for_stream
 from topom.api.sessions import Caller
 from topom.api.wire import Wire, wire_of
 from topom.term.tokens import Role

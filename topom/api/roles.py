@@ -7,10 +7,10 @@ door asks this before it reads a body, and the OpenAPI document says it of each 
 from collections.abc import Mapping
 
 from slots.messages.copies import PATH
+from topom.api.access import READS
 from topom.api.routers import PREFIX
 from topom.term.tokens import Role
 
-READS = ("GET", "HEAD")
 LIVE = "/livez"
 READY = "/readyz"
 LOGIN = "/login"

@@ -49,6 +49,7 @@ UNTOLD = frozenset(
         "run_ids",
         "cluster_id",
         "starts",
+        "older",
     }
 )
 """Fields of the state that get no event of their own: they change along with others, or nobody's step changes them.

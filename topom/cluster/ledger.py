@@ -23,6 +23,7 @@ from topom.cluster import event_finding as telling
 from topom.cluster import lineage, records, rules
 from topom.cluster.event_sinks import newest_event
 from topom.cluster.events import NAMED_BY, Said, What, actor
+from topom.cluster.lineage import StoreIsOlder
 from topom.cluster.notes import Notes
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import unlock_all
@@ -125,21 +126,29 @@ class Ledger:
         if listener not in self._listeners:
             self._listeners.append(listener)
 
-    async def start(self, product: Product) -> None:
+    async def start(self, product: Product, newest: bool = False) -> None:
         """Read the store, or fill an empty one, and take the writer's place.
 
         A slot that was locked is unlocked in the same write, for this topom does not know which proxies acknowledged
         the lock. The table gets a new epoch in any case. So each epoch that proxies acknowledge from now on comes from
         this topom.
 
+        Args:
+            newest: whether an operator says that this store is the newest. A proof of the contrary is forgotten then.
+
         Raises:
             ProductMismatch: when the store belongs to another product, or other fixed settings.
+            StoreIsOlder: when it was proven before; nothing is written.
             StoreError: when the store cannot be read or written, or holds what cannot be read.
         """
         await self._store.open()
         old = records.decode(await self._book.read())
         if old is not None:
             require_same(old.product, product)
+            if newest and old.older:
+                log.warning("store_taken_for_newest", reason=old.older)
+            elif old.older:
+                raise StoreIsOlder(old.older)
         if old is None:
             table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
             cluster_id = secrets.token_hex(16)
@@ -149,7 +158,7 @@ class Ledger:
         else:
             version = old.version + 1
             table = replace(unlock_all(old.table, version), epoch=version)
-            new = replace(old, version=version, writer=self._writer, table=table, term=self._term)
+            new = replace(old, version=version, writer=self._writer, table=table, term=self._term, older="")
         new = replace(new, starts=lineage.started(new.starts, self._writer, table.epoch))
         new = self._recorded(old, new)
         await self._book.write(old.version if old else 0, new.version, records.differences(old, new))

@@ -5,7 +5,9 @@ older copy of its disk.
 they no longer are, and a sweep would delete what clients have written since. That its epoch is lower than that of a
 proxy's table shows it only at first, for each start makes the epoch grow. So the state keeps the *starts*: who took the
 writer's place, and at which epoch. A table of a start that the state does not know, or of an epoch that the start did
-not have by this state, was made after the state.
+not have by this state, was made after the state. Once that was seen of a state, it keeps the proof. Each further start
+would push out an earlier one, until an unknown start looks like one that is kept no longer; and the proxy that had the
+table may have ended by then.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from itertools import pairwise
 
 from slots.kinds import Kind
 from slots.messages.control import KnownTable
-from topom.errors import TopomError
+from topom.errors import TopomError, Unavailable
 
 MOST_STARTS = 256
 """That the state keeps, the newest last."""
@@ -26,10 +28,16 @@ class AnotherCluster(TopomError):
     kind = Kind.OPERATOR
 
 
-class StoreIsOlder(TopomError):
+class StoreIsOlder(Unavailable):
     """A table is known that was made after the state that the store holds."""
 
     kind = Kind.OPERATOR
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            what,
+            "put the newest store back, or build a new one from what proxies know, as docs/backup.md says",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,5 @@ def require_older(cluster_id: str, starts: Sequence[Start], known: KnownTable, w
     if not older:
         raise StoreIsOlder(
             f"{who} has a table of epoch {known.epoch} that was made after what the store holds, so the store is an "
-            "older one: its slots may be where it does not say",
-            "put the newest store back, or build a new one from what proxies know, as docs/backup.md says",
+            "older one: its slots may be where it does not say"
         )

@@ -24,9 +24,13 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Marked, ProxyRecord
 from topom.errors import ProxyNotFound, TooMany
 from topom.proxies import standdown
-from topom.proxies.newest import NewestStore
+from topom.proxies.newest import NewestStore, NotSettled
 
 log = structlog.get_logger(__name__)
+
+
+REGISTRATION_SECONDS = 4.0
+"""How long a registration waits at most; a proxy waits for a little longer for the answer."""
 
 
 class Refused(Exception):
@@ -116,7 +120,9 @@ class Members:
         self.lease_seconds = lease_seconds
         self._members: dict[int, Member] = {}
         self._waits: set[Wait] = set()
-        self.newest = NewestStore(ledger, lambda: all(one.met for one in self._members.values()), lease_seconds)
+        self._began = 0.0
+        """When :meth:`start` took the members, in seconds of the event loop's clock."""
+        self.newest = NewestStore(ledger, lambda: [one.named for one in self.all() if not one.met and not one.lost])
         """What proxies have said of the store."""
         self.refused_epoch = 0
         """The newest epoch that a proxy could not apply."""
@@ -128,9 +134,8 @@ class Members:
 
     def start(self) -> None:
         """Take the stored members; each has one lease from now to come back."""
-        now = self._now()
+        now = self._began = self._now()
         self._members = {record.id: Member(record, now) for record in self._ledger.state.proxies.values()}
-        self.newest.begin()
         self._ledger.listen(self._changed)
 
     def all(self) -> list[Member]:
@@ -150,15 +155,15 @@ class Members:
 
         Raises:
             Refused: the instance was fenced, or there are too many proxies, or the proxy knows a newer table, or one of
-                another cluster.
+                another cluster; or it is not known yet whether others know a newer one.
             StoreError: the membership could not be stored; the proxy has to try again.
         """
         try:
-            if registration.known is not None:
-                self.newest.hear(registration.known, f"the proxy at {registration.address} on {registration.hostname}")
-            elif all(one.record.instance != registration.instance for one in self._members.values()):
-                await self.newest.settled()
-        except (lineage.AnotherCluster, lineage.StoreIsOlder) as error:
+            self.newest.hear(registration.known, f"the proxy at {registration.address} on {registration.hostname}")
+            if all(one.record.instance != registration.instance for one in self._members.values()):
+                # newest-store: a fenced or new one may know an older table than this one, and others a newer one.
+                await self.newest.settled_within(REGISTRATION_SECONDS)
+        except (lineage.AnotherCluster, lineage.StoreIsOlder, NotSettled) as error:
             raise Refused("invalid", str(error)) from error
         if registration.epoch > self._ledger.table.epoch:
             raise Refused(
@@ -205,7 +210,7 @@ class Members:
             member.link.end(None)
         member.link = link
         member.met = True
-        self.newest.met()
+        self.newest.spoke()
         member.drains_itself = registration.draining
         member.cluster = registration.cluster
         self.heard(member)
@@ -374,6 +379,7 @@ class Members:
 
     def allow(self, seconds: float) -> None:
         """Let every lease end so much later: this process was held up, and heartbeats wait unread."""
+        self._began += seconds
         for member in self._members.values():
             member.heard_at += seconds
 
@@ -383,10 +389,13 @@ class Members:
         for member in self._members.values():
             if not member.lost and now - member.heard_at > self.lease_seconds:
                 self._lose(member)
+        if now - self._began > self.lease_seconds:
+            self.newest.over()
         return [member for member in self.all() if member.lost]
 
     def _lose(self, member: Member) -> None:
         member.lost = True
+        self.newest.lost()
         log.warning("proxy_lost", proxy=member.record.id, address=member.record.address, acked=member.acked)
         self._ledger.note(What.PROXY_LOST, f"{member.named} was not heard of for {self.lease_seconds:g} s")
         for wait in self._waits:
@@ -404,7 +413,7 @@ class Members:
         if old.proxies is not new.proxies:
             for proxy_id in self._members.keys() - new.proxies.keys():
                 self._drop(self._members.pop(proxy_id), new)
-                self.newest.met()
+                self.newest.lost()
             for proxy_id, record in new.proxies.items():
                 member = self._members.get(proxy_id)
                 if member is None:

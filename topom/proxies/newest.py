@@ -1,15 +1,18 @@
 """Looks for signs that the store is an older one (**newest-store**, :mod:`topom.cluster.lineage`): proxies know newer
 tables.
 
-A topom that has just come to lead does nothing to servers until each proxy that it knows has registered, or has had a
-lease's time for it; nor does it give its table to a proxy that has none yet. A proxy that registers says which table it
-has had. If that shows that the store is older, the term ends.
+A topom that has just come to lead does nothing to servers, by itself or for an operator, until each proxy that it knows
+has registered or is lost. It also gives no table to a proxy that it does not know: that one may have been a member
+after the store was saved. A proxy that registers says which table it has had. If that shows that the store is older,
+the term ends, and the proof is stored: no topom begins from that store again, whichever proxies are left.
+
+**bounded**: a proxy is lost after a lease's time, and a store that knows no proxy is taken for the newest after a
+lease's time, too. A new store is so at once. Whoever asks for something meanwhile is told after a while to try again.
 """
 
 import asyncio
-import math
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -17,39 +20,45 @@ from slots.messages.control import KnownTable
 from topom.cluster import lineage
 from topom.cluster.ledger import Ledger
 from topom.cluster.lineage import StoreIsOlder
+from topom.errors import NotLeading, Unavailable
+from topom.reasons import Kind
 
 log = structlog.get_logger(__name__)
+
+
+class NotSettled(Unavailable):
+    """Known proxies could still say that the store is an older one."""
+
+    kind = Kind.PROXY
 
 
 class NewestStore:
     """What proxies have said of the store in this term.
 
     Args:
-        all_met: whether every known proxy has registered.
-        seconds: for how long they are waited for at most.
+        missing: names the known proxies that have not registered and are not lost.
     """
 
-    def __init__(self, ledger: Ledger, all_met: Callable[[], bool], seconds: float) -> None:
+    def __init__(self, ledger: Ledger, missing: Callable[[], Sequence[str]]) -> None:
         self._ledger = ledger
-        self._all_met = all_met
-        self._seconds = seconds
-        self._until = math.inf
-        self._came = asyncio.Event()
+        self._missing = missing
+        self._spoken = False
+        self._over = False
+        self._ended = False
+        self._news = asyncio.Event()
         self._contradicted = asyncio.Event()
         self._error: StoreIsOlder | None = None
 
-    def begin(self) -> None:
-        """Time begins."""
-        self._until = asyncio.get_running_loop().time() + self._seconds
-
-    def hear(self, known: KnownTable, who: str) -> None:
-        """A proxy has had this table.
+    def hear(self, known: KnownTable | None, who: str) -> None:
+        """A proxy that registers has had this table; None for no table.
 
         Raises:
             AnotherCluster, StoreIsOlder: the proxy may not register.
         """
         if self._error is not None:
             raise self._error
+        if known is None:
+            return
         state = self._ledger.state
         try:
             lineage.require_older(state.cluster_id, state.starts, known, who)
@@ -57,25 +66,73 @@ class NewestStore:
             log.error("store_is_older", reason=str(error))
             self._error = error
             self._contradicted.set()
-            self._came.set()
+            self._news.set()
             raise
 
-    def met(self) -> None:
-        """A proxy has registered, or is no member any more."""
-        self._came.set()
+    def spoke(self) -> None:
+        """A proxy has registered."""
+        self._spoken = True
+        self._news.set()
+
+    def lost(self) -> None:
+        """A proxy is lost, or is no member any more."""
+        self._news.set()
+
+    def over(self) -> None:
+        """A lease's time has passed."""
+        self._over = True
+        self._news.set()
+
+    def end(self) -> None:
+        """The term is over."""
+        self._ended = True
+        self._news.set()
 
     async def settled(self) -> None:
-        """Wait for the known proxies. Raises :class:`StoreIsOlder` as soon as that is proven: the term ends."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._until):
-                while self._error is None and not self._all_met():
-                    self._came.clear()
-                    await self._came.wait()
+        """Wait for the known proxies.
+
+        Raises:
+            StoreIsOlder: as soon as that is proven; the term ends.
+            NotLeading: the term has ended.
+        """
+        while self._error is None and not self._ended and not self._has_all():
+            self._news.clear()
+            await self._news.wait()
         if self._error is not None:
             raise self._error
+        if self._ended:
+            raise NotLeading("this topom does not lead any more; ask again, and the one that leads will answer")
+
+    async def settled_within(self, seconds: float) -> None:
+        """As :meth:`settled`, for who cannot wait for longer. Raises :class:`NotSettled`, too."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.settled()
+        except TimeoutError:
+            missing = self._missing()
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            who = f"{', '.join(missing[:3])}{more}" if missing else "proxies that it does not know"
+            raise NotSettled(
+                "topom has just come to lead, and cannot know yet that its store is the newest: it waits for a lease's "
+                f"time for {who}",
+                "try again in a while",
+            ) from None
 
     async def watch(self) -> None:
         """Wait for a proof that the store is older. Raises :class:`StoreIsOlder`."""
         await self._contradicted.wait()
         assert self._error is not None
         raise self._error
+
+    async def store_proof(self) -> None:
+        """Store the proof, if there is one. Raises as :meth:`topom.cluster.ledger.Ledger.change`."""
+        error = self._error
+        if error is not None:
+            await self._ledger.change(lambda state, epoch: replace(state, older=error.what))
+
+    def _has_all(self) -> bool:
+        if self._missing():
+            return False
+        state = self._ledger.state
+        # Who knows no proxy cannot wait for it: slots may have moved under proxies that came after the store was saved.
+        return self._spoken or self._over or len(state.starts) == 1 or not state.assigned

@@ -66,6 +66,7 @@ class Node:
         url: where the other topoms reach this one's API.
         make: makes the topom of a term; None for one by the settings.
         own_migrator: how the migrator that this process starts itself reaches it; None for no such migrator.
+        newest: whether an operator says that the store is the newest. That holds for the first term.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Node:
         url: str,
         make: Make | None = None,
         own_migrator: OwnMigrator | None = None,
+        newest: bool = False,
     ) -> None:
         self.settings = settings
         self.url = url
@@ -100,6 +102,7 @@ class Node:
         self._store = store
         self._make = make or self._topom_of
         self._own_migrator = own_migrator
+        self._newest = newest
         self._topom: Topom | None = None
         self.tending = Tending(TopomError, StuckTerm)
         """Keeps the loops that run whether this topom leads or not."""
@@ -237,6 +240,7 @@ class Node:
                 if not leadership.valid() or not self.shared:
                     raise
             else:
+                self._newest = False
                 return topom
 
     async def _serve_term(self, topom: Topom, leadership: Leadership) -> None:
@@ -281,4 +285,5 @@ class Node:
             url=leadership.leader.url,
             day=self.day,
             own_migrator=self._own_migrator,
+            newest=self._newest,
         )

@@ -32,6 +32,7 @@ from topom.copies.joining import Joins
 from topom.copies.strays import Strays
 from topom.copies.telling import Telling
 from topom.doctor.examining import Doctor
+from topom.errors import NotLeading, TopomError
 from topom.leaving.groups import Departures
 from topom.leaving.nodes import NodeDepartures
 from topom.leaving.servers import ServerDepartures
@@ -97,6 +98,7 @@ class Topom:
         url: str = "",
         day: Day | None = None,
         own_migrator: OwnMigrator | None = None,
+        newest: bool = False,
     ) -> None:
         """
         Args:
@@ -108,8 +110,10 @@ class Topom:
             url: where other topoms reach the process's API.
             day: what the process knows of the load of the last day; None for nothing.
             own_migrator: how the migrator that this process starts itself reaches it; None for no such migrator.
+            newest: whether an operator says that the store is the newest.
         """
         self.settings = settings
+        self._newest = newest
         self.instance = (process or secrets.token_hex(16))[:NAMED_BY] + secrets.token_hex(16 - NAMED_BY // 2)
         self.leads = leads
         self.retired = asyncio.Event()
@@ -340,7 +344,7 @@ class Topom:
 
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
-        await self.ledger.start(features.product(self.settings))
+        await self.ledger.start(features.product(self.settings), self._newest)
         await self.sizes.start()
         self._follow()
 
@@ -358,6 +362,7 @@ class Topom:
     def retire(self) -> None:
         """End every proxy's control stream, and all waits for news: another topom leads, or will, or this one ends."""
         self.retired.set()
+        self.members.newest.end()
         self.waiters.release()
 
     async def run(self) -> None:
@@ -374,15 +379,21 @@ class Topom:
         if self._child is not None:
             acting[self._child.name] = self._child.run
         works |= {name: partial(self._once_settled, work) for name, work in acting.items()}
-        async with asyncio.TaskGroup() as group:
-            for name, work in works.items():
-                self._running.append(group.create_task(self.tending.keep(name, work), name=name))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, work in works.items():
+                    self._running.append(group.create_task(self.tending.keep(name, work), name=name))
+        except* StoreIsOlder:
+            # newest-store: another start could not prove it again once the proxies that know have ended.
+            with suppress(TopomError):
+                await self.members.newest.store_proof()
+            raise
 
     async def _once_settled(self, work: Callable[[], Awaitable[None]]) -> None:
         """newest-store: act only once the proxies had time to say that the store is an older one."""
         try:
             await self.members.newest.settled()
-        except StoreIsOlder:
+        except (StoreIsOlder, NotLeading):
             return  # :meth:`~topom.proxies.newest.NewestStore.watch` ends the term
         await work()
 

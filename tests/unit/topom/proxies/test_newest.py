@@ -2,13 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
 from slots.messages.control import KnownTable, Register
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
+from topom.cluster import topology
 from topom.cluster.lineage import StoreIsOlder
+from topom.errors import NotLeading
+from topom.proxies import members
 from topom.proxies.members import Refused
+from topom.proxies.newest import NotSettled
 
 MakeBench = Callable[..., Awaitable[Bench]]
 LEASE_SECONDS = 3600.0
@@ -38,20 +43,34 @@ def known_of(bench: Bench, epoch: int | None = None, start: str = "", cluster: s
     )
 
 
-async def started_again(bench: Bench) -> None:
-    """As if topom had just come to lead: no member has registered, and their leases are long."""
-    bench.members.lease_seconds = LEASE_SECONDS
-    bench.members.newest._seconds = LEASE_SECONDS
-    bench.members.start()
+async def started_again(bench: Bench, make: MakeBench) -> Bench:
+    """topom comes to lead again over what a bench has stored: no member has registered yet, and leases are long."""
+    return await make(filled=False, store=bench.store, lease=LEASE_SECONDS)
 
 
-async def test_nothing_begins_before_every_known_proxy_has_registered(bench: MakeBench) -> None:
-    one = await bench()
-    proxies = [await FakeProxy(one, number).register() for number in (7, 8)]
-    await started_again(one)
+async def registered_before(bench: Bench, *numbers: int) -> list[FakeProxy]:
+    """Members of a topom that has led."""
+    return [await FakeProxy(bench, number).register() for number in numbers]
+
+
+async def has_settled(bench: Bench) -> bool:
+    """Whether it needs to wait no longer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0):
+            await bench.members.newest.settled()
+            return True
+    return False
+
+
+@pytest.mark.parametrize("knows", [False, True])
+async def test_nothing_begins_before_every_known_proxy_has_registered(bench: MakeBench, knows: bool) -> None:
+    first = await bench()
+    proxies = await registered_before(first, 7, 8)
+    one = await started_again(first, bench)
     settled = asyncio.create_task(one.members.newest.settled())
-    new = asyncio.create_task(register(one, FakeProxy(one, 9), None))
-    await register(one, proxies[0], known_of(one))
+    # One that is no member, such as one that was fenced, may know a table that is older than this one's.
+    new = asyncio.create_task(register(one, FakeProxy(one, 9), known_of(first) if knows else None))
+    await register(one, proxies[0], known_of(first))
     await asyncio.sleep(0)
     assert not settled.done()
     assert not new.done()
@@ -62,20 +81,70 @@ async def test_nothing_begins_before_every_known_proxy_has_registered(bench: Mak
         await new
 
 
-async def test_a_known_proxy_that_stays_away_is_waited_for_as_long_as_its_lease(bench: MakeBench) -> None:
-    one = await bench()
-    await FakeProxy(one, 7).register()
-    await started_again(one)
-    one.members.newest._seconds = 0.05
-    one.members.newest.begin()
+async def test_a_known_proxy_that_stays_away_is_waited_for_until_it_is_lost(bench: MakeBench) -> None:
+    first = await bench()
+    proxies = await registered_before(first, 7, 8)
+    one = await started_again(first, bench)
+    await register(one, proxies[0], known_of(first))
+    one.members.allow(LEASE_SECONDS)  # topom itself was held up, and has not read what the proxy says
+    one.members.lease_seconds = 0.0
+    one.members.lose_silent()
+    assert not await has_settled(one)
+    one.members.lease_seconds = -LEASE_SECONDS
+    one.members.lose_silent()
+    assert await has_settled(one)
+
+
+async def test_who_knows_no_proxy_waits_for_a_lease_s_time(bench: MakeBench) -> None:
+    """Slots may have moved under proxies that came after the store was saved."""
+    assert await has_settled(await bench()), "the store is new"
+    again = await started_again(await bench(filled=False), bench)
+    assert await has_settled(again), "no slot ever had a group"
+    await again.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
+    await again.edit(lambda table, epoch: topology.assign(table, epoch, range(16), 1))
+    one = await started_again(again, bench)
+    one.members.lose_silent()
+    assert not await has_settled(one)
+    one.members.lease_seconds = -1.0
+    one.members.lose_silent()
+    assert await has_settled(one)
+
+
+async def test_who_cannot_wait_for_longer_is_told_whom_topom_waits_for(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "REGISTRATION_SECONDS", 0.0)
+    first = await bench()
+    await registered_before(first, 7)
+    one = await started_again(first, bench)
+    named = r"it waits for a lease's time for proxy 1 \(127.0.0.1:6380 on here\); try again in a while"
+    with pytest.raises(NotSettled, match=named):
+        await one.members.newest.settled_within(0.0)
+    with pytest.raises(Refused, match=named):
+        await register(one, FakeProxy(one, 9), None)
+    assert len(one.ledger.state.proxies) == 1
+    again = await started_again(await bench(), bench)
+    with pytest.raises(NotSettled, match="for proxies that it does not know"):
+        await again.members.newest.settled_within(0.0)
+
+
+async def test_who_waits_is_sent_away_when_the_term_ends(bench: MakeBench) -> None:
+    first = await bench()
+    await registered_before(first, 7)
+    one = await started_again(first, bench)
+    new = asyncio.create_task(register(one, FakeProxy(one, 9), None))
+    await asyncio.sleep(0)
+    one.members.newest.end()
     async with asyncio.timeout(10):
-        await one.members.newest.settled()
+        with pytest.raises(NotLeading):
+            await new
+    assert len(one.ledger.state.proxies) == 1
 
 
 async def test_one_newer_table_ends_the_term_and_nothing_begins(bench: MakeBench) -> None:
-    one = await bench()
-    proxy = await FakeProxy(one, 7).register()
-    await started_again(one)
+    first = await bench()
+    (proxy,) = await registered_before(first, 7)
+    one = await started_again(first, bench)
     settled = asyncio.create_task(one.members.newest.settled())
     new = asyncio.create_task(register(one, FakeProxy(one, 9), None))
     await asyncio.sleep(0)
@@ -94,6 +163,21 @@ async def test_one_newer_table_ends_the_term_and_nothing_begins(bench: MakeBench
         await register(one, proxy, known_of(one))
     with pytest.raises(StoreIsOlder):
         await one.members.newest.settled()
+
+
+async def test_an_older_store_stays_one_however_often_topom_starts(bench: MakeBench) -> None:
+    """Though nobody says it again, and each start pushes out an earlier one that the state keeps."""
+    first = await bench()
+    (proxy,) = await registered_before(first, 7)
+    one = await started_again(first, bench)
+    with pytest.raises(Refused, match="has a table of epoch 9 that"):
+        await register(one, proxy, known_of(one, 9, start="another"))
+    await one.members.newest.store_proof()
+    before = one.store.version
+    for _ in range(3):
+        with pytest.raises(StoreIsOlder, match=r"a table of epoch 9 that was made after what .*backup\.md"):
+            await started_again(one, bench)
+    assert one.store.version == before
 
 
 async def test_a_proxy_of_another_cluster_is_refused_and_ends_nothing(bench: MakeBench) -> None:

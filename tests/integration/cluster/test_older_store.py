@@ -1,0 +1,159 @@
+"""newest-store: topom comes back with an older store, and nothing is done to servers by it, by whosever order."""
+
+import asyncio
+import json
+import shutil
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from proxy.supervisor.kept_table.tablefile import TableFile
+from slotferry.calls import TopomRefused
+from slots.functions import slot
+from tests.integration.cluster.conftest import StartCluster
+from tests.integration.cluster.harness import Cluster, eventually, log_of, plain_client
+from tests.integration.topom_process import HandProxy
+from topom.term.stores import STORE_FILE
+
+NAMES = [name for name in (f"key-{number}" for number in range(400)) if slot("crc32", name.encode(), 1024) < 512]
+SERVED = ("registered", "serves_alone")
+OLDER = "made after what the store holds, so the store is an older one"
+
+
+def save(cluster: Cluster, to: Path) -> None:
+    store = cluster.directory / "topom" / STORE_FILE
+    with closing(sqlite3.connect(store)) as source, closing(sqlite3.connect(to)) as copy:
+        source.backup(copy)
+
+
+def put_back(cluster: Cluster, saved: Path) -> None:
+    """The disk of a topom that has ended is as it was then."""
+    store = cluster.directory / "topom" / STORE_FILE
+    for file in store.parent.glob(f"{STORE_FILE}*"):
+        file.unlink()
+    shutil.copy(saved, store)
+
+
+def cluster_id(store: Path) -> str:
+    """Of the cluster that a saved store is of."""
+    with closing(sqlite3.connect(store)) as connection:
+        ((value,),) = connection.execute("SELECT value FROM documents WHERE name = 'starts'")
+    return str(json.loads(value)["cluster"])
+
+
+class Place(NamedTuple):
+    """Where a topom is."""
+
+    url: str
+    token: str
+
+
+async def reasons(cluster: Cluster) -> list[str]:
+    """Why topoms have ended."""
+    return [str(entry["reason"]) for entry in log_of(cluster.topom) if entry.get("event") == "topom_failed"]
+
+
+async def test_an_operator_s_order_waits_for_proxies_that_the_older_store_does_not_know(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    # given a store that was saved before there was a proxy, and slots and keys that have moved since
+    cluster = await start_cluster(groups=2, proxies=1)
+    proxy = cluster.proxies[0]
+    for group in cluster.groups:
+        await cluster.swept(group)
+    assert await proxy.stop() == 0
+    await cluster.online(0)
+    save(cluster, tmp_path / "saved")
+    proxy.start()
+    await cluster.online(1)
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await eventually(client.ping, bool, "the proxy to serve")
+        await client.mset(dict.fromkeys(NAMES, "1"))
+        await cluster.api.move_slots("0-511", 2)
+        await cluster.at_rest({1: 0, 2: 1024})
+        await client.mset(dict.fromkeys(NAMES, "2"))
+
+        # when topom comes back with that store, and an operator acts by it before the proxy has spoken
+        cluster.signal_proxy(0, signal.SIGSTOP)
+        await cluster.topom.kill()
+        put_back(cluster, tmp_path / "saved")
+        await cluster.restart_topom()
+        order = asyncio.create_task(cluster.api.sweep_server(2, cluster.groups[2][0]))
+        await eventually(cluster.api.status, lambda status: len(status["groups"]) == 2, "topom to answer")
+        cluster.signal_proxy(0, signal.SIGCONT)
+
+        # then the order is refused once the proxy has spoken, topom ends, and no key is lost
+        with pytest.raises(TopomRefused, match=OLDER):
+            await order
+        assert await cluster.topom.wait(60) == 1
+        assert [OLDER in reason for reason in await reasons(cluster)] == [True]
+        assert await client.mget(NAMES) == [b"2"] * len(NAMES)
+
+        # and no topom begins over that store again, though the proxy that knew more has ended
+        assert await proxy.stop() == 0
+        cluster.topom.start()
+        assert await cluster.topom.wait(60) == 1
+        assert [OLDER in reason for reason in await reasons(cluster)] == [True, True]
+
+
+async def test_an_operator_takes_a_store_for_the_newest_once_a_proxy_of_its_copy_has_gone(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    # given a proxy with a table that was made after a copy of the store, by a topom that a trial started over it
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
+    stranger = HandProxy(Place(cluster.topom_url, cluster.token))
+    save(cluster, tmp_path / "store")
+    stranger.known = {"cluster": cluster_id(tmp_path / "store"), "start": "of the trial", "epoch": 10}
+    async with stranger:
+        assert OLDER in stranger.refusals[0]["message"]
+    assert await cluster.topom.wait(60) == 1
+
+    # when an operator says that this store is the newest
+    cluster.topom.arguments.append("--newest-store")
+    await cluster.restart_topom()
+
+    # then topom goes on, also when it starts without that word
+    await cluster.api.move_slots("0-511", 2)
+    await cluster.at_rest({1: 0, 2: 1024})
+    assert await cluster.topom.stop() == 0
+    cluster.topom.arguments.pop()
+    await cluster.restart_topom()
+    await cluster.online(1)
+    await cluster.api.move_slots("0-511", 1)
+    await cluster.at_rest({1: 512, 2: 512})
+
+
+async def test_proxies_that_were_all_restarted_know_from_their_files(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    # given a proxy that keeps its table, and slots that have moved since the store was saved
+    file = TableFile(tmp_path / "table")
+    cluster = await start_cluster(groups=2, proxies=1, proxy_settings={"table_file": str(file.path)})
+    save(cluster, tmp_path / "saved")
+    await cluster.api.move_slots("0-511", 2)
+    await cluster.at_rest({1: 0, 2: 1024})
+    epoch = (await cluster.api.status())["epoch"]
+
+    async def kept() -> int:
+        found = file.read()
+        return found.table.epoch if found is not None else 0
+
+    await eventually(kept, lambda found: found == epoch, "the newest table to be kept")
+
+    # when all processes have ended, and topom comes back with that store
+    cluster.signal_proxy(0, signal.SIGKILL)
+    await cluster.proxies[0].wait(60)
+    await cluster.topom.kill()
+    put_back(cluster, tmp_path / "saved")
+    await cluster.restart_topom()
+    cluster.proxies[0].start()
+
+    # then the proxy is a new one, and gets no table
+    assert await cluster.topom.wait(60) == 1
+    assert [OLDER in reason for reason in await reasons(cluster)] == [True]
+    served = [entry["event"] for entry in log_of(cluster.proxies[0]) if entry.get("event") in SERVED]
+    assert served == ["registered"], "it was so once, before it was killed"
