@@ -6,6 +6,8 @@
 - ``/readyz`` is for who chooses a topom to ask. It is 503 while this one can pass nothing on and lead nothing: a
   follower needs a leader that answers it, and a leader a store that took its last write.
 
+Some load balancers ask by HEAD: they get the same status, without the words.
+
 Anybody may ask, so the answer is one word or one sentence, without a name or an address. With a token,
 ``/api/v1/status`` says more.
 """
@@ -34,6 +36,7 @@ UNREAD = "this topom has not read the store yet"
 REPLACED = "another topom has written to the store"
 
 
+@router.head(LIVE, include_in_schema=False)
 @router.get(LIVE, response_class=PlainTextResponse)
 async def livez(request: Request) -> PlainTextResponse:
     """Whether the process works: 200 as long as it answers at all. Needs no token."""
@@ -41,6 +44,7 @@ async def livez(request: Request) -> PlainTextResponse:
     return PlainTextResponse("ok\n", headers={} if node is None else {INSTANCE: node.instance})
 
 
+@router.head(READY, include_in_schema=False)
 @router.get(READY, response_class=PlainTextResponse, responses={503: {"description": "Not ready, and why."}})
 async def readyz(request: Request) -> PlainTextResponse:
     """Whether it serves reads and leads, or follows a topom that does; 503 with the reason if not. Needs no token."""

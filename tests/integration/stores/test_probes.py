@@ -28,6 +28,17 @@ async def ask(topom: TopomProcess, path: str, seconds: float = LIMIT_SECONDS) ->
         return answer.status_code, answer.text
 
 
+async def head(topom: TopomProcess, path: str) -> tuple[int, bytes]:
+    """The status of the answer to HEAD, and every byte behind its headers."""
+    host, _, port = topom.url.removeprefix("http://").partition(":")
+    async with asyncio.timeout(LIMIT_SECONDS):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"HEAD {path} HTTP/1.1\r\nHost: topom\r\nConnection: close\r\n\r\n".encode())
+        headers, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return int(headers.split()[1]), body
+
+
 async def becomes(topom: TopomProcess, expected: tuple[int, str]) -> None:
     """Wait for this answer to ``/readyz``; topom lives all the time."""
     async with asyncio.timeout(LIMIT_SECONDS):
@@ -66,9 +77,11 @@ async def test_topoms_that_lost_their_store_live_on_and_are_ready_again_with_it(
         etcd.pause()
         for one in both:
             await becomes(one, (503, STORE + "\n"))
+            assert (await head(one, "/livez"), await head(one, "/readyz")) == ((200, b""), (503, b""))
         etcd.resume()
         for one in both:
             await becomes(one, OK)
+            assert (await head(one, "/livez"), await head(one, "/readyz")) == ((200, b""), (200, b""))
         assert [one.pid for one in both] == pids
         for pid in pids:
             os.kill(pid, 0)

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
 from topom.api.callers import Callers
-from topom.api.roles import ANYBODY, EXCEPTIONS, needed, needed_for_stream
+from topom.api.roles import ANYBODY, EXCEPTIONS, READS, needed, needed_for_stream
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 from topom.term.tokens import Role, Token, Tokens
@@ -49,7 +49,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 def test_there_are_endpoints() -> None:
     assert len(ENDPOINTS) > 50
-    assert {method for method, _ in ENDPOINTS} == {"GET", "POST", "PATCH", "DELETE"}
+    assert {method for method, _ in ENDPOINTS} == {"GET", "HEAD", "POST", "PATCH", "DELETE"}
 
 
 async def test_each_role_gets_what_it_may_and_nothing_else(client: httpx.AsyncClient) -> None:
@@ -59,7 +59,8 @@ async def test_each_role_gets_what_it_may_and_nothing_else(client: httpx.AsyncCl
             headers = {"Authorization": f"Bearer {shown}"} if shown else {}
             query = "?last_event_id=0" if path == STREAM else ""
             # What this asks for is nonsense, so that whoever is let in changes nothing.
-            answer = await client.request(method, path + query, headers=headers, json=None if method == "GET" else 7)
+            body = None if method in READS else 7
+            answer = await client.request(method, path + query, headers=headers, json=body)
             refused = answer.status_code in (401, 403) and path != "/login"
             may = role is None or (shown != "" and Role(shown).may(role))
             assert refused == (not may), (method, path, shown, answer.text)
@@ -75,7 +76,9 @@ async def test_the_document_says_the_role_of_each_endpoint(client: httpx.AsyncCl
         for path, endpoints in answer.json()["paths"].items()
         for method, endpoint in endpoints.items()
     }
-    assert said == {(method, path): needed(method, path) or ANYBODY for method, path in ENDPOINTS if path != "/docs"}
+    # HEAD is as GET, and not told again.
+    told = [(method, path) for method, path in ENDPOINTS if path != "/docs" and method != "HEAD"]
+    assert said == {(method, path): needed(method, path) or ANYBODY for method, path in told}
     assert said["POST", "/api/v1/groups"] == "operator"
     assert said["GET", "/api/v1/groups"] == said["GET", "/metrics"] == said["POST", "/logout"] == "viewer"
     assert [endpoint for endpoint, role in said.items() if role == "anybody"] == [
