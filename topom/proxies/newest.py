@@ -42,6 +42,7 @@ class NewestStore:
     def __init__(self, ledger: Ledger, missing: Callable[[], Sequence[str]]) -> None:
         self._ledger = ledger
         self._missing = missing
+        self._settled = False
         self._spoken = False
         self._over = False
         self._ended = False
@@ -95,7 +96,11 @@ class NewestStore:
             StoreIsOlder: as soon as that is proven; the term ends.
             NotLeading: the term has ended.
         """
-        while self._error is None and not self._ended and not self._has_all():
+        while self._error is None and not self._ended and not self._settled:
+            if self._has_all():
+                # Who registers from now on is waited for by nobody.
+                self._settled = True
+                break
             self._news.clear()
             await self._news.wait()
         if self._error is not None:

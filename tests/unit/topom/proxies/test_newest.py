@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -71,7 +72,8 @@ async def test_nothing_begins_before_every_known_proxy_has_registered(bench: Mak
     # One that is no member, such as one that was fenced, may know a table that is older than this one's.
     new = asyncio.create_task(register(one, FakeProxy(one, 9), known_of(first) if knows else None))
     await register(one, proxies[0], known_of(first))
-    await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
     assert not settled.done()
     assert not new.done()
     # One that never had a table has nothing to say, and is waited for by nobody but itself.
@@ -79,6 +81,11 @@ async def test_nothing_begins_before_every_known_proxy_has_registered(bench: Mak
     async with asyncio.timeout(10):
         await settled
         await new
+    # Who comes later, and ends before it is registered, holds up nobody.
+    await one.ledger.change(
+        lambda state, epoch: replace(state, proxies={**state.proxies, 99: replace(state.proxies[1], id=99)})
+    )
+    assert await has_settled(one)
 
 
 async def test_a_known_proxy_that_stays_away_is_waited_for_until_it_is_lost(bench: MakeBench) -> None:
@@ -103,9 +110,11 @@ async def test_who_knows_no_proxy_waits_for_a_lease_s_time(bench: MakeBench) -> 
     await again.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
     await again.edit(lambda table, epoch: topology.assign(table, epoch, range(16), 1))
     one = await started_again(again, bench)
+    one.members.allow(LEASE_SECONDS)
+    one.members.lease_seconds = 0.0
     one.members.lose_silent()
     assert not await has_settled(one)
-    one.members.lease_seconds = -1.0
+    one.members.lease_seconds = -LEASE_SECONDS
     one.members.lose_silent()
     assert await has_settled(one)
 

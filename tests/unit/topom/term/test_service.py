@@ -9,6 +9,7 @@ from slots.messages.control import KnownTable, Register, TopomMessage
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import MemoryStore
 from topom.cluster.lineage import StoreIsOlder
+from topom.errors import NotLeading
 from topom.proxies.members import Refused
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
@@ -81,4 +82,20 @@ async def test_no_loop_that_acts_begins_before_known_proxies_have_spoken(
         await eventually(lambda: begun == set(ACTING))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+    await topom.close()
+
+
+async def test_who_waits_for_proxies_is_sent_away_when_the_term_ends(tmp_path: Path) -> None:
+    store, settings = MemoryStore(), TopomSettings(data=tmp_path, number_of_slots=16, proxy_lease_seconds=3600)
+    former = Topom(settings, store)
+    await former.start()
+    await former.members.register(registration(former), SilentLink())
+    topom = Topom(settings, store)
+    await topom.start()
+    waiting = asyncio.create_task(topom.members.newest.settled())
+    await asyncio.sleep(0)
+    topom.retire()
+    async with asyncio.timeout(10):
+        with pytest.raises(NotLeading):
+            await waiting
     await topom.close()
