@@ -17,8 +17,9 @@ _session = APIKeyCookie(name=COOKIE, auto_error=False, description="A session th
 
 USER_HEADER = "X-Slotferry-User"
 """Names the operator in events. Nothing proves it, so the token's name stands behind it."""
-ORDER_SECONDS = 20.0
-"""How long a request that changes something waits, once topom leads, until topom may act."""
+ORDER_SECONDS = 23.0
+"""How long a request that changes something waits, once topom leads, until topom may act. A topom that passes it on
+waits for a little longer."""
 READS = ("GET", "HEAD")
 """Methods of requests that change nothing."""
 CALLER = "slotferry.caller"
