@@ -48,5 +48,5 @@ done
 PYTHONPATH=$kept
 export PYTHONPATH
 unset IFS
-exec {python} "$@"
+exec {python} -P "$@"
 """

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +21,7 @@ from slotferry.client import TopomClient
 from slotferry.folders import Folder
 from slotferry.processes import STOP_SECONDS, ManagedProcess, ProcessError, free_ports, port_is_free, until
 from slotferry.redis_server import HOST, RedisServer, ask, find_binary, start_redis
+from slots.python import PYTHON
 from slots.ranges import show
 
 READY_SECONDS = 30.0
@@ -254,7 +254,7 @@ class LocalCluster:
 
     def _command(self, process: str) -> list[str]:
         """The command line of a ``topom`` or a ``proxy``."""
-        return [sys.executable, "-m", "slotferry", process]
+        return [*PYTHON, "-m", "slotferry", process]
 
     async def _start_servers(self) -> None:
         for group_id in range(1, self._group_count + 1):

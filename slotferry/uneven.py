@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -17,6 +16,7 @@ from slotferry.output import say
 from slotferry.processes import ManagedProcess, ProcessError, end_with_parent
 from slots.access import ServerAccess
 from slots.keyslots import KeySlots
+from slots.python import PYTHON
 
 SIZING_SECONDS = 300.0
 """Limit of the sizing, including Spark's start."""
@@ -82,7 +82,7 @@ async def _size(cluster: LocalCluster, results: Path) -> None:
     folder = str(cluster.directory)
     sizing = _Sizing(
         "sizing",
-        [sys.executable, "-m", "slotferry", "sizing", "run", "--fresh", "--into", str(results)],
+        [*PYTHON, "-m", "slotferry", "sizing", "run", "--fresh", "--into", str(results)],
         Path(os.devnull),
         {
             **os.environ,

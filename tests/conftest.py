@@ -16,6 +16,7 @@ import pytest
 
 from slotferry import processes
 from slotferry.processes import ManagedProcess
+from slots.python import PYTHON
 from tests import scheduling, searching
 from tests.forking import fork, imports_more
 
@@ -140,13 +141,13 @@ def _commands_are_forked() -> Iterator[None]:
 
     def forked(self: ManagedProcess, output: Any, parent: int) -> Any:
         environment = os.environ if self.environment is None else self.environment
-        ours = self.arguments in ([sys.executable, "-m", "slotferry", process] for process in ("topom", "proxy"))
+        ours = self.arguments in ([*PYTHON, "-m", "slotferry", process] for process in ("topom", "proxy"))
         # What Python is to import at its start it imports at a real one only.
         if not ours or imports_more(environment, python_path):
             return spawn(self, output, parent)
         with open(os.devnull, "rb") as nothing:
             descriptors = {0: nothing.fileno(), 1: output.fileno(), 2: output.fileno()}
-            return fork("tests.starting", self.arguments[3:], descriptors, environment)
+            return fork("tests.starting", self.arguments[len(PYTHON) + 2 :], descriptors, environment)
 
     with pytest.MonkeyPatch.context() as patching:
         if sys.platform == "linux":

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
@@ -23,6 +22,7 @@ from slotferry.processes import STOP_SECONDS, end_with_parent
 from slotferry.traffic.latency import Histogram
 from slotferry.traffic.placement import Layout
 from slotferry.traffic.worker import LINE_LIMIT, Settings
+from slots.python import PYTHON
 
 OPEN_SECONDS = 30.0
 LOAD_SECONDS = 1800.0
@@ -256,7 +256,7 @@ class Traffic:
     async def _start_process(self, settings: Settings) -> None:
         parent = os.getpid()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "slotferry.traffic", json.dumps(asdict(settings))),
+            *(*PYTHON, "-m", "slotferry.traffic", json.dumps(asdict(settings))),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=environment_of("", {}),

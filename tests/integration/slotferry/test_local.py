@@ -136,6 +136,39 @@ def until_gone(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
+def test_a_checkout_in_the_current_folder_is_not_what_runs(temporary: Path, tmp_path: Path) -> None:
+    """as where ``pip install .`` was given: the folder has the packages, but not their compiled modules."""
+    checkout = tmp_path / "checkout"
+    for package in ("slots", "rdb", "proxy", "migrator", "topom", "sizing", "slotferry"):
+        (checkout / package).mkdir(parents=True)
+        (checkout / package / "__init__.py").write_text("raise ImportError('this is the one in the checkout')\n")
+    command = Path(sys.executable).with_name("slotferry")
+    settings = environment_of("", {}) | {"TMPDIR": str(temporary)}
+    arguments = [command, "local", "--groups", "2"]
+    with subprocess.Popen(
+        arguments, cwd=checkout, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            first = process.stdout.readline()
+            assert first, process.stderr.read()
+            line = json.loads(first)
+            settings |= {"SLOTFERRY_TOPOM": line["topom"], "SLOTFERRY_TOKEN": line["token"]}
+            # By the stream, so that topom starts a migrator.
+            for words in ("migration set --way stream", "slot move 0-9 --to 2 --wait"):
+                subprocess.run([command, *words.split()], cwd=checkout, env=settings, check=True, timeout=120)
+            listed = [command, "migrator", "list", "--output", "json"]
+            said = subprocess.run(listed, cwd=checkout, env=settings, check=True, capture_output=True).stdout
+            assert len(json.loads(said)["migrators"]) == 1, "topom's own did not come up, so a key at a time moved"
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
 def busy(server: Redis) -> bool:
     try:
         server.ping()
