@@ -181,10 +181,23 @@ def sweep_server(
 
 
 def _silence(found: Answer) -> str:
-    """A sentence part about added servers that do not answer, or that have keys where Slotferry's own belong."""
+    """Sentence parts about added servers that do not answer, and about keys of theirs that clients do not see."""
     silent = found.get("silent", [])
     said = f"; no answer now from {', '.join(silent)}: start it, or look at the address" if silent else ""
-    return said + "".join(f"; {sentence}" for sentence in hidden_keys(found))
+    return said + "".join(f"; {sentence}" for sentence in [*hidden_keys(found), *_foreign_keys(found)])
+
+
+def _foreign_keys(found: Answer) -> list[str]:
+    """A sentence part about keys of an added master while other groups own slots; empty if there are none."""
+    held = found.get("keys_held", 0)
+    return (
+        [
+            f"it holds {counted(held, 'key')} already, and no client sees those whose slots other groups own: save "
+            "what is needed, then remove them with slotferry server sweep, or remove the group and use an empty server"
+        ]
+        if held
+        else []
+    )
 
 
 def hidden_keys(found: Answer) -> list[str]:

@@ -39,10 +39,12 @@ def redis_binary() -> str:
 
 
 @contextmanager
-def redis_server(directory: Path, binary: str | None = None, options: Sequence[str] = ()) -> Iterator[redis.Redis]:
+def redis_server(
+    directory: Path, binary: str | None = None, options: Sequence[str] = (), port: int | None = None
+) -> Iterator[redis.Redis]:
     """A throw-away server, by default of :func:`redis_binary`; a client of it. ``options`` are arguments of the server.
-    ``client.connection_pool.connection_kwargs`` has its port."""
-    (port,) = free_ports(1)
+    ``client.connection_pool.connection_kwargs`` has its port, a free one if none is given."""
+    port = port or free_ports(1)[0]
     directory.mkdir(parents=True, exist_ok=True)
     arguments = ["--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(directory), *options]
     process = subprocess.Popen(bound([binary or redis_binary(), *arguments]), stdout=subprocess.DEVNULL)

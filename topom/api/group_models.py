@@ -125,6 +125,11 @@ class GroupChanged(BaseModel):
         description="Keys of the master that was added which stand under names of Slotferry's own and are not: no "
         "client reaches them any more. Of another type they are renamed to `__slotferry:aside:...`.",
     )
+    keys_held: int = Field(
+        default=0,
+        description="How many keys the master that was added holds, if other groups own slots: no client sees those of "
+        "such slots. 0 if no other group owns any.",
+    )
 
 
 class ServerSwept(BaseModel):

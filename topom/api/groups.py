@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import structlog
 from fastapi import Depends, Query
@@ -17,7 +17,7 @@ from topom.cluster import topology
 from topom.cluster.state import known_servers
 from topom.errors import SentinelsDecide, ServersUnreachable, TakesNoWrites
 from topom.leaving.groups import DRAINED
-from topom.reasons import Reason
+from topom.reasons import Kind, Reason
 from topom.servers.detector import Condition
 from topom.servers.edits import TableChange
 from topom.servers.lastcopy import HoldsKeys
@@ -29,6 +29,16 @@ log = structlog.get_logger(__name__)
 router = resource("/groups", "groups")
 
 Why = Annotated[str, Query(max_length=200, description="Shown with it.")]
+
+
+class Looked(NamedTuple):
+    """What servers that will be in a group say: those that do not answer now, and how many keys the new master has."""
+
+    silent: list[str]
+    held: int
+
+
+NOT_LOOKED = Looked([], 0)
 
 
 async def describe(topom: Topom) -> list[models.Group]:
@@ -100,8 +110,23 @@ def _lag(master: Reading | None, said: Reading | None) -> int | None:
 def _reason(topom: Topom, group: Group) -> Reason | None:
     known = topom.masters.reasons.get(group.id)
     if known is None and topom.leads() and group.master is not None and topom.health.has_failed(group.master):
-        return topom.sentinels.reason_failed(group.id, time.time() - topom.health.silence(group.master))
+        since = time.time() - topom.health.silence(group.master)
+        return topom.sentinels.reason_failed(group.id, since) or _nobody_replaces(topom, group, since)
     return known
+
+
+def _nobody_replaces(topom: Topom, group: Group, since: float) -> Reason | None:
+    """Why no other server takes the place of a failed master by itself, ever; None if one may."""
+    if not group.replicas:
+        what = "the group has no replica that could take its place"
+        return Reason(Kind.SERVER, what, since, "start it again: nobody else has its keys")
+    if topom.settings.ha == "off":
+        to_do = (
+            "start it again, or have a replica take its place, which loses what the master had not sent to it: "
+            f"slotferry group promote {group.id} {group.replicas[0]} --force"
+        )
+        return Reason(Kind.OPERATOR, 'topom replaces no master by itself: its setting ha is "off"', since, to_do)
+    return None
 
 
 def describe_leaving(topom: Topom) -> list[leaving_models.Leaving]:
@@ -129,11 +154,11 @@ async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupCha
         return topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node)
 
     _require_possible(topom, add)
-    silent = await _look(topom, new.servers, new.servers[1:], new.wipe, new.offline_ok)
+    looked = await _look(topom, new.servers, new.servers[1:], new.wipe, new.offline_ok)
     run_ids = await topom.identities.admit(new.servers, new.servers[1:], new.id, new.wipe)
     strangers = await _strangers(topom, new.servers[:1])
     table = await topom.edits.edit(add, new.wipe, run_ids)
-    return _changed(new.id, table, silent, strangers)
+    return _changed(new.id, table, looked, strangers)
 
 
 @router.delete("/{group_id}")
@@ -166,12 +191,12 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
 
     _require_possible(topom, add)
     replicas = [new.address] if topology.group_of(topom.ledger.table, group_id).servers else []
-    silent = await _look(topom, [new.address], replicas, new.wipe, new.offline_ok)
+    looked = await _look(topom, [new.address], replicas, new.wipe, new.offline_ok)
     run_ids = await topom.identities.admit([new.address], replicas, group_id, new.wipe)
     # Look before these keys are put aside.
     strangers = await _strangers(topom, [] if replicas else [new.address])
     table = await topom.edits.edit(add, new.wipe, run_ids)
-    return _changed(group_id, table, silent, strangers)
+    return _changed(group_id, table, looked, strangers)
 
 
 @router.post("/{group_id}/promote")
@@ -233,14 +258,12 @@ def _require_possible(topom: Topom, change: TableChange) -> None:
     change(table, table.epoch + 1)
 
 
-async def _look(
-    topom: Topom, servers: Sequence[str], replicas: Sequence[str], wipe: bool, offline_ok: bool
-) -> list[str]:
-    """Look at servers that will be in a group, some of them as replicas; gives those that do not answer now.
+async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], wipe: bool, offline_ok: bool) -> Looked:
+    """Look at servers that will be in a group, some of them as replicas.
 
     Raises:
         InvalidAddress: one is not the address of a server.
-        NoRedisServer: a proxy, a Sentinel or another program answers at one of the addresses.
+        NoRedisServer: a proxy, a Sentinel, a node of a Redis Cluster or another program answers at an address.
         ServersUnreachable: some do not answer now, and the operator did not say that they need not (``offline_ok``).
         HoldsKeys: a new replica is a master with keys of its own, and the operator did not say that it may be wiped. A
             server that does not answer now is checked again before it is filled.
@@ -249,7 +272,10 @@ async def _look(
     for address in servers:
         topology.parse_address(address)
 
+    held = 0
+
     async def silence(address: str) -> ServersUnreachable | None:
+        nonlocal held
         try:
             content = await topom.pool.content(address)
         except ServersUnreachable as error:
@@ -263,6 +289,8 @@ async def _look(
                 f"{address} is a replica of {content.following} and takes no writes, so it is no master of a group; "
                 "name its master, or detach it first (redis-cli REPLICAOF NO ONE)"
             )
+        if address not in replicas:
+            held = content.keys
         return None
 
     found = await asyncio.gather(*(silence(address) for address in servers))
@@ -274,7 +302,7 @@ async def _look(
         raise ServersUnreachable(
             "; ".join(whats), f"{'; '.join(to_dos)}; or say that it may be added as it is (--offline-ok)"
         )
-    return list(silent)
+    return Looked(list(silent), held)
 
 
 async def _strangers(topom: Topom, masters: Sequence[str]) -> list[str]:
@@ -289,9 +317,14 @@ async def _strangers(topom: Topom, masters: Sequence[str]) -> list[str]:
 
 
 def _changed(
-    group_id: int, table: SlotTable, silent: Sequence[str] = (), strangers: Sequence[str] = ()
+    group_id: int, table: SlotTable, looked: Looked = NOT_LOOKED, strangers: Sequence[str] = ()
 ) -> models.GroupChanged:
-    servers = list(table.groups[group_id].servers)
+    owned_elsewhere = any(slots for owner, slots in table.by_group.items() if owner != group_id)
     return models.GroupChanged(
-        epoch=table.epoch, id=group_id, servers=servers, silent=list(silent), strangers=list(strangers)
+        epoch=table.epoch,
+        id=group_id,
+        servers=list(table.groups[group_id].servers),
+        silent=looked.silent,
+        strangers=list(strangers),
+        keys_held=looked.held if owned_elsewhere else 0,
     )

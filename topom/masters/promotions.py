@@ -57,6 +57,8 @@ NEAR_BYTES = 1_048_576
 """How many bytes a replica may be behind its master when its group is locked."""
 SPARE_SECONDS = 1.0
 """The former master holds writes for so many seconds more than the promotion may take."""
+FORCE = "start it again, or take the replica as it is with --force: what its master had not sent to it is lost"
+"""What can be done if the master of a planned promotion does not answer."""
 MAY_PASS = frozenset({Why.MASTER_FOLLOWS, Why.IS_MASTER, Why.NO_LINK, Why.OTHER_STREAM, Why.BEHIND})
 """If a planned change is refused for one of these, it waits for that to pass, for as long as it may take."""
 
@@ -223,7 +225,8 @@ class Promotions:
         while (found := await self._look(group, address, NEAR_BYTES)).chosen is None:
             refusal = found.refusal
             if refusal.kind not in MAY_PASS or loop.time() >= deadline:
-                raise choice.error_of(replace(refusal, what=f"{refusal.what}; nothing was changed"))
+                told = replace(refusal, what=f"{refusal.what}; nothing was changed")
+                raise choice.error_of(replace(told, to_do=FORCE) if refusal.kind is Why.MASTER_SILENT else told)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _switch(self, group_id: int, promotion: Promotion) -> SlotTable:

@@ -52,7 +52,8 @@ def plan(state: ClusterState, picture: Picture, rules: Rules) -> Planned:
     making.retire(len(placed.rounds) + 1, placed, rules)
     nodes = len(picture.nodes)
     if rules.replicas > nodes:
-        what = f"{rules.replicas} copies of each group are wanted, and only {nodes} nodes are there"
+        those = "1 node is" if nodes == 1 else f"{nodes} nodes are"
+        what = f"{rules.replicas} copies of each group are wanted, and only {those} there"
         missing.append(Reason(Kind.OPERATOR, what))
     for group_id, copies in making.target.items():
         if len(copies.holders) > rules.replicas:

@@ -30,7 +30,8 @@ class NotInPool(NotFound):
 
 
 class NoRedisServer(Conflict):
-    """A proxy, a Sentinel or another program answers at the address. It holds nothing and is no server of a group."""
+    """A proxy, a Sentinel, a node of a Redis Cluster or another program answers at the address. It is to be no server
+    of a group."""
 
     kind = Kind.SERVER
 
@@ -106,7 +107,8 @@ class Pool:
         Raises:
             ServersUnreachable: it does not answer, does not let topom in, or is loading its data and says only what it
                 has loaded so far.
-            NoRedisServer: it is a proxy, of this product or another one, a Sentinel, or another program.
+            NoRedisServer: it is a proxy, of this product or another one, a Sentinel, a node of a Redis Cluster, or
+                another program.
         """
         _require_no_member(self._ledger.state, address)
         found: list[Reading] = []
@@ -143,6 +145,11 @@ class Pool:
         if found[0].loading:
             raise ServersUnreachable(
                 f"{address} is loading its data, so nobody knows what it holds", "wait until it has loaded them"
+            )
+        if found[0].clustered:
+            raise NoRedisServer(
+                f"{address} is a node of a Redis Cluster, which sends clients elsewhere and has one database",
+                "set cluster-enabled no in its redis.conf and restart it, or name another server",
             )
         return found[0]
 

@@ -72,7 +72,7 @@ class Reading:
 
     ``run_id`` is the id of its process, another one after each start. ``keys`` is the number of keys in all databases
     without Slotferry's own, ``replicas`` is how many servers follow it, and ``used_memory`` is in bytes. While a server
-    is ``loading`` it counts only what it has loaded.
+    is ``loading`` it counts only what it has loaded. ``clustered`` says whether it is a node of a Redis Cluster.
     """
 
     replication: Replication
@@ -81,6 +81,7 @@ class Reading:
     replicas: int = 0
     loading: bool = False
     used_memory: int = 0
+    clustered: bool = False
 
     @property
     def role(self) -> str:
@@ -169,6 +170,7 @@ def reading_of(said: Mapping[str, Any], keys: int) -> Reading:
         info.replicas_connected,
         bool(info.number("loading", 0)),
         info.number("used_memory", 0),
+        info.get("redis_mode") == "cluster",
     )
 
 

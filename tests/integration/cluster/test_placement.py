@@ -63,8 +63,8 @@ async def test_a_node_joins_and_one_is_lost(start_cluster: StartCluster) -> None
     for group in await cluster.api.groups():
         await cluster.api.set_place(group["id"], group["servers"][0]["address"], node="n1")
     found = await cluster.api.placement()
-    assert "only 1 nodes are there" in str(found["plan"]["missing"][0])
-    with pytest.raises(TopomRefused, match="only 1 nodes are there"):
+    assert "only 1 node is there" in str(found["plan"]["missing"][0])
+    with pytest.raises(TopomRefused, match="only 1 node is there"):
         await cluster.api.apply_placement()
     alias = f"localhost:{cluster.servers[1][0].port}"
     with pytest.raises(TopomRefused, match=f"is the same server as {cluster.servers[1][0].address}"):

@@ -121,7 +121,7 @@ def test_a_copy_without_a_server_there_goes_elsewhere_or_is_said_to_be_missing()
     assert found.steps == ()
     assert "slotferry pool add HOST:PORT --node b" in found.missing[0].to_do
     found = planned(state_of({1: "a:"}))
-    assert "only 1 nodes are there" in found.missing[0].what
+    assert "only 1 node is there" in found.missing[0].what
 
 
 def test_surplus_copies_are_left_and_said() -> None:
