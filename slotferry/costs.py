@@ -9,19 +9,20 @@ MOST_PAIRS = 20
 """The most pairs of groups in the table: those with the most bytes. The last row sums up the others."""
 
 
-def show_costs(cost: Mapping[str, Any]) -> None:
+def show_costs(cost: Mapping[str, Any], took: float | None = None) -> None:
     """Print the groups before and after, the amounts between each pair, and how long it takes.
 
     Args:
         cost: as :meth:`topom.balance.planners.forecast.Forecast.to_wire` has it.
+        took: the seconds that it took, if all has moved.
     """
     _show_groups(cost["groups"])
     if cost["pairs"]:
         say("")
-        _show_pairs(cost["pairs"])
+        _show_pairs(cost["pairs"], "to move" if took is None else "moved")
         _show_ways(cost["pairs"])
     say("")
-    say(_total(cost))
+    say(_total(cost, took))
 
 
 def _show_groups(groups: list[dict[str, Any]]) -> None:
@@ -53,7 +54,7 @@ def _show_loads(groups: list[dict[str, Any]]) -> None:
     table(("group", "load off its share", "after"), rows, title="load")
 
 
-def _show_pairs(pairs: list[dict[str, Any]]) -> None:
+def _show_pairs(pairs: list[dict[str, Any]], title: str) -> None:
     by_bytes = sorted(pairs, key=lambda pair: (-(pair["bytes"] or 0), -pair["slots"], pair["from"], pair["to"]))
     rows: list[tuple[object, ...]] = [
         (
@@ -76,7 +77,7 @@ def _show_pairs(pairs: list[dict[str, Any]]) -> None:
                 _sum(pair["keys"] for pair in others),
             )
         )
-    table(("from", "to", "slots", "bytes", "keys"), rows, title="to move")
+    table(("from", "to", "slots", "bytes", "keys"), rows, title=title)
 
 
 def _show_ways(pairs: list[dict[str, Any]]) -> None:
@@ -115,7 +116,7 @@ def _time(seconds: float | None) -> str:
     return "-" if seconds is None else duration(seconds)
 
 
-def _total(cost: Mapping[str, Any]) -> str:
+def _total(cost: Mapping[str, Any], took: float | None = None) -> str:
     total = cost["total"]
     if not total["slots"]:
         return "nothing to move"
@@ -124,6 +125,8 @@ def _total(cost: Mapping[str, Any]) -> str:
         parts.append(size(total["bytes"]))
     if total["keys"] is not None:
         parts.append(counted(total["keys"], "key"))
+    if took is not None:
+        return f"in all {', '.join(parts)}; it took {duration(took)}"
     seconds = cost["seconds"]
     time = (
         f"about {duration(seconds)}{_by_what(cost['pairs'])}"

@@ -109,7 +109,7 @@ async def demonstrate(options: DemoOptions) -> bool | None:
         say(f"measurements: {options.series}")
         keys_moved = series.samples[-1].keys_moved if series.samples else 0
         for move in series.moves:
-            say(f"slots moved {move}")
+            say(f"topom's forecast for the first slots {move}")
         for sentence in verdict.sentences(series.slots_to_move, keys_moved):
             say(sentence)
         if not options.leave:

@@ -29,19 +29,22 @@ from slotferry.operator import (
     top,
 )
 from slotferry.operator.addressing import Line
+from slotferry.output import written_or_told
+from slotferry.usage import Root
 from slots import topomtls
 from slots.topomtls import Files
 
 app = typer.Typer(
+    cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
         "Many stock Redis servers made to look like one, with slots that move between them while clients work.\n\n"
         "Try it: `slotferry demo`, or `slotferry local` for a throw-away cluster. The verbs that look at or change a "
-        "running cluster ask its topom: give --topom URL and --token, set SLOTFERRY_TOPOM and SLOTFERRY_TOKEN, "
-        "or keep both in a context: `slotferry context set NAME --topom URL`. For a topom that serves TLS, a context "
-        "keeps certificates, too."
+        "running cluster ask its topom: give --topom URL and --token behind the verb, set SLOTFERRY_TOPOM and "
+        "SLOTFERRY_TOKEN, or keep both in a context: `slotferry context set NAME --topom URL`. For a topom that serves "
+        "TLS, a context keeps certificates, too."
     ),
 )
 
@@ -134,5 +137,5 @@ def _root(
 
 def main() -> None:
     """Run it (:mod:`slotferry.__main__` is the entry point)."""
-    with completing.words_of_bash(os.environ, "_SLOTFERRY_COMPLETE"):
+    with completing.words_of_bash(os.environ, "_SLOTFERRY_COMPLETE"), written_or_told():
         app(prog_name="slotferry")

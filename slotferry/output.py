@@ -1,9 +1,12 @@
 """The output of commands: tables, JSON or YAML on standard output, everything else on standard error."""
 
 import asyncio
+import errno
+import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -19,6 +22,8 @@ from slots.forms import Form, written
 
 FAILED = 1
 """Exit status of a command that could not do what was asked. Wrong usage is 2, by the shell's custom."""
+
+NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _GAP = 2
 """Columns between two of a table."""
@@ -51,6 +56,21 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
         raise fail(str(error)) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def written_or_told() -> Iterator[None]:
+    """Standard output that cannot take what is printed, as on a full disk, ends the command with a sentence."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in NOT_WRITTEN or error.filename is not None:
+            raise
+        # What is left in the buffer is not tried again at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        fail(f"what the command prints cannot be written: {error.strerror}")
+        sys.exit(FAILED)
 
 
 def print_written(value: Any, form: Form, many: bool = False) -> None:

@@ -11,7 +11,7 @@ from slotferry.lending import own_context
 from slotferry.local import END_SECONDS, LocalCluster
 from slotferry.operator.draining import drain_proxy
 from slotferry.operator.proxies import list_migrators, list_proxies, remove_proxy, show_proxy
-from slotferry.output import fail, note, run
+from slotferry.output import counted, fail, note, run
 from slotferry.redis_server import described, find_binary
 from slotferry.signals import until_signal
 
@@ -121,6 +121,9 @@ def local(
     """
     cluster = LocalCluster(
         groups=groups, proxies=proxies, workers=workers, databases=databases, port=port, end_seconds=END_SECONDS
+    )
+    note(
+        f"starting {counted(groups, 'Redis server')}, topom, and {'1 proxy' if proxies == 1 else f'{proxies} proxies'}"
     )
     run(until_signal(_run_local(cluster)))
     for name in cluster.killed:

@@ -1,6 +1,7 @@
 """``slotferry rebalance``: have topom plan and make moves."""
 
 import sys
+import time
 from collections import Counter
 from typing import Annotated
 
@@ -132,14 +133,17 @@ def rebalance(
             note(str(error))
             typer.confirm("Go on?", abort=True)
             planned = await plan(client, True)
+        begun = time.monotonic()
         if wait and not dry_run:
             targets = {move["slot"]: move["to"] for move in planned["moves"]}
             # An earlier topom does not say the epoch.
             await wait_moved(client, targets, limit, planned.get("epoch", 0))
+            took.append(time.monotonic() - begun)
         return planned
 
+    took: list[float] = []
     found = options.ask(topom, token, work)
-    answer(found, form, lambda: _say_plan(found, done=wait and not dry_run))
+    answer(found, form, lambda: _say_plan(found, took[0] if took else None))
 
 
 def _weights(given: list[str]) -> dict[int, float]:
@@ -165,11 +169,12 @@ def _say_decision(decided: Answer) -> None:
         table(("group", "since"), rows, title=f"above {decided['leave']:g} times their share of load")
 
 
-def _say_plan(found: Answer, done: bool) -> None:
-    _say_moves(found, done)
+def _say_plan(found: Answer, took: float | None) -> None:
+    """``took`` are the seconds that it took, None if it was not waited for."""
+    _say_moves(found, took is not None)
     if found.get("cost") and found["moves"]:
         say("")
-        show_costs(found["cost"])
+        show_costs(found["cost"], took)
     for reason in found.get("reasons", []):
         say(reason)
     for warning in found.get("warnings", []):

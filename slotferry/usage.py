@@ -1,0 +1,51 @@
+"""Wrong usage of the command, told in words for those who use it and not in those of the library that found it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from typer.core import TyperGroup
+
+from slots.wrongvalues import in_words
+
+BEHIND = ("--topom", "--token", "--output", "-o")
+"""Options that each verb has, and the command itself has not."""
+BEFORE = ("--context", "--tls-ca", "--tls-certificate", "--tls-key")
+"""Options of the command itself."""
+
+
+class Root(TyperGroup):
+    """The command itself, with all its verbs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Of the command's own options."""
+        with _explained():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Reads the verb's options, and runs it."""
+        with _explained():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    # Which classes these errors have depends on the version of typer.
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "message"):
+            error.message = _explain(error, error.message)
+        raise
+
+
+def _explain(error: Any, message: str) -> str:
+    option, place = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    if option in BEHIND and place is not None and place.parent is None:
+        return f"{message}. It goes behind the verb: slotferry VERB {option} ..."
+    if option in BEFORE:
+        return f"{message}. It goes before the verb: slotferry {option} ... VERB"
+    found = getattr(error.__cause__ or error.__context__, "errors", None)
+    if "Input should be" in message and callable(found):
+        return f"it {in_words(found()[0])}"
+    return message
