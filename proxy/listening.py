@@ -11,11 +11,13 @@ import errno
 import fcntl
 import os
 import socket
+import ssl
 import stat
 import struct
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +25,8 @@ import structlog
 
 from proxy.settings import ProxySettings
 from slots import address
-from slots.tls import Certificates, server_context
+from slots.settings import SettingsError
+from slots.tls import Certificates, TlsError, server_context
 
 log = structlog.get_logger()
 
@@ -154,10 +157,31 @@ def _explain(listen: str, error: OSError, setting: str) -> str:
 
 def certificates(settings: ProxySettings) -> Certificates | None:
     """The certificates for clients, if any place uses TLS. Raises :class:`~slots.tls.TlsError`."""
-    if not settings.tls_listen:
-        return None
-    files = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
-    return Certificates(files, lambda: server_context(*files, settings.tls_client_certificates))
+    return Certificates(_files(settings), partial(_context, settings)) if settings.tls_listen else None
+
+
+def follow(known: Certificates | None, settings: ProxySettings) -> None:
+    """Have the certificates for clients follow the files of these settings."""
+    if known is not None:
+        known.follow(_files(settings), partial(_context, settings))
+
+
+def check_certificates(settings: ProxySettings, before: ProxySettings) -> None:
+    """Raises :class:`~slots.settings.SettingsError` if other files for clients are named than before, and cannot be
+    used. Files that are named still may be half renewed; they follow by themselves."""
+    if settings.tls_listen and _files(settings) != _files(before):
+        try:
+            _context(settings)
+        except TlsError as error:
+            raise SettingsError(f"TLS for clients: {error}") from None
+
+
+def _files(settings: ProxySettings) -> tuple[str, str, str]:
+    return settings.tls_certificate, settings.tls_key, settings.tls_client_ca
+
+
+def _context(settings: ProxySettings) -> ssl.SSLContext:
+    return server_context(*_files(settings), settings.tls_client_certificates)
 
 
 class Reservations:

@@ -87,19 +87,19 @@ class ProxySettings(ReachesTopom):
         default="info", description="The least important events that are logged: debug, info, warning or error. Live."
     )
 
-    tls_certificate: str = Field(
+    tls_certificate: Live[str] = Field(
         default="",
         description="File with the certificate shown to clients, in PEM, with the certificates between it and the"
-        " authority's.",
+        " authority's. Live.",
     )
-    tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    tls_key: Live[str] = Field(default="", description="File with its key, in PEM, without a password. Live.")
     tls_client_certificates: ClientCertificates = Field(
         default="none",
         description="Whether clients have to show a certificate: none (they are not asked), optional or required.",
     )
-    tls_client_ca: str = Field(
+    tls_client_ca: Live[str] = Field(
         default="",
-        description="File with the certificates of the authorities for clients, in PEM.",
+        description="File with the certificates of the authorities for clients, in PEM. Live.",
     )
     redis_tls: bool = Field(default=False, description="Whether the proxy speaks TLS with the Redis servers.")
     redis_tls_ca: str = Field(

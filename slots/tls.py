@@ -130,6 +130,16 @@ class Certificates:
                 self._load()
         return self._context
 
+    def follow(self, files: Sequence[str], make: Callable[[], ssl.SSLContext]) -> None:
+        """Follow other files from now on, as the constructor has them. While these cannot be used, which is logged, the
+        context from before is kept."""
+        named = [Path(file) for file in files if file]
+        if named == self._files:
+            return
+        self._files, self._make = named, make
+        self._state = self._look()
+        self._load()
+
     def _look(self) -> tuple[tuple[int, ...] | None, ...]:
         return tuple(_state_of(file) for file in self._files)
 

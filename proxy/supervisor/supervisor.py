@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from proxy.listening import ListenError, Reservations, certificates
+from proxy.listening import ListenError, Reservations, certificates, check_certificates
 from proxy.settings import ProxySettings
 from proxy.supervisor.acknowledging import Acknowledgements
 from proxy.supervisor.announcing import Announcements
@@ -95,7 +95,7 @@ class Supervisor:
         """Those that hold now; some may change."""
         self.reloading = Reloading(settings, file)
         """Reads them anew."""
-        self.reloading.takers.append(lambda new: partial(self._use, new))
+        self.reloading.takers.append(self._look)
         self.instance = uuid.uuid4().hex
         """The identity under which the proxy registers with topom."""
         self.metrics_address = ""
@@ -196,6 +196,10 @@ class Supervisor:
             self._aborted.set()
         self._told_to_stop = True
         self._draining.set()
+
+    def _look(self, settings: ProxySettings) -> Callable[[], None]:
+        check_certificates(settings, self.settings)
+        return partial(self._use, settings)
 
     def _use(self, settings: ProxySettings) -> None:
         """Let settings hold that may change while the proxy runs; a worker that starts later gets them then."""

@@ -195,7 +195,8 @@ class Worker:
     def _take_settings(self, settings: ProxySettings) -> None:
         before = self._settings
         settings = settings.model_copy(update={"max_clients": openfiles.most_clients(settings)})
-        self._settings = self._services.settings = self._arrivals.settings = settings
+        self._settings = self._services.settings = settings
+        self._arrivals.configure(settings)
         logs.set_level(settings.log_level)
         self._limit_sessions()
         self._loop.statistics.watch(settings.slow_log_microseconds, self._notable.note)

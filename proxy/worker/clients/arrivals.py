@@ -20,7 +20,7 @@ import structlog
 from proxy.engine.connection import format_address
 from proxy.engine.router import Router
 from proxy.engine.session import Session
-from proxy.listening import certificates, refuse_newcomers
+from proxy.listening import certificates, follow, refuse_newcomers
 from proxy.settings import ProxySettings
 from proxy.worker.clients.proxyprotocol import Header, ProxyProtocolError
 from slots import address as addresses
@@ -96,8 +96,7 @@ class Arrivals:
         inherited: Mapping[str, int],
         begin: Callable[[Session], None],
     ) -> None:
-        self.settings = settings
-        """Its limits may change."""
+        self._settings = settings
         self._router = router
         self._inherited = inherited
         self._begin = begin
@@ -119,6 +118,11 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._under_way)
 
+    def configure(self, settings: ProxySettings) -> None:
+        """Let settings hold for connections to come."""
+        self._settings = settings
+        follow(self._certificates, settings)
+
     @property
     def listening(self) -> bool:
         """Whether :meth:`listen` was called."""
@@ -128,7 +132,7 @@ class Arrivals:
 
     def listen(self) -> str:
         """Begin to accept connections; the address of the first place."""
-        settings = self.settings
+        settings = self._settings
         for setting in ("listen", "tls_listen", "unix_socket"):
             where = getattr(settings, setting)
             if where:
@@ -212,12 +216,12 @@ class Arrivals:
                 asyncio.get_running_loop().call_later(ACCEPT_RETRY_SECONDS, self._open, door)
                 return False
             sock.setblocking(False)
-            if len(self._router.sessions) + len(self._under_way) >= self.settings.max_clients:
+            if len(self._router.sessions) + len(self._under_way) >= self._settings.max_clients:
                 self._refuse(door, sock)
                 continue
             self.accepted += 1
             if door.setting == "unix_socket":
-                shown = f"{self.settings.unix_socket}:0"
+                shown = f"{self._settings.unix_socket}:0"
             else:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -331,7 +335,7 @@ class Arrivals:
 
     def check_time(self) -> None:
         """Close connections that take too long (**bounded**); called a few times a second."""
-        late = time.monotonic() - self.settings.handshake_seconds
+        late = time.monotonic() - self._settings.handshake_seconds
         for arrival in [arrival for arrival in self._under_way if arrival.began < late]:
             what = "TLS" if arrival.header is None else "PROXY header"
-            self._fail(arrival, f"no {what} within {self.settings.handshake_seconds:g} s")
+            self._fail(arrival, f"no {what} within {self._settings.handshake_seconds:g} s")

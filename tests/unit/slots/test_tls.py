@@ -73,6 +73,32 @@ def test_new_handshakes_use_the_new_certificate(authority: Authority, looks: Cal
     assert [entry["event"] for entry in logged] == ["certificates_loaded"]
 
 
+def test_other_files_are_followed_and_while_they_are_broken_the_former_context_is_kept(
+    authority: Authority, looks: Callable[[], None]
+) -> None:
+    client = client_context(authority.file, "", "", verify_host=True)
+    certificates = served(authority.issue("first"))
+
+    def follow(issued: Issued) -> list[str]:
+        with capture_logs() as logged:
+            certificates.follow(
+                (issued.certificate, issued.key), lambda: server_context(issued.certificate, issued.key, "", "none")
+            )
+        return [entry["event"] for entry in logged]
+
+    second = authority.issue("second")
+    assert follow(second) == ["certificates_loaded"]
+    assert follow(second) == []
+    assert shown(certificates.context, client) == "second"
+    third = authority.issue("third")
+    Path(third.certificate).write_text("not a certificate")
+    assert follow(third) == ["certificates_not_loaded"]
+    assert shown(certificates.context, client) == "second"
+    authority.issue("mended", file="third")
+    looks()
+    assert shown(certificates.context, client) == "mended"
+
+
 def test_a_broken_file_is_logged_once_and_the_old_one_kept(authority: Authority, looks: Callable[[], None]) -> None:
     issued = authority.issue("first", file="server")
     client = client_context(authority.file, "", "", verify_host=True)
