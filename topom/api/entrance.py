@@ -7,7 +7,8 @@ A proven client may read slowly. If an answer has ended, or was broken off, and 
 of it for :data:`HEAD_SECONDS`, its connection is closed, and what waits in it dropped. On Linux, a client that vanishes
 without a word, or takes nothing, while there is something for it, holds a connection for :data:`UNHEARD_SECONDS`.
 A client whose token is taken away has :data:`TOKEN_SECONDS` for the answer that is under way.
-By TLS, the handshake is a part of that: it has the same time, and counts (:mod:`topom.api.handshake`).
+By TLS, the handshake is a part of that: it has the same time, and counts (:mod:`topom.api.handshake`). At most
+:data:`MOST_HANDSHAKES` are under way.
 What follows a head without a token is dropped as it comes, except for the small body of a login;
 :mod:`topom.api.door` answers such a request.
 
@@ -36,6 +37,9 @@ from topom.api.sessions import Caller
 log = structlog.get_logger(__name__)
 
 MOST_UNPROVEN = 2048
+MOST_HANDSHAKES = 256
+"""Of these, so many at most are in a handshake. Clients that go on with theirs in the same moment hold up all else for
+as long as all of these take: a third of a second, or one with an RSA key of 4096 bits. A lease is longer."""
 HEAD_SECONDS = 10.0
 """How long a request's head may take to come whole, or the first one to begin; and how long an answer may be unread."""
 UNHEARD_SECONDS = 30.0
@@ -67,6 +71,7 @@ class Entrance:
         self._most_unproven = min(MOST_UNPROVEN, self._most // 2)
         self._all: set[Droppable] = set()
         self._unproven: dict[Droppable, None] = {}  # the oldest first
+        self._handshakes: dict[Handshake, None] = {}  # likewise
         self._told = False
         callers.tokens.replaced.append(self._judge_anew)
 
@@ -76,8 +81,8 @@ class Entrance:
 
     def end_handshakes(self) -> None:
         """Close what has no TLS yet."""
-        for connection in [one for one in self._all if isinstance(one, Handshake)]:
-            connection.drop()
+        for handshake in list(self._handshakes):
+            handshake.drop()
 
     def may_stream(self, transport: asyncio.Transport) -> bool:
         """Whether a client has shown the certificate that a proxy's or a migrator's stream needs."""
@@ -87,6 +92,10 @@ class Entrance:
         """Note that a connection was accepted; if there is no room left, the oldest one without the token is closed."""
         self._all.add(connection)
         self._unproven[connection] = None
+        if isinstance(connection, Handshake):
+            self._handshakes[connection] = None
+            if len(self._handshakes) > MOST_HANDSHAKES:
+                next(iter(self._handshakes)).drop()
         if len(self._unproven) > self._most_unproven or len(self._all) > self._most:
             if not self._told:
                 self._told = True
@@ -121,6 +130,8 @@ class Entrance:
         """Note that a connection is closed, or has become a proxy's stream."""
         self._all.discard(connection)
         self._unproven.pop(connection, None)
+        if isinstance(connection, Handshake):
+            self._handshakes.pop(connection, None)
         if len(self._unproven) < self._most_unproven // 2:
             self._told = False
 

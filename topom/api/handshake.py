@@ -3,8 +3,8 @@
 The loop's own server tells nobody of a connection before its handshake is over. So clients that connect and say nothing
 would hold any number of them.
 
-**bounded**: the time of a handshake, how many connections are taken in one turn of the event loop (a handshake is a
-millisecond's work), and how often one that fails is logged. The entrance limits their number.
+**bounded**: the time of a handshake, how many connections are taken in one turn of the event loop, and how often one
+that fails is logged. The entrance limits how many are under way.
 """
 
 import asyncio

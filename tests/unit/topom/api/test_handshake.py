@@ -188,6 +188,28 @@ async def test_a_renewed_certificate_is_served_without_a_restart(
     writer.close()
 
 
+async def test_one_more_handshake_takes_the_place_of_the_oldest(
+    topom: Topom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many connections there may be, only so many can go on with a handshake in the same moment."""
+    monkeypatch.setattr(entrance, "MOST_HANDSHAKES", 2)
+    reader, writer = await topom.connect()
+    await eventually(lambda: topom.admitted == 1 and not topom.entrance._handshakes)
+    with topom.silent() as first, topom.silent() as second:
+        await eventually(lambda: topom.admitted == 3)
+        with topom.silent() as third:
+            await _ended(first)
+            await eventually(lambda: topom.admitted == 3)
+            assert (await topom.ask())[0] == b"https"
+            await _ended(second)
+            third.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                third.recv(1)
+    writer.write(HEAD)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200"), "one that is over does not count"
+    writer.close()
+
+
 async def test_who_speaks_no_tls_is_logged_once_a_second(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "LOG_SECONDS", 3600.0)
     with structlog.testing.capture_logs() as logs:
