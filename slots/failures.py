@@ -11,12 +11,24 @@ FAILURES = (RedisError, OSError, TimeoutError, RuntimeError)
 """RuntimeError is here because uvloop raises it for a write to a connection that was just reset."""
 _ERRNO = re.compile(r"(?:^Error |\[Errno |\()(-?\d+)(?:\]| connecting|, ')")
 _OF_UVLOOP = "unable to perform operation"
+MOST_WORDS = 1000
+"""Characters of what a server said that are told."""
 _HTTP = ('"H"', '"<"')
 
 
 def in_words(error: BaseException) -> str:
     """One of :data:`FAILURES` for an operator: what the server said, or what became of the connection, and not in the
-    words of Python and redis-py."""
+    words of Python and redis-py.
+
+    A server may say anything, and this comes to a terminal: what cannot be shown is left out, and so is the rest of
+    what is too long.
+    """
+    said = _in_words(error)
+    said = "".join(letter if letter.isprintable() else " " for letter in said[: MOST_WORDS + 1])
+    return said if len(said) <= MOST_WORDS else f"{said[: MOST_WORDS - 3]}..."
+
+
+def _in_words(error: BaseException) -> str:
     text = str(error).rstrip(".")
     if isinstance(error, InvalidResponse) and text.lower().startswith("protocol error"):
         if any(sign in text for sign in _HTTP):

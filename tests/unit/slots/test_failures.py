@@ -7,7 +7,7 @@ import redis
 import uvloop
 
 from slots.access import ServerAccess
-from slots.failures import FAILURES, in_words
+from slots.failures import FAILURES, MOST_WORDS, in_words
 from slots.replies import NotUnderstood
 
 
@@ -61,3 +61,11 @@ def test_a_failure_is_said_without_the_words_of_libraries(error: Exception, word
     said = in_words(error)
     assert said.lower().startswith(words.lower().removesuffix(", as topom does"))
     assert not any(word in said for word in ("Errno", "Error ", "Transport", "Protocol"))
+
+
+@pytest.mark.parametrize("kind", [redis.ResponseError, redis.ConnectionError, RuntimeError])
+def test_what_a_server_says_is_fit_for_a_terminal(kind: type[Exception]) -> None:
+    """Escape sequences of a terminal are what another program, or an attacker, may answer."""
+    assert in_words(kind("no\x1b[2J way\x9b31m\r\nthere: é")) == "no [2J way 31m  there: é"
+    long = in_words(kind("x" * 1_000_000))
+    assert (len(long), long[-4:]) == (MOST_WORDS, "x...")

@@ -188,9 +188,7 @@ async def test_a_renewed_certificate_is_served_without_a_restart(
     writer.close()
 
 
-async def test_one_more_handshake_takes_the_place_of_the_oldest(
-    topom: Topom, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_more_handshake_takes_the_place_of_the_oldest(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many connections there may be, only so many can go on with a handshake in the same moment."""
     monkeypatch.setattr(entrance, "MOST_HANDSHAKES", 2)
     reader, writer = await topom.connect()
