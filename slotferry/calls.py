@@ -277,9 +277,9 @@ class TopomCalls:
             )
         return answer
 
-    async def _list(self, path: str, member: str) -> list[Answer]:
+    async def _list(self, path: str, member: str, method: str = "GET") -> list[Answer]:
         """A list of objects, bare or as the ``member`` of an object."""
-        answer = await self._call("GET", path)
+        answer = await self._call(method, path)
         found = answer.get(member) if isinstance(answer, dict) else answer
         if not isinstance(found, list):
             raise TopomAnswerInvalid(

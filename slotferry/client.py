@@ -222,6 +222,20 @@ class TopomClient(TopomCalls):
         """Have a proxy let its clients go and leave. Gives topom's data about it."""
         return await self._object("POST", f"/proxies/{proxy_id}/drain")
 
+    async def reload_proxies(self, proxy_id: int | None) -> list[Answer]:
+        """Have a proxy, or all, read their settings anew; gives what each answered."""
+        if proxy_id is None:
+            return await self._list("/proxies/reload", "proxies", "POST")
+        return [await self._object("POST", f"/proxies/{proxy_id}/reload")]
+
+    async def settings(self) -> Answer:
+        """Which settings are in force at the topom that is asked: ``{"file", "since", "restart", "refused"}``."""
+        return await self._object("GET", "/settings")
+
+    async def reload_settings(self) -> Answer:
+        """Have the topom that is asked read its settings anew; the same, and ``changed``."""
+        return await self._object("POST", "/settings/reload")
+
     async def remove_proxy(self, proxy_id: int, force: bool = False) -> Answer:
         """Fence a proxy off the servers and forget it; ``force`` even where a server cannot be reached."""
         return await self._object("DELETE", f"/proxies/{proxy_id}", force="true" if force else None)

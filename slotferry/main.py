@@ -22,6 +22,7 @@ from slotferry.operator import (
     pool,
     protection,
     rebalance,
+    reloading,
     sentinels,
     sizing,
     slot,
@@ -77,6 +78,7 @@ app.add_typer(protection.app, name="protection", rich_help_panel=LOOK)
 app.add_typer(sentinels.app, name="sentinel", rich_help_panel=LOOK)
 app.add_typer(importing.app, name="import", rich_help_panel=LOOK)
 app.add_typer(sizing.app, name="sizing", rich_help_panel=LOOK)
+app.add_typer(reloading.settings, name="settings", rich_help_panel=LOOK)
 app.add_typer(contexts.app, name="context", rich_help_panel=LOOK)
 app.add_typer(settingsfiles.app, name="config", rich_help_panel=OFFLINE)
 app.command("plan", rich_help_panel=OFFLINE)(offline.plan)

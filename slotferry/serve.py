@@ -11,9 +11,11 @@ from slotferry.lending import own_context
 from slotferry.local import END_SECONDS, LocalCluster
 from slotferry.operator.draining import drain_proxy
 from slotferry.operator.proxies import list_migrators, list_proxies, remove_proxy, show_proxy
+from slotferry.operator.reloading import reload_proxy
 from slotferry.output import counted, fail, note, run
 from slotferry.redis_server import described, find_binary
 from slotferry.signals import until_signal
+from slots.hangups import early_hangups
 
 Config = Annotated[
     Path | None,
@@ -22,10 +24,11 @@ Config = Annotated[
 
 proxy = typer.Typer(
     invoke_without_command=True,
-    help="Run a proxy, or see, drain and remove those that topom knows.",
+    help="Run a proxy, or see, reload, drain and remove those that topom knows.",
 )
 proxy.command("list")(list_proxies)
 proxy.command("show")(show_proxy)
+proxy.command("reload")(reload_proxy)
 proxy.command("drain")(drain_proxy)
 proxy.command("remove")(remove_proxy)
 
@@ -43,6 +46,7 @@ def run_proxy(context: typer.Context, config: Config = None) -> None:
     """
     if context.invoked_subcommand is not None:
         return
+    early_hangups.expect()
     # Imported here, as in topom below: no other command needs the compiled engine or the web server.
     from proxy.settings import ProxySettings
     from proxy.supervisor import supervisor
@@ -72,6 +76,7 @@ def topom(
     it reads its settings anew. Every
     setting of configs/topom.toml may also come from the environment: SLOTFERRY_TOPOM_LISTEN for listen, and so on.
     """
+    early_hangups.expect()
     from slots.settings import SettingsError
     from topom import server
     from topom.term.settings import TopomSettings
@@ -93,6 +98,7 @@ def run_migrator(context: typer.Context, config: Config = None) -> None:
     """
     if context.invoked_subcommand is not None:
         return
+    early_hangups.expect()
     from migrator.process import process
     from migrator.process.settings import MigratorSettings
     from slots.settings import SettingsError

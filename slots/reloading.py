@@ -15,6 +15,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import structlog
 
+from slots.hangups import early_hangups
 from slots.settings import Settings, SettingsError
 
 log = structlog.get_logger()
@@ -86,4 +87,8 @@ def on_hangup(reload: Callable[[], object]) -> None:
         with suppress(SettingsError):
             reload()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, call)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, call)
+    if early_hangups.came:
+        early_hangups.came = False
+        loop.call_soon(call)

@@ -14,6 +14,7 @@ import sys
 
 from migrator.process.process import run
 from migrator.process.settings import MigratorSettings
+from slots.hangups import ignore_hangups
 from slots.settings import SettingsError
 
 MOST_BYTES = 64 * 1024
@@ -30,6 +31,7 @@ async def orphaned() -> None:
 
 def main() -> int:
     """Run the child; gives its exit status."""
+    ignore_hangups()
     with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as pipe:
         line = pipe.readline(MOST_BYTES)
     try:

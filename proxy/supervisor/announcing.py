@@ -11,7 +11,7 @@ from proxy.clusterview import Node
 from proxy.settings import ProxySettings
 from slots import address
 from slots.messages import channel
-from slots.messages.control import ClusterAddress, Heard, Proxies, Registered, TellLoad
+from slots.messages.control import ClusterAddress, News, Proxies, Registered
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class Announcements:
             self._proxy_id = answer.proxy_id
             self._changed()
 
-    def heard(self, message: Heard | Proxies | TellLoad) -> None:
+    def heard(self, message: News) -> None:
         """Take a list of proxies."""
         if not isinstance(message, Proxies):
             return

@@ -21,11 +21,13 @@ from slots.messages.control import (
     Heartbeat,
     Leave,
     Left,
+    News,
     Proxies,
     ProxyMessage,
     Refused,
     Register,
     Registered,
+    Reload,
     Table,
     TellLoad,
     TopomMessage,
@@ -74,7 +76,7 @@ class Listener(Protocol):
     def registered(self, answer: Registered) -> None:
         """topom has registered the proxy, with this answer."""
 
-    def heard(self, message: Heard | Proxies | TellLoad) -> None:
+    def heard(self, message: News) -> None:
         """A message of topom came."""
 
     def lost(self) -> None:
@@ -237,7 +239,7 @@ class Control:
             match message := _parse(text):
                 case Table():
                     self._handler.table(message)
-                case Heard() | Proxies() | TellLoad():
+                case Heard() | Proxies() | TellLoad() | Reload():
                     for listener in self._listeners:
                         listener.heard(message)
                 case Drain():

@@ -17,7 +17,7 @@ from typing import Final
 
 from proxy.channel import ChannelError
 from slots.messages import channel
-from slots.messages.control import Heard, Load, Proxies, Registered, TellLoad
+from slots.messages.control import Load, News, Registered, TellLoad
 from slots.messages.load import MOST_NOTABLE, HotKey, Notable, ServerTraffic, Traffic
 from slots.slotload import SlotLoad
 
@@ -132,7 +132,7 @@ class Loads:
     def registered(self, answer: Registered) -> None:
         """topom asks when it wants to know."""
 
-    def heard(self, message: Heard | Proxies | TellLoad) -> None:
+    def heard(self, message: News) -> None:
         """Answer a question."""
         if isinstance(message, TellLoad):
             self._send(self.told(message))

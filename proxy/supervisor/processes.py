@@ -73,6 +73,8 @@ class Worker:
         """Whether it has confirmed a limit to its use of servers (:mod:`proxy.servers.allowances`)."""
         self.applied = 0
         """The newest epoch it has acknowledged under its identity."""
+        self.settings_due = 0
+        """The number of settings that it was sent while it ran, and has yet to use; 0 if it uses those in force."""
         self.silent_ticks = 0
         """How many times the supervisor has looked since the worker's last message."""
         self._process = process

@@ -4,7 +4,7 @@ Only what is not well is said, so that a heartbeat stays small however many serv
 """
 
 from slots.access import ServerAccess
-from slots.messages.control import Heard, Proxies, Registered, TellLoad
+from slots.messages.control import News, Registered
 from slots.probing import UNANSWERED_SECONDS, Probing, Seen
 from slots.table import SlotTable
 
@@ -47,7 +47,7 @@ class ServerViews:
         """topom says by what a server counts as silent."""
         self._quiet_seconds = answer.quiet_seconds
 
-    def heard(self, message: Heard | Proxies | TellLoad) -> None:
+    def heard(self, message: News) -> None:
         """Nothing else is meant for it."""
 
     def lost(self) -> None:

@@ -31,6 +31,7 @@ from proxy.supervisor.kept_table.tablekeeping import TableKeeping
 from proxy.supervisor.leftovers import Leftovers
 from proxy.supervisor.loads import Loads
 from proxy.supervisor.metrics import MetricsServer, Number, ProxyCollector
+from proxy.supervisor.newsettings import NewSettings
 from proxy.supervisor.processes import WORKER_COMMAND, Inherited, Worker
 from proxy.supervisor.serverviews import ServerViews
 from proxy.supervisor.standdown.standdown import StandDown
@@ -119,7 +120,13 @@ class Supervisor:
         self._places = Reservations(settings)
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
         self._standdown = StandDown(settings.redis_access, self)
-        listeners = (self._announcements, self._standdown, self._views, self._loads)
+        self._new_settings = NewSettings(
+            self.reloading,
+            self._workforce.alive.values,
+            lambda: self._places.addresses,
+            lambda answer: self._control.send(answer),
+        )
+        listeners = (self._announcements, self._standdown, self._views, self._loads, self._new_settings)
         self._control = Control(
             settings.topom, settings.token.get_secret_value(), settings.topom_certificates(), self, *listeners
         )
@@ -206,8 +213,7 @@ class Supervisor:
         self.settings = settings
         logs.set_level(settings.log_level)
         self._control.use_token(settings.token.get_secret_value())
-        for worker in self._workforce.alive.values():
-            worker.send(channel.Settings(settings={**settings.to_wire(), **self._places.addresses}))
+        self._new_settings.tell(settings)
 
     def drain(self) -> None:
         """Drain and end, as topom says; topom may say so several times."""
@@ -306,7 +312,7 @@ class Supervisor:
         assert self._product is not None
         worker.send(
             channel.Start(
-                settings={**self.settings.to_wire(), **self._places.addresses},
+                settings=self._new_settings.wire(self.settings),
                 index=worker.index,
                 incarnation=worker.incarnation,
                 instance=worker.instance,
@@ -340,6 +346,8 @@ class Supervisor:
                 worker.ready = True
                 log.info("worker_ready", address=message.address, **worker.describe())
                 self._announce()
+            case channel.SettingsTaken():
+                self._new_settings.taken(worker, message.number)
             case channel.Limited():
                 worker.limited = True
             case channel.Met():
@@ -354,6 +362,7 @@ class Supervisor:
             self._leftovers.begin(worker.prefix)
         self._retire(worker)
         self._answers.consider()
+        self._new_settings.ended()
 
     def _retire(self, worker: Worker) -> None:
         """The worker has closed its connections of earlier identities: have the servers confirm it."""

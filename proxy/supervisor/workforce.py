@@ -27,6 +27,7 @@ from slots.messages.channel import (
     Nack,
     Ready,
     Resync,
+    SettingsTaken,
     WorkerMessage,
 )
 
@@ -41,7 +42,7 @@ DRAIN_MARGIN_SECONDS = 5.0
 
 log = structlog.get_logger()
 
-OfTables: TypeAlias = Ready | Ack | Nack | Resync | Limited | Met | Fenced
+OfTables: TypeAlias = Ready | Ack | Nack | Resync | SettingsTaken | Limited | Met | Fenced
 """A worker's message that is not only for other workers."""
 
 

@@ -41,6 +41,7 @@ from proxy.worker.lostconnections import LostConnections
 from proxy.worker.replicas.replicas import Replicas
 from proxy.worker.routing import Routing
 from slots import commands, garbage, logs
+from slots.hangups import ignore_hangups
 from slots.messages import channel as messages
 from slots.messages.channel import SupervisorMessage
 from slots.messages.message import sentence
@@ -187,6 +188,7 @@ class Worker:
                     question.set_result([answer for answer in message.answers if answer is not None])
             case messages.Settings():
                 self._take_settings(ProxySettings.from_wire(message.settings))
+                self._channel.send(messages.SettingsTaken(number=message.number))
             case messages.Start():
                 raise ChannelError("the supervisor says a second time how to start")
             case messages.Drain():
@@ -194,7 +196,9 @@ class Worker:
 
     def _take_settings(self, settings: ProxySettings) -> None:
         before = self._settings
-        settings = settings.model_copy(update={"max_clients": openfiles.most_clients(settings)})
+        clients = openfiles.most_clients(settings)
+        self._clients_lacking = settings.max_clients - clients
+        settings = settings.model_copy(update={"max_clients": clients})
         self._settings = self._services.settings = settings
         self._arrivals.configure(settings)
         logs.set_level(settings.log_level)
@@ -522,6 +526,7 @@ def main() -> None:
     """``python -m proxy.worker.worker --channel FD``; started by the supervisor."""
     parser = argparse.ArgumentParser(description="A worker of a Slotferry proxy. Started by 'slotferry proxy'.")
     parser.add_argument("--channel", type=int, required=True, help="file descriptor of the channel to the supervisor")
+    ignore_hangups()
     status = uvloop.run(serve(parser.parse_args().channel))
     # Nothing is left to clean up, and the interpreter's own shutdown would only take time.
     sys.stderr.flush()

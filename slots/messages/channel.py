@@ -189,9 +189,12 @@ class Answers(ChannelMessage):
 
 
 class Settings(ChannelMessage):
-    """Settings that hold from now on; only those differ that may change while a proxy runs."""
+    """Settings that hold from now on; only those differ that may change while a proxy runs. Answered by
+    :class:`SettingsTaken`."""
 
     type: Literal["settings"] = "settings"
+    number: Number
+    """Grows with each that is sent."""
     settings: dict[str, Any]
     """As in :class:`Start`."""
 
@@ -297,6 +300,13 @@ class Load(ChannelMessage):
     """The oldest first."""
 
 
+class SettingsTaken(ChannelMessage):
+    """It uses the settings of that number."""
+
+    type: Literal["settings_taken"] = "settings_taken"
+    number: Number
+
+
 class Limited(ChannelMessage):
     """It holds a :class:`Grant` that has a limit."""
 
@@ -326,7 +336,9 @@ class Answer(ChannelMessage):
     answer: Any
 
 
-WorkerMessage: TypeAlias = Ready | Ack | Nack | Resync | Counters | Load | Limited | Met | Fenced | Ask | Answer
+WorkerMessage: TypeAlias = (
+    Ready | Ack | Nack | Resync | Counters | Load | SettingsTaken | Limited | Met | Fenced | Ask | Answer
+)
 _of_workers: TypeAdapter[WorkerMessage] = TypeAdapter(
     Annotated[WorkerMessage, Field(discriminator="type")], config=LATER
 )

@@ -51,6 +51,9 @@ from slots.messages.message import (
 )
 from slots.messages.protocol import SPOKEN
 
+MOST_SETTINGS = 1000
+"""Names of settings in one message."""
+
 # -- what a proxy says ---------------------------------------------------------------------------------------------
 
 
@@ -174,7 +177,28 @@ class Load(Message):
     """Slots, servers and users that have no room in this message, and come with the next."""
 
 
-ProxyMessage: TypeAlias = Register | Heartbeat | Ack | Nack | Resync | Leave | Load
+class Reloaded(Message):
+    """What came of :class:`Reload`. No value of a setting is told, only names."""
+
+    type: Literal["reloaded"] = "reloaded"
+    number: Number
+    """Of the question."""
+    file: Sentence
+    """That the settings stand in; empty if they come from the environment alone."""
+    since: Time
+    """When those in force were read, in seconds since 1970."""
+    changed: list[Name] = Field(default_factory=list, max_length=MOST_SETTINGS)
+    restart: list[Name] = Field(default_factory=list, max_length=MOST_SETTINGS)
+    """Settings that have another value in the file, and need a restart."""
+    refused: Sentence = ""
+    """Why the settings cannot be used, so that nothing has changed; empty if they can."""
+    workers: Number
+    """Worker processes that live."""
+    following: Number
+    """How many of them have said that they use the settings in force."""
+
+
+ProxyMessage: TypeAlias = Register | Heartbeat | Ack | Nack | Resync | Leave | Load | Reloaded
 _of_proxies: TypeAdapter[ProxyMessage] = TypeAdapter(Annotated[ProxyMessage, Field(discriminator="type")], config=LATER)
 
 
@@ -264,7 +288,16 @@ class TellLoad(Message):
     """Servers and users, together, that the answer may have."""
 
 
-TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies | TellLoad
+class Reload(Message):
+    """The proxy reads its own settings anew, and answers with :class:`Reloaded`. topom sends no settings."""
+
+    type: Literal["reload"] = "reload"
+    number: Number
+
+
+TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies | TellLoad | Reload
+News: TypeAlias = Heard | Proxies | TellLoad | Reload
+"""What topom says of anything but tables and the membership."""
 _of_topom: TypeAdapter[TopomMessage] = TypeAdapter(Annotated[TopomMessage, Field(discriminator="type")], config=LATER)
 
 

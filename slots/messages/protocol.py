@@ -4,6 +4,10 @@ each other or are told what to do.
 A proxy and a migrator say it in their first message. topom understands the protocols from :data:`OLDEST` to
 :data:`SPOKEN`, and speaks with each peer in the peer's. So topoms are upgraded first. A new field or message that may
 be ignored needs no new number. Anything else does.
+
+:class:`~slots.messages.control.Reload` is of that kind. A proxy that does not know it ignores it and does not answer.
+topom waits for a bounded time, and tells the operator which proxies did not answer. A topom that does not know it never
+sends it, and so gets no answer to it.
 """
 
 import json

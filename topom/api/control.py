@@ -26,6 +26,7 @@ from slots.messages.control import (
     ProxyMessage,
     Register,
     Registered,
+    Reloaded,
     Resync,
     TopomMessage,
     parse_proxy,
@@ -304,6 +305,8 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
                 raise Refused("invalid", "the proxy is registered already")
             case Load():
                 topom.asking.answered(member, link, message)
+            case Reloaded():
+                topom.reloads.answered(link, message)
 
 
 async def _text(websocket: WebSocket) -> str:

@@ -10,6 +10,7 @@ from topom.api import proxy_models as models
 from topom.api.access import ServedTopom, refuse_body
 from topom.api.routers import resource
 from topom.proxies.members import Member
+from topom.proxies.reloads import Outcome
 from topom.term.service import Topom
 
 router = resource("/proxies", "proxies")
@@ -41,6 +42,24 @@ async def remove_proxy(
 async def drain_proxy(topom: ServedTopom, proxy_id: int) -> models.Proxy:
     """Tell a proxy to let its clients go, between requests and spread over time, and then to leave and end."""
     return _describe(await topom.members.drain(proxy_id), True)
+
+
+@router.post("/reload", dependencies=[Depends(refuse_body)])
+async def reload_proxies(topom: ServedTopom) -> models.ProxiesReloaded:
+    """Have all proxies read their settings anew, at the same time. Each reads its own file; what it answers is told."""
+    return models.ProxiesReloaded(proxies=[_reloaded(one) for one in await topom.reloads.ask(None)])
+
+
+@router.post("/{proxy_id}/reload", dependencies=[Depends(refuse_body)])
+async def reload_proxy(topom: ServedTopom, proxy_id: int) -> models.ProxyReloaded:
+    """Have one proxy read its settings anew."""
+    return _reloaded(*await topom.reloads.ask(proxy_id))
+
+
+def _reloaded(outcome: Outcome) -> models.ProxyReloaded:
+    record, answer = outcome.member.record, outcome.answer
+    said = {} if answer is None else answer.model_dump(exclude={"type", "number"})
+    return models.ProxyReloaded(id=record.id, address=record.address, silent=outcome.silent, **said)
 
 
 def _since(member: Member) -> float:

@@ -36,6 +36,33 @@ class Proxies(BaseModel):
     proxies: list[Proxy]
 
 
+class ProxyReloaded(BaseModel):
+    """What a proxy answered when it was told to read its settings anew. No value of a setting is told."""
+
+    id: int
+    address: str = Field(description="Where clients connect.")
+    silent: str = Field(description="Why there is no answer, and nothing is known; empty if there is one.")
+    file: str = Field(default="", description="The file of its settings. Empty: they come from the environment alone.")
+    since: float | None = Field(
+        default=None, description="When those in force were read, in seconds since 1970, UTC, by the proxy's clock."
+    )
+    changed: list[str] = Field(default=[], description="Settings that have changed.")
+    restart: list[str] = Field(
+        default=[], description="Settings that have another value in the file, and need a restart."
+    )
+    refused: str = Field(
+        default="", description="Why the settings cannot be used, so that nothing has changed; empty if they can."
+    )
+    workers: int = Field(default=0, description="Its worker processes.")
+    following: int = Field(default=0, description="How many of them have said that they use the settings in force.")
+
+
+class ProxiesReloaded(BaseModel):
+    """What the proxies answered, by id."""
+
+    proxies: list[ProxyReloaded]
+
+
 class ProxyRemoved(BaseModel):
     """A proxy that was removed."""
 

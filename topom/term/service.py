@@ -68,6 +68,7 @@ from topom.proxies.oldmarks import OldMarks
 from topom.proxies.ownkeys import OwnKeys
 from topom.proxies.proxylist import ProxyList
 from topom.proxies.refusedtables import RefusedTables
+from topom.proxies.reloads import Reloads
 from topom.proxies.removing import Removals
 from topom.proxies.tableframes import TableFrames
 from topom.servers.edits import Edits
@@ -153,6 +154,7 @@ class Topom:
         self.frames = TableFrames(self.ledger)
         self.members = Members(self.ledger, settings.proxy_lease_seconds, features.stand_down_seconds(settings))
         self.proxies = ProxyList(self.members)
+        self.reloads = Reloads(self.ledger, self.members)
         self.barrier = Barrier(self.ledger, self.members, self.servers, self.identities.run_id_of)
         self.removals = Removals(self.ledger, self.members, self.barrier, self.servers)
         self.gone = Gone(

@@ -33,7 +33,7 @@ from proxy.supervisor.standdown.fenceprobe import client_of, look
 from slots.access import ServerAccess
 from slots.failures import FAILURES
 from slots.messages.channel import Allowance, Grant, Known, KnownServers
-from slots.messages.control import Heard, Proxies, Registered, TellLoad
+from slots.messages.control import Heard, News, Registered
 
 SHARE = 5
 """The allowance has so many parts. In each, workers are told and replicas asked."""
@@ -159,7 +159,7 @@ class StandDown:
         self._proxy.keeps_rule(seconds)
         self._heard(self._registering_at)
 
-    def heard(self, message: Heard | Proxies | TellLoad) -> None:
+    def heard(self, message: News) -> None:
         """Take an answer to a heartbeat."""
         if not isinstance(message, Heard):
             return

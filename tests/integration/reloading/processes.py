@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,11 @@ def _toml(value: Any) -> str:
 class FiledTopom(TopomProcess):
     """A topom with a settings file. The environment, which wins over it, names only what the file does not."""
 
-    def __init__(self, data: Path, file: File) -> None:
+    def __init__(self, data: Path, file: File, environment: Mapping[str, str]) -> None:
         super().__init__(data)
         self.token = OWN
         self._file = file
+        self._more = environment
 
     def _spawn(self) -> Forked:
         self.data.mkdir(parents=True, exist_ok=True)
@@ -60,13 +61,13 @@ class FiledTopom(TopomProcess):
         with self.log_file.open("ab") as output, open(os.devnull, "r+b") as nothing:
             descriptors = {0: nothing.fileno(), 1: nothing.fileno(), 2: output.fileno()}
             arguments = ["topom", "--config", str(self._file.path)]
-            self._process = fork("tests.starting", arguments, descriptors, {**os.environ, **environment})
+            self._process = fork("tests.starting", arguments, descriptors, {**os.environ, **environment, **self._more})
         return self._process
 
 
 @asynccontextmanager
-async def filed_topom(data: Path, file: File) -> AsyncIterator[FiledTopom]:
-    process = FiledTopom(data, file)
+async def filed_topom(data: Path, file: File, environment: Mapping[str, str] = {}) -> AsyncIterator[FiledTopom]:
+    process = FiledTopom(data, file, environment)
     await process.start()
     try:
         yield process

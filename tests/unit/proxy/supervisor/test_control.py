@@ -11,7 +11,7 @@ from proxy.supervisor import control
 from proxy.supervisor.control import Control
 from slots import dialing
 from slots.dialing import ControlError
-from slots.messages.control import Ack, Heard, Heartbeat, Proxies, Register, Registered, Table, TellLoad
+from slots.messages.control import Ack, Heard, Heartbeat, News, Register, Registered, Table
 from slots.messages.message import Product
 from tests.unit.proxy.proxy_fakes import PRODUCT, REGISTERED, SECONDS, FakeTopom, fake_topom
 
@@ -203,7 +203,7 @@ class Hearing:
     def registered(self, answer: Registered) -> None:
         self.heard_of.put_nowait(("registered", answer.proxy_id))
 
-    def heard(self, message: Heard | Proxies | TellLoad) -> None:
+    def heard(self, message: News) -> None:
         if isinstance(message, Heard):
             self.heard_of.put_nowait(("heard", message.number))
 

@@ -58,7 +58,7 @@ OF_SUPERVISORS: list[Message] = [
     channel.Proxies(own=ListedProxy(0, "10.0.0.1", 6380, 0), nodes=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
     channel.Ask(id=9, question=questions.SlowLog(count=None)),
     channel.Answers(id=9, answers=[None, {"a\udcff": 1}]),
-    channel.Settings(settings={"listen": "127.0.0.1:6380"}),
+    channel.Settings(number=2, settings={"listen": "127.0.0.1:6380"}),
     channel.Drain(),
 ]
 OF_WORKERS: list[Message] = [
@@ -66,6 +66,7 @@ OF_WORKERS: list[Message] = [
     channel.Ack(instance=INSTANCE, epoch=7),
     channel.Nack(instance=INSTANCE, epoch=7, reason="it took too long"),
     channel.Resync(),
+    channel.SettingsTaken(number=2),
     channel.Counters(
         counters={"requests": 1, "cpu_seconds": 0.5}, commands={"get\udcff": Statistic(2, 1, 50.0, [0, 2], 60, 10)}
     ),
@@ -128,6 +129,7 @@ WRONG: list[tuple[str, str, Any]] = [
     ("known_servers", "known.more", 1),
     *(("proxies", "own", value) for value in (None, [1, "", 1, 1], [-1, "h", 1, 1], [1, "h", 65536, 1])),
     *(("proxies", "nodes", value) for value in (None, [[1, "h", 1, -1]], [[1, "h", 1, 0]] * (MOST_PROXIES + 1))),
+    *((kind, "number", value) for kind in ("settings", "settings_taken") for value in (-1, LONG, "1")),
     *(("ask", "id", value) for value in (-1, LONG, "1")),
     *(("ask", "question", value) for value in (None, {}, {"what": "unknown"}, {"what": "slow_log_length", "more": 1})),
     *(("answers", "id", value) for value in (-1, LONG)),

@@ -75,6 +75,16 @@ OF_PROXIES: list[Message] = [
         all=Traffic(5, 1, 200, 300),
         untold=2,
     ),
+    control.Reloaded(
+        number=4,
+        file="/etc/slotferry/proxy.toml",
+        since=1.7e9,
+        changed=["token"],
+        restart=["listen"],
+        refused="",
+        workers=2,
+        following=1,
+    ),
 ]
 OF_TOPOM: list[Message] = [
     control.Registered(
@@ -93,6 +103,7 @@ OF_TOPOM: list[Message] = [
     control.Left(),
     control.Proxies(proxies=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
     control.TellLoad(number=3, slots=200, names=40),
+    control.Reload(number=4),
 ]
 LONG = 2**63
 
@@ -180,6 +191,15 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("tell_load", "number", value) for value in (-1, LONG, None)),
     *(("tell_load", "slots", value) for value in (-1, LONG, None)),
     *(("tell_load", "names", value) for value in (-1, LONG, None)),
+    *(("reload", "number", value) for value in (-1, LONG, None)),
+    *(("reloaded", name, value) for name in ("number", "workers", "following") for value in (-1, LONG, None)),
+    *(("reloaded", name, value) for name in ("file", "refused") for value in ("x" * 1001, None, *HIDDEN)),
+    *(("reloaded", "since", value) for value in (-1.0, HUGE, None)),
+    *(
+        ("reloaded", name, value)
+        for name in ("changed", "restart")
+        for value in ("token", [""], [None], ["x" * 101], ["x"] * 1001, *([text] for text in HIDDEN))
+    ),
     *(("registered", "proxy_id", value) for value in (0, None, LONG, HUGE)),
     *(("registered", "product", value) for value in ({}, "demo")),
     *(("registered", "product.name", value) for value in ("", "x" * 101, *HIDDEN)),
