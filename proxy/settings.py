@@ -332,7 +332,7 @@ class ProxySettings(ReachesTopom):
         except pydantic_settings.SettingsError:
             variable = f"{ENVIRONMENT_PREFIX}USERS"  # the only one that is read as JSON
             raise SettingsError(
-                f"Setting users (or {variable} in the environment): the variable is not JSON."
+                f"Setting users (or {variable} in the environment): the variable, or its file, is not JSON."
             ) from None
 
     @cached_property

@@ -16,6 +16,7 @@ OTHERS = frozenset(
         "TLS_KEY",
         "TOPOM",
         "TOKEN",
+        "TOKEN_FILE",
         "REDIS_SERVER",
         "EVERY_FAULT",
         "REQUIRE_STORES",
@@ -31,21 +32,25 @@ _SERVICE = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCT
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 
 
-def misspelt(prefix: str, names: Collection[str], environment: Mapping[str, str]) -> list[str]:
+def misspelt(
+    prefix: str, names: Collection[str], environment: Mapping[str, str], others: Collection[str] = ()
+) -> list[str]:
     """A sentence for each variable that was meant for this process and names none of its settings.
 
     Args:
         prefix: what the process's variables begin with.
         names: the names of its settings, in lower case.
+        others: other names that its variables may have.
     """
-    known = [f"{prefix}{name.upper()}" for name in names]
+    meant = [*names, *others]
+    known = [f"{prefix}{name.upper()}" for name in meant]
     sentences = []
     for variable, value in environment.items():
         name = variable.upper()
         if not name.startswith(OURS) or name in OTHERS or name in known or _is_service(name, value):
             continue
         if name.startswith(prefix):
-            near = nearest(name.removeprefix(prefix).lower(), names)
+            near = nearest(name.removeprefix(prefix).lower(), meant)
             hint = f"; did you mean {prefix}{near.upper()}?" if near else f". The settings are: {', '.join(names)}."
         elif not name.startswith(PREFIXES) and (near := nearest(name, known, NEAR)):
             hint = f"; did you mean {near}?"

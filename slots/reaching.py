@@ -1,8 +1,9 @@
 """How topom is reached: where it is, and by which certificates. Settings that proxies and migrators have in common."""
 
+import re
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from slots.access import ServerTls
@@ -43,6 +44,14 @@ class ReachesTopom(Settings):
             if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
                 raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8380")
         return [url.rstrip("/") for url in value]
+
+    @field_validator("token", check_fields=False)
+    @classmethod
+    def _check_token(cls, value: SecretStr) -> SecretStr:
+        # It is sent in a header. What cannot stand there would be refused with a message that shows it.
+        if not re.fullmatch(r"[!-~]*", value.get_secret_value()):
+            raise ValueError("a token consists of printable ASCII characters without blanks, on one line")
+        return value
 
     @model_validator(mode="after")
     def _check_certificates(self) -> "ReachesTopom":

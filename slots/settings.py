@@ -1,7 +1,8 @@
 """Reads the settings of a process from a TOML file and the environment, and explains what is wrong with them.
 
 The settings themselves, each with its unit, its default and its limits, are in the process's own module. The
-environment wins over the file, so that secrets can stay out of files.
+environment wins over the file. A secret may stand in a file of its own, which a variable names that ends with
+:data:`IN_FILE`, such as ``SLOTFERRY_PROXY_TOKEN_FILE``. So it is in no environment, and is read anew with the settings.
 """
 
 import os
@@ -14,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from slots.environment import misspelt, nearest
+from slots.smallfiles import read_small
 from slots.wrongvalues import in_words
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -28,6 +30,10 @@ Live = Annotated[Kind, _Live()]
 """The type of a setting that changes while the process runs (:mod:`slots.reloading`), such as ``Live[int]``. Its
 description ends with :data:`LIVE`."""
 LIVE = "Live."
+READINGS = 5
+"""How often files of secrets are read again at most, until two readings are the same."""
+IN_FILE = "_FILE"
+"""The end of a variable that names the file of a secret."""
 
 
 class SettingsError(ValueError):
@@ -46,16 +52,49 @@ class Settings(BaseSettings):
         Raises:
             SettingsError: the file cannot be read, or a setting is unknown or not allowed, there or in the environment.
         """
-        if sentences := misspelt(cls.model_config["env_prefix"], cls.model_fields, os.environ):
+        files = [f"{name}{IN_FILE.lower()}" for name in cls.secrets()]
+        if sentences := misspelt(cls.model_config["env_prefix"], cls.model_fields, os.environ, files):
             raise SettingsError("\n".join(sentences))
         in_file = {} if config is None else read_file(config)
-        return cls.checked({**in_file, **EnvSettingsSource(cls)(), **overrides})
+        environment = EnvSettingsSource(cls)
+        environment.env_vars = {**environment.env_vars, **cls._settled_secrets()}
+        return cls.checked({**in_file, **environment(), **overrides})
 
     @classmethod
     def live(cls) -> frozenset[str]:
         """The names of the settings that change while the process runs."""
         fields = cls.model_fields.items()
         return frozenset(name for name, field in fields if any(isinstance(mark, _Live) for mark in field.metadata))
+
+    @classmethod
+    def secrets(cls) -> list[str]:
+        """The names of the settings whose value is a secret, or has one in it."""
+        return [name for name, field in cls.model_fields.items() if _has_secrets(field)]
+
+    @classmethod
+    def _settled_secrets(cls) -> dict[str, str]:
+        """The secrets in files, all of one time: who replaces them together may be in the midst of it."""
+        found = cls._secrets_in_files()
+        for _ in range(READINGS):
+            before, found = found, cls._secrets_in_files()
+            if found == before:
+                return found
+        raise SettingsError("The files of secrets change while they are read. Read the settings anew in a while.")
+
+    @classmethod
+    def _secrets_in_files(cls) -> dict[str, str]:
+        """What is in the files that the environment names, by the variables that it stands for, in lower case."""
+        variables = {name.upper(): (name, value) for name, value in os.environ.items()}
+        found = {}
+        for setting in cls.secrets():
+            instead = f"{cls.model_config['env_prefix']}{setting}".upper()
+            if instead + IN_FILE not in variables:
+                continue
+            variable, path = variables[instead + IN_FILE]
+            if instead in variables:
+                raise SettingsError(f"The environment has both {variables[instead][0]} and {variable}: unset one.")
+            found[instead.lower()] = _read_secret(variable, Path(path))
+        return found
 
     @classmethod
     def checked(cls, values: dict[str, Any]) -> Self:
@@ -69,11 +108,20 @@ class Settings(BaseSettings):
 def read_file(config: Path) -> dict[str, Any]:
     """What stands in a settings file, unchecked. Raises :class:`SettingsError` if it cannot be read."""
     try:
-        return tomllib.loads(config.read_text(encoding="utf-8"))
+        return tomllib.loads(read_small(config).decode("utf-8"))
     except OSError as error:
         raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of numbers and nesting that Python does not bear
         raise SettingsError(f"The settings file {config} is not TOML: {error}.") from error
+
+
+def _read_secret(variable: str, path: Path) -> str:
+    try:
+        return read_small(path).decode("utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise SettingsError(f"The file {path}, which {variable} names, cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError:
+        raise SettingsError(f"The file {path}, which {variable} names, is not text in UTF-8.") from None
 
 
 def _explain(settings: type[Settings], error: ValidationError) -> str:

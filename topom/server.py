@@ -85,7 +85,7 @@ async def serve(settings: TopomSettings, file: Path | None = None, newest: bool 
         loop.add_signal_handler(number, stop.set)
     store = open_store(settings)
     secret = secrets.token_hex(16)
-    callers = Callers(_tokens(settings, store.shared, secret), settings.product)
+    callers = Callers(_tokens(settings, store.shared, secret, make=True), settings.product)
     listening = _listen(settings.listen)
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -183,11 +183,8 @@ def _take_log_level(settings: TopomSettings) -> Callable[[], None]:
 
 def _take_tokens(tokens: Tokens, shared: bool, own_migrator: str) -> Taker[TopomSettings]:
     def look(settings: TopomSettings) -> Callable[[], None]:
-        file = settings.data / TOKEN_FILE
-        if not settings.token.get_secret_value() and not file.exists():
-            raise SettingsError(f"There is neither a setting token nor the file {file} with one.")
         try:
-            new = _tokens(settings, shared, own_migrator)
+            new = _tokens(settings, shared, own_migrator, make=False)
         except StartError as error:
             raise SettingsError(str(error)) from error
         return partial(tokens.replace, new)
@@ -195,27 +192,30 @@ def _take_tokens(tokens: Tokens, shared: bool, own_migrator: str) -> Taker[Topom
     return look
 
 
-def _tokens(settings: TopomSettings, shared: bool, own_migrator: str) -> Tokens:
-    own = _own_token(settings, shared)
+def _tokens(settings: TopomSettings, shared: bool, own_migrator: str, make: bool) -> Tokens:
+    own = _own_token(settings, shared, make)
     try:
         return Tokens(own, *settings.more_tokens(own), Token(Role.MIGRATOR, TOPOM, own_migrator.encode()))
     except ValueError as error:
         raise StartError(f"the setting tokens cannot be used with this token: {error}") from error
 
 
-def _own_token(settings: TopomSettings, shared: bool) -> str:
+def _own_token(settings: TopomSettings, shared: bool, make: bool) -> str:
     configured = settings.token.get_secret_value()
     if configured:
         return configured
     if shared:
         raise StartError(
             "topoms that share a store pass requests on to each other, so all need the same token: set it, for "
-            "instance in the environment (SLOTFERRY_TOPOM_TOKEN)"
+            "instance in a file that SLOTFERRY_TOPOM_TOKEN_FILE names"
         )
     try:
-        return kept_token(settings.data / TOKEN_FILE)
-    except (OSError, ValueError) as error:
-        raise StartError(f"the token {settings.data / TOKEN_FILE} cannot be read or made: {error}") from error
+        return kept_token(settings.data / TOKEN_FILE, make)
+    except OSError as error:
+        why = error.strerror or error
+        raise StartError(f"the token {settings.data / TOKEN_FILE} cannot be read or made: {why}") from error
+    except ValueError as error:
+        raise StartError(f"the token {settings.data / TOKEN_FILE} cannot be used: {error}") from error
 
 
 def _listen(text: str) -> socket.socket:

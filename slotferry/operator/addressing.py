@@ -2,13 +2,17 @@
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from slotferry import contexts
 from slotferry.client import DEFAULT_URL
 from slotferry.contexts import ContextError
+from slots.smallfiles import read_small
 from slots.topomtls import NO_FILES, Files, from_environment
 
 TOPOM_VARIABLE, TOKEN_VARIABLE, CONTEXT_VARIABLE = "SLOTFERRY_TOPOM", "SLOTFERRY_TOKEN", "SLOTFERRY_CONTEXT"
+TOKEN_FILE_VARIABLE = "SLOTFERRY_TOKEN_FILE"
+"""Names a file with the token, for an environment that no token should stand in."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ def resolve(topom: str, token: str, line: Line) -> Where:
         token: likewise.
 
     Raises:
-        ContextError: the context cannot be had, or another cluster is named, too, or certificates for one without TLS.
+        ContextError: the context or the token cannot be had, or another cluster is named, too, or certificates for one
+            without TLS.
     """
     files = from_environment()
     if line.context:
@@ -58,6 +63,8 @@ def resolve(topom: str, token: str, line: Line) -> Where:
             raise ContextError("--context and --topom both name a cluster; leave one of them out")
         topom, token = "", "" if token == os.environ.get(TOKEN_VARIABLE) else token
         files = NO_FILES
+    elif not token and (path := os.environ.get(TOKEN_FILE_VARIABLE)):
+        token = _in_file(Path(path))
     where = _with_context(topom, token, line.tls.over(files), line.context)
     contexts.require_tls(where.topom, line.tls)
     return where
@@ -72,3 +79,11 @@ def _with_context(topom: str, token: str, files: Files, named: str) -> Where:
         return Where(DEFAULT_URL, token, files)
     context = kept.get(name)
     return Where(context.topom, token or context.token, files.over(context.tls))
+
+
+def _in_file(path: Path) -> str:
+    try:
+        return read_small(path).decode("ascii", "replace").rstrip("\r\n")
+    except OSError as error:
+        why = f"the file {path}, which {TOKEN_FILE_VARIABLE} names, cannot be read: {error.strerror}"
+        raise ContextError(why) from error

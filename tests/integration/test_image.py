@@ -27,9 +27,16 @@ from tests import roots
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "compose.yaml"
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
+SAID: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = SAID["services"]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 TOKEN = "0123456789abcdef" * 2
+TOKENS = {
+    "topom.token": TOKEN,
+    "proxy.token": "token-of-the-proxies",
+    "migrator.token": "token-of-the-migrators",
+    "topom.tokens": "proxy:fleet:token-of-the-proxies\nmigrator:movers:token-of-the-migrators",
+}
 ADDRESSES = {"topom": "127.0.0.1", "proxy-1": "127.0.0.1", "redis-1": "127.0.0.11", "redis-2": "127.0.0.12"}
 """All services share one loopback, and the servers listen at the same port. A second proxy would do so, too."""
 LIMIT_SECONDS = 120
@@ -132,13 +139,16 @@ def started(name: str, image: roots.Image, root: roots.Root, folder: Path, netwo
         kept.mkdir(mode=0o700)
         os.chown(kept, user, user)
         volumes[volume.split(":")[1]] = kept
-    # Where a volume is mounted, there has to be a folder.
+    # Where a volume is mounted, there has to be a folder, and where a secret is, a file.
     for there in volumes:
         if there != "/etc/hosts":
             (root.own / there[1:]).mkdir(parents=True, exist_ok=True)
-    told = {
-        key: re.sub(r"\$\{SLOTFERRY_TOKEN.*\}", TOKEN, str(one)) for key, one in said.get("environment", {}).items()
-    }
+    for secret in said.get("secrets", []):
+        place = root.own / "run/secrets" / secret
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+        volumes[f"/run/secrets/{secret}"] = folder / "deploy" / SAID["secrets"][secret]["file"]
+    told = {key: str(one) for key, one in said.get("environment", {}).items()}
     process = roots.Process(
         environment=dict(image.process.environment) | {"ADDRESS": ADDRESSES[name]} | told,
         user=user,
@@ -170,6 +180,15 @@ def started(name: str, image: roots.Image, root: roots.Root, folder: Path, netwo
             running.kill()
 
 
+def make_secrets(folder: Path) -> None:
+    """Do in this folder what the head of the compose file says first."""
+    lines = [line.removeprefix("#     ") for line in COMPOSE.read_text(encoding="utf-8").splitlines()]
+    shown = [line for line in lines if "deploy/secrets" in line and not line.startswith(" ")]
+    assert len(shown) == 5
+    (folder / "deploy").mkdir()
+    subprocess.run(["sh", "-euc", "\n".join(shown)], cwd=folder, check=True, timeout=60)
+
+
 def shown_commands() -> Iterator[list[str]]:
     """What the head of the compose file says to run in topom's container."""
     for line in COMPOSE.read_text(encoding="utf-8").splitlines():
@@ -178,6 +197,7 @@ def shown_commands() -> Iterator[list[str]]:
 
 
 def test_the_services_of_the_compose_file_run(image: roots.Image, with_others: roots.Root, tmp_path: Path) -> None:
+    make_secrets(tmp_path)
     (tmp_path / "hosts").write_text("".join(f"{address} {name}\n" for name, address in ADDRESSES.items()))
     with roots.network() as network, ExitStack() as stack:
         link = os.readlink(f"/proc/{network}/ns/net")
@@ -213,11 +233,11 @@ def test_the_units_run_under_systemd(with_others: roots.Root, folder: Path) -> N
         place = root.own / "etc/systemd/system" / unit.name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(unit.read_text(encoding="utf-8"))
-        process = unit.stem.removeprefix("slotferry-")
-        secret = root.own / "etc/slotferry" / f"{process}.env"
-        secret.parent.mkdir(parents=True, exist_ok=True)
-        secret.write_text(f"SLOTFERRY_{process.upper()}_TOKEN={TOKEN}\n")
-        secret.chmod(0o600)
+    secrets = root.own / "etc/slotferry"
+    secrets.mkdir(parents=True, exist_ok=True)
+    for name, content in TOKENS.items():
+        (secrets / name).write_text(content + "\n")
+        (secrets / name).chmod(0o640)
     with roots.booted(root) as beside:
         try:
             run_units(beside)
@@ -231,6 +251,7 @@ def run_units(beside: Callable[..., str]) -> None:
     names = [unit.name for unit in UNITS]
     told = {"SLOTFERRY_TOPOM": "http://127.0.0.1:8380", "SLOTFERRY_TOKEN": TOKEN}
     until(lambda: passes(lambda: beside("systemctl", "is-active", "basic.target")), "systemd is up")
+    beside("chgrp", "slotferry", *(f"/etc/slotferry/{name}" for name in TOKENS))
     for port in ("6379", "6479"):
         beside("redis-server", "--daemonize", "yes", "--port", port, "--dir", "/tmp")
     beside("systemctl", "start", *names)

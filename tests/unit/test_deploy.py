@@ -12,6 +12,7 @@ from migrator.process.settings import MigratorSettings
 from proxy.settings import ProxySettings
 from proxy.supervisor import control, supervisor, workforce
 from slotferry.main import app
+from slots.settings import Settings
 from topom import server
 from topom.api.roles import needed
 from topom.term.settings import TopomSettings
@@ -23,11 +24,8 @@ OPERATIONS = [
     for name in ("operations", "alerts", "failures", "failures-servers", "servers-odd", "failures-moves", "taking-back")
 ]
 PAGES = [*(ROOT / "docs" / name for name in ("deploy.md", "three-machines.md", "containers.md")), *OPERATIONS]
-SETTINGS = {
-    "PROXY": ProxySettings.model_fields,
-    "TOPOM": TopomSettings.model_fields,
-    "MIGRATOR": MigratorSettings.model_fields,
-}
+CLASSES: dict[str, type[Settings]] = {"PROXY": ProxySettings, "TOPOM": TopomSettings, "MIGRATOR": MigratorSettings}
+SETTINGS = {part: {*kind.model_fields, *(f"{name}_file" for name in kind.secrets())} for part, kind in CLASSES.items()}
 COMMAND: Any = typer.main.get_command(app)
 PACKAGES = ("slots", "proxy", "migrator", "topom", "slotferry")
 
@@ -67,6 +65,15 @@ def parse(line: str) -> None:
 def test_variables_are_those_of_settings(path: Path) -> None:
     unknown = [match[0] for match in VARIABLE.finditer(read(path)) if match[2].lower() not in SETTINGS[match[1]]]
     assert unknown == []
+
+
+@pytest.mark.parametrize("path", DEPLOY, ids=lambda path: path.name)
+def test_secrets_are_in_files_and_not_in_environments(path: Path) -> None:
+    """A running process has the environment that it began with, so a token in it takes a restart to change."""
+    said = [line for line in read(path).splitlines() if not line.lstrip().startswith("#")]
+    found = [match for line in said for match in VARIABLE.finditer(line)]
+    assert [match[0] for match in found if match[2].lower() in CLASSES[match[1]].secrets()] == []
+    assert not re.search(r"SLOTFERRY_TOKEN\b(?!_FILE)|secretKeyRef", "\n".join(said))
 
 
 @pytest.mark.parametrize("path", [*PAGES, *DEPLOY], ids=lambda path: path.name)
@@ -179,7 +186,7 @@ def test_what_a_unit_needs_is_made_on_the_page(unit: str) -> None:
     text, page = read(ROOT / "deploy" / "systemd" / unit), read(PAGES[0])
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     needed = {path for line in lines for path in re.findall(r"/(?:opt|etc)/slotferry[\w./-]*", line)}
-    assert len(needed) == 3
+    assert len(needed) == (5 if "topom" in unit else 4)
     assert [path for path in needed if path not in page] == []
     assert f"deploy/systemd/{unit}" in page
     assert re.search(r"useradd .*\bslotferry\b", page)

@@ -388,7 +388,8 @@ class TopomSettings(Settings):
     @field_validator("sentinels", "tokens", mode="before")
     @classmethod
     def _split_list(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        # A file of tokens may have one on each line.
+        return [part.strip() for part in re.split("[,\n]", value) if part.strip()] if isinstance(value, str) else value
 
     @field_validator("sentinels")
     @classmethod

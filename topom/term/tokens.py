@@ -17,6 +17,8 @@ from pathlib import Path
 
 import structlog
 
+from slots.smallfiles import read_small
+
 log = structlog.get_logger(__name__)
 
 MOST_TOKENS = 100
@@ -132,18 +134,23 @@ def problem_of(secret: str) -> str:
     return ""
 
 
-def kept_token(path: Path) -> str:
-    """The secret in this file; if there is none, it is made, and only the owner may read the file.
+def kept_token(path: Path, make: bool) -> str:
+    """The secret in this file; only the owner may read it.
+
+    Args:
+        make: whether it is made if there is none. Else that is an error: the file may be about to be written.
 
     Raises:
         OSError: the file can neither be read nor made.
         ValueError: what is in the file cannot be a secret.
     """
     try:
-        token = path.read_text(encoding="ascii").strip()
+        token = read_small(path).decode("ascii", "replace").strip()
     except FileNotFoundError:
+        if not make:
+            raise
         token = ""
-    if not token:
+    if make and not token:
         token = secrets.token_urlsafe(32)
         # The file is made under another name and renamed, so that no file without a token is ever left.
         draft = path.with_name(path.name + ".new")

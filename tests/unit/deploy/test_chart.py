@@ -10,17 +10,17 @@ from typing import Any, get_args
 import pytest
 import yaml
 from pydantic import SecretStr
-from pydantic_settings import BaseSettings
 
 from proxy.settings import ProxySettings
 from slotferry import __version__
+from slots.settings import Settings
 from tests import helm, kubernetes
 from topom.term.settings import TopomSettings
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm" / "slotferry"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-CLASSES: dict[str, type[BaseSettings]] = {"topom": TopomSettings, "proxy": ProxySettings}
+CLASSES: dict[str, type[Settings]] = {"topom": TopomSettings, "proxy": ProxySettings}
 BOTH = pytest.mark.parametrize("part", CLASSES)
 OWN_DEFAULTS = {
     "topom": {"listen", "data", "store", "store_servers"},
@@ -61,6 +61,7 @@ EVERYTHING: dict[str, Any] = {
         "volumeMounts": [{"name": "tls", "mountPath": "/tls"}],
     },
 }
+TOKEN = "0123456789abcdef" * 2
 SEVERAL = pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["as it is", "with everything"])
 
 
@@ -79,14 +80,12 @@ def variables(objects: list[dict[str, Any]], part: str) -> dict[str, Any]:
 
 
 def told_by_kubernetes(variables: dict[str, Any]) -> dict[str, str]:
-    """What a pod's variables are, with a name and an address for it, and a secret."""
+    """What a pod's variables are, with a name and an address for it."""
     known = {"metadata.name": "shop-topom-0", "status.podIP": "10.1.2.3", "requests.cpu": "1"}
     told: dict[str, str] = {}
     for name, one in variables.items():
         if "value" in one:
             told[name] = one["value"].replace("$(POD)", told.get("POD", ""))
-        elif "secretKeyRef" in one["valueFrom"]:
-            told[name] = "0123456789abcdef" * 2
         else:
             [source] = one["valueFrom"].values()
             told[name] = known[source.get("fieldPath") or source["resource"]]
@@ -146,11 +145,14 @@ def test_a_process_understands_its_settings(
     objects = helm.objects(CHART, values)
     for name in [name for name in os.environ if name.startswith("SLOTFERRY_")]:
         monkeypatch.delenv(name)
+    tokens = {"token": f"{TOKEN}\n", "tokens": "proxy:fleet:a-secret-of-the-proxies\n", "redis_password": "inner"}
+    for name, content in tokens.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
     for name, value in told_by_kubernetes(variables(objects, part)).items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value.replace("/run/secrets/slotferry", str(tmp_path)))
     text = settings_file(objects, part)
     (tmp_path / "settings.toml").write_text(text, encoding="utf-8")
-    loaded = CLASSES[part].load(tmp_path / "settings.toml")  # type: ignore[attr-defined]
+    loaded = CLASSES[part].load(tmp_path / "settings.toml")
     told = tomllib.loads(text)
     assert set(told) >= set(VALUES[part]["settings"])
     given = VALUES[part]["settings"] | values.get(part, {}).get("settings", {})
@@ -163,16 +165,30 @@ def test_a_process_understands_its_settings(
         "log_level": "info",
     }
     assert told.get("users", []) == users
+    assert loaded.model_dump()["token"].get_secret_value() == TOKEN
 
 
-def test_secrets_are_variables_that_come_from_secrets() -> None:
-    objects = helm.objects(CHART, EVERYTHING)
-    told = variables(objects, "topom")
-    assert told["SLOTFERRY_TOPOM_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": "a", "key": "b"}
-    assert told["SLOTFERRY_TOPOM_REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "c", "key": "d"}
-    assert "SLOTFERRY_TOPOM_STORE_PASSWORD" not in told
-    assert "token" not in tomllib.loads(settings_file(objects, "topom"))
-    assert variables(objects, "proxy")["SLOTFERRY_PROXY_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "slotferry"
+@SEVERAL
+@BOTH
+def test_secrets_are_files_that_come_from_secrets(values: dict[str, Any], part: str) -> None:
+    objects = helm.objects(CHART, values)
+    [secrets] = [one["projected"] for one in kubernetes.pods(objects)[part]["volumes"] if one["name"] == "secrets"]
+    found = {
+        one["secret"]["items"][0]["path"]: (one["secret"]["name"], one["secret"]["items"][0]["key"])
+        for one in secrets["sources"]
+    }
+    given = VALUES[part]["secrets"] | values.get(part, {}).get("secrets", {})
+    assert found == {name: (said["name"], said["key"]) for name, said in given.items() if said}
+    assert secrets["defaultMode"] & 0o7 == 0, "nobody but the process's group reads them"
+    told = variables(objects, part)
+    [container] = kubernetes.pods(objects)[part]["containers"]
+    [mount] = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == "secrets"]
+    for name in CLASSES[part].secrets():
+        variable = f"SLOTFERRY_{part.upper()}_{name.upper()}_FILE"
+        assert told.get(variable, {}).get("value") == (f"{mount}/{name}" if name in found else None)
+    assert not found.keys() & tomllib.loads(settings_file(objects, part)).keys()
+    if part == "topom":
+        assert told["SLOTFERRY_TOKEN_FILE"]["value"] == f"{mount}/token"
 
 
 def test_what_a_pod_knows_of_itself_is_told_unless_it_is_set() -> None:

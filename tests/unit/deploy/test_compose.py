@@ -16,7 +16,9 @@ import yaml
 from proxy.settings import ProxySettings
 
 FILE = Path(__file__).parents[3] / "deploy" / "compose.yaml"
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))["services"]
+SAID: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = SAID["services"]
+SECRETS: dict[str, dict[str, str]] = SAID["secrets"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"] == "slotferry"}
 PROXIES = [name for name in OURS if name.startswith("proxy")]
 PORTS = {"topom": ("SLOTFERRY_TOPOM_LISTEN", 8380), "proxy": ("SLOTFERRY_PROXY_METRICS", 6381)}
@@ -128,6 +130,21 @@ def test_a_process_can_write_where_it_is_told_to(name: str) -> None:
     written += re.findall(r"/data/\S+", " ".join(SERVICES[name]["command"]))
     assert written
     assert all(any(path.startswith(f"{folder}/") for folder in folders) for path in written)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_process_finds_its_secrets_in_files_of_its_own(name: str) -> None:
+    told = {value for name, value in OURS[name]["environment"].items() if "TOKEN" in name}
+    assert told == {f"/run/secrets/{secret}" for secret in OURS[name]["secrets"]}
+    assert set(OURS[name]["secrets"]) <= set(SECRETS)
+    assert name == "topom" or OURS[name]["secrets"] == ["proxy-token"], "a proxy does not see topom's"
+
+
+def test_no_secret_gets_into_the_image_or_the_history() -> None:
+    folder = FILE.parent
+    [place] = {(folder / secret["file"]).parent for secret in SECRETS.values()}
+    assert place.relative_to(folder.parent).as_posix() in (folder / "Dockerfile.dockerignore").read_text().splitlines()
+    assert subprocess.run(["git", "check-ignore", "-q", place / "x"], cwd=folder, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", PROXIES)

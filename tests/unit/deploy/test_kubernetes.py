@@ -105,6 +105,17 @@ def test_a_process_can_write_where_its_settings_say(part: str) -> None:
 
 
 @BOTH
+def test_a_process_finds_its_secrets_in_files_of_its_own(part: str) -> None:
+    told = kubernetes.environment(container(part))
+    [mount] = [one["mountPath"] for one in container(part)["volumeMounts"] if one["name"] == "secrets"]
+    [volume] = [one["secret"] for one in PODS[part]["volumes"] if one["name"] == "secrets"]
+    files = {value for name, value in told.items() if name.endswith("_FILE") and "TOKEN" in name}
+    assert {f"{mount}/{item['path']}" for item in volume["items"]} == files
+    assert {item["key"] for item in volume["items"]} == {"topom": {"token", "tokens"}, "proxy": {"proxy-token"}}[part]
+    assert volume["defaultMode"] & 0o7 == 0, "nobody but the process's group reads them"
+
+
+@BOTH
 def test_a_pod_runs_as_the_user_of_the_image(part: str) -> None:
     [user] = re.findall(r"^USER (\d+)$", DOCKERFILE.read_text(encoding="utf-8"), re.M)
     context = PODS[part]["securityContext"]

@@ -57,15 +57,27 @@ helm.sh/chart: {{ printf "%s-%s" .context.Chart.Name .context.Chart.Version }}
 {{- toJson $settings }}
 {{- end }}
 
-{{/* Settings that come from Secrets, as variables. Takes the process's name and its secrets. */}}
-{{- define "slotferry.secrets" -}}
+{{/* Variables that name the files of settings that come from Secrets. Takes the process's name and its secrets. */}}
+{{- define "slotferry.secretFiles" -}}
 {{- $process := .process }}
 {{- range $name, $from := .secrets }}
 {{- if $from }}
-- name: {{ printf "SLOTFERRY_%s_%s" (upper $process) (upper $name) }}
-  valueFrom: {secretKeyRef: {name: {{ $from.name | quote }}, key: {{ $from.key | quote }}}}
+- {name: {{ printf "SLOTFERRY_%s_%s_FILE" (upper $process) (upper $name) }}, value: {{ printf "/run/secrets/slotferry/%s" $name }}}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* The volume with these files. Takes the secrets. */}}
+{{- define "slotferry.secretVolume" -}}
+- name: secrets
+  projected:
+    defaultMode: 0440
+    sources:
+      {{- range $name, $from := . }}
+      {{- if $from }}
+      - secret: {name: {{ $from.name | quote }}, items: [{key: {{ $from.key | quote }}, path: {{ $name }}}]}
+      {{- end }}
+      {{- end }}
 {{- end }}
 
 {{- define "slotferry.image" -}}{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}{{- end }}

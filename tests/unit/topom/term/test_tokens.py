@@ -14,16 +14,27 @@ OTHER = "anders-und-lang-genug"
 
 
 def test_the_token_is_made_once_and_private(tmp_path: Path) -> None:
-    token = kept_token(tmp_path / "token")
+    token = kept_token(tmp_path / "token", make=True)
     assert len(token) >= 32
-    assert kept_token(tmp_path / "token") == token
+    assert kept_token(tmp_path / "token", make=True) == token
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", [None, "", "\n"])
+def test_a_token_is_not_made_while_topom_runs(tmp_path: Path, content: str | None) -> None:
+    """Who replaces the file may be in the midst of it."""
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    with pytest.raises((OSError, ValueError)):
+        kept_token(tmp_path / "token", make=False)
+    assert {path.name for path in tmp_path.iterdir()} <= {"token"}
+    assert content is None or (tmp_path / "token").read_text() == content
 
 
 def test_a_kept_token_that_is_too_short_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("short\n")
     with pytest.raises(ValueError, match="16 to 256 characters"):
-        kept_token(tmp_path / "token")
+        kept_token(tmp_path / "token", make=True)
 
 
 def test_a_token_is_found_by_the_whole_secret() -> None:
