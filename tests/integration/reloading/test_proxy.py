@@ -146,7 +146,8 @@ async def test_what_needs_a_restart_is_named_and_the_rest_changes(proxy: Proxy) 
         async with asyncio.timeout(LIMIT_SECONDS):
             while await clients() != 77 * WORKERS:
                 await asyncio.sleep(0.02)
-        for client in workers.values():
+        for pid, client in workers.items():
+            os.kill(pid, signal.SIGHUP)  # as who sends it to all processes of a name
             await client.set("key", "value")
             await client.get("key")
         assert await next(iter(workers.values())).slowlog_len()
@@ -160,6 +161,34 @@ async def test_what_needs_a_restart_is_named_and_the_rest_changes(proxy: Proxy) 
         async with asyncio.timeout(LIMIT_SECONDS):
             while await clients() != 10_000 * WORKERS:
                 await asyncio.sleep(0.02)
+    finally:
+        for client in workers.values():
+            await client.aclose()
+
+
+async def test_a_lower_limit_than_what_is_in_use_ends_nothing_and_one_that_cannot_be_had_is_told(proxy: Proxy) -> None:
+    workers = await proxy.each_worker()
+
+    async def lacking(number: bool) -> None:
+        async with client_of(proxy.topom) as client, asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                [one] = (await client.get("/api/v1/proxies")).json()["proxies"]
+                if bool(one["counters"]["max_clients_lacking"]) == number:
+                    return
+                await asyncio.sleep(0.05)
+
+    try:
+        proxy.file.write(max_clients=100_000_000)
+        await proxy.hang_up()
+        await lacking(True)
+        proxy.file.write(max_clients=1)
+        await proxy.hang_up()
+        await lacking(False)
+        for client in workers.values():
+            assert await client.set("key", "value"), "those that are there stay"
+        with pytest.raises(redis.ConnectionError, match="max number of clients"):
+            async with proxy.client() as late:
+                await late.ping()
     finally:
         for client in workers.values():
             await client.aclose()

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from pydantic_settings import SettingsConfigDict
 
+from migrator.process.settings import MigratorSettings
+from proxy.settings import ProxySettings
 from slots.reaching import ReachesTopom
 from slots.settings import SettingsError
 from slots.tls import TlsError
@@ -50,3 +52,12 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "no.pem"
     with pytest.raises(TlsError, match=r"no\.pem cannot be read"):
         Reaching.load(topom="https://t", topom_tls_ca=str(missing)).topom_certificates()
+
+
+@pytest.mark.parametrize("kind", [ProxySettings, MigratorSettings])
+@pytest.mark.parametrize("token", ["the-secret\nof-two-lines", "the secret", "the-secr\u00e9t", "the-secret\x7f"])
+def test_a_token_that_no_header_can_have_is_refused_and_not_shown(kind: type[ReachesTopom], token: str) -> None:
+    """The library that sends it would show it in an error."""
+    with pytest.raises(SettingsError, match="Setting token") as refused:
+        kind.checked({"token": token})
+    assert "secr" not in str(refused.value)

@@ -1,0 +1,40 @@
+"""Which token a verb shows when one stands in a file."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slotferry.contexts import ContextError
+from slotferry.operator.addressing import Line, resolve
+
+URL = "http://127.0.0.1:8380"
+
+
+def token_for(topom: str, given: str = "") -> str:
+    return resolve(topom, given, Line()).token
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no contexts"))
+    monkeypatch.delenv("SLOTFERRY_CONTEXT", raising=False)
+    monkeypatch.setenv("SLOTFERRY_TOKEN_FILE", str(tmp_path / "token"))
+    return tmp_path / "token"
+
+
+def test_it_is_read_at_each_verb_and_one_that_is_given_goes_before_it(file: Path) -> None:
+    for secret in ("secret-of-yesterday", "secret-of-tomorrow"):
+        file.write_text(f"{secret}\n")
+        assert token_for(URL) == token_for("") == secret
+    assert token_for(URL, "given") == "given"
+
+
+@pytest.mark.timeout(30)
+def test_one_that_cannot_be_read_is_said_and_nobody_waits_for_it(file: Path) -> None:
+    with pytest.raises(ContextError, match="SLOTFERRY_TOKEN_FILE names, cannot be read: No such file"):
+        token_for(URL)
+    os.mkfifo(file)
+    with pytest.raises(ContextError, match="not a regular file"):
+        token_for(URL)
+    assert token_for(URL, "given") == "given"
