@@ -14,7 +14,7 @@ from slotferry.calls import Answer, TopomError
 from slotferry.client import TopomClient
 from slotferry.operator import options
 from slotferry.operator.addressing import Where
-from slotferry.output import answer, counted, moment, run, say
+from slotferry.output import answer, moment, run, say
 from slots.forms import Form
 
 settings = typer.Typer(
@@ -62,8 +62,8 @@ def _of_proxy(proxy: Answer) -> Iterator[str]:
         yield proxy["silent"]
         return
     yield from _of_settings(proxy)
-    if behind := proxy["workers"] - proxy["following"]:
-        yield f"{counted(behind, 'worker')} of {proxy['workers']} did not say in time that they use them; see its log"
+    if proxy["following"] < proxy["workers"]:
+        yield f"so far {proxy['following']} of {proxy['workers']} workers say that they use them; its log says more"
 
 
 def _of_settings(found: Answer) -> Iterator[str]:

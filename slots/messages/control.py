@@ -35,6 +35,7 @@ from slots.messages.message import (
     Instance,
     ListedProxy,
     Message,
+    Moment,
     Name,
     Number,
     Part,
@@ -185,8 +186,8 @@ class Reloaded(Message):
     """Of the question."""
     file: Sentence
     """That the settings stand in; empty if they come from the environment alone."""
-    since: Time
-    """When those in force were read, in seconds since 1970."""
+    since: Moment
+    """When those in force were read."""
     changed: list[Name] = Field(default_factory=list, max_length=MOST_SETTINGS)
     restart: list[Name] = Field(default_factory=list, max_length=MOST_SETTINGS)
     """Settings that have another value in the file, and need a restart."""

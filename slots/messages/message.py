@@ -20,6 +20,8 @@ MOST_COUNTERS = 100
 
 LONGEST = 1e12
 """Seconds that any field may have: some thirty thousand years."""
+LATEST = 253_402_000_000.0
+"""Seconds since 1970 that any field may have: within the last year that a calendar of Python has, 9999."""
 
 
 def _host(text: str) -> str:
@@ -68,6 +70,8 @@ Sentence: TypeAlias = Annotated[str, Field(max_length=MOST_TEXT), VISIBLE]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
 Time: TypeAlias = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)]
 """Seconds of the machine's clock that goes on while it is suspended; 0 for long ago."""
+Moment: TypeAlias = Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
+"""Seconds since 1970, by the clock of day of who says it."""
 Counter: TypeAlias = Signed | Annotated[float, Field(allow_inf_nan=False)]
 CounterValues: TypeAlias = Annotated[
     dict[Annotated[str, Field(max_length=100)], Counter], Field(max_length=MOST_COUNTERS)

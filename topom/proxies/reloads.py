@@ -84,7 +84,7 @@ class Reloads:
             return Outcome(
                 member,
                 None,
-                f"it did not answer within {ANSWER_SECONDS:g} s; a proxy of 0.1.0 does not know the question",
+                f"it did not answer within {ANSWER_SECONDS:g} s; one of an older version does not know the question",
             )
         finally:
             del self._open[number]

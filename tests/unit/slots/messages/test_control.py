@@ -194,7 +194,7 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("reload", "number", value) for value in (-1, LONG, None)),
     *(("reloaded", name, value) for name in ("number", "workers", "following") for value in (-1, LONG, None)),
     *(("reloaded", name, value) for name in ("file", "refused") for value in ("x" * 1001, None, *HIDDEN)),
-    *(("reloaded", "since", value) for value in (-1.0, HUGE, None)),
+    *(("reloaded", "since", value) for value in (-1.0, 1e12, HUGE, None)),
     *(
         ("reloaded", name, value)
         for name in ("changed", "restart")
