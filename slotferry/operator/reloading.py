@@ -3,7 +3,7 @@
 A process reads its own file. No verb sends or prints the value of a setting.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Annotated
 
@@ -52,7 +52,7 @@ def reload_proxy(
         if not found:
             say("there are no proxies")
 
-    answer({"proxies": found}, form, tell)
+    answer({"proxies": found} if proxy_id is None else found[0], form, tell)
     if any(one["silent"] or one["refused"] or one["following"] < one["workers"] for one in found):
         raise typer.Exit(1)
 
@@ -113,23 +113,32 @@ def _each(
     call: Callable[[TopomClient], Awaitable[Answer]],
     sentences: Callable[[Answer], Iterator[str]],
 ) -> None:
-    """Ask each topom for itself, one after the other: none answers for another one."""
+    """Ask each topom for itself, one after the other: none answers for another one. If there is one, its answer is
+    printed as any other."""
     where = options.resolve(topom, token)
+    urls = [url.strip() for url in where.topom.split(",") if url.strip()]
+    if len(urls) == 1:
+        alone = options.ask(topom, token, call)
+        answer(alone, form, lambda: _say(urls[0], sentences(alone)))
+        return
 
     async def work() -> list[Answer]:
-        urls = filter(None, map(str.strip, where.topom.split(",")))
         return [await _asked(replace(where, topom=url), call) for url in urls]
 
     found = run(work())
 
     def tell() -> None:
         for one in found:
-            for sentence in [one["error"]] if one["error"] else sentences(one):
-                say(f"topom at {one['topom']}: {sentence}")
+            _say(one["topom"], [one["error"]] if one["error"] else sentences(one))
 
     answer({"topoms": found}, form, tell)
     if any(one["error"] for one in found):
         raise typer.Exit(1)
+
+
+def _say(url: str, sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        say(f"topom at {url}: {sentence}")
 
 
 async def _asked(where: Where, call: Callable[[TopomClient], Awaitable[Answer]]) -> Answer:

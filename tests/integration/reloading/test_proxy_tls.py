@@ -11,7 +11,7 @@ import pytest
 from slots.access import ServerTls
 from tests.certificates import Authority, Issued
 from tests.integration.reloading.processes import OLD, OWN, File, filed_topom
-from tests.integration.reloading.test_proxy import NOW, WORKERS, Proxy
+from tests.integration.reloading.proxies import NOW, WORKERS, Proxy
 
 CONNECTIONS = 16
 """So many reach both workers, all but surely."""

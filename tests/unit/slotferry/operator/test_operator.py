@@ -74,6 +74,16 @@ PROXY = {
     "epoch": 9,
     "counters": {"clients": 5, "requests": 1234567, "errors": 0},
 }
+SETTINGS = {"file": "/etc/[topom].toml", "since": 1.0, "restart": ["listen", "url"], "refused": ""}
+PROXY_RELOADED = {
+    **SETTINGS,
+    "id": 3,
+    "address": "127.0.0.1:6380",
+    "silent": "",
+    "changed": ["token", "users"],
+    "workers": 2,
+    "following": 2,
+}
 LEAVING = {"kind": "group", "id": "5", "why": "old", "since": 1.0}
 SENTINELS = {
     "ha": "sentinel",
@@ -335,6 +345,10 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("DELETE", "/api/v1/nodes/host-1/drain"): {"leaving": []},
     ("DELETE", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": []},
     ("POST", "/api/v1/proxies/3/drain"): {**PROXY, "draining": True},
+    ("POST", "/api/v1/proxies/reload"): {"proxies": [PROXY_RELOADED]},
+    ("POST", "/api/v1/proxies/3/reload"): PROXY_RELOADED,
+    ("GET", "/api/v1/settings"): SETTINGS,
+    ("POST", "/api/v1/settings/reload"): {**SETTINGS, "changed": []},
     ("POST", "/api/v1/groups/5/servers/h:1/sweep"): {"id": 5, "server": "h:1", "removed": 7},
     ("POST", "/api/v1/groups/5/servers/h:3/sweep"): {"id": 5, "server": "h:3", "removed": None},
     ("POST", "/api/v1/groups/1/promote"): {"epoch": 10, "id": 1, "servers": ["h:2", "h:1"]},
@@ -425,6 +439,10 @@ VERBS: list[tuple[str, str, str]] = [
     ("sentinel resync", "sentinels/resync", "watch the groups again"),
     ("proxy list", "proxies", "1,234,567"),
     ("proxy drain 3", "proxies", "proxy 3 at 127.0.0.1:6380 leaves; it is gone once it has let 5 clients go"),
+    ("proxy reload", "proxies/reload", "proxy 3 at 127.0.0.1:6380: /etc/[topom].toml, read at "),
+    ("proxy reload 3", "proxies/3/reload", ": token, users changed"),
+    ("settings reload", "settings/reload", ": nothing changed"),
+    ("settings show", "settings", "these differ in the file, and need a restart: listen, url"),
     ("proxy remove 3 --force", "proxies", "could not be cut off h:1: [refused]"),
     ("slot list", "slots", "1-2"),
     ("slot list", "slots", "a[1]\\x1b, 2.0 KiB"),
@@ -472,6 +490,35 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
     monkeypatch.setenv("SLOTFERRY_TOKEN", "right")
     monkeypatch.delenv("SLOTFERRY_TOPOM", raising=False)
     return requests
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"silent": "it did not answer within 6 s"}, "it did not answer within 6 s"),
+        ({"refused": "Setting users is odd."}, "cannot be used, and nothing has changed: Setting users is odd."),
+        ({"following": 1}, "so far 1 of 2 workers say that they use them"),
+    ],
+)
+def test_a_proxy_that_has_not_taken_its_settings_is_told_and_the_status_is_1(
+    seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], says: str
+) -> None:
+    monkeypatch.setitem(ANSWERS, ("POST", "/api/v1/proxies/3/reload"), {**PROXY_RELOADED, **change})
+    result = runner.invoke(app, ["proxy", "reload", "3"])
+    assert result.exit_code == 1
+    assert says in result.stdout
+
+
+def test_each_topom_that_is_named_is_asked_for_itself(seen: list[httpx.Request]) -> None:
+    result = runner.invoke(app, ["settings", "reload", "--topom", "http://a:1,http://b:2", "-o", "json"])
+    assert result.exit_code == 0
+    assert [str(request.url) for request in seen] == [
+        f"http://{host}/api/v1/settings/reload" for host in ("a:1", "b:2")
+    ]
+    assert [one["topom"] for one in json.loads(result.stdout)["topoms"]] == ["http://a:1", "http://b:2"]
+    wrong = runner.invoke(app, ["settings", "reload", "--topom", "http://a:1,http://b:2", "--token", "wrong"])
+    assert wrong.exit_code == 1
+    assert wrong.stdout.count("does not accept the token") == 2
 
 
 @pytest.mark.parametrize("line", ["group add 5 h:1 h:2", "server add 5 h:2", "pool add h:9"])
@@ -743,8 +790,8 @@ def test_help_and_version() -> None:
 def asking(monkeypatch: pytest.MonkeyPatch, handler: Callable[[httpx.Request], httpx.Response]) -> None:
     """Have the verbs ask this topom."""
 
-    def client(url: str, token: str) -> TopomClient:
-        return TopomClient(url, token, httpx.MockTransport(handler))
+    def client(url: str, token: str, tls: Files) -> TopomClient:
+        return TopomClient(url, token, httpx.MockTransport(handler), tls)
 
     monkeypatch.setattr(options, "TopomClient", client)
 
@@ -918,7 +965,7 @@ def test_a_wait_for_a_digest_bears_a_topom_that_is_away_for_a_moment(
         return httpx.Response(status, json=said)
 
     monkeypatch.setattr(
-        options, "TopomClient", lambda url, token: TopomClient(url, token, httpx.MockTransport(handler))
+        options, "TopomClient", lambda url, token, tls: TopomClient(url, token, httpx.MockTransport(handler), tls)
     )
     result = runner.invoke(app, ["digest", *arguments, "--topom", "http://topom.test"])
     assert result.exit_code == 0, result.output
@@ -935,7 +982,7 @@ def test_a_check_that_was_lost_with_its_topom_is_not_taken_for_one_that_is_over(
         return httpx.Response(200, json=running if request.method == "POST" else {**running, "replicas": []})
 
     monkeypatch.setattr(
-        options, "TopomClient", lambda url, token: TopomClient(url, token, httpx.MockTransport(handler))
+        options, "TopomClient", lambda url, token, tls: TopomClient(url, token, httpx.MockTransport(handler), tls)
     )
     result = runner.invoke(app, ["digest", "run", "1", "--topom", "http://topom.test"])
     assert result.exit_code == 1
