@@ -151,6 +151,7 @@ async def test_what_needs_a_restart_is_named_and_the_rest_changes(proxy: Proxy) 
             await client.set("key", "value")
             await client.get("key")
         assert await next(iter(workers.values())).slowlog_len()
+        assert {*await proxy.each_worker()} == {*workers}, "a hangup ends no worker"
         assert not proxy.said("settings_reloaded"), "an event of level info is not written at level warning"
         proxy.file.write(backend_connections=4)
         said = await proxy.hang_up()
