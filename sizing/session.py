@@ -22,8 +22,6 @@ OWN = {
     "spark.ui.showConsoleProgress": "false",
     # In all, a failing server is tried so many times before it is reported; the data source makes the pauses.
     "spark.task.maxFailures": "2",
-    # Failures are reported in words; for a failed task Spark would print its whole Java stack.
-    "spark.log.level": "FATAL",
     # How often executors report how much they have read, for the progress bar.
     "spark.executor.heartbeatInterval": "2s",
 }
@@ -31,6 +29,8 @@ OWN = {
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Further settings when everything runs in this process: nothing listens to others."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+"""Failures are reported in words; for a failed task Spark would print its whole Java stack."""
 
 
 def open_session(master: str, options: Mapping[str, str], warm: Path | None = None) -> SparkSession:
@@ -73,9 +73,10 @@ def open_session(master: str, options: Mapping[str, str], warm: Path | None = No
     for name, value in options.items():
         configuration.set(name, value)
     starting = archive.dump_options(warm) if warm is not None else archive.options(java)
-    if starting and SparkContext._gateway is None:
+    if SparkContext._gateway is None:
         # A Java that already runs has its options.
-        configuration.set(_JAVA_OPTIONS, f"{starting} {configuration.get(_JAVA_OPTIONS, '')}".strip())
+        words = (_QUIET, starting, configuration.get(_JAVA_OPTIONS, ""))
+        configuration.set(_JAVA_OPTIONS, " ".join(filter(None, words)))
     try:
         session = SparkSession.builder.config(conf=configuration).getOrCreate()
     except Exception as error:

@@ -1,6 +1,7 @@
 """``slotferry config``: prints the settings file of a process, and says what is wrong with one."""
 
 import importlib
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ from typing import Annotated
 import typer
 
 from slotferry.output import fail, say
+from slots.environment import nearest
 from slots.settings import Settings, SettingsError, read_file
 
 CLASSES = {
@@ -72,12 +74,23 @@ def whose(file: Path) -> str:
         SettingsError: the file cannot be read, or more than one process may be meant.
     """
     names = read_file(file).keys()
-    known = {process: len(names & settings_class(process).model_fields.keys()) for process in CLASSES}
+    settings = {process: settings_class(process).model_fields.keys() for process in CLASSES}
+    known = {process: len(names & fields) for process, fields in settings.items()}
     best = [process for process, count in known.items() if count == max(known.values())]
     named = [process for process in best if process in file.name]
     if len(named or best) > 1:
-        raise SettingsError(f"{file} may be the settings of {_either(named or best)}; say which with --of.")
+        raise SettingsError(
+            f"{file} may be the settings of {_either(named or best)}; say which with --of.{_unknown(names, settings)}"
+        )
     return (named or best)[0]
+
+
+def _unknown(names: Iterable[str], settings: Mapping[str, Iterable[str]]) -> str:
+    """What is said of names that no process has a setting of; empty if there are none."""
+    every = sorted({field for fields in settings.values() for field in fields})
+    unknown = sorted(set(names) - set(every))
+    near = ((name, nearest(name, every)) for name in unknown)
+    return "".join(f" There is no setting {name}{f'; did you mean {like}?' if like else '.'}" for name, like in near)
 
 
 def settings_class(process: str) -> type[Settings]:

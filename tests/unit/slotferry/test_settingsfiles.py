@@ -38,6 +38,7 @@ def test_settings_with_another_value_are_told(tmp_path: Path) -> None:
         ("workers = 4\nlisten = 5\n", [], "Setting listen (or SLOTFERRY_PROXY_LISTEN in the environment)"),
         ("workers = 4\nmax_client = 5\n", [], "There is no setting max_client; did you mean max_clients?"),
         ("workers = 4\n", ["--of", "topom"], "There is no setting workers"),
+        ("lisen = 5\n", [], "say which with --of. There is no setting lisen; did you mean listen?"),
         ('log_level = "info"\n', [], "may be the settings of topom, proxy or migrator; say which with --of."),
         ("workers: 4\n", [], "is not TOML"),
         ("workers = 4\n", ["--of", "topm"], "--of has to be topom, proxy or migrator, not topm"),
