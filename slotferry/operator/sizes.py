@@ -92,6 +92,8 @@ def list_biggest(
     def tell() -> None:
         if not known(slots):
             say_unknown()
+        elif not keys and any(slot.get("keys") for slot in chosen(slots, ranges)):
+            say("who measured the sizes of these slots named none of their keys")
         elif not keys:
             say("these slots had no keys when sizes were measured")
         else:
