@@ -17,6 +17,7 @@ OF_NO_MODULE = {
     "deploy/test_systemd.py": "the units under deploy/systemd",
     "test_alerts.py": "the file deploy/prometheus/alerts.yaml",
     "test_architecture.py": "a page of the documents",
+    "test_command_blocks.py": "the command blocks of the documents",
     "test_command_docs.py": "a page of the documents",
     "test_deploy.py": "the files under deploy/ and the pages for operators",
     "test_doctor_docs.py": "a page of the documents",

@@ -69,7 +69,7 @@ def etcd(folder: Path, tls: StoreTls, client: Issued) -> Iterator[EtcdServer]:
 def told_users() -> list[tuple[str, dict[str, Any]]]:
     """The commands of docs/stores.md, in their order, as calls of etcd's API, with the names used here."""
     calls: list[tuple[str, dict[str, Any]]] = []
-    for line in PAGE.read_text().split("```\netcdctl", 1)[1].split("```", 1)[0].splitlines():
+    for line in PAGE.read_text().split("```sh\netcdctl", 1)[1].split("```", 1)[0].splitlines():
         match line.removeprefix("etcdctl").split():
             case ["role", "add", name]:
                 calls.append(("role/add", {"name": name}))
