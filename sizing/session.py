@@ -55,8 +55,7 @@ def open_session(master: str, options: Mapping[str, str], warm: Path | None = No
         java = find_java_home()
     except JavaNotFound as error:
         raise JobError(str(error)) from None
-    if java is not None:
-        os.environ["JAVA_HOME"] = str(java)
+    os.environ["JAVA_HOME"] = str(java)
     _show_ourselves_to_workers()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # Under spark-submit a Java already runs, with its own settings; SparkConf has them only in that case.

@@ -1,5 +1,6 @@
 """Wrong usage of the command, told in words for those who use it and not in those of the library that found it."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +11,20 @@ from slots.wrongvalues import in_words
 
 BEHIND = ("--topom", "--token", "--output", "-o")
 """Options that each verb has, and the command itself has not."""
+SYNONYMS = {
+    **dict.fromkeys(("delete", "rm", "del", "drop"), "remove"),
+    **dict.fromkeys(("create", "new", "register"), "add"),
+    **dict.fromkeys(("ls", "all"), "list"),
+    **dict.fromkeys(("get", "describe", "info", "inspect", "status"), "show"),
+    **dict.fromkeys(("evacuate", "empty"), "drain"),
+    **dict.fromkeys(("abort", "stop"), "cancel"),
+}
+"""What people type, and the verb that is meant."""
 BEFORE = ("--context", "--tls-ca", "--tls-certificate", "--tls-key")
 """Options of the command itself."""
+
+
+NO_VERB = re.compile(r"No such command '([^']+)'\.$")
 
 
 class Root(TyperGroup):
@@ -45,7 +58,16 @@ def _explain(error: Any, message: str) -> str:
         return f"{message}. It goes behind the verb: slotferry VERB {option} ..."
     if option in BEFORE:
         return f"{message}. It goes before the verb: slotferry {option} ... VERB"
+    if place is not None and (said := NO_VERB.match(message)):
+        meant = SYNONYMS.get(said[1], "")
+        return f"{message} Did you mean {meant!r}?" if meant in getattr(place.command, "commands", ()) else message
+    if place is not None and "unexpected extra argument" in message and _has_slots(place.command):
+        return f"{message}. Slots are named by --slots"
     found = getattr(error.__cause__ or error.__context__, "errors", None)
     if "Input should be" in message and callable(found):
         return f"it {in_words(found()[0])}"
     return message
+
+
+def _has_slots(verb: Any) -> bool:
+    return any("--slots" in option.opts for option in verb.params)

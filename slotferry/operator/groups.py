@@ -91,8 +91,15 @@ def promote(
 
     With ha = "sentinel" all Sentinels have to answer: they leave the group alone meanwhile. --force is refused then.
     """
-    found = options.ask(topom, token, lambda client: client.promote(group_id, address, force))
-    answer(found, form, lambda: say(f"{address} is the master of group {group_id}"))
+
+    async def work(client: TopomClient) -> tuple[bool, Answer]:
+        known = [found["servers"] for found in await client.groups() if found["id"] == group_id]
+        was = bool(known and known[0]) and known[0][0]["address"] == address
+        return was, await client.promote(group_id, address, force)
+
+    was, found = options.ask(topom, token, work)
+    already = " already; nothing was changed" if was else ""
+    answer(found, form, lambda: say(f"{address} is the master of group {group_id}{already}"))
 
 
 @server.command("add")

@@ -22,8 +22,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     java = find_java_home()
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environment:
-        if java is not None:
-            environment.setenv("JAVA_HOME", str(java))
+        environment.setenv("JAVA_HOME", str(java))
         environment.delenv("SPARK_HOME", raising=False)
         environment.setenv("PYSPARK_PYTHON", worker_python())
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")

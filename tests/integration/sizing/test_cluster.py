@@ -35,7 +35,7 @@ def environment() -> dict[str, str]:
     left_out = ("PYTHONPATH", "SPARK_", "PYSPARK_", "SLOTFERRY_")
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(left_out)},
-        **({"JAVA_HOME": str(java)} if java else {}),
+        "JAVA_HOME": str(java),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": worker_python(),

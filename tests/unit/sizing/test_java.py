@@ -48,9 +48,9 @@ def test_without_any_java_it_is_said_how_to_get_one() -> None:
         find_java_home()
 
 
-def test_spark_finds_by_itself_what_is_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_on_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_path(monkeypatch, java(tmp_path / "new", "17.0.1"))
-    assert find_java_home() is None
+    assert version_of(find_java_home() / "bin" / "java") == 17
 
 
 def test_an_old_one_in_java_home_gives_way_to_a_new_one_on_path(
@@ -59,7 +59,7 @@ def test_an_old_one_in_java_home_gives_way_to_a_new_one_on_path(
     new = java(tmp_path / "new", "21.0.1")
     put_on_path(monkeypatch, new)
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "old", "11.0.2")))
-    assert find_java_home() == new
+    assert version_of(find_java_home() / "bin" / "java") == 21
 
 
 def test_the_wheel_is_taken_when_what_is_there_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,10 +70,16 @@ def test_the_wheel_is_taken_when_what_is_there_is_too_old(tmp_path: Path, monkey
     put_on_path(monkeypatch, java(tmp_path / "old", "1.8.0_292"))
     home = find_java_home()
     # Without the module that it does not have.
-    assert home is not None
     options = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-version"]
     said = subprocess.run([home / "bin" / "java", *options], capture_output=True, text=True, check=True)
     assert said.stdout.splitlines() == ["-cp", "a b", "-version"]
+
+
+def test_a_java_that_was_found_before_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_on_path(monkeypatch, java(tmp_path / "new", "17.0.1"))
+    found = find_java_home()
+    monkeypatch.setenv("JAVA_HOME", str(found))
+    assert find_java_home() == found
 
 
 def test_what_was_found_too_old_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

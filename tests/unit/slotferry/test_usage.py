@@ -35,6 +35,24 @@ def test_a_wrong_value_is_told_in_plain_words(words: tuple[str, ...], sentence: 
     assert sentence in refused(*words)
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("group", "delete", "1"), "No such command 'delete'. Did you mean 'remove'?"),
+        (("server", "rm", "1", "a:1"), "Did you mean 'remove'?"),
+        (("migration", "status"), "Did you mean 'show'?"),
+        (("migration", "cancel", "0-1023"), "(0-1023). Slots are named by --slots"),
+    ],
+)
+def test_a_word_that_is_meant_is_told(words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refused(*words)
+
+
+def test_a_verb_that_is_not_there_is_not_proposed() -> None:
+    assert "Did you mean" not in refused("config", "delete")
+    assert "--slots" not in refused("pause", "0-7")
+
+
 @pytest.mark.parametrize("words", [("context", "list"), ("config", "topom"), ("--help",)])
 def test_a_full_disk_is_a_sentence(words: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:

@@ -9,6 +9,7 @@ const PAGE = 20;
 export function Groups() {
   const [filter, setFilter] = useState("");
   const [most, setMost] = useState(PAGE);
+  if (!sections.groups) return html`<p class="quiet">Nothing is known yet.</p>`;
   const all = Object.values(sections.groups || {});
   const wanted = filter.trim().toLowerCase();
   const found = (wanted ? all.filter((group) => matches(group, wanted)) : all).sort(worstFirst);

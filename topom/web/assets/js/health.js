@@ -21,6 +21,7 @@ export function Health() {
   const loops = cluster.loops || [];
   return html`
     <p class="verdict ${verdict[0]}" id="verdict" role="status">${verdict[1]}${connection.open ? "" : ", as last heard"}</p>
+    ${verdict[0] === "good" && html`<p class="quiet">That is what topom watches. <code>slotferry doctor</code> also looks at settings that will hurt one day.</p>`}
     <ul class="problems">${[...grave, ...passing].map(([key, one]) => html`<${Problem} key=${key} one=${one} />`)}</ul>
     ${mayAct() && html`<div class="row">${acts(cluster)}</div>`}
     ${loops.length > 0 && html`<h3>What topom does by itself</h3>

@@ -9,6 +9,7 @@ const MOST_CHIPS = 60;
 
 export function Placement() {
   const [most, setMost] = useState(PAGE);
+  if (!sections.groups) return html`<p class="quiet">Nothing is known yet.</p>`;
   const nodes = byNode();
   if (!nodes.length) return html`<p class="quiet">There are no groups.</p>`;
   const shown = nodes.slice(0, most);

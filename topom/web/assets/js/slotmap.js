@@ -66,7 +66,7 @@ function Frame({ map }) {
     redraw(map);
   };
   const counts = countSlots();
-  const summary = `${plural(slots.count, "slot")} in ${plural(counts.size - (counts.has(0) ? 1 : 0), "group")}; ` +
+  const summary = !slots.count ? "Nothing is known yet." : `${plural(slots.count, "slot")} in ${plural(counts.size - (counts.has(0) ? 1 : 0), "group")}; ` +
     `${counts.get(0) ? `${count(counts.get(0))} offline; ` : ""}${counts.moving ? `${count(counts.moving)} on their way` : "none on its way"}`;
   return html`
     <div class="row">
