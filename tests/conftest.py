@@ -32,6 +32,7 @@ LONG = (
     "integration/test_documents.py",
     "integration/test_image.py",
     "integration/test_model.py",
+    "integration/upgrades",
     "unit/topom/test_odd_servers.py",
 )
 """What searches for long. It is left out of a run that names no tests, unless ``--long`` is given."""

@@ -30,6 +30,7 @@ LONGEST = (
     "tests/integration/test_model.py",
     "tests/integration/slotferry/test_wheels.py",
     "tests/integration/test_image.py",
+    "tests/integration/upgrades/",
     CLIENTS,
 )
 """What begins, in this order."""
