@@ -98,7 +98,7 @@ def test_what_is_not_json_in_the_environment_is_not_shown(monkeypatch: pytest.Mo
     with pytest.raises(SettingsError) as raised:
         ProxySettings.load()
     assert str(raised.value) == (
-        "Setting users (or SLOTFERRY_PROXY_USERS in the environment): the variable is not JSON."
+        "Setting users (or SLOTFERRY_PROXY_USERS in the environment): the variable, or its file, is not JSON."
     )
     assert raised.value.__cause__ is None
 
