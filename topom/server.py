@@ -28,7 +28,7 @@ from slots.tls import TlsError
 from topom import api
 from topom.api import control
 from topom.api.callers import Callers
-from topom.api.entrance import MOST_FILES, Entrance
+from topom.api.entrance import HEAD_SECONDS, MOST_FILES, Entrance
 from topom.api.handshake import TlsListener
 from topom.api.serving import Serving
 from topom.api.wire import Wire
@@ -108,6 +108,8 @@ async def serve(settings: TopomSettings, file: Path | None = None, newest: bool 
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            # Longer than followers and the command line keep one: a request never meets topom's end of a connection.
+            timeout_keep_alive=int(HEAD_SECONDS),
             http=entrance.protocol(),
             ws=Wire,
             ws_max_size=control.MAXIMUM_FRAME_BYTES,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import redis
+from httpx._config import DEFAULT_LIMITS
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -356,6 +358,19 @@ async def test_a_report_that_cannot_be_read_is_passed_over_and_other_odd_frames_
             await stream.send(odd)
             assert await refusal(stream)
     assert "Traceback" not in topom.log()
+
+
+async def test_topom_keeps_a_connection_for_longer_than_its_clients_do(topom: TopomProcess) -> None:
+    """Else a change that a follower passes on could meet the end of a connection, and nobody would know of it."""
+    host, _, port = topom.url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET /api/v1/me HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+    assert b"200 OK" in await reader.readline()
+    began = time.monotonic()
+    async with asyncio.timeout(60):
+        await reader.read(-1)
+    writer.close()
+    assert time.monotonic() - began > DEFAULT_LIMITS.keepalive_expiry + 1
 
 
 async def test_who_may_not_speak(topom: TopomProcess) -> None:

@@ -62,11 +62,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
+def environment() -> dict[str, str]:
+    """Without a path of Python's: what was installed is to be found by itself."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYTHON": sys.executable}
+
+
 def printed(*command: str | Path, at: Path) -> str:
     """What a command prints that succeeds."""
-    run = subprocess.run(
-        command, cwd=at, env=os.environ | {"PYTHON": sys.executable}, capture_output=True, text=True, check=False
-    )
+    run = subprocess.run(command, cwd=at, env=environment(), capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 
@@ -101,7 +104,7 @@ def test_two_at_once_do_not_install_over_each_other(tree: Path) -> None:
         run = subprocess.run(
             ["sh", "scripts/setup"],
             cwd=tree,
-            env=os.environ | {"PYTHON": sys.executable},
+            env=environment(),
             capture_output=True,
             text=True,
             check=False,

@@ -152,7 +152,7 @@ async def test_status_of_a_new_product(client: httpx.AsyncClient) -> None:
 
 async def test_groups_and_servers(client: httpx.AsyncClient) -> None:
     made = await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1"]}, 201)
-    servers = {"servers": ["127.0.0.1:1"], "silent": ["127.0.0.1:1"], "strangers": []}
+    servers = {"servers": ["127.0.0.1:1"], "silent": ["127.0.0.1:1"], "strangers": [], "keys_held": 0}
     assert made == {"epoch": 2, "id": 1, **servers}
     await post(client, "/groups/1/servers", {"address": "[::1]:2"}, 201)
     groups = (await client.get("/groups")).json()["groups"]
