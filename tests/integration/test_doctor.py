@@ -16,7 +16,14 @@ from slotferry.processes import free_ports
 from slotferry.redis_server import embedded_binary
 from slots.version import program_version
 from tests.certificates import UNENCRYPTED
-from tests.integration.topom_process import HandProxy, TopomProcess, address_of, redis_server, topom_process
+from tests.integration.topom_process import (
+    HandProxy,
+    TopomProcess,
+    address_of,
+    clustered_port,
+    redis_server,
+    topom_process,
+)
 from tests.integration.valkey import valkey_binary
 from topom.api.doctor import clocks
 
@@ -55,6 +62,11 @@ async def by_subject(topom: TopomProcess) -> dict[str, set[str]]:
         if one["rule"] not in OF_THE_MACHINE:
             found.setdefault(one["subject"], set()).add(one["rule"])
     return found
+
+
+async def about(topom: TopomProcess, wanted: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The rules of what is found about what is wanted."""
+    return {subject: rules for subject, rules in (await by_subject(topom)).items() if subject in wanted}
 
 
 async def test_nothing_is_found_where_all_is_well(tmp_path: Path) -> None:
@@ -120,7 +132,6 @@ BAD: list[tuple[str, tuple[str, ...], Callable[[redis.Redis, Path], object] | No
     ("no-maxmemory", (), settings(maxmemory="0")),
     ("some-evict", (), settings(maxmemory_policy="allkeys-lru")),
     ("too-few-databases", ("--databases", "8"), None),
-    ("cluster-enabled", (), None),
     ("replica-buffer-small", (), settings(client_output_buffer_limit="replica 32mb 16mb 60")),
     ("subscriber-buffer-small", (), settings(client_output_buffer_limit="pubsub 1mb 1mb 60")),
     ("backlog-small", (), settings(repl_backlog_size="1mb")),
@@ -146,13 +157,22 @@ async def test_each_bad_setting_is_found_and_nothing_else(tmp_path: Path) -> Non
             wanted[f"server {address_of(server)} (master of group {group})"] = {rule, "no-replica"}
             if change is not None:
                 change(server, tmp_path / rule)
-            if rule == "cluster-enabled":
-                # topom takes no node of a Redis Cluster, but a server that it has may become one.
-                port = int(address_of(server).rpartition(":")[2])
-                server.shutdown(nosave=True)
-                started(stack, tmp_path / rule, "--cluster-enabled", "yes", port=port)
-        found = await by_subject(topom)
-        assert {subject: rules for subject, rules in found.items() if subject in wanted} == wanted
+        assert await about(topom, wanted) == wanted
+
+
+async def test_a_server_that_has_become_a_node_of_a_cluster_is_found(tmp_path: Path) -> None:
+    """topom takes no node of a Redis Cluster, but a server that it has may become one."""
+    port = clustered_port()
+    async with AsyncExitStack() as stack:
+        topom = await stack.enter_async_context(topom_process(tmp_path / "data"))
+        server = started(stack, tmp_path / "server", port=port)
+        await topom.call("POST", "/groups", {"id": 1, "servers": [address_of(server)]})
+        wanted = {f"server {address_of(server)} (master of group 1)": {"cluster-enabled", "no-replica"}}
+        server.shutdown(nosave=True)
+        started(stack, tmp_path / "server", "--cluster-enabled", "yes", port=port)
+        async with asyncio.timeout(60):
+            while await about(topom, wanted) != wanted:
+                await asyncio.sleep(0.2)
 
 
 @pytest.mark.parametrize("name", NAMES)

