@@ -58,6 +58,10 @@ class ScriptKeeping:
         if reply != replies.array([replies.integer(1)] * count):
             self._scripts.forget_server(backend.address)
 
+    def complete(self, backend: Backend) -> None:
+        """A server has just said over ``backend`` that it took the only script that clients loaded."""
+        self._complete[backend.address] = WhileConnected(backend)
+
     def incomplete(self, address: str) -> None:
         """A server did not take a script."""
         self._complete.pop(address, None)

@@ -270,10 +270,14 @@ class ScriptCommands(Family):
         flushes = self.scripts.flushes
         name = digest(body)
         done = replies.bulk(name)
+        is_first = not self.scripts.loaded()
 
         def heard(backend: Backend, reply: bytes) -> None:
             if reply == done and flushes == self.scripts.flushes:
                 self.scripts.note_at(name, backend)
+                if is_first:
+                    # So what another proxy flushes right after is not loaded once more.
+                    self._keeping.complete(backend)
 
         shared = self._shared(session, self._services.every_master())
         said = await ask_each(shared, command(("SCRIPT", "LOAD", body)), heard)

@@ -129,30 +129,10 @@ async def test_what_another_proxy_has_merely_run_is_loaded_by_the_client(start_c
         script = second.register_script(elsewhere)
         for key in ("a", "b", "c", "d"):
             assert await script(keys=[key]) == key.encode()
-        assert await first.eval(body, 1, "a") == b"a"
-        assert await second.evalsha(name_of(body), 1, "a") == b"a"
+        await first.script_load(body)
         assert await second.script_flush()
         with pytest.raises(NoScriptError):
             await second.evalsha(name_of(body), 1, "a")
-
-
-async def test_what_another_proxy_has_loaded_is_flushed_once_every_server_has_it(start_cluster: StartCluster) -> None:
-    """The other proxy may be about to load it once more, as at any server that has just joined."""
-    cluster = await start_cluster(groups=2, proxies=2)
-    await cluster.topom.kill()
-    body = "return KEYS[1]"
-    async with plain_client(cluster.proxy_addresses[0]) as first, plain_client(cluster.proxy_addresses[1]) as second:
-        await first.script_load(body)
-
-        async def flushed() -> bool:
-            assert await second.script_flush()
-            try:
-                await second.evalsha(name_of(body), 1, "a")
-            except NoScriptError:
-                return True
-            return False
-
-        await eventually(flushed, bool, "the script to be gone")
 
 
 async def test_functions_flushed_while_a_group_has_no_slots(start_cluster: StartCluster) -> None:

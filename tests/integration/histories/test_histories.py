@@ -24,7 +24,8 @@ KINDS = {
 """The faults by which slots that move this way need no operator (tests/histories/README.md)."""
 PLANTED_SECONDS = 8.0
 """Several times as long as a proxy has to stand still until the barrier goes on without it. With half of this time, one
-schedule in ten showed a missing fence; with all of it, eight in ten."""
+schedule in ten showed a missing fence; with all of it, eight in ten, and a quarter or half of them
+on a machine that has much else to do."""
 PLANTED_OPERATIONS = 3000
 
 
@@ -47,7 +48,7 @@ async def test_histories_are_linearizable(tmp_path: Path, way: str) -> None:
         ("fencing", [Kind.PROXY_STOPPED]),
     ],
 )
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(400)
 async def test_an_invariant_that_is_switched_off_is_noticed(planted: str, kinds: list[Kind]) -> None:
     async with started(planted) as cluster:
         for seed in range(ATTEMPTS):

@@ -271,6 +271,26 @@ async def test_scripts_flushed_past_the_proxy_come_back(worker: WorkerHarness) -
         await until(runs)
 
 
+async def test_the_first_script_that_is_loaded_is_not_loaded_once_more(worker: WorkerHarness) -> None:
+    """Else what another proxy flushes right after would come back with nobody using it."""
+    async with worker.client() as client, worker.direct(1) as whole, worker.direct(2) as flushed:
+
+        async def looks() -> int:
+            said = await whole.info("commandstats")
+            return int(said.get("cmdstat_script|exists", {}).get("calls", 0))
+
+        await client.script_load(ECHO)
+        await flushed.script_flush()
+        before = await looks()
+
+        async def has_looked_twice() -> bool:
+            return await looks() >= before + 2
+
+        await until(has_looked_twice)
+        assert await flushed.script_exists(ECHO_SHA1) == [False]
+        assert await client.evalsha(ECHO_SHA1, 1, key_at(2), "x") == [key_at(2).encode(), b"x"]
+
+
 async def test_a_script_loaded_past_the_proxy(worker: WorkerHarness) -> None:
     for group in (1, 2):
         async with worker.direct(group) as direct:
