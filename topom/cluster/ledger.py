@@ -25,6 +25,7 @@ from topom.cluster.event_sinks import newest_event
 from topom.cluster.events import NAMED_BY, Said, What, actor
 from topom.cluster.lineage import StoreIsOlder
 from topom.cluster.notes import Notes
+from topom.cluster.remembering import require_newest
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import unlock_all
 from topom.errors import NotLeading, TopomError, Unavailable
@@ -126,7 +127,7 @@ class Ledger:
         if listener not in self._listeners:
             self._listeners.append(listener)
 
-    async def start(self, product: Product, newest: bool = False) -> None:
+    async def start(self, product: Product, newest: bool = False, seen: ClusterState | None = None) -> None:
         """Read the store, or fill an empty one, and take the writer's place.
 
         A slot that was locked is unlocked in the same write, for this topom does not know which proxies acknowledged
@@ -135,10 +136,11 @@ class Ledger:
 
         Args:
             newest: whether an operator says that this store is the newest. A proof of the contrary is forgotten then.
+            seen: the newest state that this process has seen before.
 
         Raises:
             ProductMismatch: when the store belongs to another product, or other fixed settings.
-            StoreIsOlder: when it was proven before; nothing is written.
+            StoreIsOlder: when it was proven before, or is by ``seen``; this topom does not take the writer's place.
             StoreError: when the store cannot be read or written, or holds what cannot be read.
         """
         await self._store.open()
@@ -149,6 +151,8 @@ class Ledger:
                 log.warning("store_taken_for_newest", reason=old.older)
             elif old.older:
                 raise StoreIsOlder(old.older)
+        if not newest:
+            await require_newest(self._book, old, seen, self._writer)
         if old is None:
             table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
             cluster_id = secrets.token_hex(16)
@@ -321,11 +325,15 @@ class Ledger:
             return new
 
     async def _find_out(self) -> None:
-        """After a write of unknown outcome: take the state that the store has, if this process wrote it."""
+        """After a write of unknown outcome: take the state that the store has, if this process wrote it.
+
+        It may have written it long ago (**newest-store**). The next to lead finds that out.
+        """
         stored = records.decode(await self._book.read())
-        if stored is None or stored.writer != self._writer:
-            self._lose("the store has been written to by another topom, or emptied")
-            raise LostPlace("another topom has written to the store, or it was emptied; this one changes nothing more")
+        if stored is None or stored.writer != self._writer or stored.version < self.state.version:
+            lost = "another topom has written to the store, or it was emptied, or put back"
+            self._lose(lost)
+            raise LostPlace(f"{lost}; this one changes nothing more")
         self._unknown = False
         self._notes.resolve(stored.version != self.state.version)
         if stored.version != self.state.version:

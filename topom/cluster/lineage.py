@@ -5,7 +5,8 @@ older copy of its disk.
 they no longer are, and a sweep would delete what clients have written since. That its epoch is lower than that of a
 proxy's table shows it only at first, for each start makes the epoch grow. So the state keeps the *starts*: who took the
 writer's place, and at which epoch. A table of a start that the state does not know, or of an epoch that the start did
-not have by this state, was made after the state. Once that was seen of a state, it keeps the proof. Each further start
+not have by this state, was made after the state. Proxies tell of such tables (:mod:`topom.proxies.newest`), and a topom
+knows its own (:mod:`topom.cluster.remembering`). Once that was seen of a state, it keeps the proof. Each further start
 would push out an earlier one, until an unknown start looks like one that is kept no longer; and the proxy that had the
 table may have ended by then.
 """
@@ -58,6 +59,16 @@ def started(starts: Sequence[Start], writer: str, epoch: int) -> tuple[Start, ..
     return (*starts, Start(writer, epoch))[-MOST_STARTS:]
 
 
+def made_after(starts: Sequence[Start], writer: str, epoch: int) -> bool:
+    """Whether a table was made after the state that has these starts. ``writer`` is the start that made it."""
+    if writer == starts[-1].writer:
+        return False
+    ends = {start.writer: following.epoch for start, following in pairwise(starts)}
+    if writer in ends:
+        return epoch >= ends[writer]
+    return len(starts) < MOST_STARTS or epoch >= starts[0].epoch
+
+
 def require_older(cluster_id: str, starts: Sequence[Start], known: KnownTable, who: str) -> None:
     """Make sure that a table was made before this state, or with it.
 
@@ -75,14 +86,7 @@ def require_older(cluster_id: str, starts: Sequence[Start], known: KnownTable, w
             f"{who} has the table of another cluster",
             "if it is meant to serve this one, end it, delete its table_file, and start it",
         )
-    ends = {start.writer: following.epoch for start, following in pairwise(starts)}
-    if known.start == starts[-1].writer:
-        return
-    if known.start in ends:
-        older = known.epoch < ends[known.start]
-    else:
-        older = len(starts) == MOST_STARTS and known.epoch < starts[0].epoch
-    if not older:
+    if made_after(starts, known.start, known.epoch):
         raise StoreIsOlder(
             f"{who} has a table of epoch {known.epoch} that was made after what the store holds, so the store is an "
             "older one: its slots may be where it does not say"

@@ -87,7 +87,7 @@ class Node:
         """The sinks for the events that this process stores, or reads as a follower."""
         self.day = Day()
         """The load of the last day. It outlives terms (:mod:`topom.term.loadkeeping`)."""
-        self.view = View(settings, store, self.events, lambda: self.leading is not None, self.day)
+        self.view = View(settings, store, self.events, lambda: self.leading is not None, self.day, self.instance)
         self.roster = Roster()
         self.unfit = Reasons[Unfit]()
         """Why this topom is of no use as it is (:mod:`topom.term.announcing`)."""
@@ -286,4 +286,5 @@ class Node:
             day=self.day,
             own_migrator=self._own_migrator,
             newest=self._newest,
+            seen=self.view.seen,
         )

@@ -100,6 +100,7 @@ class Topom:
         day: Day | None = None,
         own_migrator: OwnMigrator | None = None,
         newest: bool = False,
+        seen: ClusterState | None = None,
     ) -> None:
         """
         Args:
@@ -112,8 +113,10 @@ class Topom:
             day: what the process knows of the load of the last day; None for nothing.
             own_migrator: how the migrator that this process starts itself reaches it; None for no such migrator.
             newest: whether an operator says that the store is the newest.
+            seen: the newest state that the process has seen; None for none.
         """
         self.settings = settings
+        self._seen = seen
         self._newest = newest
         self.instance = (process or secrets.token_hex(16))[:NAMED_BY] + secrets.token_hex(16 - NAMED_BY // 2)
         self.leads = leads
@@ -346,7 +349,7 @@ class Topom:
 
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
-        await self.ledger.start(features.product(self.settings), self._newest)
+        await self.ledger.start(features.product(self.settings), self._newest, self._seen)
         await self.sizes.start()
         self._follow()
 

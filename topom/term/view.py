@@ -13,6 +13,7 @@ from slots.backoff import Backoff
 from topom.cluster import records
 from topom.cluster.event_sinks import EventSinks, newest_event
 from topom.cluster.ledger import require_same
+from topom.cluster.remembering import require_newest
 from topom.cluster.state import ClusterState
 from topom.errors import NotLeading
 from topom.load.day import Day
@@ -43,15 +44,18 @@ class View:
         events: EventSinks,
         leads: Callable[[], bool] = lambda: False,
         day: Day | None = None,
+        instance: str = "",
     ) -> None:
         """
         Args:
+            instance: of the process.
             events: gets the events that the view reads.
             leads: whether this process leads, and so knows more than any view.
             day: what the process knows of the load of the last day; None for nothing.
         """
         self._day = day
         self._events = events
+        self._instance = instance
         self._leads = leads
         self._version = -1
         self._reader = records.Reader()
@@ -87,8 +91,18 @@ class View:
             raise (self.reason or unread).to(NotLeading)
         return self._topom
 
+    @property
+    def seen(self) -> ClusterState | None:
+        """The newest state that this process has seen, as a follower or while it led."""
+        return None if self._topom is None else self._topom.ledger.state
+
     async def follow(self) -> None:
-        """Take over what is stored, without end. Raises :class:`~topom.cluster.ledger.ProductMismatch`."""
+        """Take over what is stored, without end.
+
+        Raises:
+            ProductMismatch: the store belongs to another product.
+            StoreIsOlder: this process has seen a newer state.
+        """
         backoff = Backoff(0.1, 1.0)
         # A new leader does not change the version, so the wait for a new version is short.
         seconds = self._settings.leader_lease_seconds / 4
@@ -145,8 +159,12 @@ class View:
         self._version = max(self._version, state.version)
 
     async def _read(self) -> None:
-        stored = await self._store.book(STATE).catch_up()
+        seen = self.seen
+        book = self._store.book(STATE)
+        stored = await book.catch_up()
         state = self._reader.decode(stored)
+        # newest-store: the one that leads may have started since, and remember nothing.
+        await require_newest(book, state, seen, self._instance)
         if state is not None:
             require_same(state.product, features.product(self._settings))
             self.show(state)

@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -39,6 +40,27 @@ def need_zookeeper() -> None:
     """The same for ZooKeeper."""
     if not JARS.exists() or shutil.which("java") is None:
         leave_out(f"the store in ZooKeeper is not tested: {ZOOKEEPER}")
+
+
+def need_etcdctl() -> None:
+    """The same for backups of etcd."""
+    need_etcd()
+    if shutil.which("etcdctl") is None:
+        leave_out("backups of etcd are not tested: etcdctl is not on PATH (on Debian: apt-get install etcd-client)")
+
+
+async def etcdctl(*arguments: str) -> None:
+    """Run it to its end; it has to succeed."""
+    done = await asyncio.to_thread(
+        subprocess.run, ["etcdctl", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+async def restore_etcd(saved: Path, data: Path) -> None:
+    """Make the data of the only server of a cluster from a backup."""
+    itself = ("--name", "etcd-0", "--initial-cluster", "etcd-0=http://localhost:2380")
+    await etcdctl("snapshot", "restore", str(saved), "--data-dir", str(data), *itself)
 
 
 def leave_out(reason: str) -> None:
@@ -75,6 +97,14 @@ class StoreServer(ManagedProcess):
 
     async def leads(self) -> bool:
         """Whether it leads the others."""
+        raise NotImplementedError
+
+    async def save(self, to: Path) -> None:
+        """Take a backup, while it runs."""
+        raise NotImplementedError
+
+    async def put_back(self, saved: Path) -> None:
+        """Start it anew, at the same port, over what was saved when it was the only server."""
         raise NotImplementedError
 
 
@@ -114,6 +144,7 @@ class EtcdServer(StoreServer):
     ) -> None:
         self.port = port
         self._metrics_port = metrics_port
+        self._data = directory / f"etcd-{number}"
         scheme = "https" if tls else "http"
         name = f"etcd-{number}"
         url, peer = f"{scheme}://{HOST}:{port}", f"http://{HOST}:{peers[number]}"
@@ -135,6 +166,16 @@ class EtcdServer(StoreServer):
     async def leads(self) -> bool:
         return "\netcd_server_is_leader 1" in await asyncio.to_thread(self._get, "metrics")
 
+    async def save(self, to: Path) -> None:
+        await etcdctl("--endpoints", self.address, "snapshot", "save", str(to))
+
+    async def put_back(self, saved: Path) -> None:
+        await self.kill()
+        shutil.rmtree(self._data)
+        await restore_etcd(saved, self._data)
+        self.start()
+        await self.ready()
+
     def _get(self, path: str) -> str:
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._metrics_port}/{path}", timeout=10) as answer:
@@ -154,6 +195,7 @@ class ZooKeeperServer(StoreServer):
         name = f"zookeeper-{number}"
         home = directory / name
         home.mkdir(exist_ok=True)
+        self._data = home / "version-2"
         settings = [
             *("tickTime=500", "initLimit=20", "syncLimit=4", f"dataDir={home}", "admin.enableServer=false"),
             *("maxClientCnxns=0", "maxSessionTimeout=60000", "4lw.commands.whitelist=srvr,ruok", "forceSync=no"),
@@ -183,6 +225,16 @@ class ZooKeeperServer(StoreServer):
 
     async def leads(self) -> bool:
         return "Mode: leader" in await self._ask("srvr")
+
+    async def save(self, to: Path) -> None:
+        shutil.copytree(self._data, to)
+
+    async def put_back(self, saved: Path) -> None:
+        await self.kill()
+        shutil.rmtree(self._data)
+        shutil.copytree(saved, self._data)
+        self.start()
+        await self.ready()
 
     async def _ask(self, word: str) -> str:
         async with asyncio.timeout(10):

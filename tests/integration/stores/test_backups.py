@@ -7,7 +7,6 @@ newer table.
 import asyncio
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
@@ -18,9 +17,9 @@ import redis
 
 from tests.integration.stores.servers import (
     StoreServer,
-    leave_out,
-    need_etcd,
+    need_etcdctl,
     need_zookeeper,
+    restore_etcd,
     start_etcd,
     start_zookeeper,
     stop,
@@ -93,33 +92,22 @@ class ServerBackup:
 class EtcdBackup(ServerBackup):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        need_etcd()
-        if shutil.which("etcdctl") is None:
-            leave_out("backups of etcd are not tested: etcdctl is not on PATH (on Debian: apt-get install etcd-client)")
+        need_etcdctl()
 
     async def start(self) -> dict[str, Any]:
         return await self._over(self.next_home())
 
     async def save(self) -> None:
-        await self._etcdctl("--endpoints", self.servers[0].address, "snapshot", "save", str(self.folder / "backup"))
+        await self.servers[0].save(self.folder / "backup")
 
     async def put_back(self) -> dict[str, Any]:
         home = self.next_home()
-        itself = ("--name", "etcd-0", "--initial-cluster", "etcd-0=http://localhost:2380")
-        await self._etcdctl(
-            *("snapshot", "restore", str(self.folder / "backup"), "--data-dir", str(home / "etcd-0")), *itself
-        )
+        await restore_etcd(self.folder / "backup", home / "etcd-0")
         return await self._over(home)
 
     async def _over(self, home: Path) -> dict[str, Any]:
         self.servers = [*await start_etcd(home)]
         return {"store": "etcd", "store_servers": self.servers[0].address}
-
-    async def _etcdctl(self, *arguments: str) -> None:
-        done = await asyncio.to_thread(
-            subprocess.run, ["etcdctl", *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stderr
 
 
 class ZooKeeperBackup(ServerBackup):
@@ -132,7 +120,7 @@ class ZooKeeperBackup(ServerBackup):
 
     async def save(self) -> None:
         shutil.rmtree(self.folder / "backup", ignore_errors=True)
-        shutil.copytree(self.home / "zookeeper-0" / "version-2", self.folder / "backup")
+        await self.servers[0].save(self.folder / "backup")
 
     async def put_back(self) -> dict[str, Any]:
         home = self.next_home()
