@@ -488,7 +488,9 @@ class Supervisor:
         self._table = new
         self._acks.received(new)
         if self._topom is not None:
-            self._known = control.KnownTable(cluster=self._topom.cluster, start=self._topom.start, epoch=new.epoch)
+            self._known = control.KnownTable(
+                cluster=self._topom.cluster, start=self._topom.start, epoch=new.epoch, seal=message.seal
+            )
         if self._identity_is_new:
             self._take_identity(new)
         else:

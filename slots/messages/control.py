@@ -71,11 +71,13 @@ class KnownTable(Part):
 
     Attributes:
         cluster, start: of :class:`Registered`, of the stream over which it came.
+        seal: of :class:`Table`, with which it came.
     """
 
     cluster: Name
     start: Name
     epoch: Epoch
+    seal: Word = ""
 
 
 class Register(Message):
@@ -249,6 +251,8 @@ class Table(Message):
 
     type: Literal["table"] = "table"
     table: TableContent
+    seal: Word = ""
+    """Shows later that topom made a table of this epoch; empty if the cluster has no key for that."""
 
 
 class Heard(Message):

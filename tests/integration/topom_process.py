@@ -314,6 +314,7 @@ class HandProxy:
                 self.known = {
                     **{name: self.registered[name] for name in ("cluster", "start")},
                     "epoch": self.table.epoch,
+                    "seal": frame["seal"],
                 }
                 action = self.table.slots[0].action
                 state = str(action.state) if action else f"group {self.table.slots[0].group_id}"

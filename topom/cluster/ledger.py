@@ -155,9 +155,14 @@ class Ledger:
             await require_newest(self._book, old, seen, self._writer)
         if old is None:
             table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
-            cluster_id = secrets.token_hex(16)
             new = ClusterState(
-                version=1, writer=self._writer, product=product, table=table, term=self._term, cluster_id=cluster_id
+                version=1,
+                writer=self._writer,
+                product=product,
+                table=table,
+                term=self._term,
+                cluster_id=secrets.token_hex(16),
+                seal_key=secrets.token_hex(32),
             )
         else:
             version = old.version + 1

@@ -9,8 +9,13 @@ not have by this state, was made after the state. Proxies tell of such tables (:
 knows its own (:mod:`topom.cluster.remembering`). Once that was seen of a state, it keeps the proof. Each further start
 would push out an earlier one, until an unknown start looks like one that is kept no longer; and the proxy that had the
 table may have ended by then.
+
+Whoever has a proxy's token could invent such a table, and so end topom for good. So each table goes with a *seal*, by a
+key that is in the store and goes nowhere else. A table without its seal ends nothing; the proxy that names it gets no
+table. A store that was made by a topom without seals has no key, and believes every proxy.
 """
 
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +30,12 @@ MOST_STARTS = 256
 
 class AnotherCluster(TopomError):
     """The table is that of another cluster."""
+
+    kind = Kind.OPERATOR
+
+
+class NotSealed(TopomError):
+    """Whoever has a proxy's token could say as much."""
 
     kind = Kind.OPERATOR
 
@@ -69,16 +80,22 @@ def made_after(starts: Sequence[Start], writer: str, epoch: int) -> bool:
     return len(starts) < MOST_STARTS or epoch >= starts[0].epoch
 
 
-def require_older(cluster_id: str, starts: Sequence[Start], known: KnownTable, who: str) -> None:
+def seal(key: str, writer: str, epoch: int) -> str:
+    """What goes to proxies with a table: only who has the cluster's key can make it. Empty without a key."""
+    return hmac.new(key.encode(), f"{writer} {epoch}".encode(), "sha256").hexdigest() if key else ""
+
+
+def require_older(cluster_id: str, key: str, starts: Sequence[Start], known: KnownTable, who: str) -> None:
     """Make sure that a table was made before this state, or with it.
 
     Args:
-        cluster_id, starts: of the state.
+        cluster_id, key, starts: of the state.
         known: the table.
         who: has it; for the message.
 
     Raises:
         AnotherCluster: it is another cluster's.
+        NotSealed: nothing shows that this cluster has made it, and it would have been made after this state.
         StoreIsOlder: it was made after this state.
     """
     if known.cluster != cluster_id:
@@ -87,6 +104,12 @@ def require_older(cluster_id: str, starts: Sequence[Start], known: KnownTable, w
             "if it is meant to serve this one, end it, delete its table_file, and start it",
         )
     if made_after(starts, known.start, known.epoch):
+        if key and not hmac.compare_digest(seal(key, known.start, known.epoch).encode(), known.seal.encode()):
+            raise NotSealed(
+                f"{who} says that it has a table of epoch {known.epoch} that was made after what the store holds, and "
+                "nothing shows that this cluster has made it",
+                "if it is meant to serve this cluster, end it, delete its table_file, and start it",
+            )
         raise StoreIsOlder(
             f"{who} has a table of epoch {known.epoch} that was made after what the store holds, so the store is an "
             "older one: its slots may be where it does not say"

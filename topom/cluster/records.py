@@ -3,7 +3,7 @@
 | document | holds |
 |---|---|
 | ``cluster`` | format, product, epoch, writer, term, next proxy, number of groups, what is swept, and others |
-| ``starts`` | the cluster's id, who took the writer's place at which epochs, and any proof that the store is older |
+| ``starts`` | the cluster's id and key, who took the writer's place at which epochs, a proof that the store is older |
 | ``groups/0000`` | groups 0 to 63 with their servers, and so on |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -279,9 +279,16 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
             }
         )
     }
-    if old is None or (old.cluster_id, old.starts, old.older) != (new.cluster_id, new.starts, new.older):
+    if old is None or (old.cluster_id, old.seal_key, old.starts, old.older) != (
+        new.cluster_id,
+        new.seal_key,
+        new.starts,
+        new.older,
+    ):
         starts = [[one.writer, one.epoch] for one in new.starts]
-        documents["starts"] = _encode({"cluster": new.cluster_id, "starts": starts, "older": new.older})
+        documents["starts"] = _encode(
+            {"cluster": new.cluster_id, "key": new.seal_key, "starts": starts, "older": new.older}
+        )
     if old is None or old.table.groups != new.table.groups:
         _differ_in_parts(documents, "groups", {} if old is None else old.table.groups, new.table.groups, _group)
     for first in range(0, len(new.table.slots), SLOTS_A_DOCUMENT):
@@ -359,6 +366,7 @@ def _starts(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the state that are about its starts."""
     return {
         "cluster_id": str(raw["cluster"]),
+        "seal_key": str(raw.get("key", "")),
         "starts": tuple(Start(str(writer), int(epoch)) for writer, epoch in raw["starts"]),
         "older": str(raw.get("older", "")),
     }

@@ -271,8 +271,9 @@ class ClusterState:
     the servers that came to their groups since every proxy was last known to have the table
     (:mod:`topom.proxies.standdown`). ``run_ids`` has, by address, the run id under which each known server was last
     seen (:mod:`topom.servers.identities`). ``last_plan`` is the plan that was begun last; None before the first.
-    ``cluster_id`` was made with the store, and ``starts`` are the latest starts; ``older`` says what proves that this
-    is not the newest state, and is empty while nothing does (:mod:`topom.cluster.lineage`).
+    ``cluster_id`` and ``seal_key`` were made with the store, and nobody is told the key. ``starts`` are the latest
+    starts; ``older`` says what proves that this is not the newest state, and is empty while nothing does
+    (:mod:`topom.cluster.lineage`).
     ``offline_since`` is when the first of the slots that are offline lost its owner, in seconds since 1970, UTC; None
     if none is, and if that is not known.
     """
@@ -313,6 +314,7 @@ class ClusterState:
     leftovers: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     last_plan: LastPlan | None = None
     cluster_id: str = ""
+    seal_key: str = ""
     starts: tuple[Start, ...] = ()
     older: str = ""
     offline_since: float | None = None

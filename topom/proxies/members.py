@@ -163,7 +163,7 @@ class Members:
             if all(one.record.instance != registration.instance for one in self._members.values()):
                 # newest-store: a fenced or new one may know an older table than this one, and others a newer one.
                 await self.newest.settled_within(REGISTRATION_SECONDS)
-        except (lineage.AnotherCluster, lineage.StoreIsOlder, NotSettled) as error:
+        except (lineage.AnotherCluster, lineage.NotSealed, lineage.StoreIsOlder, NotSettled) as error:
             raise Refused("invalid", str(error)) from error
         if registration.epoch > self._ledger.table.epoch:
             raise Refused(

@@ -54,7 +54,7 @@ class NewestStore:
         """A proxy that registers has had this table; None for no table.
 
         Raises:
-            AnotherCluster, StoreIsOlder: the proxy may not register.
+            AnotherCluster, NotSealed, StoreIsOlder: the proxy may not register.
         """
         if self._error is not None:
             raise self._error
@@ -62,7 +62,7 @@ class NewestStore:
             return
         state = self._ledger.state
         try:
-            lineage.require_older(state.cluster_id, state.starts, known, who)
+            lineage.require_older(state.cluster_id, state.seal_key, state.starts, known, who)
         except StoreIsOlder as error:
             log.error("store_is_older", reason=str(error))
             self._error = error

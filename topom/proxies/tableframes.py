@@ -5,6 +5,7 @@ from collections.abc import Callable
 from slots.messages.control import Table
 from slots.messages.message import encode
 from slots.table import SlotTable
+from topom.cluster import lineage
 from topom.cluster.ledger import Ledger
 
 MOST_MADE_ANEW = 512
@@ -33,9 +34,13 @@ class TableFrames:
         frame = self._frames.get(since)
         if frame is None:
             content = self.table.to_wire() if sent is None else self.table.changes_since(sent)
-            frame = encode(Table(table=content))
+            frame = encode(Table(table=content, seal=self._seal()))
             self._frames[since] = frame
         return frame
+
+    def _seal(self) -> str:
+        state = self._ledger.state
+        return lineage.seal(state.seal_key, state.starts[-1].writer, state.table.epoch)
 
     def framed(self, text: str, make: Callable[[str], bytes]) -> bytes:
         """The frame as ``make`` encodes it for the wire. The one that most proxies get is encoded once."""

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,6 +17,7 @@ from slots.functions import slot
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, log_of, plain_client
 from tests.integration.topom_process import HandProxy
+from topom.cluster import lineage
 from topom.term.stores import STORE_FILE
 
 NAMES = [name for name in (f"key-{number}" for number in range(400)) if slot("crc32", name.encode(), 1024) < 512]
@@ -38,11 +39,13 @@ def put_back(cluster: Cluster, saved: Path) -> None:
     shutil.copy(saved, store)
 
 
-def cluster_id(store: Path) -> str:
-    """Of the cluster that a saved store is of."""
+def table_of(store: Path, start: str, epoch: int) -> dict[str, Any]:
+    """What a proxy knows that had a table of a topom over a copy of a saved store."""
     with closing(sqlite3.connect(store)) as connection:
         ((value,),) = connection.execute("SELECT value FROM documents WHERE name = 'starts'")
-    return str(json.loads(value)["cluster"])
+    cluster = json.loads(value)
+    seal = lineage.seal(cluster["key"], start, epoch)
+    return {"cluster": cluster["cluster"], "start": start, "epoch": epoch, "seal": seal}
 
 
 class Place(NamedTuple):
@@ -100,6 +103,33 @@ async def test_an_operator_s_order_waits_for_proxies_that_the_older_store_does_n
         assert [OLDER in reason for reason in await reasons(cluster)] == [True, True]
 
 
+async def test_who_has_a_token_cannot_end_topom_with_a_table_that_it_invents(start_cluster: StartCluster) -> None:
+    # given what every holder of a proxy's token is told
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
+    place = Place(cluster.topom_url, cluster.token)
+    async with HandProxy(place) as told:
+        async with asyncio.timeout(60):
+            while told.known is None:
+                await asyncio.sleep(0.02)
+        known = told.known
+    await cluster.topom.kill()
+    await cluster.restart_topom()
+    await cluster.online(1)
+
+    # when it says that it has had a newer table, of a start that there was or that there never was
+    for invented in ({"epoch": 10**9}, {"start": "invented", "epoch": 10**9}, {"start": "invented", "seal": "ab" * 32}):
+        stranger = HandProxy(place)
+        stranger.known = known | invented
+        async with stranger:
+            # then it gets no table
+            assert "nothing shows that this cluster has made it" in stranger.refusals[0]["message"]
+            assert stranger.table is None
+
+    # and topom goes on
+    await cluster.api.move_slots("0-511", 2)
+    await cluster.at_rest({1: 0, 2: 1024})
+
+
 async def test_an_operator_takes_a_store_for_the_newest_once_a_proxy_of_its_copy_has_gone(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
@@ -107,7 +137,7 @@ async def test_an_operator_takes_a_store_for_the_newest_once_a_proxy_of_its_copy
     cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
     stranger = HandProxy(Place(cluster.topom_url, cluster.token))
     save(cluster, tmp_path / "store")
-    stranger.known = {"cluster": cluster_id(tmp_path / "store"), "start": "of the trial", "epoch": 10}
+    stranger.known = table_of(tmp_path / "store", "of the trial", 10)
     async with stranger:
         assert OLDER in stranger.refusals[0]["message"]
     assert await cluster.topom.wait(60) == 1

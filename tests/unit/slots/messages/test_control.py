@@ -47,7 +47,7 @@ OF_PROXIES: list[Message] = [
         draining=True,
         stands_down=5.0,
         cluster=control.ClusterAddress(host="10.0.0.1", port=6380, tls_port=0),
-        known=control.KnownTable(cluster="c", start="s", epoch=7),
+        known=control.KnownTable(cluster="c", start="s", epoch=7, seal="ab"),
     ),
     control.Heartbeat(
         epoch=7,
@@ -97,7 +97,7 @@ OF_TOPOM: list[Message] = [
         quiet_seconds=2.0,
     ),
     control.Refused(reason="follower", message="this topom does not lead", leader="http://10.0.0.9:8380"),
-    control.Table(table={"epoch": 7, "slots": [], "groups": []}),
+    control.Table(table={"epoch": 7, "slots": [], "groups": []}, seal="ab"),
     control.Heard(number=9),
     control.Drain(),
     control.Left(),
@@ -136,6 +136,10 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("register", "cluster.port", value) for value in (-1, 65536, "1")),
     *(("register", "cluster.tls_port", value) for value in (-1, 65536, "1")),
     *(("register", "known", value) for value in ({}, [], "c")),
+    *(
+        ("register", "known", {"cluster": "c", "start": "s", "epoch": 7, "seal": value})
+        for value in ("x" * 101, 1, None, *HIDDEN)
+    ),
     *(("register", "known.cluster", value) for value in ("", "x" * 101, None, *HIDDEN)),
     *(("register", "known.start", value) for value in ("", "x" * 101, None, *HIDDEN)),
     *(("register", "known.epoch", value) for value in (-1, LONG, 1.5, "1", None)),
@@ -214,6 +218,7 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("refused", "reason", value) for value in ("x" * 101, None, *HIDDEN)),
     *(("refused", "message", value) for value in ("x" * (MOST_TEXT + 1), None, *HIDDEN)),
     *(("refused", "leader", value) for value in ("x" * 2001, None, *HIDDEN)),
+    *(("table", "seal", value) for value in ("x" * 101, 1, None, *HIDDEN)),
     *(("table", "table", value) for value in ([], None, dict.fromkeys(map(str, range(17)), 1))),
     *(("heard", "number", value) for value in (-1, LONG, None)),
     *(("proxies", "proxies", value) for value in (None, {}, [[1, "h", 1, 0]] * (MOST_PROXIES + 1))),

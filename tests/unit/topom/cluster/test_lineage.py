@@ -4,13 +4,15 @@ import pytest
 
 from slots.messages.control import KnownTable
 from topom.cluster import lineage
-from topom.cluster.lineage import MOST_STARTS, AnotherCluster, Start, StoreIsOlder
+from topom.cluster.lineage import MOST_STARTS, AnotherCluster, NotSealed, Start, StoreIsOlder
 
+KEY = "key"
 STARTS = (Start("a", 1), Start("b", 10), Start("c", 20))
 
 
 def look(start: str, epoch: int, starts: tuple[Start, ...] = STARTS, cluster: str = "cluster") -> None:
-    lineage.require_older("cluster", starts, KnownTable(cluster=cluster, start=start, epoch=epoch), "a proxy")
+    known = KnownTable(cluster=cluster, start=start, epoch=epoch, seal=lineage.seal(KEY, start, epoch))
+    lineage.require_older("cluster", KEY, starts, known, "a proxy")
 
 
 @pytest.mark.parametrize(("start", "epoch"), [("a", 1), ("a", 9), ("b", 10), ("b", 19), ("c", 20), ("c", 500)])
@@ -31,6 +33,32 @@ def test_any_other_is_newer(start: str, epoch: int) -> None:
     with pytest.raises(StoreIsOlder, match=f"a proxy has a table of epoch {epoch} that was made after") as caught:
         look(start, epoch)
     assert "backup.md" in caught.value.to_do
+
+
+INVENTED = [
+    KnownTable(cluster="cluster", start="d", epoch=21),
+    KnownTable(cluster="cluster", start="d", epoch=21, seal=lineage.seal("another key", "d", 21)),
+    KnownTable(cluster="cluster", start="d", epoch=21, seal=lineage.seal("", "d", 21)),
+    KnownTable(cluster="cluster", start="d", epoch=21, seal="é"),
+    # A seal that a proxy has got, under another table.
+    KnownTable(cluster="cluster", start="b", epoch=20, seal=lineage.seal(KEY, "b", 19)),
+    KnownTable(cluster="cluster", start="d", epoch=19, seal=lineage.seal(KEY, "b", 19)),
+]
+
+
+@pytest.mark.parametrize("known", INVENTED)
+def test_a_table_that_anybody_could_invent_proves_nothing(known: KnownTable) -> None:
+    with pytest.raises(NotSealed, match="nothing shows that this cluster has made it"):
+        lineage.require_older("cluster", KEY, STARTS, known, "a proxy")
+    # A store without a key knows no better.
+    with pytest.raises(StoreIsOlder):
+        lineage.require_older("cluster", "", STARTS, known, "a proxy")
+
+
+def test_a_seal_tells_tables_apart_and_needs_the_key() -> None:
+    made = [(KEY, "a", 1), (KEY, "a", 11), (KEY, "a 1", 1), (KEY, "b", 1), ("another", "a", 1)]
+    assert len({lineage.seal(*one) for one in made}) == len(made)
+    assert lineage.seal("", "a", 1) == ""
 
 
 def test_a_store_of_another_cluster_is_no_older_one() -> None:

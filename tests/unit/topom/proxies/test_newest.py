@@ -9,7 +9,7 @@ import pytest
 
 from slots.messages.control import KnownTable, Register
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
-from topom.cluster import topology
+from topom.cluster import lineage, topology
 from topom.cluster.lineage import StoreIsOlder
 from topom.errors import NotLeading
 from topom.proxies import members
@@ -35,13 +35,11 @@ async def register(bench: Bench, proxy: FakeProxy, known: KnownTable | None) -> 
 
 
 def known_of(bench: Bench, epoch: int | None = None, start: str = "", cluster: str = "") -> KnownTable:
-    """A table as this topom has given it, or with something else."""
+    """A table as this topom has given it, or with something else, sealed by the cluster."""
     state = bench.ledger.state
-    return KnownTable(
-        cluster=cluster or state.cluster_id,
-        start=start or state.starts[-1].writer,
-        epoch=state.table.epoch if epoch is None else epoch,
-    )
+    start, epoch = start or state.starts[-1].writer, state.table.epoch if epoch is None else epoch
+    seal = lineage.seal(state.seal_key, start, epoch)
+    return KnownTable(cluster=cluster or state.cluster_id, start=start, epoch=epoch, seal=seal)
 
 
 async def started_again(bench: Bench, make: MakeBench) -> Bench:
@@ -189,10 +187,23 @@ async def test_an_older_store_stays_one_however_often_topom_starts(bench: MakeBe
     assert one.store.version == before
 
 
-async def test_a_proxy_of_another_cluster_is_refused_and_ends_nothing(bench: MakeBench) -> None:
-    one = await bench()
-    with pytest.raises(Refused, match="has the table of another cluster"):
-        await register(one, FakeProxy(one, 7), known_of(one, 10**9, cluster="another"))
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"cluster": "another"}, "has the table of another cluster"),
+        # Of a start and a seal that a proxy has been told.
+        ({"epoch": 10**9}, "nothing shows that this cluster has made it"),
+        ({"start": "invented", "seal": ""}, "nothing shows that this cluster has made it"),
+    ],
+)
+async def test_a_proxy_of_another_cluster_or_with_an_invented_table_is_refused_and_ends_nothing(
+    bench: MakeBench, said: dict[str, object], reason: str
+) -> None:
+    first = await bench()
+    known = known_of(first)
+    one = await started_again(first, bench)
+    with pytest.raises(Refused, match=reason):
+        await register(one, FakeProxy(one, 7), known.model_copy(update=said))
     watching = asyncio.create_task(one.members.newest.watch())
     await asyncio.sleep(0.05)
     assert not watching.done()

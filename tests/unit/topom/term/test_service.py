@@ -8,6 +8,7 @@ import pytest
 from slots.messages.control import KnownTable, Register, TopomMessage
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import MemoryStore
+from topom.cluster import lineage
 from topom.cluster.lineage import StoreIsOlder
 from topom.errors import NotLeading
 from topom.proxies.members import Refused
@@ -34,7 +35,9 @@ ACTING = [
 
 def registration(topom: Topom, start: str = "") -> Register:
     state = topom.ledger.state
-    known = KnownTable(cluster=state.cluster_id, start=start or state.starts[-1].writer, epoch=state.table.epoch)
+    start, epoch = start or state.starts[-1].writer, state.table.epoch
+    seal = lineage.seal(state.seal_key, start, epoch)
+    known = KnownTable(cluster=state.cluster_id, start=start, epoch=epoch, seal=seal)
     return Register(instance="a" * 32, address="p:1", hostname="h", pid=1, workers=1, version="0", epoch=0, known=known)
 
 
