@@ -25,8 +25,8 @@ import structlog
 
 from proxy.settings import ProxySettings
 from slots import address
-from slots.settings import SettingsError
-from slots.tls import Certificates, TlsError, server_context
+from slots.reloading import refusing
+from slots.tls import Certificates, server_context
 
 log = structlog.get_logger()
 
@@ -170,10 +170,8 @@ def check_certificates(settings: ProxySettings, before: ProxySettings) -> None:
     """Raises :class:`~slots.settings.SettingsError` if other files for clients are named than before, and cannot be
     used. Files that are named still may be half renewed; they follow by themselves."""
     if settings.tls_listen and _files(settings) != _files(before):
-        try:
+        with refusing("TLS for clients"):
             _context(settings)
-        except TlsError as error:
-            raise SettingsError(f"TLS for clients: {error}") from None
 
 
 def _files(settings: ProxySettings) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from proxy.clusterview import why_not_announced
 from proxy.users import DEFAULT, UserSettings
 from slots import address
-from slots.access import ServerAccess, ServerTls
+from slots.access import ServerAccess, ServerTls, of_files
 from slots.reaching import ReachesTopom
 from slots.settings import Live, Seconds, SettingsError
 from slots.tls import ClientCertificates
@@ -102,15 +102,15 @@ class ProxySettings(ReachesTopom):
         description="File with the certificates of the authorities for clients, in PEM. Live.",
     )
     redis_tls: bool = Field(default=False, description="Whether the proxy speaks TLS with the Redis servers.")
-    redis_tls_ca: str = Field(
+    redis_tls_ca: Live[str] = Field(
         default="",
         description='File with the certificates of the authorities for servers, in PEM. "": those that the system'
-        " trusts.",
+        " trusts. Live.",
     )
-    redis_tls_certificate: str = Field(
-        default="", description='File with the certificate shown to servers, in PEM. "": none.'
+    redis_tls_certificate: Live[str] = Field(
+        default="", description='File with the certificate shown to servers, in PEM. "": none. Live.'
     )
-    redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    redis_tls_key: Live[str] = Field(default="", description="File with its key, in PEM, without a password. Live.")
     redis_tls_verify_host: bool = Field(
         default=True,
         description="Whether a server's certificate has to name the host in the server's address.",
@@ -335,10 +335,16 @@ class ProxySettings(ReachesTopom):
                 f"Setting users (or {variable} in the environment): the variable, or its file, is not JSON."
             ) from None
 
+    def bound(self) -> dict[str, object]:
+        """Certificates go with whether TLS is spoken, and whether clients are asked for theirs."""
+        by_tls = bool(self.tls_listen)
+        served = {"tls_certificate": by_tls, "tls_key": by_tls, "tls_client_ca": (by_tls, self.tls_client_certificates)}
+        return {**super().bound(), **of_files("redis_tls", self.redis_tls), **served}
+
     @cached_property
     def redis_access(self) -> ServerAccess:
         """How to log in at the servers. Raises :class:`slots.tls.TlsError`."""
-        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
+        tls = ServerTls.of(self, "redis_tls")
         return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)
 
     @property

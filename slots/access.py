@@ -3,6 +3,7 @@
 The certificates for TLS with topom are of the same form (:mod:`slots.reaching`)."""
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,15 @@ from slots.tls import Certificates, client_context
 if TYPE_CHECKING:
     from redis.asyncio import Redis
     from redis.asyncio.connection import SSLConnection
+
+
+FILES = ("ca", "certificate", "key")
+"""The ends of the names of settings that name files of a :class:`ServerTls`."""
+
+
+def of_files(prefix: str, same: object) -> dict[str, object]:
+    """For :meth:`slots.settings.Settings.bound`: the settings of this prefix that name files, bound to ``same``."""
+    return {f"{prefix}_{end}": same for end in FILES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +38,28 @@ class ServerTls:
     key: str = ""
     verify_host: bool = True
 
+    @classmethod
+    def of(cls, settings: object, prefix: str) -> "ServerTls":
+        """By the settings whose names begin so, such as ``redis_tls``."""
+        return cls(*(getattr(settings, f"{prefix}_{end}") for end in (*FILES, "verify_host")))
+
+    @property
+    def files(self) -> tuple[str, str, str]:
+        """What :meth:`context` is made from."""
+        return self.authorities, self.certificate, self.key
+
+    def context(self) -> ssl.SSLContext:
+        """The context for connections, by the files of now. Raises :class:`slots.tls.TlsError`."""
+        return client_context(*self.files, self.verify_host)
+
     def certificates(self) -> Certificates:
         """The context for connections, which follows the files. Raises :class:`slots.tls.TlsError`."""
-        files = self.authorities, self.certificate, self.key
-        return Certificates(files, lambda: client_context(*files, self.verify_host))
+        return Certificates(self.files, self.context)
+
+
+def look(known: Certificates | None, tls: ServerTls) -> Callable[[], None]:
+    """A look at other files for ``known`` (:meth:`slots.tls.Certificates.look`); nothing if TLS is not spoken."""
+    return known.look(tls.files, tls.context) if known is not None else lambda: None
 
 
 class ServerAccess:
@@ -55,6 +83,16 @@ class ServerAccess:
     def tls(self) -> ssl.SSLContext | None:
         """The context for the next connection; None for one in the clear."""
         return self._certificates.context if self._certificates else None
+
+    def look(self, tls: ServerTls) -> Callable[[], None]:
+        """A look at other files, if TLS is spoken. It gives what has new connections use them. Raises
+        :class:`slots.tls.TlsError`, and then nothing has changed."""
+        return look(self._certificates, tls)
+
+    def follow(self, tls: ServerTls) -> None:
+        """Have new connections use other files, once these can be used, if TLS is spoken."""
+        if self._certificates is not None:
+            self._certificates.follow(tls.files, tls.context)
 
     @property
     def login(self) -> tuple[str, ...]:

@@ -1,13 +1,15 @@
 """How topom is reached: where it is, and by which certificates. Settings that proxies and migrators have in common."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from slots.access import ServerTls
-from slots.settings import Settings
+from slots.access import ServerAccess, ServerTls, look, of_files
+from slots.reloading import refusing
+from slots.settings import Live, Settings
 from slots.tls import Certificates
 
 
@@ -19,15 +21,15 @@ class ReachesTopom(Settings):
         min_length=1,
         description="URLs of topom, tried in turn; https:// if it serves TLS. In the environment: separated by commas.",
     )
-    topom_tls_ca: str = Field(
+    topom_tls_ca: Live[str] = Field(
         default="",
         description="File with the certificates of the authorities for a topom that serves TLS, in PEM. "
-        '"": those that the system trusts.',
+        '"": those that the system trusts. Live.',
     )
-    topom_tls_certificate: str = Field(
-        default="", description='File with the certificate shown to topom, in PEM. "": none.'
+    topom_tls_certificate: Live[str] = Field(
+        default="", description='File with the certificate shown to topom, in PEM. "": none. Live.'
     )
-    topom_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    topom_tls_key: Live[str] = Field(default="", description="File with its key, in PEM, without a password. Live.")
     topom_tls_verify_host: bool = Field(
         default=True, description="Whether topom's certificate has to name the host in topom's URL."
     )
@@ -64,9 +66,28 @@ class ReachesTopom(Settings):
 
     def topom_certificates(self) -> Certificates | None:
         """The certificates for topom; None if no URL needs any. Raises :class:`slots.tls.TlsError`."""
-        tls = ServerTls(self.topom_tls_ca, self.topom_tls_certificate, self.topom_tls_key, self.topom_tls_verify_host)
-        return tls.certificates() if self._by_tls else None
+        return ServerTls.of(self, "topom_tls").certificates() if self._by_tls else None
+
+    def bound(self) -> dict[str, object]:
+        """The certificates for topom go with whether there is a URL with TLS."""
+        return of_files("topom_tls", self._by_tls)
 
     @property
     def _by_tls(self) -> bool:
         return any(url.startswith("https://") for url in self.topom)
+
+
+def look_at_certificates(
+    access: ServerAccess, to_topom: Certificates | None, settings: ReachesTopom
+) -> Callable[[], None]:
+    """A look at other certificates for the Redis servers and for topom (:data:`slots.reloading.Taker`)."""
+    with refusing("TLS with the Redis servers"):
+        use_for_servers = access.look(ServerTls.of(settings, "redis_tls"))
+    with refusing("TLS with topom"):
+        use_for_topom = look(to_topom, ServerTls.of(settings, "topom_tls"))
+
+    def put() -> None:
+        use_for_servers()
+        use_for_topom()
+
+    return put

@@ -1,15 +1,16 @@
 """Reads the settings of a process anew while it runs: on SIGHUP, or when it is asked to.
 
-A setting whose type is :data:`slots.settings.Live` is taken over at once. Of each other one that has changed, only the
-name is kept: it needs a restart. **Whole**: each part of the process looks at the new settings first; only when all can
+A setting whose type is :data:`slots.settings.Live` is taken over at once, unless it is bound to another one that
+changes (:meth:`slots.settings.Settings.bound`). Of each other one that has changed, only the name is kept: it needs a
+restart. **Whole**: each part of the process looks at the new settings first; only when all can
 use them, all take them. A file that cannot be used changes nothing. No value of a setting is told, only names.
 """
 
 import asyncio
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
@@ -17,6 +18,7 @@ import structlog
 
 from slots.hangups import early_hangups
 from slots.settings import Settings, SettingsError
+from slots.tls import TlsError
 
 log = structlog.get_logger()
 
@@ -53,8 +55,12 @@ class Reloading(Generic[Kind]):
         Raises:
             SettingsError: they cannot be used, and nothing has changed.
         """
+        return self.take(lambda: type(self.settings).load(Path(self.file) if self.file else None))
+
+    def take(self, read: Callable[[], Kind]) -> tuple[str, ...]:
+        """As :meth:`reload`, of settings that ``read`` gives."""
         try:
-            changed = self._reload()
+            changed = self._take(read())
         except SettingsError as error:
             self.refused = str(error)
             log.error("settings_refused", file=self.file, reason=self.refused)
@@ -62,10 +68,10 @@ class Reloading(Generic[Kind]):
         log.info("settings_reloaded", file=self.file, changed=list(changed), restart=list(self.restart))
         return changed
 
-    def _reload(self) -> tuple[str, ...]:
+    def _take(self, found: Kind) -> tuple[str, ...]:
         kind, before = type(self.settings), self.settings
-        found = kind.load(Path(self.file) if self.file else None)
-        live = kind.live()
+        bound, then = before.bound(), found.bound()
+        live = {name for name in kind.live() if bound.get(name) == then.get(name)}
         other = [name for name in kind.model_fields if getattr(found, name) != getattr(before, name)]
         changed = tuple(name for name in other if name in live)
         waiting = tuple(name for name in other if name not in live)
@@ -78,6 +84,15 @@ class Reloading(Generic[Kind]):
             put()
         self.settings, self.restart, self.since, self.refused = new, waiting, time.time(), ""
         return changed
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Have certificates that cannot be used refuse the settings. ``what``: what they are for."""
+    try:
+        yield
+    except TlsError as error:
+        raise SettingsError(f"{what}: {error}") from None
 
 
 def on_hangup(reload: Callable[[], object]) -> None:

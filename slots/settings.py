@@ -7,6 +7,7 @@ environment wins over the file. A secret may stand in a file of its own, which a
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar, get_args
 
@@ -65,6 +66,11 @@ class Settings(BaseSettings):
         """The names of the settings that change while the process runs."""
         fields = cls.model_fields.items()
         return frozenset(name for name, field in fields if any(isinstance(mark, _Live) for mark in field.metadata))
+
+    def bound(self) -> Mapping[str, object]:
+        """What has to stay the same for a live setting to change without a restart, by the setting's name. Such as
+        whether TLS is spoken at all, for the names of files with certificates."""
+        return {}
 
     @classmethod
     def secrets(cls) -> list[str]:

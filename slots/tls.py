@@ -111,7 +111,7 @@ class Certificates:
     """
 
     def __init__(self, files: Sequence[str], make: Callable[[], ssl.SSLContext]) -> None:
-        self._files = [Path(file) for file in files if file]
+        self._files = _named(files)
         self._make = make
         # The state of the files is noted before they are read: a file that changes meanwhile is read once more.
         self._state = self._look()
@@ -130,13 +130,31 @@ class Certificates:
                 self._load()
         return self._context
 
+    def look(self, files: Sequence[str], make: Callable[[], ssl.SSLContext]) -> Callable[[], None]:
+        """A look at other files, as the constructor has them. It gives what has them followed from then on.
+
+        The files that are followed by now may be half renewed. They follow by themselves, so nothing is read then.
+
+        Raises:
+            TlsError: they cannot be used now, and nothing has changed.
+        """
+        if _named(files) == self._files:
+            return lambda: None
+        other = Certificates(files, make)
+
+        def put() -> None:
+            self._files, self._make = other._files, other._make
+            self._state, self._looked = other._state, other._looked
+            self._loaded(other._context)
+
+        return put
+
     def follow(self, files: Sequence[str], make: Callable[[], ssl.SSLContext]) -> None:
         """Follow other files from now on, as the constructor has them. While these cannot be used, which is logged, the
         context from before is kept."""
-        named = [Path(file) for file in files if file]
-        if named == self._files:
+        if _named(files) == self._files:
             return
-        self._files, self._make = named, make
+        self._files, self._make = _named(files), make
         self._state = self._look()
         self._load()
 
@@ -144,13 +162,19 @@ class Certificates:
         return tuple(_state_of(file) for file in self._files)
 
     def _load(self) -> None:
-        files = [str(file) for file in self._files]
         try:
-            self._context = self._make()
+            self._loaded(self._make())
         except TlsError as error:
+            files = [str(file) for file in self._files]
             log.error("certificates_not_loaded", files=files, reason=str(error), goes_on_with="those read before")
-        else:
-            log.info("certificates_loaded", files=files)
+
+    def _loaded(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        log.info("certificates_loaded", files=[str(file) for file in self._files])
+
+
+def _named(files: Sequence[str]) -> list[Path]:
+    return [Path(file) for file in files if file]
 
 
 def _state_of(file: Path) -> tuple[int, ...] | None:

@@ -97,7 +97,12 @@ async def serve(settings: TopomSettings, file: Path | None = None, newest: bool 
     streams_show = settings.tls_client_certificates != "none"
     entrance = Entrance(raise_limit(MOST_FILES), callers, streams_show)
     in_force = InForce(node, file, callers.tokens)
-    in_force.reloading.takers += [_take(node), _take_log_level, _take_tokens(callers.tokens, store.shared, secret)]
+    in_force.reloading.takers += [
+        partial(certificates.look_at_served, served),
+        node.look,
+        _take_log_level,
+        _take_tokens(callers.tokens, store.shared, secret),
+    ]
     on_hangup(in_force.reload)
     server = Serving(
         uvicorn.Config(
@@ -173,10 +178,6 @@ def _url(scheme: str, host: str, port: int) -> str:
     if host in ("0.0.0.0", "::"):
         host = socket.getfqdn()
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _take(node: Node) -> Taker[TopomSettings]:
-    return lambda settings: partial(node.configure, settings)
 
 
 def _take_log_level(settings: TopomSettings) -> Callable[[], None]:

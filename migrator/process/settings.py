@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from slots.access import ServerAccess, ServerTls
+from slots.access import ServerAccess, ServerTls, of_files
 from slots.messages.message import Word
 from slots.reaching import ReachesTopom
 from slots.settings import Live
@@ -45,15 +45,15 @@ class MigratorSettings(ReachesTopom):
         description='The migrator\'s password at the Redis servers. "": none.',
     )
     redis_tls: bool = Field(default=False, description="Whether the migrator speaks TLS with the Redis servers.")
-    redis_tls_ca: str = Field(
+    redis_tls_ca: Live[str] = Field(
         default="",
         description='File with the certificates of the authorities for servers, in PEM. "": those that the system'
-        " trusts.",
+        " trusts. Live.",
     )
-    redis_tls_certificate: str = Field(
-        default="", description='File with the certificate shown to servers, in PEM. "": none.'
+    redis_tls_certificate: Live[str] = Field(
+        default="", description='File with the certificate shown to servers, in PEM. "": none. Live.'
     )
-    redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    redis_tls_key: Live[str] = Field(default="", description="File with its key, in PEM, without a password. Live.")
     redis_tls_verify_host: bool = Field(
         default=True,
         description="Whether a server's certificate has to name the host in the server's address.",
@@ -70,7 +70,11 @@ class MigratorSettings(ReachesTopom):
             raise ValueError("redis_user: needs redis_password")
         return self
 
+    def bound(self) -> dict[str, object]:
+        """Certificates go with whether TLS is spoken."""
+        return {**super().bound(), **of_files("redis_tls", self.redis_tls)}
+
     def redis_access(self) -> ServerAccess:
         """How to log in at the servers. Raises :class:`slots.tls.TlsError`."""
-        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
+        tls = ServerTls.of(self, "redis_tls")
         return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)

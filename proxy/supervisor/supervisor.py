@@ -12,7 +12,6 @@ import signal
 import socket
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from slots.connections import worker_prefix
 from slots.dialing import ControlError
 from slots.messages import channel, control
 from slots.messages.message import Product
+from slots.reaching import look_at_certificates
 from slots.reloading import Reloading, on_hangup
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
@@ -113,13 +113,14 @@ class Supervisor:
         self._keeping = TableKeeping(
             settings.table_file, lambda: self._answers.consider(), lambda epoch, why: self._answers.refuse(epoch, why)
         )
-        self._views = ServerViews(settings.redis_access, lambda *seen: self._standdown.saw(*seen))
-        self._leftovers = Leftovers(settings.redis_access, lambda: self._answers.consider())
+        self._access, self._to_topom = settings.redis_access, settings.topom_certificates()
+        self._views = ServerViews(self._access, lambda *seen: self._standdown.saw(*seen))
+        self._leftovers = Leftovers(self._access, lambda: self._answers.consider())
         self._loads = Loads(lambda load: self._control.send(load), settings.hash_hot_keys)
         self._workforce = Workforce(worker_command, self, self._loads)
         self._places = Reservations(settings)
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
-        self._standdown = StandDown(settings.redis_access, self)
+        self._standdown = StandDown(self._access, self)
         self._new_settings = NewSettings(
             self.reloading,
             self._workforce.alive.values,
@@ -127,9 +128,7 @@ class Supervisor:
             lambda answer: self._control.send(answer),
         )
         listeners = (self._announcements, self._standdown, self._views, self._loads, self._new_settings)
-        self._control = Control(
-            settings.topom, settings.token.get_secret_value(), settings.topom_certificates(), self, *listeners
-        )
+        self._control = Control(settings.topom, settings.token.get_secret_value(), self._to_topom, self, *listeners)
         self._answers = Answers(
             self._acks,
             self._workforce,
@@ -206,7 +205,13 @@ class Supervisor:
 
     def _look(self, settings: ProxySettings) -> Callable[[], None]:
         check_certificates(settings, self.settings)
-        return partial(self._use, settings)
+        use_certificates = look_at_certificates(self._access, self._to_topom, settings)
+
+        def put() -> None:
+            use_certificates()
+            self._use(settings)
+
+        return put
 
     def _use(self, settings: ProxySettings) -> None:
         """Let settings hold that may change while the proxy runs; a worker that starts later gets them then."""
@@ -272,7 +277,11 @@ class Supervisor:
     async def _start_alone(self, kept: Kept) -> None:
         """Serve by the table in the file if :mod:`proxy.supervisor.kept_table.coldstart` allows it."""
         found = await coldstart.may_serve(
-            kept, self._keeping.age, self.settings, lambda: self._product is None and not self._draining.is_set()
+            kept,
+            self._keeping.age,
+            self.settings,
+            self._access,
+            lambda: self._product is None and not self._draining.is_set(),
         )
         if found is None:
             return

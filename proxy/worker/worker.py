@@ -41,6 +41,7 @@ from proxy.worker.lostconnections import LostConnections
 from proxy.worker.replicas.replicas import Replicas
 from proxy.worker.routing import Routing
 from slots import commands, garbage, logs
+from slots.access import ServerTls
 from slots.hangups import ignore_hangups
 from slots.messages import channel as messages
 from slots.messages.channel import SupervisorMessage
@@ -70,6 +71,7 @@ class Worker:
     def __init__(self, channel: Channel[SupervisorMessage], start: messages.Start, settings: ProxySettings) -> None:
         self._channel = channel
         self._settings = settings
+        self._access = settings.redis_access
         self._clients_lacking = ProxySettings.from_wire(start.settings).max_clients - settings.max_clients
         self._index = start.index
         self._product = start.product
@@ -201,6 +203,7 @@ class Worker:
         settings = settings.model_copy(update={"max_clients": clients})
         self._settings = self._services.settings = settings
         self._arrivals.configure(settings)
+        self._access.follow(ServerTls.of(settings, "redis_tls"))
         logs.set_level(settings.log_level)
         self._limit_sessions()
         self._loop.statistics.watch(settings.slow_log_microseconds, self._notable.note)

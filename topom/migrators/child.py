@@ -2,7 +2,7 @@
 
 It is started once slots are to move by the stream and there is no other, and a while after the term began: those of
 other machines have to find this topom first. It is started again if it ends. It ends with the term, and with this
-process however that ends: the pipe that it got its settings by is its life line (:mod:`migrator.process.child`). Its
+process however that ends: the pipe that it gets its settings by is its life line (:mod:`migrator.process.child`). Its
 log is this process's.
 """
 
@@ -48,8 +48,15 @@ class Child:
     def __init__(self, migrators: Migrators, settings: Mapping[str, Any]) -> None:
         self._migrators = migrators
         self._settings = dict(settings)
+        self._changed = asyncio.Event()
         self.pid: int | None = None
         """Its process id while it runs."""
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Let these settings hold, also in the child that runs."""
+        if settings != self._settings:
+            self._settings = dict(settings)
+            self._changed.set()
 
     async def run(self) -> None:
         """Keep the child running, once one is wanted, until cancelled."""
@@ -83,14 +90,25 @@ class Child:
             start_new_session=True,
         )
         self.pid = process.pid
+        telling = asyncio.create_task(self._tell(process))
         try:
-            assert process.stdin is not None, "it has a pipe"
-            process.stdin.write(json.dumps(self._settings).encode() + b"\n")
             log.info("own_migrator_started", pid=process.pid)
             return await process.wait()
         finally:
             self.pid = None
+            telling.cancel()
             await _end(process)
+
+    async def _tell(self, process: asyncio.subprocess.Process) -> None:
+        """Tell a child the settings, and again when they change. bounded: of a child that does not read, the pipe holds
+        so much as it takes to make this wait, and only the newest settings come after it."""
+        assert process.stdin is not None, "it has a pipe"
+        with suppress(OSError):  # it has ended
+            while True:
+                self._changed.clear()
+                process.stdin.write(json.dumps(self._settings).encode() + b"\n")
+                await process.stdin.drain()
+                await self._changed.wait()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

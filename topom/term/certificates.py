@@ -6,11 +6,13 @@ go over to one.
 """
 
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import partial
 from typing import Any
 
 from slots.access import ServerTls
+from slots.reloading import refusing
 from slots.tls import Certificates, ClientCertificates, TlsError, client_context, server_context
 from slots.topomtls import Remedies
 from topom.term.settings import TopomSettings
@@ -26,24 +28,20 @@ def served(settings: TopomSettings) -> Certificates | None:
     """The certificates by which the API is served; None without TLS. Raises :class:`slots.tls.TlsError`."""
     if not settings.tls_certificate:
         return None
-    certificate, key, authorities = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
-    asked = _ASKED[settings.tls_client_certificates]
-
-    def made() -> ssl.SSLContext:
-        context = server_context(certificate, key, authorities, asked)
-        if asked != "none" and (reason := _disagreement(context, client_context(certificate, certificate, key, False))):
-            raise TlsError(
-                f"topom shows the certificate in {certificate} to other topoms and to itself, and would refuse it: "
-                f"{reason}; have an authority of {authorities} sign it, for servers and for clients (clientAuth)"
-            )
-        return context
-
-    return Certificates((certificate, key, authorities), made)
+    return Certificates(_files(settings), partial(_context, settings))
 
 
-def of_topoms(settings: TopomSettings) -> Certificates:
-    """The certificates for requests to other topoms. Raises :class:`slots.tls.TlsError`."""
-    return _of_topoms(settings.tls_ca, settings.tls_certificate, settings.tls_key)
+def look_at_served(known: Certificates | None, settings: TopomSettings) -> Callable[[], None]:
+    """A look at other files by which the API is served (:data:`slots.reloading.Taker`)."""
+    if known is None:
+        return lambda: None
+    with refusing("TLS of the API"):
+        return known.look(_files(settings), partial(_context, settings))
+
+
+def of_topoms(settings: TopomSettings) -> ServerTls:
+    """The certificates for requests to other topoms."""
+    return ServerTls(settings.tls_ca, settings.tls_certificate, settings.tls_key)
 
 
 def of_own_migrator(settings: TopomSettings) -> dict[str, Any]:
@@ -61,10 +59,20 @@ def of_own_migrator(settings: TopomSettings) -> dict[str, Any]:
     }
 
 
-@cache
-def _of_topoms(authorities: str, certificate: str, key: str) -> Certificates:
-    # Those that the system trusts take 20 ms to read.
-    return ServerTls(authorities, certificate, key).certificates()
+def _files(settings: TopomSettings) -> tuple[str, str, str]:
+    return settings.tls_certificate, settings.tls_key, settings.tls_client_ca
+
+
+def _context(settings: TopomSettings) -> ssl.SSLContext:
+    certificate, key, authorities = _files(settings)
+    asked = _ASKED[settings.tls_client_certificates]
+    context = server_context(certificate, key, authorities, asked)
+    if asked != "none" and (reason := _disagreement(context, client_context(certificate, certificate, key, False))):
+        raise TlsError(
+            f"topom shows the certificate in {certificate} to other topoms and to itself, and would refuse it: "
+            f"{reason}; have an authority of {authorities} sign it, for servers and for clients (clientAuth)"
+        )
+    return context
 
 
 def _disagreement(server: ssl.SSLContext, client: ssl.SSLContext) -> str:

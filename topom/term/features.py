@@ -1,10 +1,8 @@
 """Which settings each part of topom gets: one function for each part, from the values to the part's own record."""
 
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-from slots.access import ServerAccess, ServerTls
 from slots.messages.message import Product
 from topom.cluster.state import MigrationSettings
 from topom.masters.failover import MastersSettings
@@ -14,16 +12,6 @@ from topom.placement.stepping import SteppingSettings
 from topom.servers.detector import DetectorSettings
 from topom.term import certificates
 from topom.term.settings import TopomSettings
-
-
-def redis_access(settings: TopomSettings) -> ServerAccess:
-    """How to log in at the servers. Raises :class:`slots.tls.TlsError`."""
-    return _access(settings.redis_password.get_secret_value(), settings.redis_user, _server_tls(settings))
-
-
-def sentinel_access(settings: TopomSettings) -> ServerAccess:
-    """How to log in at the Sentinels. Raises :class:`slots.tls.TlsError`."""
-    return _access(settings.sentinel_password.get_secret_value(), settings.sentinel_user, _server_tls(settings))
 
 
 def product(settings: TopomSettings) -> Product:
@@ -131,19 +119,3 @@ def placement(settings: TopomSettings) -> Rules:
 def stepping(settings: TopomSettings) -> SteppingSettings:
     """How placement makes copies."""
     return SteppingSettings(settings.placement_lag_bytes_max, settings.placement_copy_seconds)
-
-
-def _server_tls(settings: TopomSettings) -> ServerTls | None:
-    tls = ServerTls(
-        settings.redis_tls_ca,
-        settings.redis_tls_certificate,
-        settings.redis_tls_key,
-        settings.redis_tls_verify_host,
-    )
-    return tls if settings.redis_tls else None
-
-
-@cache
-def _access(password: str, user: str, tls: ServerTls | None) -> ServerAccess:
-    # One for the process, not for a term: a term can begin even while the certificates cannot be read anew.
-    return ServerAccess(password, user, tls)

@@ -20,6 +20,7 @@ import httpx
 import structlog
 
 from slots.backoff import Backoff
+from slots.reloading import refusing
 from topom.cluster.event_sinks import EventSinks
 from topom.errors import NotLeading, TopomError
 from topom.load.day import Day
@@ -28,6 +29,7 @@ from topom.store import Leader, Leadership, Store, StoreConflict, StoreError
 from topom.store.leading import LedStore
 from topom.store.timed import StoreTimes, TimedStore
 from topom.term import certificates
+from topom.term.access import Access
 from topom.term.features import OwnMigrator
 from topom.term.peers import Peers
 from topom.term.roster import Roster
@@ -87,7 +89,10 @@ class Node:
         """The sinks for the events that this process stores, or reads as a follower."""
         self.day = Day()
         """The load of the last day. It outlives terms (:mod:`topom.term.loadkeeping`)."""
-        self.view = View(settings, store, self.events, lambda: self.leading is not None, self.day, self.instance)
+        self._access = Access(settings)
+        self.view = View(
+            settings, store, self.events, lambda: self.leading is not None, self.day, self.instance, self._access
+        )
         self.roster = Roster()
         self.unfit = Reasons[Unfit]()
         """Why this topom is of no use as it is (:mod:`topom.term.announcing`)."""
@@ -98,7 +103,8 @@ class Node:
         """Set once this topom has led."""
         self.shared = store.shared
         """Whether there may be other topoms."""
-        self._peers = Peers(certificates.of_topoms(settings))
+        self._of_topoms = certificates.of_topoms(settings).certificates()
+        self._peers = Peers(self._of_topoms)
         self._store = store
         self._make = make or self._topom_of
         self._own_migrator = own_migrator
@@ -144,8 +150,21 @@ class Node:
         self._no_leader.over(None)
         return self.unfit.get("misplaced") or self.unfit.get("refused") or self.unfit.get("unheard")
 
-    def configure(self, settings: TopomSettings) -> None:
-        """Let settings hold that may change while topom runs, also for the terms to come."""
+    def look(self, settings: TopomSettings) -> Callable[[], None]:
+        """A look at settings that may soon hold, also for the terms to come (:data:`slots.reloading.Taker`)."""
+        tls = certificates.of_topoms(settings)
+        with refusing("TLS with the other topoms"):
+            use_of_topoms = self._of_topoms.look(tls.files, tls.context)
+        use_access = self._access.look(settings)
+
+        def put() -> None:
+            use_of_topoms()
+            use_access()
+            self._configure(settings)
+
+        return put
+
+    def _configure(self, settings: TopomSettings) -> None:
         self.settings = settings
         self.view.configure(settings)
         if self._topom is not None:
@@ -284,6 +303,7 @@ class Node:
             process=self.instance,
             url=leadership.leader.url,
             day=self.day,
+            access=self._access,
             own_migrator=self._own_migrator,
             newest=self._newest,
             seen=self.view.seen,

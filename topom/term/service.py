@@ -79,6 +79,7 @@ from topom.servers.redis_servers import RedisServers
 from topom.servers.replication import ServerReplication
 from topom.store import Store, StoreConflict
 from topom.term import features
+from topom.term.access import Access
 from topom.term.features import OwnMigrator
 from topom.term.settings import TopomSettings
 from topom.term.tending import Tending
@@ -98,6 +99,7 @@ class Topom:
         process: str = "",
         url: str = "",
         day: Day | None = None,
+        access: Access | None = None,
         own_migrator: OwnMigrator | None = None,
         newest: bool = False,
         seen: ClusterState | None = None,
@@ -111,6 +113,7 @@ class Topom:
             process: the instance of the process that has this term. Events name both by the same eight digits.
             url: where other topoms reach the process's API.
             day: what the process knows of the load of the last day; None for nothing.
+            access: how the process gets in at servers; None for a way by the settings.
             own_migrator: how the migrator that this process starts itself reaches it; None for no such migrator.
             newest: whether an operator says that the store is the newest.
             seen: the newest state that the process has seen; None for none.
@@ -133,11 +136,11 @@ class Topom:
         self.hands_off = HandsOff(self.ledger, self.protection)
         self.differing = Differing(lambda: self.ledger.state)
 
-        access = features.redis_access(settings)
-        self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
+        access = access or Access(settings)
+        self.servers = RedisServers(access.servers, settings.redis_timeout_seconds, leads)
         self.health = Health(
             self.ledger,
-            access,
+            access.servers,
             features.detector(settings),
             settings.redis_timeout_seconds,
         )
@@ -166,7 +169,7 @@ class Topom:
         self.old_marks = OldMarks(self.ledger, self.servers, self.hands_off.paused)
         self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears, self.hands_off.paused)
 
-        self.doctor = Doctor(self.ledger, self.servers, self.health, self.members, access)
+        self.doctor = Doctor(self.ledger, self.servers, self.health, self.members, access.servers)
 
         self.load = Book(settings.number_of_slots, day=day)
         self.asking = Asking(self.ledger, self.members, self.load)
@@ -174,7 +177,7 @@ class Topom:
         self.migrators = Migrators(self._labels, self._note_migrator)
         mover = mover or RedisMover(
             features.product(settings),
-            access,
+            access.servers,
             self.instance,
             leads,
             term,
@@ -211,7 +214,7 @@ class Topom:
             self.servers,
             settings.sentinels,
             features.sentinels(settings),
-            features.sentinel_access(settings),
+            access.sentinels,
             leads,
             self.health.has_failed,
             detaching.detach,
@@ -251,7 +254,7 @@ class Topom:
         self.filling = Filling(self.ledger, replication, telling)
         self.joins = Joins(self.ledger, replication, self.hands_off.paused)
         self.strays = Strays(self.ledger, replication, self.health.is_alive, self.hands_off, settings.ha == "sentinel")
-        self.digests = Digests(self.ledger, access)
+        self.digests = Digests(self.ledger, access.servers)
 
         self.pool = Pool(self.ledger, self.servers, self.identities)
         placed = PlacedCopies(self.ledger, replication, self.hands_off, detaching, settings.placement_lag_bytes_max)
@@ -336,16 +339,19 @@ class Topom:
             self.server_departures,
             *self.sentinels.loops,
         )
+        self._own_migrator = own_migrator
         self._child = Child(self.migrators, features.migrator(settings, own_migrator)) if own_migrator else None
         self.loops = (*self._telling_loops, *self._acting_loops, self.promotions.endings)
         """The loops that run by themselves; each says in a sentence what it does."""
         self._running: list[asyncio.Task[None]] = []
 
     def configure(self, settings: TopomSettings) -> None:
-        """Let settings hold that may change while topom runs. The migrator of its own gets them at its next start."""
+        """Let settings hold that may change while topom runs."""
         self.settings = settings
         self.waiters.limit = settings.waiters
         self.actions.configure(features.migration(settings))
+        if self._child is not None and self._own_migrator is not None:
+            self._child.configure(features.migrator(settings, self._own_migrator))
 
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""

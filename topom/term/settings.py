@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from slots.access import of_files
 from slots.address import split
 from slots.messages.message import NumberOfSlots, SlotFunction
 from slots.probing import ASK_SECONDS
@@ -62,24 +63,24 @@ class TopomSettings(Settings):
         description='URL by which the other topoms reach this one\'s API, such as http://topom-1:8380. "": the '
         "host name and the port that it listens on.",
     )
-    tls_certificate: str = Field(
+    tls_certificate: Live[str] = Field(
         default="",
         description="File with the certificate by which the API and the control stream are served, in PEM, its chain "
-        'after it. "": without TLS.',
+        'after it. "": without TLS. Live.',
     )
-    tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    tls_key: Live[str] = Field(default="", description="File with its key, in PEM, without a password. Live.")
     tls_client_certificates: Literal["none", "streams", "all"] = Field(
         default="none",
         description='Who has to show a certificate, besides a token. "streams": proxies and migrators. "all": whoever '
         "connects, browsers too.",
     )
-    tls_client_ca: str = Field(
-        default="", description="File with the certificates of the authorities for those certificates, in PEM."
+    tls_client_ca: Live[str] = Field(
+        default="", description="File with the certificates of the authorities for those certificates, in PEM. Live."
     )
-    tls_ca: str = Field(
+    tls_ca: Live[str] = Field(
         default="",
         description="File with the certificates of the authorities for the other topoms' certificates, in PEM. "
-        '"": those that the system trusts.',
+        '"": those that the system trusts. Live.',
     )
     redis_user: str = Field(
         default="",
@@ -94,15 +95,15 @@ class TopomSettings(Settings):
     )
 
     redis_tls: bool = Field(default=False, description="Whether topom speaks TLS with the Redis servers.")
-    redis_tls_ca: str = Field(
+    redis_tls_ca: Live[str] = Field(
         default="",
         description='File with the certificates of the authorities for servers, in PEM. "": those that the system'
-        " trusts.",
+        " trusts. Live.",
     )
-    redis_tls_certificate: str = Field(
-        default="", description='File with the certificate shown to servers, in PEM. "": none.'
+    redis_tls_certificate: Live[str] = Field(
+        default="", description='File with the certificate shown to servers, in PEM. "": none. Live.'
     )
-    redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    redis_tls_key: Live[str] = Field(default="", description="File with its key, in PEM, without a password. Live.")
     redis_tls_verify_host: bool = Field(
         default=True,
         description="Whether a server's certificate has to name the host in the server's address.",
@@ -481,6 +482,15 @@ class TopomSettings(Settings):
         if bool(self.store_tls_certificate) != bool(self.store_tls_key):
             raise ValueError("store_tls_certificate: needs store_tls_key, and the other way round")
         return self
+
+    def bound(self) -> dict[str, object]:
+        """Certificates go with whether TLS is spoken, and whether clients are asked for theirs."""
+        serves = bool(self.tls_certificate)
+        return {
+            **of_files("tls", serves),
+            "tls_client_ca": (serves, self.tls_client_certificates),
+            **of_files("redis_tls", self.redis_tls),
+        }
 
     def more_tokens(self, own: str) -> tuple[Token, ...]:
         """The setting ``tokens``. Raises :class:`ValueError` if one of them has the secret ``own``."""

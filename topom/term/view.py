@@ -21,6 +21,7 @@ from topom.reasons import Kind, Reason, Reasons
 from topom.store import STATE, Leader, Store, StoreError
 from topom.store.leading import LedStore
 from topom.term import features
+from topom.term.access import Access
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
@@ -45,6 +46,7 @@ class View:
         leads: Callable[[], bool] = lambda: False,
         day: Day | None = None,
         instance: str = "",
+        access: Access | None = None,
     ) -> None:
         """
         Args:
@@ -52,7 +54,9 @@ class View:
             events: gets the events that the view reads.
             leads: whether this process leads, and so knows more than any view.
             day: what the process knows of the load of the last day; None for nothing.
+            access: how the process gets in at servers; None for a way by the settings.
         """
+        self._access = access
         self._day = day
         self._events = events
         self._instance = instance
@@ -150,7 +154,9 @@ class View:
     def show(self, state: ClusterState) -> None:
         """Take over a stored state, if it is newer than the known one."""
         if self._topom is None:
-            self._topom = Topom(self._settings, LedStore(self._store, _never), leads=_never, day=self._day)
+            self._topom = Topom(
+                self._settings, LedStore(self._store, _never), leads=_never, day=self._day, access=self._access
+            )
             self._topom.ledger.listen(self._events.changed)
             self._topom.show(state)
             self._events.show(state, newest_event(state))

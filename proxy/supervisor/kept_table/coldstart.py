@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 async def may_serve(
-    kept: Kept, age_now: Callable[[], float], settings: ProxySettings, wanted: Callable[[], bool]
+    kept: Kept, age_now: Callable[[], float], settings: ProxySettings, access: ServerAccess, wanted: Callable[[], bool]
 ) -> float | None:
     """The table's age in seconds, once the proxy may serve by it. None if it may not, or no longer has to.
 
@@ -51,6 +51,7 @@ async def may_serve(
         kept: the content of the file.
         age_now: seconds since the table was last known to be topom's newest; may raise OSError.
         settings: of the proxy.
+        access: how to log in at the servers.
         wanted: whether topom has not been reached so far.
     """
     await asyncio.sleep(ALONE_SECONDS)
@@ -60,7 +61,7 @@ async def may_serve(
             age = age_now()
             # final-fence: servers do not keep marks for ever.
             if -MARGIN_SECONDS < age < min(settings.table_age_limit_seconds, KNOWN_SECONDS):
-                reason = await look_at_masters(kept, settings.redis_access)
+                reason = await look_at_masters(kept, access)
                 # The servers' answers may have taken time, which adds to the time since topom was heard.
                 age = age_now()
             else:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from proxy.settings import ProxySettings
+from slots.reloading import Reloading
 from slots.settings import SettingsError
 
 
@@ -95,3 +96,32 @@ def test_all_errors_come_together_and_without_secrets(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.toml cannot be read: No such file"):
         ProxySettings.load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits"),
+    [
+        ({"listen": ""}, {"listen": ""}, set()),
+        ({}, {"tls_listen": "h:2"}, {"tls_listen", "tls_certificate", "tls_key"}),
+        ({"tls_listen": "h:2"}, {"tls_listen": "h:2"}, set()),
+        (
+            {"tls_listen": "h:2"},
+            {"tls_listen": "h:2", "tls_client_certificates": "required", "tls_client_ca": "c"},
+            {"tls_client_certificates", "tls_client_ca"},
+        ),
+    ],
+)
+def test_files_for_clients_change_without_a_restart_unless_tls_begins_or_is_asked_for(
+    before: dict[str, str], after: dict[str, str], waits: set[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "proxy.toml"
+    places = {"unix_socket": "/tmp/s", "tls_key": "k"}
+    said = {**places, **after, "tls_certificate": "after"}
+    path.write_text("".join(f'{name} = "{value}"\n' for name, value in said.items()))
+    begun = {**places, **before, "tls_certificate": "before"}
+    if "tls_listen" not in begun:
+        begun = {**begun, "tls_key": "former"}
+    reloading = Reloading(ProxySettings.load(**begun), path)
+    changed = {*reloading.reload()}
+    assert {*reloading.restart} == waits
+    assert ("tls_certificate" in changed) == ("tls_certificate" not in waits)

@@ -52,3 +52,30 @@ def test_a_connection_over_tls_has_our_context(tmp_path: Path) -> None:
 def test_files_that_cannot_be_used_are_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match="none"):
         ServerAccess(tls=ServerTls(authorities=str(tmp_path / "none.pem")))
+
+
+def test_other_files_are_used_by_connections_to_come(tmp_path: Path) -> None:
+    first, second = Authority(tmp_path, "first"), Authority(tmp_path, "second")
+    access = ServerAccess(tls=ServerTls(authorities=first.file))
+    connection = access.client("h", 1).connection_pool.make_connection()
+    assert isinstance(connection, HeedingTlsConnection)
+    assert connection.ssl_context is not None
+    before = access.tls
+    with pytest.raises(TlsError, match="none"):
+        access.look(ServerTls(authorities=str(tmp_path / "none.pem")))
+    use = access.look(ServerTls(authorities=second.file))
+    assert connection.ssl_context.get() is before
+    use()
+    assert connection.ssl_context.get() is access.tls is not before
+    now = access.tls
+    access.follow(ServerTls(authorities=str(tmp_path / "none.pem")))
+    assert access.tls is now, "files that cannot be used yet"
+    access.follow(ServerTls(authorities=first.file))
+    assert access.tls is not now
+
+
+def test_without_tls_no_file_is_looked_at(tmp_path: Path) -> None:
+    access = ServerAccess()
+    access.look(ServerTls(authorities=str(tmp_path / "none.pem")))()
+    access.follow(ServerTls(authorities=str(tmp_path / "none.pem")))
+    assert access.tls is None

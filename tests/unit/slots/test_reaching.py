@@ -9,6 +9,7 @@ from pydantic_settings import SettingsConfigDict
 from migrator.process.settings import MigratorSettings
 from proxy.settings import ProxySettings
 from slots.reaching import ReachesTopom
+from slots.reloading import Reloading
 from slots.settings import SettingsError
 from slots.tls import TlsError
 from tests.certificates import Authority
@@ -46,6 +47,27 @@ def test_certificates_are_made_where_a_url_needs_them(tmp_path: Path) -> None:
     both = Reaching.load(topom="http://a:1/,https://a:1/", topom_tls_ca=authority.file)
     assert both.topom == ["http://a:1", "https://a:1"]
     assert both.topom_certificates() is not None
+
+
+@pytest.mark.parametrize("kind", [ProxySettings, MigratorSettings])
+@pytest.mark.parametrize(
+    ("before", "after", "waits"),
+    [
+        ({}, {"topom": "https://t", "topom_tls_ca": "b"}, {"topom", "topom_tls_ca"}),
+        ({"topom": "https://t", "topom_tls_ca": "a"}, {"topom": "https://t,https://u"}, {"topom"}),
+        ({"topom": "https://t", "topom_tls_ca": "a"}, {}, {"topom", "topom_tls_ca"}),
+        ({"redis_tls_ca": "a"}, {"redis_tls": "true", "redis_tls_ca": "b"}, {"redis_tls", "redis_tls_ca"}),
+        ({"redis_tls": "true", "redis_tls_ca": "a"}, {"redis_tls": "true", "redis_tls_ca": "b"}, set()),
+    ],
+)
+def test_files_change_without_a_restart_unless_tls_begins_or_ends(
+    kind: type[ReachesTopom], before: dict[str, str], after: dict[str, str], waits: set[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("".join(f'{name} = "{value}"\n' for name, value in after.items()))
+    reloading = Reloading(kind.load(**before), path)
+    reloading.reload()
+    assert {*reloading.restart} == waits
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ class Few(Settings):
     most: Live[int] = 10
     secret: Live[SecretStr] = SecretStr("")
     place: str = "here"
+    lamp: bool = False
+    bulb: Live[str] = ""
     least: int = 1
 
     @model_validator(mode="after")
@@ -30,6 +32,9 @@ class Few(Settings):
         if self.least > self.most:
             raise ValueError("least: may not be larger than most")
         return self
+
+    def bound(self) -> dict[str, object]:
+        return {"bulb": self.lamp}
 
 
 class Part:
@@ -63,7 +68,7 @@ def reloading_of(file: Path, *parts: Part) -> Reloading[Few]:
 
 
 def test_the_classes_say_which_settings_change() -> None:
-    assert Few.live() == {"most", "secret"}
+    assert Few.live() == {"most", "secret", "bulb"}
 
 
 def test_what_may_change_does_and_of_the_rest_the_name_is_kept(file: Path) -> None:
@@ -76,6 +81,15 @@ def test_what_may_change_does_and_of_the_rest_the_name_is_kept(file: Path) -> No
     assert reloading.settings == part.used == Few.load(None, most=20)
     file.write_text("most = 20\n")
     assert (reloading.reload(), reloading.restart) == ((), ())
+
+
+def test_what_is_bound_to_something_that_needs_a_restart_waits_with_it(file: Path) -> None:
+    reloading = reloading_of(file)
+    file.write_text('bulb = "warm"\nlamp = true\nmost = 20')
+    assert (reloading.reload(), reloading.restart) == (("most",), ("lamp", "bulb"))
+    assert reloading.settings.bulb == ""
+    file.write_text('bulb = "warm"')
+    assert (reloading.reload(), reloading.restart) == (("most", "bulb"), ())
 
 
 @pytest.mark.parametrize(

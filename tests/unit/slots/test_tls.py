@@ -99,6 +99,37 @@ def test_other_files_are_followed_and_while_they_are_broken_the_former_context_i
     assert shown(certificates.context, client) == "mended"
 
 
+def test_a_look_at_other_files_changes_nothing_before_they_are_taken(
+    authority: Authority, looks: Callable[[], None]
+) -> None:
+    client = client_context(authority.file, "", "", verify_host=True)
+    certificates = served(authority.issue("first"))
+
+    def look(issued: Issued) -> Callable[[], None]:
+        return certificates.look(
+            (issued.certificate, issued.key), lambda: server_context(issued.certificate, issued.key, "", "none")
+        )
+
+    second, third = authority.issue("second"), authority.issue("third")
+    Path(third.key).write_text("not a key")
+    with pytest.raises(TlsError, match=r"third\.key cannot be used"):
+        look(third)
+    use = look(second)
+    looks()
+    assert shown(certificates.context, client) == "first"
+    # They are used as they were when they were found good, and followed from then on.
+    Path(second.certificate).write_text("half")
+    with capture_logs() as logged:
+        use()
+        looks()
+        assert shown(certificates.context, client) == "second"
+    assert [entry["event"] for entry in logged] == ["certificates_loaded", "certificates_not_loaded"]
+    look(second)()  # the same files as now may be half renewed
+    authority.issue("renewed", file="second")
+    looks()
+    assert shown(certificates.context, client) == "renewed"
+
+
 def test_a_broken_file_is_logged_once_and_the_old_one_kept(authority: Authority, looks: Callable[[], None]) -> None:
     issued = authority.issue("first", file="server")
     client = client_context(authority.file, "", "", verify_host=True)

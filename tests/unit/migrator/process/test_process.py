@@ -7,6 +7,7 @@ from pathlib import Path
 from migrator.process.process import serve
 from migrator.process.settings import MigratorSettings
 from slots.messages.copies import MOST_COPIES
+from slots.reloading import Reloading
 
 
 async def test_copies_that_all_wait_for_their_snapshots_keep_nothing_else_waiting(tmp_path: Path) -> None:
@@ -14,7 +15,7 @@ async def test_copies_that_all_wait_for_their_snapshots_keep_nothing_else_waitin
     waited = asyncio.Event()
     went_on = threading.Event()
 
-    async def meanwhile() -> None:
+    async def meanwhile(_: Reloading[MigratorSettings]) -> None:
         # A default pool has far fewer threads.
         waiting = [asyncio.create_task(asyncio.to_thread(went_on.wait)) for _ in range(MOST_COPIES // 8)]
         await asyncio.sleep(0)

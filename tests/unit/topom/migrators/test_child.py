@@ -1,10 +1,12 @@
 """topom starts a migrator of its own once one is wanted and there is no other, again if it ends, and ends it."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +91,24 @@ async def test_what_cannot_be_started_is_tried_again(
     assert own.pid is None
     monkeypatch.setattr(child, "COMMAND", good)
     await until(lambda: own.pid is not None)
+
+
+async def test_it_is_told_settings_that_change_and_so_is_the_next_one(
+    migrators: Migrators, own: Child, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    copies = f"import sys\nfor line in sys.stdin: open({str(told)!r}, 'a').write(line)"
+    monkeypatch.setattr(child, "COMMAND", (sys.executable, "-S", "-c", copies))
+    told.touch()
+
+    def lines() -> list[object]:
+        return [json.loads(line) for line in told.read_text().splitlines()]
+
+    migrators.wanted.set()
+    await until(lambda: lines() == [{"token": "s"}])
+    own.configure({"token": "s"})
+    own.configure({"token": "s", "topom_tls_ca": "new"})
+    await until(lambda: lines() == [{"token": "s"}, {"token": "s", "topom_tls_ca": "new"}])
+    assert own.pid is not None
+    os.kill(own.pid, signal.SIGKILL)
+    await until(lambda: lines()[2:] == [{"token": "s", "topom_tls_ca": "new"}])

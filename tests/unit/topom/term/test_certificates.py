@@ -84,6 +84,26 @@ def test_topom_goes_over_to_none_that_it_would_refuse(
     assert [entry["event"] for entry in logs] == ["certificates_not_loaded"]
 
 
+def test_it_takes_no_other_file_that_it_would_refuse(authority: Authority, tmp_path: Path) -> None:
+    said = settings(authority, tls_client_certificates="all", tls_client_ca=authority.file)
+    served = certificates.served(said)
+    assert served is not None
+    before = served.context
+    foreign = Authority(tmp_path, "other").issue("foreign")
+    with pytest.raises(SettingsError, match=r"TLS of the API: .* would refuse it: .*"):
+        certificates.look_at_served(
+            served, said.model_copy(update={"tls_certificate": foreign.certificate, "tls_key": foreign.key})
+        )
+    assert served.context is before
+    other = authority.issue("other-topom")
+    use = certificates.look_at_served(
+        served, said.model_copy(update={"tls_certificate": other.certificate, "tls_key": other.key})
+    )
+    assert served.context is before
+    use()
+    assert served.context is not before
+
+
 def test_its_own_migrator_can_be_started(authority: Authority) -> None:
     said = settings(authority, tls_client_certificates="streams", tls_client_ca=authority.file)
     made = features.migrator(said, OwnMigrator("https://127.0.0.1:1", "a-token-of-the-migrator"))

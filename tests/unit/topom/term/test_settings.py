@@ -1,12 +1,17 @@
 """topom's settings and secrets."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from slots.reloading import Reloading
 from slots.settings import SettingsError
 from slots.tls import TlsError
-from topom.term import features, stores
+from tests.certificates import Authority
+from topom.term import stores
+from topom.term.access import Access
 from topom.term.settings import LEAST_SUSPECT_SECONDS, TopomSettings
 
 
@@ -72,19 +77,48 @@ def test_a_missing_file_is_explained(tmp_path: Path) -> None:
 
 
 def test_how_topom_gets_in_at_the_servers() -> None:
-    access = features.redis_access(TopomSettings.load(redis_user="me", redis_password="pw"))
+    access = Access(TopomSettings.load(redis_user="me", redis_password="pw")).servers
     assert (access.login, access.tls) == (("AUTH", "me", "pw"), None)
     with pytest.raises(TlsError, match=r"nowhere\.pem cannot be read"):
-        features.redis_access(TopomSettings.load(redis_tls=True, redis_tls_ca="nowhere.pem"))
+        Access(TopomSettings.load(redis_tls=True, redis_tls_ca="nowhere.pem"))
 
 
-def test_certificates_that_were_read_serve_every_term() -> None:
-    def settings(user: str) -> TopomSettings:
-        return TopomSettings.load(redis_tls=True, sentinel_user=user, sentinel_password="pw")
+def test_servers_and_sentinels_get_other_certificates_together(tmp_path: Path) -> None:
+    access = Access(TopomSettings.load(redis_tls=True, sentinel_user="b", sentinel_password="pw"))
+    assert (access.servers.login, access.sentinels.login) == ((), ("AUTH", "b", "pw"))
+    before = access.servers.tls, access.sentinels.tls
+    with pytest.raises(SettingsError, match=r"TLS with the Redis servers: nowhere\.pem cannot be read"):
+        access.look(TopomSettings.load(redis_tls=True, redis_tls_ca="nowhere.pem"))
+    use = access.look(TopomSettings.load(redis_tls=True, redis_tls_ca=Authority(tmp_path).file))
+    assert (access.servers.tls, access.sentinels.tls) == before
+    use()
+    assert not {access.servers.tls, access.sentinels.tls}.intersection(before)
 
-    assert features.redis_access(settings("a")) is features.redis_access(settings("b"))
-    assert features.sentinel_access(settings("a")).login == ("AUTH", "a", "pw")
-    assert features.sentinel_access(settings("b")).login == ("AUTH", "b", "pw")
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits"),
+    [
+        ({}, {"tls_certificate": "b", "tls_key": "b", "tls_ca": "b"}, {"tls_certificate", "tls_key", "tls_ca"}),
+        ({}, {"tls_ca": "b"}, set()),
+        ({"tls_certificate": "a", "tls_key": "a"}, {"tls_certificate": "b", "tls_key": "b", "tls_ca": "b"}, set()),
+        ({"tls_certificate": "a", "tls_key": "a", "tls_ca": "a"}, {}, {"tls_certificate", "tls_key", "tls_ca"}),
+        (
+            {"tls_certificate": "a", "tls_key": "a"},
+            {"tls_certificate": "b", "tls_key": "a", "tls_client_ca": "b", "tls_client_certificates": "all"},
+            {"tls_client_ca", "tls_client_certificates"},
+        ),
+        ({"redis_tls": True, "redis_tls_ca": "a"}, {"redis_tls": True, "redis_tls_ca": "b"}, set()),
+        ({"redis_tls": True, "redis_tls_ca": "a"}, {}, {"redis_tls", "redis_tls_ca"}),
+    ],
+)
+def test_files_for_tls_change_without_a_restart_unless_tls_begins_or_ends(
+    before: dict[str, Any], after: dict[str, Any], waits: set[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "topom.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in after.items()))
+    reloading = Reloading(TopomSettings.load(**before), path)
+    reloading.reload()
+    assert {*reloading.restart} == waits
 
 
 def test_values_are_shown_but_for_secrets(tmp_path: Path) -> None:

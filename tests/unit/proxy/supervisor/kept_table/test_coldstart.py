@@ -26,7 +26,7 @@ async def test_the_age_is_that_after_the_servers_were_asked(monkeypatch: pytest.
 
     monkeypatch.setattr(coldstart, "ALONE_SECONDS", 0.0)
     monkeypatch.setattr(coldstart, "look_at_masters", slow)
-    assert await coldstart.may_serve(KEPT, lambda: next(ages), ProxySettings(), lambda: True) == 9.0
+    assert await coldstart.may_serve(KEPT, lambda: next(ages), ProxySettings(), ServerAccess(), lambda: True) == 9.0
 
 
 @pytest.mark.parametrize(("run_id", "reason"), [("r", None), ("q", "may have forgotten a fence")])
