@@ -14,6 +14,10 @@ import structlog
 from structlog.typing import EventDict
 
 
+ANSWERS = frozenset({"settings_reloaded"})
+"""Events that answer an operator who looks for them, whatever the level."""
+
+
 class _Lossy:
     """Writes to a stream, and drops what the stream does not take."""
 
@@ -43,12 +47,12 @@ class _Events(logging.Handler):
 
 
 class _Least:
-    """Drops events that are less important than a level, which may change at any time."""
+    """Drops events that are less important than a level, which may change at any time; but for :data:`ANSWERS`."""
 
     level = logging.INFO
 
     def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
-        if _LEVELS[method.upper()] < self.level:
+        if _LEVELS[method.upper()] < self.level and event["event"] not in ANSWERS:
             raise structlog.DropEvent
         return event
 

@@ -37,3 +37,19 @@ def test_what_libraries_log_is_an_event_like_any_other() -> None:
     assert [one["text"] for one in said[:2]] == ["Invalid HTTP request received.", "%d of them"]
     assert "it goes in the next version" in said[2]["text"]
     assert "ValueError: nobody waits for it" in said[3]["exception"]
+
+
+ANSWERED = """
+import structlog
+from slots import logs
+
+logs.configure("info")
+logs.set_level("error")
+structlog.get_logger().info("settings_reloaded", changed=["log_level"])
+structlog.get_logger().warning("worker_did_not_drain")
+"""
+
+
+def test_what_came_of_a_reload_is_logged_at_every_level() -> None:
+    done = subprocess.run([sys.executable, "-c", ANSWERED], capture_output=True, text=True, timeout=60, check=True)
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["settings_reloaded"]
