@@ -7,7 +7,6 @@
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pydantic_settings
@@ -325,10 +324,10 @@ class ProxySettings(ReachesTopom):
         return self
 
     @classmethod
-    def load(cls, config: Path | None = None, **overrides: Any) -> Self:
-        """As :meth:`slots.settings.Settings.load`, which it raises the errors of."""
+    def environment(cls) -> dict[str, Any]:
+        """As :meth:`slots.settings.Settings.environment`, which it raises the errors of."""
         try:
-            return super().load(config, **overrides)
+            return super().environment()
         except pydantic_settings.SettingsError:
             variable = f"{ENVIRONMENT_PREFIX}USERS"  # the only one that is read as JSON
             raise SettingsError(

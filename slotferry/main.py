@@ -45,7 +45,8 @@ app = typer.Typer(
         "Try it: `slotferry demo`, or `slotferry local` for a throw-away cluster. The verbs that look at or change a "
         "running cluster ask its topom: give --topom URL and --token behind the verb, set SLOTFERRY_TOPOM and "
         "SLOTFERRY_TOKEN, or keep both in a context: `slotferry context set NAME --topom URL`. For a topom that serves "
-        "TLS, a context keeps certificates, too."
+        f"TLS, a context keeps certificates, too; {topomtls.AUTHORITIES}, {topomtls.CERTIFICATE} and {topomtls.KEY} go "
+        "before it, and the options --tls-* before all."
     ),
 )
 
@@ -105,33 +106,9 @@ def _root(
             autocompletion=options.names_of_contexts,
         ),
     ] = "",
-    tls_ca: Annotated[
-        str,
-        typer.Option(
-            "--tls-ca",
-            metavar="FILE",
-            show_default="the context's, or those that the system trusts",
-            help=f"Authorities that may vouch for topom (https://), in PEM. {topomtls.AUTHORITIES} may name it, too.",
-        ),
-    ] = "",
-    tls_certificate: Annotated[
-        str,
-        typer.Option(
-            "--tls-certificate",
-            metavar="FILE",
-            show_default="the context's",
-            help=f"Certificate shown to a topom that asks for one, in PEM. {topomtls.CERTIFICATE} may name it, too.",
-        ),
-    ] = "",
-    tls_key: Annotated[
-        str,
-        typer.Option(
-            "--tls-key",
-            metavar="FILE",
-            show_default="the context's",
-            help=f"Its key, in PEM, without a password. {topomtls.KEY} may name it, too.",
-        ),
-    ] = "",
+    tls_ca: options.TlsCa = "",
+    tls_certificate: options.TlsCertificate = "",
+    tls_key: options.TlsKey = "",
 ) -> None:
     """Options of the command itself."""
     options.begin(Line(context, Files(tls_ca, tls_certificate, tls_key)))

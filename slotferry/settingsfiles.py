@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -56,8 +56,10 @@ def check(
     if process is not None and process not in CLASSES:
         raise fail(f"--of has to be {_either(list(CLASSES))}, not {process}")
     try:
-        chosen = process or whose(file)
-        settings = settings_class(chosen).load(file)
+        in_file = read_file(file)
+        chosen = process or whose(file, in_file)
+        kind = settings_class(chosen)
+        settings = kind.checked({**in_file, **kind.environment()})
     except SettingsError as error:
         raise fail(str(error)) from None
     changed = [
@@ -67,13 +69,13 @@ def check(
     say(f"{file}: settings of {WHO[chosen]}, nothing wrong; {differing}")
 
 
-def whose(file: Path) -> str:
+def whose(file: Path, in_file: Mapping[str, Any]) -> str:
     """The process that knows most settings of a file; of two that know as many, the one whose name the file has.
 
     Raises:
-        SettingsError: the file cannot be read, or more than one process may be meant.
+        SettingsError: more than one process may be meant.
     """
-    names = read_file(file).keys()
+    names = in_file.keys()
     settings = {process: settings_class(process).model_fields.keys() for process in CLASSES}
     known = {process: len(names & fields) for process, fields in settings.items()}
     best = [process for process, count in known.items() if count == max(known.values())]

@@ -13,7 +13,6 @@ from typing import TextIO, cast
 import structlog
 from structlog.typing import EventDict
 
-
 ANSWERS = frozenset({"settings_reloaded"})
 """Events that answer an operator who looks for them, whatever the level."""
 

@@ -53,13 +53,23 @@ class Settings(BaseSettings):
         Raises:
             SettingsError: the file cannot be read, or a setting is unknown or not allowed, there or in the environment.
         """
+        environment = cls.environment()
+        in_file = {} if config is None else read_file(config)
+        return cls.checked({**in_file, **environment, **overrides})
+
+    @classmethod
+    def environment(cls) -> dict[str, Any]:
+        """The settings that the environment has, unchecked, also those in files of secrets that it names.
+
+        Raises:
+            SettingsError: a variable names no setting, or a file of a secret cannot be read.
+        """
         files = [f"{name}{IN_FILE.lower()}" for name in cls.secrets()]
         if sentences := misspelt(cls.model_config["env_prefix"], cls.model_fields, os.environ, files):
             raise SettingsError("\n".join(sentences))
-        in_file = {} if config is None else read_file(config)
-        environment = EnvSettingsSource(cls)
-        environment.env_vars = {**environment.env_vars, **cls._settled_secrets()}
-        return cls.checked({**in_file, **environment(), **overrides})
+        source = EnvSettingsSource(cls)
+        source.env_vars = {**source.env_vars, **cls._settled_secrets()}
+        return source()
 
     @classmethod
     def live(cls) -> frozenset[str]:

@@ -123,28 +123,9 @@ def set_context(
             help="topom's bearer token. Better leave it out and be asked for it: other users see options.",
         ),
     ] = None,
-    tls_ca: Annotated[
-        str,
-        typer.Option(
-            "--tls-ca",
-            metavar="FILE",
-            help="Authorities that may vouch for a topom with https://, in PEM.",
-            show_default="those that the system trusts",
-        ),
-    ] = "",
-    tls_certificate: Annotated[
-        str,
-        typer.Option(
-            "--tls-certificate",
-            metavar="FILE",
-            help="Certificate shown to a topom that asks for one, in PEM.",
-            show_default=False,
-        ),
-    ] = "",
-    tls_key: Annotated[
-        str,
-        typer.Option("--tls-key", metavar="FILE", help="Its key, in PEM, without a password.", show_default=False),
-    ] = "",
+    tls_ca: options.TlsCa = "",
+    tls_certificate: options.TlsCertificate = "",
+    tls_key: options.TlsKey = "",
     form: options.Output = Form.TABLE,
 ) -> None:
     """Keep a cluster under a name. The token is asked for, or read from standard input. The first context is in use at

@@ -38,6 +38,28 @@ Token = Annotated[
         show_default=False,
     ),
 ]
+TlsCa = Annotated[
+    str,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        help="Authorities that may vouch for a topom with https://, in PEM.",
+        show_default="those that the system trusts",
+    ),
+]
+TlsCertificate = Annotated[
+    str,
+    typer.Option(
+        "--tls-certificate",
+        metavar="FILE",
+        help="Certificate shown to a topom that asks for one, in PEM.",
+        show_default=False,
+    ),
+]
+TlsKey = Annotated[
+    str,
+    typer.Option("--tls-key", metavar="FILE", help="Its key, in PEM, without a password.", show_default=False),
+]
 Output = Annotated[
     Form, typer.Option("--output", "-o", help="Print tables and sentences, one line of JSON, or YAML for programs.")
 ]

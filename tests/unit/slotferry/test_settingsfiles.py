@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from slotferry.main import app
 from slotferry.settingsfiles import CLASSES, settings_class
+from slots import settings
+from slots.smallfiles import read_small
 
 runner = CliRunner()
 
@@ -63,3 +65,17 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     checked = runner.invoke(app, ["config", "check", str(tmp_path / "none.toml")])
     assert checked.exit_code == 1
     assert "cannot be read: No such file or directory" in checked.stderr
+
+
+def test_what_is_checked_is_what_was_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("workers = 4\n")
+    read: list[Path] = []
+
+    def counting(path: Path) -> bytes:
+        read.append(path)
+        return read_small(path)
+
+    monkeypatch.setattr(settings, "read_small", counting)
+    assert runner.invoke(app, ["config", "check", str(file)]).exit_code == 0
+    assert read == [file]
