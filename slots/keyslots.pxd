@@ -1,8 +1,9 @@
 """The slot of a key, for compiled modules."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from slots.functions cimport slot_function
+from slots.patterns cimport pattern_t
 
 
 cdef class KeySlots:
@@ -11,7 +12,18 @@ cdef class KeySlots:
     cdef slot_function hash_key
     cdef readonly str function
     cdef readonly uint32_t number_of_slots
+    # Of slots.rules.SlotRule; `patterns` are the same, compiled.
+    cdef readonly tuple rules
+    cdef pattern_t* patterns
+    # For each first byte of a key, which rules may match it: bit n is for rule n.
+    cdef uint64_t[256] candidates
 
     cdef inline uint32_t of(self, int database, const char* key, size_t length) noexcept nogil:
         """The slot of the ``length`` bytes at ``key``, a key of a database."""
-        return self.hash_key(key, length, self.number_of_slots)
+        # Most keys cost no more than this look. An empty key can be matched by what may match any first byte.
+        if self.candidates[<uint8_t>key[0] if length else 0] == 0:
+            return self.hash_key(key, length, self.number_of_slots)
+        return self.by_rules(database, key, length)
+
+    cdef int add(self, int number, rule) except -1
+    cdef uint32_t by_rules(self, int database, const char* key, size_t length) noexcept nogil

@@ -1,13 +1,23 @@
 """Which slot each key of a product has. Everybody who needs the slot of a key asks here: the engine, the migrator, the
 checks of copies, and the sizing, by whose figures is planned.
 
-A slot function does not look at the database. Everybody names it all the same, so that what a product says about a
-database has one place.
+A slot function does not look at the database; a product's rules (:mod:`slots.rules`) may.
 """
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from slots.functions cimport checked, find
+from slots.patterns cimport EVERY_DATABASE, NO_PART, compile_rule, matches, pattern_t
+
+from slots import rules as slot_rules
+
+
+cdef extern from *:
+    """
+    #define slotferry_lowest(bits) __builtin_ctzll(bits)
+    """
+    int slotferry_lowest(uint64_t bits) noexcept nogil
 
 
 cdef class KeySlots:
@@ -16,18 +26,69 @@ cdef class KeySlots:
     Args:
         function: name of the product's slot function, see :mod:`slots.functions`.
         number_of_slots: a power of two up to 16384.
+        rules: the product's slot rules, of which the first that matches a key decides.
 
     Raises:
-        ValueError: for an unknown function, or another number of slots.
+        ValueError: for an unknown function, another number of slots, or rules that :func:`slots.rules.checked` refuses.
     """
 
-    def __init__(self, str function not None, number_of_slots):
+    def __cinit__(self, str function not None, number_of_slots, rules=()):
         self.hash_key = find(function)
         self.function = function
         self.number_of_slots = checked(number_of_slots)
+        self.rules = slot_rules.checked(rules)
+        self.patterns = <pattern_t*>calloc(len(self.rules) + 1, sizeof(pattern_t))
+        if self.patterns == NULL:
+            raise MemoryError
+        for i, rule in enumerate(self.rules):
+            self.add(i, rule)
+
+    def __dealloc__(self):
+        free(self.patterns)
 
     def __reduce__(self):
-        return KeySlots, (self.function, self.number_of_slots)
+        return KeySlots, (self.function, self.number_of_slots, self.rules)
+
+    cdef int add(self, int number, rule) except -1:
+        cdef pattern_t* pattern = &self.patterns[number]
+        cdef int byte
+        cdef bytes tag
+        compile_rule(rule, pattern)
+        if rule.tag is not None:
+            tag = rule.tag.encode()
+            pattern.slot = self.hash_key(tag, len(tag), self.number_of_slots)
+        for byte in range(256):
+            if pattern.literal[0].length == 0 or <uint8_t>pattern.literal[0].text[0] == byte:
+                self.candidates[byte] |= <uint64_t>1 << number
+        return 0
+
+    cdef uint32_t by_rules(self, int database, const char* key, size_t length) noexcept nogil:
+        cdef uint64_t candidates = self.candidates[<uint8_t>key[0] if length else 0]
+        cdef const pattern_t* pattern
+        cdef const char* part
+        cdef size_t part_length
+        while candidates:
+            pattern = &self.patterns[slotferry_lowest(candidates)]
+            if (pattern.database == EVERY_DATABASE or pattern.database == database) and matches(
+                pattern, key, length, &part, &part_length
+            ):
+                if pattern.opened == NO_PART:
+                    return pattern.slot
+                return self.hash_key(part, part_length, self.number_of_slots)
+            candidates &= candidates - 1
+        return self.hash_key(key, length, self.number_of_slots)
+
+    def rule_of(self, int database, bytes key not None) -> object:
+        """The rule that decides the slot of a key, or ``None``."""
+        cdef const char* part
+        cdef size_t part_length
+        cdef int i
+        for i in range(len(self.rules)):
+            if self.patterns[i].database in (EVERY_DATABASE, database) and matches(
+                &self.patterns[i], key, len(key), &part, &part_length
+            ):
+                return self.rules[i]
+        return None
 
     def slot_of(self, int database, bytes key not None) -> int:
         """The slot of one key."""

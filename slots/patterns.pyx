@@ -1,0 +1,78 @@
+"""Patterns of slot rules, as :mod:`slots.rules` explains them, over C memory.
+
+Each literal is looked for once, from the end of the one before on. The leftmost place leaves most room for what
+follows, so nothing is tried twice. The time is at most the length of the key by that of the pattern, which is bounded.
+"""
+
+from libc.string cimport memcmp
+
+
+cdef extern from *:
+    """
+    #include <string.h>
+    /* The first place of a text that is not empty, in at least as many bytes; NULL if there is none. */
+    static const char *slotferry_find(const char *from, size_t size, const char *text, size_t length) {
+        const char *end = from + size - length, *found;
+        while (from <= end) {
+            found = (const char *) memchr(from, text[0], (size_t) (end - from) + 1);
+            if (found == NULL || memcmp(found, text, length) == 0) return found;
+            from = found + 1;
+        }
+        return NULL;
+    }
+    """
+    const char* slotferry_find(const char* start, size_t size, const char* text, size_t length) noexcept nogil
+
+
+cdef int compile_rule(rule, pattern_t* pattern) except -1:
+    cdef bytes text
+    cdef int i = 0
+    pattern.database = EVERY_DATABASE if rule.database is None else rule.database
+    pattern.literals = len(rule.literals)
+    for text in rule.literals:
+        pattern.literal[i].text = text
+        pattern.literal[i].length = len(text)
+        i += 1
+    pattern.opened = NO_PART
+    if rule.part is not None:
+        pattern.opened, pattern.opened_at, pattern.closed, pattern.closed_at = rule.part
+    return 0
+
+
+cdef bint matches(
+    const pattern_t* pattern, const char* key, size_t length, const char** part, size_t* part_length
+) noexcept nogil:
+    cdef const char* end = key + length
+    cdef const char* position = key + pattern.literal[0].length
+    cdef const char* found
+    cdef const char* opened = key + pattern.opened_at
+    cdef int last = pattern.literals - 1
+    cdef int i
+    if length < pattern.literal[0].length or memcmp(key, pattern.literal[0].text, pattern.literal[0].length):
+        return False
+    if last == 0:
+        return position == end
+    for i in range(1, last + 1):
+        if i < last:
+            if <size_t>(end - position) < pattern.literal[i].length:
+                return False
+            found = slotferry_find(
+                position, <size_t>(end - position), pattern.literal[i].text, pattern.literal[i].length
+            )
+        else:
+            found = end - pattern.literal[i].length
+            if <size_t>(end - position) < pattern.literal[i].length or memcmp(
+                found, pattern.literal[i].text, pattern.literal[i].length
+            ):
+                return False
+        if found == NULL:
+            return False
+        if i == pattern.opened:
+            opened = found + pattern.opened_at
+        if i == pattern.closed and pattern.opened != NO_PART:
+            part[0] = opened
+            part_length[0] = <size_t>(found + pattern.closed_at - opened)
+            if part_length[0] == 0:
+                return False
+        position = found + pattern.literal[i].length
+    return True
