@@ -56,8 +56,7 @@ async def migrate(
     target: str,
     slots: Sequence[int],
     *,
-    function: str,
-    number_of_slots: int,
+    key_slots: KeySlots,
     access: ServerAccess,
     pace: Pace,
     progress: Progress,
@@ -78,8 +77,7 @@ async def migrate(
         source: ``host:port`` of the server that has the keys.
         target: ``host:port`` of the server that gets them.
         slots: ids of the slots; their keys are moved in one pass.
-        function: the product's slot function, see :mod:`slots.functions`.
-        number_of_slots: of the product.
+        key_slots: which slot each key of the product has.
         access: how to log in at both servers.
         pace: how fast; may be shared between calls.
         progress: is kept up to date. Pass the same object when the call is made again.
@@ -100,10 +98,10 @@ async def migrate(
     """
     if source == target:
         raise ValueError(f"source and target are the same server, {source}")
-    wanted = bytearray(number_of_slots)
+    wanted = bytearray(key_slots.number_of_slots)
     for slot in slots:
-        if not 0 <= slot < number_of_slots:
-            raise ValueError(f"slot {slot} is not within 0-{number_of_slots - 1}")
+        if not 0 <= slot < len(wanted):
+            raise ValueError(f"slot {slot} is not within 0-{len(wanted) - 1}")
         wanted[slot] = 1
     if not slots:
         progress.completed()
@@ -114,9 +112,7 @@ async def migrate(
         limits = timeouts or Timeouts()
         throttle = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, limits))
         pair = ServerPair(stack, source, target, access, instance, limits, term)
-        run = await _Run.open(
-            pair, KeySlots(function, number_of_slots), bytes(wanted), throttle, progress, options or MoveOptions()
-        )
+        run = await _Run.open(pair, key_slots, bytes(wanted), throttle, progress, options or MoveOptions())
         passes = await run.until_complete()
     progress.completed()
     log.info("migration_complete", source=source, target=target, slots=len(slots), passes=passes)

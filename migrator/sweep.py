@@ -108,8 +108,7 @@ async def sweep(
     data: str,
     warrant: Warrant,
     *,
-    function: str,
-    number_of_slots: int,
+    key_slots: KeySlots,
     access: ServerAccess,
     pace: Throttle,
     instance: str,
@@ -122,8 +121,7 @@ async def sweep(
         address: ``host:port`` of a master.
         data: the id of its group's data.
         warrant: says which keys are foreign.
-        function: the product's slot function, see :mod:`slots.functions`.
-        number_of_slots: of the product.
+        key_slots: which slot each key of the product has.
         access: how to log in.
         pace: how fast.
         instance: id of the process that calls; part of the names of the connections.
@@ -148,7 +146,7 @@ async def sweep(
         warrant.foreign()
         # hidden: what is left of a copy by the replication stream is foreign, and nothing may come after the scan.
         await end_copies(connection)
-        run = _Run(connection, token, KeySlots(function, number_of_slots), pace)
+        run = _Run(connection, token, key_slots, pace)
         found = await run.count(warrant.foreign())
         if found:
             foreign = await warrant.begin(found, bool(data) and record.data == data)

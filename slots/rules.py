@@ -14,7 +14,7 @@ rule matches goes by its hash tag. This module holds what a rule is; :mod:`slots
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,8 +79,10 @@ class SlotRule:
         return wire
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> SlotRule:
+    def from_wire(cls, wire: Any) -> SlotRule:
         """The reverse of :meth:`to_wire`. Raises :class:`RuleError`."""
+        if not isinstance(wire, dict):
+            raise RuleError(f"{wire!r:.100} is no slot rule")
         pattern, database, tag = wire.get("pattern"), wire.get("database"), wire.get("tag")
         if (
             not isinstance(pattern, str)
@@ -89,6 +91,18 @@ class SlotRule:
         ):
             raise RuleError("a slot rule has a pattern, and may have the number of a database, and a tag")
         return cls(pattern, database, tag)
+
+
+def rules_to_wire(rules: Iterable[SlotRule]) -> list[dict[str, Any]]:
+    """Rules as JSON has them."""
+    return [rule.to_wire() for rule in rules]
+
+
+def rules_from_wire(wire: Any) -> tuple[SlotRule, ...]:
+    """The reverse of :func:`rules_to_wire`. Raises :class:`RuleError`."""
+    if not isinstance(wire, list):
+        raise RuleError("slot rules are a list")
+    return checked(SlotRule.from_wire(one) for one in wire)
 
 
 def checked(rules: Iterable[SlotRule]) -> tuple[SlotRule, ...]:

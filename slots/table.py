@@ -13,6 +13,8 @@ from typing import Any
 
 from slots import fields, ranges
 from slots.beginning import Beginning
+from slots.keyslots import KeySlots
+from slots.rules import SlotRule, rules_from_wire, rules_to_wire
 from slots.states import UNTOUCHED, Course, SlotState
 
 MAXIMUM_SLOTS = 16384
@@ -359,7 +361,7 @@ class Group:
 
 @dataclass(frozen=True)
 class SlotTable:
-    """All slots and all groups as of ``epoch``. ``slots[i].id == i``.
+    """All slots and all groups as of ``epoch``, and the product's slot rules. ``slots[i].id == i``.
 
     ``unknown`` are the places whose slots may be inconsistent with the rest; by default, all.
     """
@@ -368,6 +370,7 @@ class SlotTable:
     slots: tuple[Slot, ...]
     groups: Mapping[int, Group]
     unknown: InitVar[Iterable[int] | None] = None
+    rules: tuple[SlotRule, ...] = ()
 
     def __post_init__(self, unknown: Iterable[int] | None) -> None:
         count = len(self.slots)
@@ -422,10 +425,20 @@ class SlotTable:
         group = self.groups.get(group_id)
         return group.master if group else None
 
+    def key_slots(self, function: str) -> KeySlots:
+        """Which slot each key has, by a slot function and the table's rules."""
+        return KeySlots(function, len(self.slots), self.rules)
+
     def changed(
-        self, epoch: int, slots: Iterable[Slot] = (), groups: Iterable[Group] = (), removed_groups: Iterable[int] = ()
+        self,
+        epoch: int,
+        slots: Iterable[Slot] = (),
+        groups: Iterable[Group] = (),
+        removed_groups: Iterable[int] = (),
+        rules: tuple[SlotRule, ...] | None = None,
     ) -> SlotTable:
-        """A table of a larger ``epoch`` with these slots and groups in place of the old ones.
+        """A table of a larger ``epoch`` with these slots and groups in place of the old ones, and with other rules
+        unless they are None.
 
         Raises:
             TableError: when ``epoch`` does not grow, or the new table is inconsistent.
@@ -447,10 +460,12 @@ class SlotTable:
         if gone or come:
             new_groups = {number: group for number, group in {**self.groups, **come}.items() if number not in gone}
         # Clients wait while a table is made. A slot that has not changed can only have lost its group.
-        return SlotTable(epoch, tuple(new_slots), new_groups, None if gone else places)
+        return SlotTable(
+            epoch, tuple(new_slots), new_groups, None if gone else places, self.rules if rules is None else rules
+        )
 
     def to_wire(self) -> dict[str, Any]:
-        """The whole table: ``{"epoch", "slots": [...], "groups": [...]}``.
+        """The whole table: ``{"epoch", "slots": [...], "groups": [...], "rules": [...]}``.
 
         The slots are as :func:`slots_to_wire` has them.
         """
@@ -458,6 +473,7 @@ class SlotTable:
             "epoch": self.epoch,
             "slots": slots_to_wire(self.slots),
             "groups": [self.groups[group_id].to_wire() for group_id in sorted(self.groups)],
+            "rules": rules_to_wire(self.rules),
         }
 
     @classmethod
@@ -466,7 +482,12 @@ class SlotTable:
         try:
             groups = [Group.from_wire(raw) for raw in wire["groups"]]
             slots = tuple(sorted(slots_from_wire(wire["slots"]), key=lambda slot: slot.id))
-            return cls(fields.number(wire["epoch"]), slots, {group.id: group for group in groups})
+            return cls(
+                fields.number(wire["epoch"]),
+                slots,
+                {group.id: group for group in groups},
+                rules=rules_from_wire(wire["rules"]),
+            )
         except TableError:
             raise
         except _WRONG as error:
@@ -474,11 +495,11 @@ class SlotTable:
 
     def changes_since(self, older: SlotTable) -> dict[str, Any]:
         """The changes that turn the table ``older`` into this one: ``{"since", "epoch", "slots", "groups",
-        "removed_groups"}``.
+        "removed_groups", "rules"}``.
 
-        The slots are as in :meth:`to_wire`.
+        The slots are as in :meth:`to_wire`. The rules are left out if they are the same.
         """
-        return {
+        changes = {
             "since": older.epoch,
             "epoch": self.epoch,
             "slots": slots_to_wire(
@@ -487,6 +508,9 @@ class SlotTable:
             "groups": [group.to_wire() for group in self.groups.values() if older.groups.get(group.id) != group],
             "removed_groups": sorted(set(older.groups) - set(self.groups)),
         }
+        if self.rules != older.rules:
+            changes["rules"] = rules_to_wire(self.rules)
+        return changes
 
     def with_changes(self, wire: Mapping[str, Any]) -> SlotTable:
         """The table that :meth:`changes_since` describes, made from this one.
@@ -503,6 +527,7 @@ class SlotTable:
                 slots_from_wire(wire["slots"]),
                 [Group.from_wire(raw) for raw in wire["groups"]],
                 [fields.group_id(group_id) for group_id in wire["removed_groups"]],
+                rules_from_wire(wire["rules"]) if "rules" in wire else None,
             )
         except TableError:
             raise

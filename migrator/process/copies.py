@@ -167,8 +167,7 @@ class Copies:
                 message.slots,
                 message.copy_id,
                 run_id=message.target_run_id,
-                function=message.slot_function,
-                number_of_slots=message.number_of_slots,
+                key_slots=message.key_slots,
                 pace=self._pace,
                 progress=progress,
             )

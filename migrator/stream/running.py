@@ -112,7 +112,7 @@ class RunningCopy:
         slots: those that are copied.
         copy: the id of the copy, for which both were made ready (:func:`make_ready`).
         run_id: of the target, likewise.
-        function, number_of_slots, pace, progress: as for :func:`migrator.move.migrate`.
+        key_slots, pace, progress: as for :func:`migrator.move.migrate`.
 
     Raises:
         StreamBegun: it comes too late for the stream.
@@ -126,8 +126,7 @@ class RunningCopy:
         copy: str,
         *,
         run_id: str,
-        function: str,
-        number_of_slots: int,
+        key_slots: KeySlots,
         pace: Pace,
         progress: Progress,
     ) -> None:
@@ -136,10 +135,10 @@ class RunningCopy:
         self._source = stream.source
         self._id = copy
         self._run_id = run_id
-        self._key_slots = KeySlots(function, number_of_slots)
+        self._key_slots = key_slots
         self._pace = pace
         self._progress = progress
-        self._wanted = bytearray(number_of_slots)
+        self._wanted = bytearray(key_slots.number_of_slots)
         for slot in slots:
             self._wanted[slot] = NUMBER
         self._task: asyncio.Task[None] | None = None

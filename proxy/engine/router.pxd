@@ -43,6 +43,7 @@ cdef class Router:
         size_t per_server
         # One for each slot, and one more, see slot_of.
         route_t* routes
+        str slot_function
         KeySlots key_slots
         readonly AbsentKeys absent
         readonly LoadedCode loaded

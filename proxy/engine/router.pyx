@@ -47,6 +47,7 @@ cdef class Router:
         if self.routes == NULL:
             raise MemoryError
         memset(&self.parse, 0, sizeof(self.parse))
+        self.slot_function = slot_function
         self.key_slots = KeySlots(slot_function, loop.number_of_slots)
         for slot in range(loop.number_of_slots + 1):
             self.routes[slot].server = self.routes[slot].replica = -1
@@ -87,6 +88,10 @@ cdef class Router:
             self.keys = keys
             self.key_capacity = count
         return self.keys
+
+    def rule_by(self, tuple rules):
+        """Go by these slot rules (:class:`slots.rules.SlotRule`) from now on."""
+        self.key_slots = KeySlots(self.slot_function, self.number_of_slots, rules)
 
     def slot_of_key(self, int database, bytes key):
         """Slot of a key. Slotferry's own keys, which clients may not use, have ``number_of_slots``."""

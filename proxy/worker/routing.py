@@ -158,6 +158,8 @@ class Routing:
         self.table = table
         # caught-up: before anything is acknowledged.
         self._replicas.apply(table)
+        if old is None or table.rules != old.rules:
+            self._router.rule_by(table.rules)
         groups_changed = (
             old is None
             or stood_down != self.stood_down

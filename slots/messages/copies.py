@@ -11,8 +11,9 @@ ignored. A message of an unknown type is ignored by a migrator, and refused by t
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, PlainValidator, TypeAdapter, ValidationError, model_validator
 
+from slots.keyslots import KeySlots
 from slots.messages.control import Refused
 from slots.messages.message import (
     LATER,
@@ -35,6 +36,7 @@ from slots.messages.message import (
 )
 from slots.messages.protocol import SPOKEN
 from slots.replies import MOST_RUN_ID
+from slots.rules import SlotRule, rules_from_wire
 from slots.table import MAXIMUM_SLOTS
 
 PATH = "/api/v1/migrators/control"
@@ -48,6 +50,10 @@ MOST_OF_A_STREAM = 255
 CopyId: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 StreamId: TypeAlias = CopyId
 SlotIds: TypeAlias = Annotated[list[Annotated[int, Field(ge=0, lt=MAXIMUM_SLOTS)]], Field(max_length=MAXIMUM_SLOTS)]
+SlotRules: TypeAlias = Annotated[
+    tuple[SlotRule, ...], PlainValidator(lambda said: said if isinstance(said, tuple) else rules_from_wire(said))
+]
+"""JSON has a list of them."""
 RunId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_RUN_ID), VISIBLE]
 Milliseconds: TypeAlias = Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)]
 
@@ -199,6 +205,8 @@ class BeginCopy(Message):
     slots: SlotIds
     slot_function: SlotFunction
     number_of_slots: NumberOfSlots
+    slot_rules: SlotRules = ()
+    """In force when the copy begins."""
     instance: Instance
     """Of topom: part of the names of connections."""
     term: Number
@@ -208,6 +216,11 @@ class BeginCopy(Message):
         if any(slot >= self.number_of_slots for slot in self.slots):
             raise ValueError(f"a slot is not below {self.number_of_slots}")
         return self
+
+    @property
+    def key_slots(self) -> KeySlots:
+        """Which slot each key has."""
+        return KeySlots(self.slot_function, self.number_of_slots, self.slot_rules)
 
 
 class NearlyLevel(Message):

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from slots import fields, functions
 from slots.address import is_host
 from slots.fields import LARGEST
+from slots.rules import SlotRule
 from slots.table import MAXIMUM_SLOTS
 
 MOST_TEXT = 1000
@@ -137,6 +138,8 @@ def encode(message: Message) -> str:
 def _fields(part: object) -> dict[str, Any]:
     if isinstance(part, BaseModel):
         return part.__dict__
+    if isinstance(part, SlotRule):
+        return part.to_wire()
     raise TypeError(f"{type(part).__name__} is no part of a message")
 
 

@@ -40,6 +40,7 @@ from typing import Any, TypeVar
 
 from slots import ranges
 from slots.messages.message import Product
+from slots.rules import SlotRule, rules_from_wire, rules_to_wire
 from slots.table import MAXIMUM_SLOTS, Group, SlotTable, slots_from_wire, slots_to_wire
 from topom.cluster import event_records
 from topom.cluster.lineage import Start
@@ -115,7 +116,8 @@ class Reader:
                 "start the version of topom that wrote it, or use another data folder or prefix of the store",
             )
         product = made(Product, cluster["product"])
-        table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"])
+        rules = rules_from_wire(cluster["rules"])
+        table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"], rules)
         return ClusterState(
             version=version,
             writer=cluster["writer"],
@@ -160,7 +162,7 @@ class Reader:
             unwatched=frozenset(cluster["unwatched"]),
         )
 
-    def _table(self, epoch: int, number_of_slots: int, number_of_groups: int) -> SlotTable:
+    def _table(self, epoch: int, number_of_slots: int, number_of_groups: int, rules: tuple[SlotRule, ...]) -> SlotTable:
         parts = [
             self._one(_slots_name(first), slots_from_wire) for first in range(0, number_of_slots, SLOTS_A_DOCUMENT)
         ]
@@ -173,8 +175,13 @@ class Reader:
             "slots", lambda: tuple(sorted((slot for part in parts for slot in part), key=lambda slot: slot.id)), *parts
         )
         known = self._table_read
-        if known is None or known.epoch != epoch or known.slots is not slots or known.groups is not groups:
-            known = self._table_read = SlotTable(epoch, slots, groups)
+        if (
+            known is None
+            or (known.epoch, known.rules) != (epoch, rules)
+            or known.slots is not slots
+            or known.groups is not groups
+        ):
+            known = self._table_read = SlotTable(epoch, slots, groups, rules=rules)
         return known
 
     def _one(self, name: str, build: Callable[[Any], Any], otherwise: Any = MISSING) -> Any:
@@ -274,6 +281,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "assigned": new.assigned,
                 "offline_since": new.offline_since,
                 "groups": len(new.table.groups),
+                "rules": rules_to_wire(new.table.rules),
                 "unwatched": sorted(new.unwatched),
                 "sweeping": sorted(new.sweeping.items()),
             }

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
+from slots.keyslots import KeySlots
 from slots.messages.message import Product
 from slots.table import OFFLINE, SlotTable, host_of
 from topom.cluster import hours
@@ -318,6 +320,11 @@ class ClusterState:
     starts: tuple[Start, ...] = ()
     older: str = ""
     offline_since: float | None = None
+
+    @cached_property
+    def key_slots(self) -> KeySlots:
+        """Which slot each key has."""
+        return self.table.key_slots(self.product.slot_function)
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is true if it was so before, or if its table says so."""

@@ -415,7 +415,7 @@ def _with_server(table: SlotTable, epoch: int, group_id: int, address: str, data
     group = _on_node(group, address, node)
     if wrong := leads_elsewhere(group.servers[0], address):
         raise InvalidAddress(wrong)
-    return SlotTable(epoch, table.slots, {**table.groups, group_id: group})
+    return replace(table, epoch=epoch, groups={**table.groups, group_id: group})
 
 
 def _users(table: SlotTable, group_id: int) -> list[int]:

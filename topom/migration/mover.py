@@ -25,7 +25,7 @@ from migrator.sweep import Swept, Warrant, stop, sweep
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
 from slots.beginning import Beginning
-from slots.messages.message import Product
+from slots.keyslots import KeySlots
 from topom.cluster.state import MigrationSettings
 from topom.errors import NotLeading
 from topom.migration.ways import AUTO, Way
@@ -41,7 +41,8 @@ class RedisMover:
 
     def __init__(
         self,
-        product: Product,
+        databases: int,
+        key_slots: Callable[[], KeySlots],
         access: ServerAccess,
         instance: str,
         leads: Callable[[], bool] = lambda: True,
@@ -53,6 +54,8 @@ class RedisMover:
     ) -> None:
         """
         Args:
+            databases: of the product.
+            key_slots: which slot each key has, by the newest table.
             migrators: make copies by the replication stream; by default, there are none.
             spool: where the migrator that topom starts itself keeps what replication streams bring; by default, in the
                 system's folder for temporary files.
@@ -68,7 +71,8 @@ class RedisMover:
         self._conflict = conflict
         self._leads = leads
         self._term = term
-        self._product = product
+        self._databases = databases
+        self._key_slots = key_slots
         self._access = access
         self._instance = instance
         self._pace = Pace()
@@ -87,7 +91,7 @@ class RedisMover:
             source,
             target,
             share=share,
-            databases=self._product.databases,
+            databases=self._databases,
             access=self._access,
             instance=self._instance,
             min_replicas=self._min_replicas,
@@ -150,7 +154,7 @@ class RedisMover:
             progress,
             replicas,
             place,
-            product=self._product,
+            key_slots=self._key_slots(),
             instance=self._instance,
             term=self._term,
             make_ready=ready,
@@ -190,8 +194,7 @@ class RedisMover:
                 source,
                 target,
                 slots,
-                function=self._product.slot_function,
-                number_of_slots=self._product.number_of_slots,
+                key_slots=self._key_slots(),
                 access=self._access,
                 pace=self._pace,
                 progress=progress,
@@ -211,8 +214,7 @@ class RedisMover:
             server,
             data,
             warrant,
-            function=self._product.slot_function,
-            number_of_slots=self._product.number_of_slots,
+            key_slots=self._key_slots(),
             access=self._access,
             pace=self._pace,
             instance=self._instance,

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from migrator.progress import Pacing, Progress, ServerLatency
 from migrator.stream.errors import NotNearlyLevel
+from slots.keyslots import KeySlots
 from slots.messages.copies import (
     MOST_REPLICAS,
     BeginCopy,
@@ -19,7 +20,6 @@ from slots.messages.copies import (
     NearlyLevel,
     Settle,
 )
-from slots.messages.message import Product
 from topom.migrators.gathering import Place
 from topom.migrators.members import Migrator, Migrators
 
@@ -50,7 +50,7 @@ class RemoteCopy:
         replicas: Sequence[str],
         place: Place,
         *,
-        product: Product,
+        key_slots: KeySlots,
         instance: str,
         term: int,
         make_ready: Callable[[], Awaitable[tuple[str, str]]],
@@ -65,7 +65,7 @@ class RemoteCopy:
         self._id = id
         self._replicas = list(replicas[:MOST_REPLICAS])
         self._place = place
-        self._product = product
+        self._key_slots = key_slots
         self._instance = instance
         self._term = term
         self._make_ready = make_ready
@@ -145,8 +145,9 @@ class RemoteCopy:
                 target_run_id=target_run_id,
                 replicas=self._replicas,
                 slots=sorted(self.slots),
-                slot_function=self._product.slot_function,
-                number_of_slots=self._product.number_of_slots,
+                slot_function=self._key_slots.function,
+                number_of_slots=self._key_slots.number_of_slots,
+                slot_rules=self._key_slots.rules,
                 instance=self._instance,
                 term=self._term,
             )

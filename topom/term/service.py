@@ -176,7 +176,8 @@ class Topom:
 
         self.migrators = Migrators(self._labels, self._note_migrator)
         mover = mover or RedisMover(
-            features.product(settings),
+            settings.databases,
+            lambda: self.ledger.state.key_slots,
             access.servers,
             self.instance,
             leads,

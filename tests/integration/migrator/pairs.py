@@ -18,6 +18,7 @@ from slotferry.redis_server import RedisServer
 from slots import functions, permits, reserved
 from slots.access import ServerAccess
 from slots.beginning import UNKNOWN, Beginning
+from slots.keyslots import KeySlots
 
 NUMBER_OF_SLOTS = 1024
 INSTANCE = "5107fe44" * 4
@@ -56,8 +57,7 @@ class Pair:
             self.source.address,
             self.target.address,
             slots,
-            function="crc32",
-            number_of_slots=NUMBER_OF_SLOTS,
+            key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
             access=ServerAccess(password or ""),
             pace=self.pace,
             progress=self.progress,

@@ -38,8 +38,9 @@ from migrator.move import migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 
-asyncio.run(migrate(**json.loads(sys.argv[1]), slots=range(1024), function="crc32", number_of_slots=1024,
+asyncio.run(migrate(**json.loads(sys.argv[1]), slots=range(1024), key_slots=KeySlots("crc32", 1024),
     access=ServerAccess(), pace=Pace(PaceSettings(keys_per_second=5000)), progress=Progress(),
     options=MoveOptions()))
 """

@@ -13,6 +13,7 @@ from migrator.pace import Pace, PaceSettings
 from migrator.sweep import Swept, look, stop, sweep
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 from slots.reserved import HIDDEN, LEADER, POSITION, RESERVED, SWEPT
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, client_of, fill, slot_of
@@ -58,8 +59,7 @@ async def swept(
         address or server.address,
         data,
         warrant or Warranted(),
-        function="crc32",
-        number_of_slots=NUMBER_OF_SLOTS,
+        key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
         access=ServerAccess(),
         pace=pace or Pace(),
         instance=INSTANCE,

@@ -11,6 +11,7 @@ from migrator.progress import Progress
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
+from slots.keyslots import KeySlots
 from slots.reserved import LEADER, STATE
 from tests.integration.migrator.pairs import Pair, client_of
 
@@ -27,8 +28,7 @@ async def moved(pair: Pair, instance: str, term: int, *, back: bool = False) -> 
         source.address,
         target.address,
         range(SLOTS),
-        function="crc32",
-        number_of_slots=SLOTS,
+        key_slots=KeySlots("crc32", SLOTS),
         access=ServerAccess(),
         pace=Pace(),
         progress=Progress(),

@@ -217,7 +217,7 @@ class WorkerHarness:
         first."""
         self.table = self.table.changed(self.table.epoch + 1, slots, groups)
         begun = tuple(self._begun(slot) for slot in self.table.slots)
-        self.table = SlotTable(self.table.epoch, begun, self.table.groups)
+        self.table = replace(self.table, slots=begun)
         self.channel.send(Table(table=self.table.to_wire()))
         return self.table.epoch
 

@@ -11,6 +11,7 @@ from migrator.pace import Pace
 from migrator.progress import Progress
 from slots import reserved
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.test_slot_states import KEY, SLOT, migrate_key
 
@@ -25,8 +26,7 @@ async def move_it(worker: WorkerHarness) -> None:
         worker.servers[0].address,
         worker.servers[1].address,
         [SLOT],
-        function="crc32",
-        number_of_slots=1024,
+        key_slots=KeySlots("crc32", 1024),
         access=ServerAccess(),
         pace=Pace(),
         progress=Progress(),

@@ -17,6 +17,7 @@ from migrator.withdrawing import withdraw
 from proxy.commands.keyspace.scancursor import Cursor
 from slots.access import ServerAccess
 from slots.connections import fence
+from slots.keyslots import KeySlots
 from slots.states import SlotState
 from slots.table import Group, Slot
 from tests.integration.worker.conversations import Talk, converse
@@ -172,8 +173,7 @@ async def move_keys(worker: WorkerHarness, slots: list[int], source: int, target
         worker.servers[source - 1].address,
         worker.servers[target - 1].address,
         slots,
-        function="crc32",
-        number_of_slots=1024,
+        key_slots=KeySlots("crc32", 1024),
         access=ServerAccess(""),
         pace=Pace(),
         progress=Progress(),

@@ -24,6 +24,7 @@ from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer, find_binary, start_redis
 from slots.access import ServerAccess, ServerTls
 from slots.connections import proxy_prefix
+from slots.keyslots import KeySlots
 from slots.reserved import RESERVED_KEYS
 from slots.states import SlotState
 from slots.table import Action, Slot
@@ -250,8 +251,7 @@ async def test_the_migrator_over_tls(tmp_path: Path, authority: Authority, user:
             address_of(source),
             address_of(target),
             range(1024),
-            function="crc32",
-            number_of_slots=1024,
+            key_slots=KeySlots("crc32", 1024),
             access=access_of(authority, "pw", user),
             pace=Pace(),
             progress=progress,
@@ -269,8 +269,7 @@ async def test_the_migrator_and_a_server_that_nobody_vouches_for(tmp_path: Path,
                 address_of(server),
                 "127.0.0.1:1",
                 range(1),
-                function="crc32",
-                number_of_slots=1024,
+                key_slots=KeySlots("crc32", 1024),
                 access=ServerAccess(tls=ServerTls()),
                 pace=Pace(),
                 progress=Progress(),

@@ -16,6 +16,7 @@ from migrator.steps import MOST_RENEWALS, Permit
 from migrator.transfer import Moved
 from slots import flushes, moving, permits
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 from tests.unit.migrator.conftest import Answer, ScriptedServer
 
 Start = Callable[[Answer], Awaitable[ScriptedServer]]
@@ -128,8 +129,7 @@ async def run(source: Any, target: Any, progress: Progress | None = None, passwo
         source.address,
         target.address,
         range(16),
-        function="crc32",
-        number_of_slots=16,
+        key_slots=KeySlots("crc32", 16),
         access=ServerAccess(password or ""),
         pace=Pace(),
         progress=progress or Progress(),
@@ -324,8 +324,7 @@ async def test_nothing_is_dropped_once_a_server_is_not_what_it_was(scripted: Sta
         (await scripted(source)).address,
         (await scripted(target)).address,
         range(16),
-        function="crc32",
-        number_of_slots=16,
+        key_slots=KeySlots("crc32", 16),
         access=ServerAccess(""),
         pace=Pace(),
         progress=Progress(),
@@ -347,8 +346,7 @@ async def test_arguments_are_checked(scripted: Start) -> None:
             source,
             target,
             slots,
-            function="crc32",
-            number_of_slots=16,
+            key_slots=KeySlots("crc32", 16),
             access=ServerAccess(),
             pace=Pace(),
             progress=Progress(),

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slots import ranges
+from slots.rules import SlotRule
 from slots.states import Course, SlotState
 from slots.table import MOST_REPLICAS, OFFLINE, Action, Group, Slot, SlotTable, TableError
 
 GROUP_IDS = range(1, 6)
+RULES = st.sampled_from([(), (SlotRule("bull:(*):*"),), (SlotRule("*", 5, "queues"), SlotRule("celery*"))])
 
 
 @st.composite
@@ -48,7 +50,7 @@ def tables(draw: st.DrawFn, number_of_slots: int = 16, least_epoch: int = 0) -> 
         else st.none()
     )
     slots = tuple(Slot(i, draw(owners), draw(actions)) for i in range(number_of_slots))
-    return SlotTable(draw(st.integers(least_epoch, least_epoch + 1000)), slots, held)
+    return SlotTable(draw(st.integers(least_epoch, least_epoch + 1000)), slots, held, rules=draw(RULES))
 
 
 @st.composite
@@ -83,6 +85,7 @@ def test_changes_name_only_what_changed(pair: tuple[SlotTable, SlotTable]) -> No
     }
     assert all(older.groups.get(wire["id"]) != newer.groups[wire["id"]] for wire in changes["groups"])
     assert set(changes["removed_groups"]) == set(older.groups) - set(newer.groups)
+    assert ("rules" in changes) == (newer.rules != older.rules)
 
 
 @given(two_tables(), st.integers(0, 3000))
@@ -195,6 +198,8 @@ def test_masters_that_have_slots_or_get_some() -> None:
         {"epoch": 1, "slots": [{"ids": "0", "group_id": 0, "action": {"state": "pending"}}], "groups": []},
         {"epoch": 1, "slots": [{"ids": "0", "group_id": 0}], "groups": [{"id": 1}]},
         {"epoch": 1, "slots": [{"ids": "0", "group_id": 0}], "groups": [None]},
+        {"epoch": 1, "slots": [{"ids": "0", "group_id": 0}], "groups": [], "rules": None},
+        {"epoch": 1, "slots": [{"ids": "0", "group_id": 0}], "groups": [], "rules": [{"pattern": "**"}]},
         {"epoch": 1, "slots": [{"ids": "0", "group_id": 0}], "groups": [{"id": 1, "servers": [], "datacenters": [7]}]},
     ],
 )

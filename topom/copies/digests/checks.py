@@ -237,7 +237,7 @@ class Digests(Loop):
             raise broken
 
     async def _walk(self, check: Check, began: float) -> None:
-        product = self._ledger.state.product
+        key_slots = self._ledger.state.key_slots
         connections: list[Connection] = []
         try:
             for address in (check.master, check.server):
@@ -253,7 +253,7 @@ class Digests(Loop):
                 )
             throttle = Throttle(check.keys_per_second, STEP_SECONDS)
             master, replica = connections
-            walk = Walk(master, replica, product.slot_function, product.number_of_slots, throttle, check.tally)
+            walk = Walk(master, replica, key_slots, throttle, check.tally)
             shown = asyncio.create_task(self._show(check, walk, began))
             try:
                 await walk.run()

@@ -49,7 +49,7 @@ class Walk:
 
     Args:
         master, replica: connections to both.
-        function, number_of_slots: which slot a key is in.
+        key_slots: which slot a key is in.
         tally: what is found is added to it.
     """
 
@@ -57,14 +57,13 @@ class Walk:
         self,
         master: Connection,
         replica: Connection,
-        function: str,
-        number_of_slots: int,
+        key_slots: KeySlots,
         throttle: Throttle,
         tally: Tally,
     ) -> None:
         self._master = master
         self._replica = replica
-        self._key_slots = KeySlots(function, number_of_slots)
+        self._key_slots = key_slots
         self._throttle = throttle
         self._tally = tally
         self._exact_deadlines = True

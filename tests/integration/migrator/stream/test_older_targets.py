@@ -21,6 +21,7 @@ from migrator.stream.running import RunningCopy, make_ready
 from migrator.stream.sourcestream import SourceStream
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 from tests.integration.contents import contents, differences
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS
 from tests.integration.migrator.stream.test_running import connected
@@ -65,8 +66,7 @@ async def a_copy(source: RedisServer, target: RedisServer, folder: Path) -> Runn
         SLOTS,
         "c0ffee",
         run_id=run_ids[1],
-        function="crc32",
-        number_of_slots=NUMBER_OF_SLOTS,
+        key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
         pace=Pace(),
         progress=Progress(),
     )

@@ -27,6 +27,7 @@ from migrator.stream.sourcestream import SourceStream
 from migrator.stream.streamfile import now_ms
 from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 from slots.reserved import LEADER, POSITION, RESERVED, SWEPT
 from tests.histories.relay import Relay
 from tests.integration.migrator import streams
@@ -70,8 +71,7 @@ def copy_between(pair: Pair, folder: Path, replicas: Sequence[str] = ()) -> Runn
         MOVING,
         "c0ffee",
         run_id="",
-        function="crc32",
-        number_of_slots=NUMBER_OF_SLOTS,
+        key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
         pace=pair.pace,
         progress=pair.progress,
     )
@@ -355,8 +355,7 @@ async def test_a_machine_that_reaches_other_servers_by_the_same_addresses_makes_
         MOVING,
         "c0ffee",
         run_id=run_ids[1],
-        function="crc32",
-        number_of_slots=NUMBER_OF_SLOTS,
+        key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
         pace=pair.pace,
         progress=pair.progress,
     )
@@ -463,8 +462,7 @@ async def far(pair: Pair, source: Redis, tmp_path: Path) -> AsyncIterator[tuple[
         MOVING,
         "c0ffee",
         run_id="",
-        function="crc32",
-        number_of_slots=NUMBER_OF_SLOTS,
+        key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
         pace=pair.pace,
         progress=pair.progress,
     )

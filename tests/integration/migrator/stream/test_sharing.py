@@ -24,6 +24,7 @@ from migrator.stream.sourcestream import SourceStream
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.commands import find, keys_of
+from slots.keyslots import KeySlots
 from slots.reserved import HIDDEN, RESERVED, SWEPT
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, Pair, client_of, slot_of
 from tests.integration.migrator.stream.test_replicas import links_at, until
@@ -98,8 +99,7 @@ class Sharing:
             PARTS[part],
             f"{id}{part}",
             run_id=target,
-            function="crc32",
-            number_of_slots=NUMBER_OF_SLOTS,
+            key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
             pace=self.pace,
             progress=Progress(),
         )

@@ -21,6 +21,7 @@ from migrator.stream.sourcestream import SourceStream
 from migrator.trial import reads_payloads
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 from tests.integration.contents import CLOCK_MS, contents, differences, filled
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, slot_of
 from tests.integration.migrator.stream.traffic import Writer
@@ -93,8 +94,7 @@ async def begun(pair: tuple[RedisServer, RedisServer], folder: Path, id: str) ->
         MOVING,
         id,
         run_id=run_ids[1],
-        function="crc32",
-        number_of_slots=NUMBER_OF_SLOTS,
+        key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
         pace=Pace(),
         progress=Progress(),
     )

@@ -12,6 +12,7 @@ from migrator.stream.following import Following
 from migrator.stream.running import LEVEL_SECONDS, NEARLY_BYTES, NeverLevel, RunningCopy
 from migrator.stream.sourcestream import SourceStream
 from slots.access import ServerAccess
+from slots.keyslots import KeySlots
 from tests.unit.migrator.virtual import in_virtual_time, now
 
 
@@ -30,7 +31,7 @@ class NeverNear:
 def a_copy(pace: Pace) -> tuple[RunningCopy, NeverNear]:
     stream = SourceStream("s:1", "", id="id", folder=Path(), access=ServerAccess(), instance="i")
     copy = RunningCopy(
-        stream, "t:1", (), "id", run_id="", function="crc32", number_of_slots=1024, pace=pace, progress=Progress()
+        stream, "t:1", (), "id", run_id="", key_slots=KeySlots("crc32", 1024), pace=pace, progress=Progress()
     )
     following = NeverNear()
     copy._following = cast(Following, following)

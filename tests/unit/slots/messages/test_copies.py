@@ -16,6 +16,7 @@ from slots.messages.copies import (
     parse_to_migrator,
 )
 from slots.messages.message import MOST_TEXT, Message, MessageError, encode
+from slots.rules import SlotRule
 from slots.table import MAXIMUM_SLOTS
 from tests.unit.slots.messages.samples import kinds_of, untried, with_field
 
@@ -62,6 +63,7 @@ TO_MIGRATORS: list[Message] = [
         slots=[0, 5, 1023],
         slot_function="crc32",
         number_of_slots=1024,
+        slot_rules=(SlotRule("bull:(*):*"), SlotRule("*", 5, "queues")),
         instance=ID,
         term=3,
     ),
@@ -119,6 +121,7 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("begin_copy", "replicas", value) for value in (None, ["host"], ["h:1"] * (MOST_REPLICAS + 1))),
     *(("report", "copies", [{"copy_id": ID, "keys": 1, "size": 1, "followed": value}]) for value in ("", "h", 1)),
     *(("begin_copy", "slots", value) for value in SLOTS),
+    *(("begin_copy", "slot_rules", value) for value in ({}, "a*", [1], [{"pattern": "**"}], [{"pattern": "a"}] * 2)),
     *(("begin_copy", "slot_function", value) for value in ("", "nope", None)),
     *(("begin_copy", "number_of_slots", value) for value in (0, -1, 3, 32768, None)),
     *(("begin_copy", "instance", value) for value in IDS),

@@ -9,8 +9,8 @@ from migrator.pace import Pace
 from migrator.progress import Progress
 from slots.access import ServerAccess
 from slots.beginning import UNKNOWN
+from slots.keyslots import KeySlots
 from slots.messages.copies import SetPace
-from slots.messages.message import Product
 from tests.unit.topom.migrators.fakes import FakeLink, registration
 from topom.cluster.state import MigrationSettings
 from topom.migration.mover import RedisMover
@@ -18,7 +18,7 @@ from topom.migrators.copies import RemoteCopy
 from topom.migrators.gathering import Gathering, Place
 from topom.migrators.members import Migrators
 
-PRODUCT = Product(name="p", number_of_slots=16, slot_function="crc32", databases=16)
+KEY_SLOTS = KeySlots("crc32", 16)
 SETTINGS = MigrationSettings(parallel_slots=1, keys_per_second=900, bytes_per_second=90, latency_goal_milliseconds=2.0)
 
 
@@ -37,7 +37,7 @@ async def test_limits_are_divided_among_copies_and_moves(monkeypatch: pytest.Mon
     monkeypatch.setattr("topom.migration.mover.migrate", migrate)
     monkeypatch.setattr("topom.migration.mover.make_ready", make_ready)
     link, migrators = FakeLink(), Migrators()
-    mover = RedisMover(PRODUCT, ServerAccess(), "1" * 32, migrators=migrators)
+    mover = RedisMover(16, lambda: KEY_SLOTS, ServerAccess(), "1" * 32, migrators=migrators)
     mover.set_pace(SETTINGS)
     migrators.register(registration(), True, link)
 
@@ -82,7 +82,7 @@ async def test_a_copy_is_made_ready_for_the_stream_that_it_shares(monkeypatch: p
 
     monkeypatch.setattr("topom.migration.mover.make_ready", make_ready)
     migrators = Migrators()
-    mover = RedisMover(PRODUCT, ServerAccess(), "1" * 32, migrators=migrators)
+    mover = RedisMover(16, lambda: KEY_SLOTS, ServerAccess(), "1" * 32, migrators=migrators)
     migrators.register(registration(), True, FakeLink())
     shared = Gathering()
     ids = [f"{number:032x}" for number in range(3)]
@@ -108,7 +108,7 @@ async def test_a_copy_is_made_ready_for_the_stream_that_it_shares(monkeypatch: p
 
 async def test_by_forecast_the_own_migrator_is_started_for_the_first_copy_only() -> None:
     migrators = Migrators()
-    mover = RedisMover(PRODUCT, ServerAccess(), "1" * 32, migrators=migrators)
+    mover = RedisMover(16, lambda: KEY_SLOTS, ServerAccess(), "1" * 32, migrators=migrators)
     for way, wanted in (("keys", False), ("auto", False), ("stream", True)):
         mover.set_pace(replace(SETTINGS, way=way))
         assert migrators.wanted.is_set() is wanted, way

@@ -4,14 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from migrator.progress import Progress
+from slots.keyslots import KeySlots
 from slots.messages.copies import RegisterMigrator, ToMigrator
-from slots.messages.message import Product
 from topom.migrators.copies import RemoteCopy
 from topom.migrators.gathering import Gathering, Place
 from topom.migrators.members import Migrators
 
 ID = "c0ffee" + "0" * 26
-PRODUCT = Product(name="demo", number_of_slots=16, slot_function="crc32", databases=4)
 
 
 @dataclass
@@ -56,7 +55,7 @@ def copy_of(
         progress,
         ["a:2"],
         Place(gathering or Gathering(), id, id),
-        product=PRODUCT,
+        key_slots=KeySlots("crc32", 16),
         instance="1" * 32,
         term=7,
         make_ready=make_ready,

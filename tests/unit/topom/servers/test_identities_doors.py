@@ -7,7 +7,7 @@ from migrator.options import MoveOptions
 from migrator.progress import Progress
 from slots.access import ServerAccess
 from slots.beginning import UNKNOWN
-from slots.messages.message import Product
+from slots.keyslots import KeySlots
 from tests.unit.topom.copies.test_filling import COPY
 from tests.unit.topom.placement.test_applying import Case
 from topom.errors import NotLeading
@@ -90,7 +90,8 @@ async def test_who_may_be_another_server_is_not_filled(kind: str, number: int) -
 async def test_no_keys_move_at_one_that_may_be_another_server(doubtful: str) -> None:
     conflicts = {doubtful: two(doubtful)}
     mover = RedisMover(
-        Product(name="p", number_of_slots=16, slot_function="crc32", databases=16),
+        16,
+        lambda: KeySlots("crc32", 16),
         ServerAccess(),
         "i" * 32,
         conflict=lambda one: conflicts.get(one),
@@ -113,7 +114,8 @@ async def test_nothing_is_dropped_by_who_leads_no_more_or_at_one_that_may_be_ano
 
     monkeypatch.setattr("topom.migration.mover.migrate", migrate)
     mover = RedisMover(
-        Product(name="p", number_of_slots=16, slot_function="crc32", databases=16),
+        16,
+        lambda: KeySlots("crc32", 16),
         ServerAccess(),
         "i" * 32,
         lambda: leads,
@@ -135,7 +137,8 @@ async def test_nothing_is_dropped_by_who_leads_no_more_or_at_one_that_may_be_ano
 
 async def test_nothing_is_begun_at_a_server_that_was_not_compared() -> None:
     mover = RedisMover(
-        Product(name="p", number_of_slots=16, slot_function="crc32", databases=16),
+        16,
+        lambda: KeySlots("crc32", 16),
         ServerAccess(),
         "i" * 32,
         doubt=lambda one: Reason(Kind.BUSY, f"{one} is not known"),
