@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from slots.functions cimport checked, find
-from slots.patterns cimport EVERY_DATABASE, NO_PART, compile_rule, matches, pattern_t
+from slots.patterns cimport EVERY_DATABASE, NO_PART, compile_rule, head_of, matches, pattern_t
 
 from slots import rules as slot_rules
 
@@ -64,13 +64,16 @@ cdef class KeySlots:
 
     cdef uint32_t by_rules(self, int database, const char* key, size_t length) noexcept nogil:
         cdef uint64_t candidates = self.candidates[<uint8_t>key[0] if length else 0]
+        cdef uint64_t head = head_of(key, length)
         cdef const pattern_t* pattern
         cdef const char* part
         cdef size_t part_length
         while candidates:
             pattern = &self.patterns[slotferry_lowest(candidates)]
-            if (pattern.database == EVERY_DATABASE or pattern.database == database) and matches(
-                pattern, key, length, &part, &part_length
+            if (
+                (head ^ pattern.head) & pattern.head_mask == 0
+                and (pattern.database == EVERY_DATABASE or pattern.database == database)
+                and matches(pattern, key, length, &part, &part_length)
             ):
                 if pattern.opened == NO_PART:
                     return pattern.slot

@@ -33,6 +33,8 @@ cdef int compile_rule(rule, pattern_t* pattern) except -1:
         pattern.literal[i].text = text
         pattern.literal[i].length = len(text)
         i += 1
+    pattern.head = head_of(pattern.literal[0].text, pattern.literal[0].length)
+    pattern.head_mask = head_of(b"\xff" * 8, pattern.literal[0].length if pattern.literal[0].length < 8 else 8)
     pattern.opened = NO_PART
     if rule.part is not None:
         pattern.opened, pattern.opened_at, pattern.closed, pattern.closed_at = rule.part
