@@ -116,7 +116,7 @@ class Reader:
                 "start the version of topom that wrote it, or use another data folder or prefix of the store",
             )
         product = made(Product, cluster["product"])
-        rules = rules_from_wire(cluster["rules"])
+        rules = rules_from_wire(cluster.get("rules", []))
         table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"], rules)
         return ClusterState(
             version=version,
