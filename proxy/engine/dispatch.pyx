@@ -36,7 +36,7 @@ from slots.requests.commandlookup cimport (
 from slots.requests.keyplaces cimport find_keys
 from slots.requests.parsing cimport argument_t
 
-from proxy.engine.refusals import CROSSSLOT, OUT_OF_MEMORY
+from proxy.engine.refusals import OUT_OF_MEMORY, crossslot
 
 
 NO_KEY.data = b""
@@ -143,13 +143,17 @@ cdef verdict route(
     """Send a request unchanged to the server of its keys' slot, or find the reason why it cannot be sent."""
     cdef Router router = session.router
     cdef int32_t slot = router.slot_of(session.database, keys[0].data, keys[0].size)
+    cdef int32_t other
     cdef route_t* there = &router.routes[slot]
     cdef Backend replica
     cdef Backend backend
     cdef int index
     for index in range(1, count):
-        if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
-            return session.refuse_or_reply(CROSSSLOT)
+        other = router.slot_of(session.database, keys[index].data, keys[index].size)
+        if other != slot:
+            return session.refuse_or_reply(
+                crossslot(keys[0].data[: keys[0].size], slot, keys[index].data[: keys[index].size], other)
+            )
     if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN:
         replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
         # This makes a replica that is down connect; the master serves the request meanwhile.

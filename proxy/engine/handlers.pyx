@@ -25,7 +25,7 @@ cdef enum:
     NO_WAY = -2
 
 from proxy.engine.outcomes import NO_REPLY, Answered, Condition, NothingOwed, Reply, Unlocked
-from proxy.engine.refusals import CROSSSLOT, FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY
+from proxy.engine.refusals import FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY, crossslot
 
 # In place of an outcome: the handler has to wait.
 WAITS = object()
@@ -187,8 +187,9 @@ cdef object meet(Session session, object condition):
             keys[index].size = len(key)
         slot = router.slot_of(session.database, keys[0].data, keys[0].size)
         for index in range(1, count):
-            if router.slot_of(session.database, keys[index].data, keys[index].size) != slot:
-                raise Answered(CROSSSLOT)
+            other = router.slot_of(session.database, keys[index].data, keys[index].size)
+            if other != slot:
+                raise Answered(crossslot(condition.keys[0], slot, condition.keys[index], other))
         if router.routes[slot].state != ROUTE_OPEN:
             session.reasons |= FOR_KEYS
             if clear_keys(session, keys, count, 1) == VERDICT_WAIT:

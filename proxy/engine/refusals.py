@@ -1,10 +1,21 @@
 """Errors that the engine gives in several places."""
 
+from slots.keynames import readable
 from slots.reserved import REFUSAL
 
-CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 FAILED = b"-ERR the proxy failed to run this command; its log says why\r\n"
 LEFT = b"-TRYAGAIN the connection was closed at the client's side while the request was held; nothing was run\r\n"
 NO_SERVER = b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n"
 OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
 OWN_KEYS = b"-%b\r\n" % REFUSAL.encode()
+
+
+def crossslot(one: bytes | None, slot: int, other: bytes, other_slot: int) -> bytes:
+    """The error for two keys of one request, or of one transaction, that have different slots; None for a key whose
+    name is not kept. It begins as Redis Cluster's."""
+    text = f"Keys in request don't hash to the same slot: {_named(one)} has slot {slot}, {_named(other)} {other_slot}"
+    return f"-CROSSSLOT {text}\r\n".encode()
+
+
+def _named(key: bytes | None) -> str:
+    return "an earlier key" if key is None else f"'{readable(key)}'"

@@ -1,6 +1,17 @@
 """Commands whose keys are of several slots: Redis Cluster refuses them, and so does a proxy."""
 
-CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+import re
+
+_SAID = re.compile(
+    rb"-CROSSSLOT Keys in request don't hash to the same slot: '\{([ab])\}[xy]' has slot \d+, '\{([ab])\}[xy]' \d+\r\n"
+)
+
+
+def names_both(reply: bytes) -> bool:
+    """Whether a reply is an error that names a key of each of the two slots."""
+    said = _SAID.fullmatch(reply)
+    return said is not None and said[1] != said[2]
+
 
 COMMANDS = """
 RENAME {a}x {b}x

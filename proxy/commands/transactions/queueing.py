@@ -13,6 +13,7 @@ one. With EXEC all commands are run or none, so that SELECT always runs.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from proxy.commands.blocking import streamreads
 from proxy.commands.databases import databases
@@ -20,7 +21,7 @@ from proxy.commands.databases.databases import DatabaseError
 from proxy.engine.backend import command as make_request
 from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.multi import COMMAND_COST, KEY_COST
-from proxy.engine.refusals import CROSSSLOT
+from proxy.engine.refusals import crossslot
 from proxy.servers.everywhere import words
 from slots import commands, sorting
 from slots.commands import Code, Command, KeysError, Multi, Route
@@ -207,13 +208,14 @@ class Transaction:
 
     def _check_slot(self, keys: list[Place]) -> None:
         slot = self.slot
+        first = next(chain(self.keys, (key for _, key in self.elsewhere)), None)
         for database, key in keys:
             if key.startswith(RESERVED):
                 raise QueueError(REFUSAL)
             if slot is None:
-                slot = self._slot_of(database, key)
-            elif self._slot_of(database, key) != slot:
-                raise QueueError(words(CROSSSLOT))
+                slot, first = self._slot_of(database, key), key
+            elif (other := self._slot_of(database, key)) != slot:
+                raise QueueError(words(crossslot(first, slot, key, other)))
         self.slot = slot
 
     def _check_size(self, command: Command, request: bytes, keys: list[Place]) -> None:

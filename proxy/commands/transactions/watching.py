@@ -21,7 +21,7 @@ from proxy.commands import replies
 from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Outcome, Reply, clear, nothing_owed
-from proxy.engine.refusals import CROSSSLOT
+from proxy.engine.refusals import crossslot
 from proxy.engine.session import Session
 from proxy.engine.watches import Watch
 from proxy.servers import slotrequests
@@ -71,9 +71,13 @@ class Watching:
     async def begin(self, session: Session, argv: list[bytes]) -> Outcome:
         """WATCH key [key ...]."""
         watch = session.watch
-        slots = {self._router.slot_of_key(session.database, key) for key in argv[1:]}
-        if len(slots) > 1 or (watch is not None and watch.slot not in slots):
-            return CROSSSLOT
+        first, home = (None, watch.slot) if watch is not None else (argv[1], None)
+        for key in argv[1:]:
+            slot = self._router.slot_of_key(session.database, key)
+            if home is None:
+                home = slot
+            elif slot != home:
+                return crossslot(first, home, key, slot)
         await nothing_owed()
         if watch is not None:
             return await self._watch_more(session, watch, argv)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.engine.refusals import crossslot
 from slotferry.redis_server import RedisServer, start_redis
 from slots.table import Slot
 from tests.integration.worker.blocked import Blocked, blocked_at, frozen
@@ -139,7 +140,7 @@ async def test_replies_are_those_of_one_server(worker: WorkerHarness, plain: Red
 async def test_keys_of_several_slots_are_refused(worker: WorkerHarness) -> None:
     async with Wire(worker.settings.listen) as wire:
         for line in ("BLPOP a b 0", "BLMOVE a b LEFT LEFT 0", "BLMPOP 0 2 a b LEFT", "XREAD BLOCK 0 STREAMS a b $ $"):
-            assert await wire.say(*line.split()) == b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+            assert await wire.say(*line.split()) == crossslot(b"a", slot_of("a"), b"b", slot_of("b"))
 
 
 WOKEN = [

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.commands.databases import elsewhere
 from proxy.engine.backend import command
+from proxy.engine.refusals import crossslot
 from slots.states import SlotState
 from slots.table import Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
@@ -17,7 +18,7 @@ StartWorker = Callable[..., Awaitable[WorkerHarness]]
 KEY = "{t}key"
 SLOT = slot_of(KEY)
 OTHER = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
-CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+CROSSSLOT = crossslot(KEY.encode(), SLOT, OTHER.encode(), slot_of(OTHER))
 
 CONVERSATIONS: dict[str, list[Request]] = {
     "copied and moved": [

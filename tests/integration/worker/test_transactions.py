@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.exceptions
 
+from proxy.engine.refusals import crossslot
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
@@ -46,8 +47,8 @@ async def test_as_one_redis(worker: WorkerHarness, protocol: int) -> None:
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (("SET", OTHER, "1"), b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"),
-        (("MGET", KEY, OTHER), b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"),
+        (("SET", OTHER, "1"), crossslot(KEY.encode(), slot_of(KEY), OTHER.encode(), slot_of(OTHER))),
+        (("MGET", KEY, OTHER), crossslot(KEY.encode(), slot_of(KEY), OTHER.encode(), slot_of(OTHER))),
         (("SUBSCRIBE", "x"), b"-ERR SUBSCRIBE is refused by Slotferry within MULTI: it is for the proxy"),
         (("CLIENT", "ID"), b"-ERR CLIENT ID is refused by Slotferry within MULTI: it is for the proxy"),
         (("DBSIZE",), b"-ERR DBSIZE is refused by Slotferry within MULTI: it is for every server"),

@@ -85,7 +85,7 @@ async def test_it_begins_once_all_before_it_is_answered() -> None:
 @pytest.mark.parametrize(
     ("keys", "state", "error"),
     [
-        ((b"k", b"another"), OPEN, b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"),
+        ((b"k", b"another"), OPEN, b"-CROSSSLOT Keys in request don't hash to the same slot: 'k' has slot "),
         ((b"k",), OFFLINE, b"-ERR slot "),
         ((b"__slotferry:x",), OPEN, b"-ERR "),
     ],
