@@ -22,6 +22,7 @@ from topom.migration import actions
 from topom.migration.actions import Actions
 from topom.migration.batches import Batch
 from topom.migration.samemasters import MasterChanged
+from topom.proxies import refusedtables
 from topom.reasons import Kind
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -597,6 +598,9 @@ async def test_bounded_slots_whose_unlocking_failed_are_unlocked_soon(
 ) -> None:
     """The next attempt would come late, because many locks were refused; then the store fails once, during a lock."""
     monkeypatch.setattr(actions, "LONGEST_WAIT_SECONDS", 1000.0)
+    # A table that is given out anew while the slots are locked is refused anew, so the store would fail a second time.
+    monkeypatch.setattr(refusedtables, "FIRST_SECONDS", 1000.0)
+    monkeypatch.setattr(refusedtables, "LONGEST_SECONDS", 1000.0)
     one = await bench(barrier_seconds=5.0, lease=1000.0)
     rests: list[tuple[SlotState, float]] = []
 
