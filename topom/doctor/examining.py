@@ -1,17 +1,20 @@
 """Asks all servers of a cluster, and has every check look at what is known.
 
 **bounded**: :data:`AT_ONCE` servers are asked at a time, for :data:`SECONDS` in all, and a server that topom does not
-hear is not asked. Those asked longest ago come first. What a server said counts for :data:`KEPT_SECONDS` if there is no
-time to ask it again. Whoever asks within :data:`FRESH_SECONDS` gets the servers' answers again: asking often costs no
-more.
+hear is not asked. Those asked longest ago come first. Those that were being asked when the time was over come before
+them, but get half of the places only: servers that hang keep nobody from the others. What a server said counts for
+:data:`KEPT_SECONDS` if there is no time to ask it again. Whoever asks within :data:`FRESH_SECONDS` gets the servers'
+answers again: asking often costs no more.
 """
 
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from redis.asyncio import Redis
 
@@ -50,6 +53,8 @@ KEPT_SECONDS = 300.0
 CHECKS = (waits, serving, persistence, memory, replication, rights, clocks, kernel, versions, proxies, topoms)
 """In the order of findings that are equally bad."""
 RULES = tuple(sorted((rule for module in CHECKS for rule in module.RULES), key=lambda rule: rule.severity.rank))
+Wanted: TypeAlias = tuple[str, int | None, bool]
+"""A server's address, its group, and whether it is the master there."""
 _ORDER = {rule.name: place for place, rule in enumerate(RULES)}
 
 
@@ -104,6 +109,8 @@ class Doctor:
         self._at = 0.0
         self._said: dict[str, tuple[float, ServerFacts]] = {}
         """By address, when each server was asked last, by the loop's clock, and what is known since."""
+        self._begun: dict[str, float] = {}
+        """Likewise, when asking began last. If that is another moment, the time was over before the answer."""
 
     async def examine(self, topom: TopomFacts, waits_for: Iterable[tuple[str, Reason]] = ()) -> Examination:
         """Look at everything.
@@ -132,7 +139,7 @@ class Doctor:
             return self._known
 
     async def _ask_all(self, state: ClusterState) -> ClusterFacts:
-        wanted: list[tuple[str, int | None, bool]] = [
+        wanted: list[Wanted] = [
             (address, group.id, place == 0)
             for group in state.table.groups.values()
             for place, address in enumerate(group.servers)
@@ -141,16 +148,22 @@ class Doctor:
         clock = asyncio.get_running_loop().time
         began = clock()
         self._said = {address: self._said[address] for address, *_ in wanted if address in self._said}
-        left = iter(sorted(wanted, key=lambda entry: self._said[entry[0]][0] if entry[0] in self._said else -math.inf))
+        self._begun = {address: self._begun[address] for address, *_ in wanted if address in self._begun}
+        again, others = deque[Wanted](), deque[Wanted]()
+        for entry in sorted(wanted, key=lambda entry: self._begun.get(entry[0], -math.inf)):
+            (again if self._cut_off(entry[0]) else others).append(entry)
 
-        async def go_on() -> None:
-            for address, group, master in left:
-                self._said[address] = clock(), await self._ask_one(address, group, master)
+        async def go_on(*lines: deque[Wanted]) -> None:
+            while line := next(filter(None, lines), None):
+                address, group, master = line.popleft()
+                self._begun[address] = clock()
+                self._said[address] = self._begun[address], await self._ask_one(address, group, master)
 
         with suppress(TimeoutError):
             async with asyncio.timeout(self._seconds), asyncio.TaskGroup() as tasks:
-                for _ in range(AT_ONCE):
-                    tasks.create_task(go_on())
+                for _ in range(AT_ONCE // 2):
+                    tasks.create_task(go_on(again, others))
+                    tasks.create_task(go_on(others, again))
         known = {
             address: facts for address, (at, facts) in self._said.items() if at >= began or began - at < KEPT_SECONDS
         }
@@ -164,6 +177,10 @@ class Doctor:
             assigned=any(slot.owner_id for slot in state.table.slots),
             not_asked=tuple(ServerFacts(*entry) for entry in wanted if entry[0] not in known),
         )
+
+    def _cut_off(self, address: str) -> bool:
+        at, _ = self._said.get(address, (None, None))
+        return self._begun.get(address) != at
 
     async def _ask_one(self, address: str, group: int | None, master: bool) -> ServerFacts:
         judged = self._health.of(address)

@@ -28,7 +28,7 @@ PROTECTED = Rule(
 NOT_ASKED = Rule(
     "servers-not-asked",
     Severity.NOTE,
-    "it was not asked: there was no time left",
+    "it was not asked, or its answer not waited for: there was no time left",
     "nothing is known here about it",
     "ask again: slotferry doctor; servers that were left out come first then",
 )

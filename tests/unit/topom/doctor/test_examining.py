@@ -134,6 +134,33 @@ async def test_in_the_end_all_servers_are_asked_however_little_time_there_is(
     assert (await doctor.examine(TOPOM)).not_asked == 59
 
 
+@pytest.mark.parametrize("hung", [AT_ONCE, 2 * AT_ONCE])
+async def test_servers_that_hang_for_as_long_as_there_is_time_keep_nobody_from_the_others(
+    topom: Topom, monkeypatch: pytest.MonkeyPatch, hung: int
+) -> None:
+    monkeypatch.setattr(examining, "FRESH_SECONDS", 0.0)
+    addresses = [f"10.0.0.{number}:1" for number in range(1, hung + 41)]
+    await topom.edits.edit(lambda table, epoch: topology.add_group(table, epoch, 1, addresses, "", ""))
+    doctor = Doctor(topom.ledger, topom.servers, topom.health, topom.members, ServerAccess(), seconds=0.1)
+    asked: list[str] = []
+
+    async def hanging(address: str, work: object, seconds: float = 0.0) -> str:
+        asked.append(address)
+        if address in addresses[:hung]:
+            await asyncio.Event().wait()
+        return "it refuses"
+
+    monkeypatch.setattr(topom.servers, "guarded", hanging)
+    for _ in range(1 + 2 * hung // AT_ONCE):
+        await doctor.examine(TOPOM)
+    # Now each of them has been asked, and from here on the others are asked each time.
+    assert set(asked) == set(addresses)
+    for _ in range(2):
+        asked.clear()
+        assert (await doctor.examine(TOPOM)).not_asked == hung
+        assert set(addresses[hung:]) < set(asked)
+
+
 async def test_few_servers_are_asked_at_once(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
     for group in range(1, 301):
         servers = [f"10.0.{group // 100}.{group % 100}:{port}" for port in (1, 2)]
