@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from migrator.progress import Progress
 from migrator.stream import applying, followed, handshake, link, sourcestream
 from migrator.stream.applying import HIDE, CopyVoid, end_copies
 from migrator.stream.errors import LeftBehind, StreamBegun
-from migrator.stream.running import RunningCopy, TargetEvicts, make_ready
+from migrator.stream.running import NEARLY_BYTES, RunningCopy, TargetEvicts, make_ready
 from migrator.stream.sourceconnection import SourceConnection
 from migrator.stream.sourcestream import SourceStream
 from slotferry.redis_server import RedisServer, start_redis
@@ -38,11 +38,24 @@ EXTRA = ("--repl-diskless-sync-delay", "0", "--repl-timeout", "3600")
 STREAM = "5eed"
 
 
-class PartWriter(Writer):
+class FollowedWriter(Writer):
+    """Writes no faster than copies take it: a busy machine slows copies down more than their source."""
+
+    def __init__(self, server: RedisServer, seed: int, copies: Sequence[RunningCopy]) -> None:
+        super().__init__(server, seed)
+        self._copies = copies
+
+    async def rest(self) -> None:
+        await asyncio.sleep(0.01 if any(copy.lag is None for copy in self._copies) else 0)
+        while not self._stopped and any((copy.lag or 0) > NEARLY_BYTES // 4 for copy in self._copies):
+            await asyncio.sleep(0.005)
+
+
+class PartWriter(FollowedWriter):
     """Writes keys of some slots only."""
 
-    def __init__(self, server: RedisServer, seed: int, slots: range) -> None:
-        super().__init__(server, seed)
+    def __init__(self, server: RedisServer, seed: int, copies: Sequence[RunningCopy], slots: range) -> None:
+        super().__init__(server, seed, copies)
         self._slots = slots
 
     def command(self) -> Command:
@@ -155,8 +168,8 @@ async def test_level_at_one_target_after_the_other_by_one_snapshot_while_the_oth
     before = (await sharing.source.info("stats"))["sync_full"]
     copies = await sharing.begin()
     # These rename and copy between slots of any two copies, and of none.
-    mixing = [Writer(sharing.server, number) for number in (1, 2)]
-    writers = [PartWriter(sharing.server, 10 + part, slots) for part, slots in enumerate(PARTS)]
+    mixing = [FollowedWriter(sharing.server, number, copies) for number in (1, 2)]
+    writers = [PartWriter(sharing.server, 10 + part, copies, slots) for part, slots in enumerate(PARTS)]
     tasks = [asyncio.create_task(writer.run()) for writer in (*mixing, *writers)]
     try:
         await nearly_level(*copies)

@@ -43,10 +43,14 @@ class Writer:
                     pipe.execute_command(*self.command())
                 # Some do not fit the key's type, or its absence.
                 self.written += len(await pipe.execute(raise_on_error=False))
-                await asyncio.sleep(0)
+                await self.rest()
         finally:
             for client in clients:
                 await client.aclose()
+
+    async def rest(self) -> None:
+        """Wait before the next commands."""
+        await asyncio.sleep(0)
 
     def command(self) -> Command:
         """Any command."""
