@@ -110,6 +110,11 @@ class ServerSpeed:
         """The seconds that count as within the goal: more, for a server that misses it even without a migration."""
         return max(goal, TOLERANCE * (self.quiet or 0.0))
 
+    def slow(self, goal: float) -> tuple[int, int]:
+        """How many of the latest samples while keys move are over what is allowed, and how many there are."""
+        allowed = self.allowed(goal)
+        return sum(latency > allowed for latency in self._recent), len(self._recent)
+
     def learn(self, sample: Sample, goal: float) -> None:
         """Raise or lower the speed by a sample that was taken while keys move, or rest between two steps. If only this
         process's own delay puts it over the goal (in seconds), it says nothing."""

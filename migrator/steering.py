@@ -52,8 +52,9 @@ QUIET_AFTER_SECONDS = 0.2
 MEASURE_AGAIN_SECONDS = 30.0
 """Time between two such rests."""
 
-SLOW = 0.5
-"""The speed below which a migration counts as held back, until it is at full speed."""
+SLOW = 0.4
+"""The speed below which a migration counts as held back, until it is at full speed. One slow request takes a migration
+that has just begun to 0.44: it alone is chance."""
 
 _numbers = count(1)
 
@@ -175,10 +176,12 @@ class PairPace:
 
     def _reason(self) -> str:
         latency = self._latency(self._slower)
-        now_is = "" if latency.p99 is None else f" (p99 now: {latency.p99:.1f} ms)"
+        slow, known = self._servers[self._slower].slow(self._shared.settings.goal)
+        whose = f"of topom's last {known} PINGs" if slow else f"of topom's PINGs, but for none of the last {known}"
+        quiet = "" if latency.quiet is None else f"; while nothing moves: {latency.quiet:.1f} ms"
         return (
-            f"held back to {self.speed:.0%}: {self._slower} {latency.address} kept too many requests waiting for more "
-            f"than {latency.allowed:.1f} ms{now_is}"
+            f"held back to {self.speed:.0%}: {self._slower} {latency.address} took more than {latency.allowed:.1f} ms "
+            f"for {slow or 'some'} {whose} (p99 now: {latency.p99 or 0.0:.1f} ms{quiet})"
         )
 
 

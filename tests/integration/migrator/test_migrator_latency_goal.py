@@ -95,7 +95,7 @@ async def test_a_server_that_suffers_from_the_move_is_given_way_to(fragile_pair:
         call = asyncio.create_task(pair.migrate())
         async with stalling(server, more_moved(pair)):
             # On a busy machine the other one is slow, too, now and then.
-            reason = f"{role} {server.address} kept too many requests waiting for more than 50.0 ms"
+            reason = f"{role} {server.address} took more than 50.0 ms for "
             slow = await pacing(pair, call, lambda told: told.speed < START / 2 and reason in told.held_back)
             latency = {"source": slow.source, "target": slow.target}[role]
             assert (latency.p99 or 0) > GOAL
