@@ -17,6 +17,7 @@ import typer
 from slotferry.contexts import ContextError
 from slotferry.operator import addressing
 from slotferry.operator.addressing import Line, Where
+from slots.counting import counted
 from slots.topomtls import Files
 
 SECONDS = 1.0
@@ -29,7 +30,7 @@ def groups(context: typer.Context, incomplete: str) -> list[Offer]:
     """Groups by number."""
 
     def read(said: Any) -> list[Offer]:
-        return [(str(group["id"]), f"{group['slots']} slots") for group in said["groups"]]
+        return [(str(group["id"]), counted(group["slots"], "slot")) for group in said["groups"]]
 
     return _offers(context, incomplete, "/groups", read)
 

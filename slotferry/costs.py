@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from slotferry.output import counted, say, size, table
+from slotferry.output import say, size, table
+from slots.counting import counted
 
 MOST_PAIRS = 20
 """The most pairs of groups in the table: those with the most bytes. The last row sums up the others."""

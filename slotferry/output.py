@@ -161,11 +161,6 @@ def size(count: int | None) -> str:
     return f"{amount:.1f} TiB"
 
 
-def counted(number: int, thing: str) -> str:
-    """A number of things that have an ordinary plural: ``1 slot``, ``2 slots``."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
 def role(said: str | None) -> str | None:
     """A server's role in today's word; old servers say ``slave``."""
     return "replica" if said == "slave" else said

@@ -12,9 +12,10 @@ from slotferry.local import END_SECONDS, LocalCluster
 from slotferry.operator.draining import drain_proxy
 from slotferry.operator.proxies import list_migrators, list_proxies, remove_proxy, show_proxy
 from slotferry.operator.reloading import reload_proxy
-from slotferry.output import counted, fail, note, run
+from slotferry.output import fail, note, run
 from slotferry.redis_server import described, find_binary
 from slotferry.signals import until_signal
+from slots.counting import counted
 from slots.hangups import early_hangups
 
 Config = Annotated[

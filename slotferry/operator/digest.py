@@ -13,6 +13,7 @@ from slotferry.operator import options
 from slotferry.operator.options import GroupId
 from slotferry.operator.waiting import Patience
 from slotferry.output import answer, in_words, note, say, table
+from slots.counting import counted
 from slots.forms import Form
 
 POLL_SECONDS = 0.3
@@ -167,11 +168,18 @@ def _filled(found: Answer) -> bool:
 
 def _say(found: Answer) -> None:
     for replica in found["replicas"]:
-        text = f"{replica['server']}: {replica['stage']}, {replica['keys']} keys of {replica['keys_total']} compared"
+        compared = f"{replica['keys']:,} of {counted(replica['keys_total'], 'key')} compared"
+        text = f"{replica['server']}: {replica['stage']}, {compared}"
         say(text + (f" ({in_words(replica['reason'])})" if replica["reason"] else ""))
         for title, names in (
-            (f"{replica['differences']} keys differ from {replica['master']}", replica["named"]),
-            (f"{replica['uncompared']} keys were not compared", replica["uncompared_named"]),
+            (
+                f"{counted(replica['differences'], 'key differs', 'keys differ')} from {replica['master']}",
+                replica["named"],
+            ),
+            (
+                f"{counted(replica['uncompared'], 'key was', 'keys were')} not compared",
+                replica["uncompared_named"],
+            ),
         ):
             if names:
                 rows = [(one["slot"], one["database"], ascii(one["key"])[1:-1], one["what"]) for one in names]

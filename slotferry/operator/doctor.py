@@ -6,7 +6,8 @@ import typer
 
 from slotferry.calls import Answer
 from slotferry.operator import options
-from slotferry.output import answer, counted, say
+from slotferry.output import answer, say
+from slots.counting import counted
 from slots.forms import Form
 
 SHOWN_OF_A_RULE = 5

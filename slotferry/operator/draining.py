@@ -13,7 +13,8 @@ from slotferry.client import TopomClient
 from slotferry.operator import options
 from slotferry.operator.looking import ask_of_server
 from slotferry.operator.options import Address, GroupId, Node, ProxyId
-from slotferry.output import answer, counted, say
+from slotferry.output import answer, say
+from slots.counting import counted
 from slots.forms import Form
 
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason for the drain, which others can see.")]

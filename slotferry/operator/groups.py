@@ -8,7 +8,8 @@ from slotferry.calls import Answer
 from slotferry.client import TopomClient
 from slotferry.operator import draining, looking, options
 from slotferry.operator.options import Address, GroupId, NewAddress
-from slotferry.output import answer, counted, say
+from slotferry.output import answer, say
+from slots.counting import counted
 from slots.forms import Form
 
 group = typer.Typer(no_args_is_help=True, help="See, add and remove groups. A group is a master with its replicas.")

@@ -10,8 +10,9 @@ from slotferry.calls import Answer
 from slotferry.client import TopomClient
 from slotferry.operator import options
 from slotferry.operator.waiting import COURSES, describe, wait_moved
-from slotferry.output import answer, counted, in_words, say, size, table
+from slotferry.output import answer, in_words, say, size, table
 from slots import ranges
+from slots.counting import counted
 from slots.forms import Form
 from slots.table import MOST_REPLICAS
 

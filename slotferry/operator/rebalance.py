@@ -13,7 +13,8 @@ from slotferry.client import TopomClient
 from slotferry.costs import show_costs
 from slotferry.operator import options
 from slotferry.operator.waiting import wait_moved
-from slotferry.output import answer, counted, moment, note, say, table
+from slotferry.output import answer, moment, note, say, table
+from slots.counting import counted
 from slots.forms import Form
 from slots.ranges import shortened, show
 

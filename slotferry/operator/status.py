@@ -6,7 +6,8 @@ from slotferry.operator.looking import reasons_of, say_groups, say_migrators, sa
 from slotferry.operator.migration import say_migration
 from slotferry.operator.pausing import say_pause
 from slotferry.operator.protection import say_protection
-from slotferry.output import answer, counted, in_words, moment, say, table
+from slotferry.output import answer, in_words, moment, say, table
+from slots.counting import counted
 from slots.forms import Form
 
 

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from slotferry.calls import Answer, TopomError, TopomRefused, TopomUnreachable
 from slotferry.client import TopomClient
-from slotferry.output import counted, err, in_words, note
+from slotferry.output import err, in_words, note
+from slots.counting import counted
 from slots.ranges import parse
 
 POLL_SECONDS = 0.25

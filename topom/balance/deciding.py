@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from slots.counting import counted
 from slots.table import Group, SlotTable
 from topom.balance.planners import limits
 from topom.balance.planners import load as by_load
@@ -168,15 +169,15 @@ def waits(
         return (Why.HOURS if halt.until is not None else Why.HELD), halt.what
     if failed:
         named = ", ".join(sorted(failed)[:SAID])
-        return Why.FAILED, f"{len(failed)} servers do not answer everybody: {named}"
+        return Why.FAILED, f"{counted(len(failed), 'server does', 'servers do')} not answer everybody: {named}"
     locked = [group.id for group in state.table.groups.values() if group.locked]
     if locked:
         return Why.FAILED, f"group {locked[0]} is getting another master"
     if state.fenced:
-        return Why.FAILED, f"{len(state.fenced)} lost proxies are being fenced off"
+        return Why.FAILED, f"{counted(len(state.fenced), 'lost proxy is', 'lost proxies are')} being fenced off"
     moving = sum(slot.action is not None for slot in state.table.slots)
     if moving:
-        return Why.MOVING, f"{moving} slots are on their way"
+        return Why.MOVING, f"{counted(moving, 'slot is on its', 'slots are on their')} way"
     if state.leaving:
         # A node that is emptied changes masters, and has replicas filled.
         one = min(state.leaving.values(), key=lambda one: one.since)

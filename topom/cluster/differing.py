@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from slots import ranges
+from slots.counting import counted
 from topom.cluster.state import ClusterState, Differs, Joining
 from topom.reasons import Kind, Reason
 
@@ -106,9 +107,9 @@ def against(state: ClusterState, server: str) -> Against | None:
     entry = state.differing.get(server)
     if entry is None:
         return None
-    told = f"{server} differs from its master in {entry.keys} keys"
+    told = f"{server} differs from its master in {counted(entry.keys, 'key')}"
     if entry.slots:
-        told += f", in {entry.slots} slots ({entry.named}{', ...' if entry.slots > MOST_NAMED else ''})"
+        told += f", in {counted(entry.slots, 'slot')} ({entry.named}{', ...' if entry.slots > MOST_NAMED else ''})"
     resync = f"'slotferry digest resync {entry.group}'"
     return Against(
         f"{told}, as a digest check found",

@@ -21,6 +21,7 @@ from dataclasses import replace
 import structlog
 
 from migrator.errors import ForeignKeys
+from slots.counting import counted
 from slots.states import SlotState
 from slots.table import Slot, SlotTable
 from topom.cluster.ledger import Ledger
@@ -103,8 +104,8 @@ class SweepWarrant:
         self._require_one_name(self._doubt)
         if not known and not self._allowed:
             raise ForeignKeys(
-                f"server {self._server} of group {self._group_id} holds {keys} keys of slots that belong to other "
-                "groups, and was never seen without them, so nobody but you knows whether they are needed",
+                f"server {self._server} of group {self._group_id} holds {counted(keys, 'key')} of slots that belong to "
+                "other groups, and was never seen without them, so nobody but you knows whether they are needed",
                 f"save what is, and have them removed: slotferry server sweep {self._server}",
             )
 

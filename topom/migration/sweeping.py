@@ -24,6 +24,7 @@ from redis.asyncio import Redis
 from migrator.errors import ForeignKeys, KeysRemain, MigrationError, SweepOvertaken
 from migrator.sweep import SweepRecord, Swept, Warrant, look
 from slots.backoff import Backoff
+from slots.counting import counted
 from slots.table import OFFLINE
 from topom.cluster import leftovers
 from topom.cluster.events import Said, What
@@ -199,7 +200,10 @@ class Sweeps(Loop):
             elif self._is_due(server, record.life, data):
                 await self._try(group_id, server)
         waiting = "; ".join(f"{server}: {reason.what}" for server, reason in sorted(self.reasons.items())[:SAID])
-        return Look(f"{len(self.reasons)} masters are not swept yet: {waiting}" if waiting else "", LOOK_SECONDS)
+        return Look(
+            f"{counted(len(self.reasons), 'master is', 'masters are')} not swept yet: {waiting}" if waiting else "",
+            LOOK_SECONDS,
+        )
 
     def _forget_others(self) -> None:
         """Forget what is known of servers that are not masters now."""
@@ -267,7 +271,8 @@ class Sweeps(Loop):
                 raise
             if self._is_noted(group_id, server):
                 text = (
-                    f"{swept.removed} keys of slots that it does not own were removed from {server} of group {group_id}"
+                    f"{counted(swept.removed, 'key')} of slots that it does not own "
+                    f"{'was' if swept.removed == 1 else 'were'} removed from {server} of group {group_id}"
                 )
                 said = [Said(What.SERVER_SWEPT, text)] if swept.removed else ()
                 await self._over(server, self._ledger.state.sweeping.get(server), said, group_id, left)

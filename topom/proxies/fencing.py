@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from slots.backoff import Backoff
+from slots.counting import counted
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import all_servers
@@ -52,7 +53,12 @@ class Fences(Loop):
             await self._barrier.fence_removed([server for server in servers if not self._is_alive(server)])
             self._others_at = now + self._backoff.next()
         number = len(self._ledger.state.fenced)
-        return Look(f"{number} removed proxies are not fenced off every server yet" if number else "", LOOK_SECONDS)
+        return Look(
+            f"{counted(number, 'removed proxy is', 'removed proxies are')} not fenced off every server yet"
+            if number
+            else "",
+            LOOK_SECONDS,
+        )
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if new.fenced.keys() - old.fenced.keys():

@@ -29,6 +29,7 @@ from enum import Enum
 
 import structlog
 
+from slots.counting import counted
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.topology import leads_elsewhere
@@ -140,8 +141,8 @@ def still_needed(server: str, mine: Reading, master: str, ahead: Reading, bound:
     if mine.keys <= MOST_TIMES_THE_KEYS * ahead.keys if missing is None else missing <= bound:
         return None
     return MasterLacks(
-        f"{server} has an old copy with {mine.keys} keys of a group whose master {master} has {ahead.keys}, and may "
-        f"have lost its data: it is not wiped",
+        f"{server} has an old copy with {counted(mine.keys, 'key')} of a group whose master {master} has "
+        f"{ahead.keys:,}, and may have lost its data: it is not wiped",
         f"if {server} has what is to be kept, take it from there; if that may be lost, add it again with --wipe",
     )
 
@@ -193,17 +194,17 @@ def _of_a_stranger(
         if missing is not None and missing <= bound:
             return None
     if mine.keys:
-        what = f"{server} holds {mine.keys} keys, which becoming a replica would delete"
+        what = f"{server} holds {counted(mine.keys, 'key')}, which becoming a replica would delete"
     elif said.following is not None:
         what = f"{server} is a replica of {said.following[0]}:{said.following[1]}"
     else:
-        what = f"{server} has {mine.replicas} replicas of its own"
+        what = f"{server} has {counted(mine.replicas, 'replica')} of its own"
     return HoldsKeys(what, "empty it, or remove it and add it again with --wipe")
 
 
 def _of_a_stray(server: str, mine: Reading, master: str, ahead: Reading) -> NotToFollow | None:
     if mine.replicas:
-        what = f"{server} has {mine.replicas} replicas of its own, so somebody has made it a master"
+        what = f"{server} has {counted(mine.replicas, 'replica')} of its own, so somebody has made it a master"
         return HoldsKeys(what, f"if what it holds may be lost, {_wipe(server)}")
     missing = lacking(mine.replication, ahead.replication)
     if mine.keys > MOST_TIMES_THE_KEYS * ahead.keys:
@@ -238,7 +239,7 @@ def _of_a_member(server: str, mine: Reading, master: str, ahead: Reading, bound:
 
 def _alarm(server: str, mine: Reading, master: str, ahead: Reading, why: str) -> MasterLacks:
     return MasterLacks(
-        f"{server} holds {mine.keys} keys and its master {master} {ahead.keys}, {why}. It fills nobody",
+        f"{server} holds {counted(mine.keys, 'key')} and its master {master} {ahead.keys:,}, {why}. It fills nobody",
         f"if {server} has what is to be kept, stop {master} and promote {server} with --force; if what {server} holds "
         f"may be lost, {_wipe(server)}",
     )

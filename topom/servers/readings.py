@@ -11,6 +11,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
+from slots.counting import counted
 from slots.replies import Info, NotUnderstood, info_of, integer
 from slots.reserved import RESERVED_KEYS
 from topom.cluster.topology import parse_address
@@ -106,11 +107,11 @@ class Reading:
     def why_not_wipe(self, address: str) -> str:
         """Why an operator has to be asked before it is wiped; empty if nothing would be lost."""
         if self.keys:
-            return f"{address} holds {self.keys} keys, which becoming a replica would delete"
+            return f"{address} holds {counted(self.keys, 'key')}, which becoming a replica would delete"
         if self.following:
             return f"{address} is a replica of {self.following}"
         if self.replicas:
-            return f"{address} has {self.replicas} replicas of its own"
+            return f"{address} has {counted(self.replicas, 'replica')} of its own"
         return ""
 
 

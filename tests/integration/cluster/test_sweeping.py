@@ -145,7 +145,7 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
         # What group 2 has of these slots was not moved away from there, so it may be needed.
         found = await eventually(cluster.api.groups, lambda groups: bool(groups[1]["servers"][0]["not_swept"]), "it")
         reason = found[1]["servers"][0]["not_swept"]
-        assert f"holds {len(left)} keys of slots that belong to other groups" in reason["what"]
+        assert f"holds {len(left):,} keys of slots that belong to other groups" in reason["what"]
         assert (reason["kind"], "slotferry server sweep " in reason["to_do"]) == ("data", True)
         assert await names_at(cluster.groups[2][0]) == {*NAMES}
         assert sorted(key.decode() for key in await client.keys("*")) == sorted(NAMES)

@@ -17,6 +17,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError
 from slots.access import ServerAccess
 from slots.backoff import Backoff
+from slots.counting import counted
 from slots.ranges import show
 from slots.table import Group
 from topom.cluster import differing, topology
@@ -314,8 +315,10 @@ class Digests(Loop):
         if keys:
             log.error("replica_differs", server=check.server, master=check.master, keys=keys)
         log.info("digest_checked", server=check.server, stage=stage, keys=check.tally.keys, reason=str(reason or ""))
-        found = f"{keys} of {check.tally.keys} keys differ, {check.tally.uncompared} not compared"
+        differ = "differs" if keys == 1 else "differ"
+        found = f"{keys} of {counted(check.tally.keys, 'key')} {differ}, {check.tally.uncompared} not compared"
         if check.tally.extra:
-            found += f"; {check.tally.extra} are only at the replica, so it may be the master that lost them"
+            only = "is" if check.tally.extra == 1 else "are"
+            found += f"; {check.tally.extra} {only} only at the replica, so it may be the master that lost them"
         text = f"the digest check of {check.server} against {check.master} is over, {stage}: {found}"
         self._ledger.note(What.DIGEST_ENDED, f"{text}; {reason}" if reason else text, reason=reason)

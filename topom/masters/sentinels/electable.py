@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import structlog
 
+from slots.counting import counted
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, known_servers, leaving_servers
 from topom.masters.choice import electable
@@ -100,7 +101,7 @@ class Priorities(Loop):
             await asyncio.gather(*(self._set_back(server) for server in sorted(kept - wanted - self._gone)))
         for server in self._said.keys() - wanted:
             del self._said[server]
-        return Look(f"{len(wanted)} servers are kept from being elected", LOOK_SECONDS)
+        return Look(f"{counted(len(wanted), 'server is', 'servers are')} kept from being elected", LOOK_SECONDS)
 
     async def _try_to_bar(self, server: str) -> None:
         try:

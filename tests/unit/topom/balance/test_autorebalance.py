@@ -347,7 +347,7 @@ async def test_reasons_to_do_nothing_are_events_only_when_they_change(
     for _ in range(5):
         auto.now += 60.0
         await auto.look()
-    assert noted == ["rebalance_waits: no slot moves by itself: 1 servers do not answer everybody: 127.0.0.1:2"]
+    assert noted == ["rebalance_waits: no slot moves by itself: 1 server does not answer everybody: 127.0.0.1:2"]
     # They come and go: still one event an hour for each.
     for _ in range(20):
         auto.now += 60.0

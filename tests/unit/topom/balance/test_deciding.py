@@ -209,9 +209,9 @@ def moving(state: ClusterState) -> ClusterState:
 @pytest.mark.parametrize(
     ("state", "why", "text"),
     [
-        (moving(STATE), Why.MOVING, "1 slots are on their way"),
+        (moving(STATE), Why.MOVING, "1 slot is on its way"),
         (replace(STATE, table=TABLE.changed(6, groups=[Group(1, ("a:1",), locked=True)])), Why.FAILED, "group 1"),
-        (replace(STATE, fenced={"1": Fenced("1", 1)}), Why.FAILED, "1 lost proxies"),
+        (replace(STATE, fenced={"1": Fenced("1", 1)}), Why.FAILED, "1 lost proxy is being fenced off"),
         (replace(STATE, leaving={"group/3": Leaving("group", "3", "", NOW)}), Why.MOVING, "group 3 is leaving"),
         (replace(STATE, leaving={"node/n1": Leaving("node", "n1", "old", NOW)}), Why.MOVING, "node n1 is leaving"),
         (replace(STATE, placement=Kept(True, Run(NOW, "ada", ()))), Why.MOVING, "a placement"),

@@ -74,6 +74,10 @@ def test_who_differs_or_is_filled_is_not_to_be_promoted() -> None:
     assert problem.startswith("b:1 differs from its master in 40 keys, in 20 slots (0,2,4")
     assert ", ...)" in problem
     assert "slotferry digest resync 1" in problem
+    state = marked(STATE, found("b:1", 1, 1, {3: SlotSum(1, 1, 2)}, 5.0))
+    assert (Differing(lambda: state).problem("b:1") or "").startswith(
+        "b:1 differs from its master in 1 key, in 1 slot (3)"
+    )
     assert not differing.is_filled("b:1")
     state = to_fill(state, ["b:1"])
     assert differing.is_filled("b:1")

@@ -468,7 +468,7 @@ async def test_keys_of_a_source_with_unknown_data_move_one_by_one(one: SweptBenc
     await one.at_rest()
     assert one.sweeper.copies == []
     assert one.sweeper.moved == [("s1:1", "s3:1", tuple(range(4)))]
-    said = "server s1:1 of group 1 holds 1 keys of slots that belong to other groups"
+    said = "server s1:1 of group 1 holds 1 key of slots that belong to other groups"
     assert [note for note in set(notes) if note.startswith("by ")] == [note for note in set(notes) if said in note]
     assert 8 in one.sweeper.keys["s1:1"]
 

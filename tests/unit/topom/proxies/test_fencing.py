@@ -27,7 +27,7 @@ async def test_fences_come_up_everywhere_by_themselves(bench: MakeBench, monkeyp
     fences = Fences(one.ledger, one.barrier, lambda server: server not in one.fencer.down)
     running = asyncio.create_task(fences.run())
     await eventually(lambda: len(one.ledger.state.marked) == 2)
-    await eventually(lambda: fences.says == "1 removed proxies are not fenced off every server yet")
+    await eventually(lambda: fences.says == "1 removed proxy is not fenced off every server yet")
     one.fencer.down.clear()
     await eventually(lambda: not one.ledger.state.fenced and not fences.says)
     running.cancel()

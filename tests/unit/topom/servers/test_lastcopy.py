@@ -103,7 +103,7 @@ def test_who_may_follow_whom(
     found = refusal("r:1", mine, "m:1", ahead, told_as, BOUND, sure)
     assert type(found) is (kind or type(None)), (case, found)
     if isinstance(found, MasterLacks):
-        told = f"r:1 holds {mine.keys} keys and its master m:1 {ahead.keys}"
+        told = f"r:1 holds {mine.keys:,} keys and its master m:1 {ahead.keys:,}"
         assert str(found).startswith(told)
         assert "stop m:1 and promote r:1 with --force" in str(found)
         assert "slotferry server remove r:1" in str(found)

@@ -203,9 +203,7 @@ async def test_what_only_the_replica_has_is_named(room: Room) -> None:
     """Its master may have lost the key."""
     room.digests.extra = 1
     await room.check(1, "b:1", 3)
-    assert (
-        "1 are only at the replica, so it may be the master that lost them" in room.bench.ledger.state.events[-1].text
-    )
+    assert "1 is only at the replica, so it may be the master that lost them" in room.bench.ledger.state.events[-1].text
 
 
 async def test_an_operator_is_told_what_cannot_be(room: Room) -> None:
