@@ -6,6 +6,18 @@ ENDS = b" \t\r\n"
 """Bytes that end a word."""
 NAMED = {ord("n"): b"\n", ord("r"): b"\r", ord("t"): b"\t", ord("b"): b"\b", ord("a"): b"\a"}
 HEX_DIGITS = b"0123456789abcdefABCDEF"
+METHODS = frozenset((b"get", b"head", b"post", b"put", b"patch", b"delete", b"options"))
+"""Those of HTTP."""
+
+
+def is_http(words: list[bytes]) -> bool:
+    """Whether a line belongs to an HTTP request. It ends the connection, as in Redis the lines ``POST`` and ``Host:``
+    do: else a page in a browser could have commands run that stand further below in its request.
+
+    Redis runs no command of three words by one of these methods' names, either.
+    """
+    name = words[0].lower()
+    return name in (b"post", b"host:") or (len(words) == 3 and name in METHODS and words[2].startswith(b"HTTP/"))
 
 
 def split_inline(line: bytes) -> list[bytes]:

@@ -6,6 +6,15 @@ from slots.reserved import REFUSAL
 FAILED = b"-ERR the proxy failed to run this command; its log says why\r\n"
 LEFT = b"-TRYAGAIN the connection was closed at the client's side while the request was held; nothing was run\r\n"
 NO_SERVER = b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n"
+_NOT_HTTP = (
+    b"This is a Slotferry proxy. It speaks the protocol of Redis, as in redis-cli, and no HTTP. The HTTP API is "
+    b"topom's, and the proxy's metrics have an address of their own.\n"
+)
+NOT_HTTP = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+    % (len(_NOT_HTTP), _NOT_HTTP)
+)
+"""For those who point an HTTP client at a proxy."""
 OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
 OWN_KEYS = b"-%b\r\n" % REFUSAL.encode()
 

@@ -37,9 +37,9 @@ from slots.requests.parsing cimport (
 )
 
 from proxy.engine.backend import command as make_request
-from proxy.engine.inline import split_inline
+from proxy.engine.inline import is_http, split_inline
 from proxy.engine.outcomes import NO_REPLY, Condition, Last, Unit
-from proxy.engine.refusals import LEFT, OWN_KEYS
+from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS
 
 cdef enum:
     # Redis's limits for a client that is not authenticated.
@@ -559,6 +559,11 @@ cdef class Session(ClientConnection):
             self.protocol_error(b"unbalanced quotes in request")
             return VERDICT_NOTHING
         if not argv:
+            return VERDICT_NOTHING
+        if is_http(argv):
+            request = NOT_HTTP
+            self.loop.answer(&self.client, request, len(request))
+            self._finish()
             return VERDICT_NOTHING
         request = make_request(tuple(argv))
         if parse_request(&router.parse, request, len(request), LONGEST_BULK, MAXIMUM_ARGUMENTS) != PARSE_COMPLETE:

@@ -50,6 +50,8 @@ OTHER_FILES = 256
 """How many files the API's connections leave free: for servers, the store, the proxies' streams, and logs."""
 WITHOUT_CERTIFICATE = "topom wants to be shown a certificate by proxies and migrators"
 """Why a stream is refused, for the one who asks."""
+NOT_REDIS = b"-ERR this is topom's HTTP port; Redis clients connect to a proxy: slotferry proxy list\r\n"
+"""For those who point a Redis client at topom."""
 MOST_FILES = 65_536
 """How many files the process asks of the system."""
 
@@ -181,6 +183,7 @@ class Connection(H11Protocol):
         """What this connection was before, by TLS."""
         self._timer: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self._begun = False
 
     def drop(self) -> None:
         """Close it at once, whatever is still to be sent."""
@@ -197,6 +200,15 @@ class Connection(H11Protocol):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNHEARD_SECONDS))
         self._wait()
         self._entrance.admit(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._begun and data[:1] == b"*" and (len(data) == 1 or data[1:2].isdigit()):
+            # No method of HTTP begins like that, and each request of a Redis client does.
+            self.transport.write(NOT_REDIS)
+            self.transport.close()
+            return
+        self._begun = True
+        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()

@@ -184,6 +184,36 @@ async def test_protocol_errors_close_after_what_is_owed(worker: WorkerHarness, s
     writer.close()
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n",
+        b"HEAD /x HTTP/1.0\r\n\r\n",
+        b"POST / HTTP/1.1\r\n",
+        b"post\r\n",
+        b"Host: a\r\n",
+    ],
+)
+async def test_a_request_of_http_is_told_and_nothing_behind_it_is_run(worker: WorkerHarness, sent: bytes) -> None:
+    reader, writer = await worker.connect()
+    writer.write(request("SET", "a", "1") + sent + b"SET a 2\r\n")
+    async with asyncio.timeout(60):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"+OK\r\nHTTP/1.1 400 Bad Request\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"This is a Slotferry proxy." in body
+    assert f"Content-Length: {len(body)}".encode() in head
+    async with worker.client() as client:
+        assert await client.get("a") == b"1"
+
+
+async def test_words_that_http_has_too_are_commands_like_others(worker: WorkerHarness) -> None:
+    sent = b"SET / HTTP/1.1\r\nGET /\r\n" + request("GET", "/", "HTTP/1.1") + b"PING\r\n"
+    wrong = b"-ERR wrong number of arguments for 'get' command\r\n"
+    await exchange(worker, sent, b"+OK\r\n$8\r\nHTTP/1.1\r\n" + wrong + b"+PONG\r\n")
+
+
 async def test_requests_in_small_pieces(worker: WorkerHarness) -> None:
     sent = (
         request("SET", "a", "x" * 300)

@@ -140,3 +140,22 @@ async def test_who_guesses_tokens_over_streams_is_told_to_stop(topom: Topom, mon
 
     assert [await ask("a-wrong-one") for _ in range(3)] == [b"403", b"403", b"429"]
     assert await ask("") == b"403"
+
+
+@pytest.mark.parametrize("sent", [b"*1\r\n$4\r\nPING\r\n", b"*", b"*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n"])
+async def test_a_redis_client_is_told_where_it_is(topom: Topom, sent: bytes) -> None:
+    reader, writer = await asyncio.open_connection(*topom.listening.getsockname())
+    writer.write(sent)
+    assert await reader.read() == entrance.NOT_REDIS
+    writer.close()
+    await eventually(lambda: topom.connections == 0)
+
+
+async def test_a_star_further_on_is_of_http(topom: Topom) -> None:
+    reader, writer = await asyncio.open_connection(*topom.listening.getsockname())
+    writer.write(b"GET /")
+    await writer.drain()
+    await eventually(lambda: topom.connections == 1)
+    writer.write(b"* HTTP/1.1\r\nHost: topom\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+    writer.close()
