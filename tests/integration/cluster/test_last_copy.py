@@ -73,8 +73,8 @@ async def test_a_master_that_came_back_empty_fills_nobody(start_cluster: StartCl
         ]
 
     (told, *_) = await eventually(said, bool, "an alarm")
-    assert f"{former.address} holds {KEYS} keys and its master {chosen.address} 0" in told
-    assert f"{former.address} holds {KEYS} keys" in await waits(cluster, former.address)
+    assert f"{former.address} holds {KEYS:,} keys and its master {chosen.address} 0" in told
+    assert f"{former.address} holds {KEYS:,} keys" in await waits(cluster, former.address)
     assert await keys_of(former) == KEYS
     # When: an operator does as they are told.
     await chosen.kill()

@@ -208,7 +208,7 @@ async def test_a_server_with_keys_that_nobody_knows_is_no_target(start_cluster: 
                 return word in str(found[0]) and word in str(found[1][2]["servers"][0]["not_swept"])
 
             await eventually(said, is_said, "the reason to be told")
-            assert f"holds {len(NAMES)} keys" in (await events(cluster, "foreign_keys"))[0]
+            assert f"holds {len(NAMES):,} keys" in (await events(cluster, "foreign_keys"))[0]
             assert {slot["action"]["state"] for slot in (await cluster.api.slots())["slots"][:10]} == {"pending"}
             assert await names_at(filled.address) == {*NAMES}
             assert await client.mget(NAMES) == [b"value"] * len(NAMES)

@@ -336,7 +336,7 @@ async def test_an_old_copy_is_not_wiped_while_the_master_of_its_group_lacks_what
     case.servers.keys = {"b:2": 5000, "a:1": 0, "b:3": 9000}
     await case.look()
     assert case.servers.told == []
-    assert "an old copy with 5000 keys of a group whose master a:1 has 0" in str(dict(case.placements.reasons))
+    assert "an old copy with 5,000 keys of a group whose master a:1 has 0" in str(dict(case.placements.reasons))
     # When: the master has its data again.
     case.servers.keys["a:1"] = 4990
     await case.look()
