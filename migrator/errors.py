@@ -26,6 +26,13 @@ class Superseded(MigrationError):
     passing = False
 
 
+class OtherFormat(MigrationError):
+    """Another version of Slotferry has used a server, and keeps there what this one does not understand."""
+
+    kind = Kind.OPERATOR
+    passing = False
+
+
 class SourceUnavailable(MigrationError):
     """The source cannot be reached, closed the connection or did not answer in time."""
 

@@ -1,4 +1,4 @@
-"""Which leader's migrators may use a server: those of the newest term that the server knows.
+"""Which leader's migrators may use a server: those of the newest term that the server knows, and of its format.
 
 A topom may be paused in the middle of a step, and go on when another topom has long been leading. By then the move may
 have been turned round, or the slots moved back. By the paused topom's own clock its lease may even seem valid. Its step
@@ -13,6 +13,10 @@ A leader uses both servers of a move before it takes the move any step on. From 
 there. The predecessor's earlier steps concerned a slot on its way, in the direction that is stored. Proxies need no
 term, because they follow the table's epoch.
 
+The same hash may have a field ``format``: that of all of Slotferry's keys there (:data:`slots.formats.SERVERS`). A
+version that gives one of these keys another meaning writes its own number there before anything else. A migrator that
+does not know that number does nothing at the server. A server without the field has the first format.
+
 The mark outlives the move, because a process may be paused for any time. A FLUSHALL sent to the server itself removes
 it. Then only the late process's own clock protects.
 """
@@ -20,8 +24,9 @@ it. Then only the late process's own clock protects.
 from __future__ import annotations
 
 from migrator.connection import Connection
-from migrator.errors import Superseded
+from migrator.errors import OtherFormat, Superseded
 from slots.connections import PREFIX, end_connections
+from slots.formats import SERVERS, WRITER
 from slots.reserved import LEADER
 from slots.scripts import load
 
@@ -33,7 +38,7 @@ _ENDED = load("term_ended")
 
 
 async def take(connection: Connection, term: int, instance: str) -> None:
-    """Have a server turn away migrators of earlier terms, if it does not do so yet.
+    """Look whether a server has the format that is known here, and have it turn away migrators of earlier terms.
 
     Args:
         connection: to the server, with a name.
@@ -41,12 +46,21 @@ async def take(connection: Connection, term: int, instance: str) -> None:
         instance: part of the names of this leader's connections.
 
     Raises:
+        OtherFormat: the server was used by a version of Slotferry whose keys are not known here.
         Superseded: the server knows a later term.
         Errors of the connection.
     """
+    said = await connection.call("EVAL", _TAKE.text, 1, LEADER, term, SERVERS.number)
+    if len(said) == 1:
+        kept = f"what Slotferry has kept at server {connection.address}"
+        raise OtherFormat(
+            SERVERS.refusal(kept, said[0].decode(errors="replace")),
+            f"{WRITER}; only if none uses this server any more, remove the field format of {LEADER.decode()} in its "
+            "database 0",
+        )
+    newest, ended = map(int, said)
     if not term:
         return
-    newest, ended = (int(part) for part in await connection.call("EVAL", _TAKE.text, 1, LEADER, term))
     if newest > term:
         raise Superseded(
             f"server {connection.address} has been used by the topom of term {newest}, and this one leads in term "

@@ -11,6 +11,7 @@ from sizing.folder import Folder
 from sizing.locking import LOCK
 from sizing.outcome import JobError, JobRequest
 from sizing.reading import KEYS
+from slots.formats import SIZING, WRITER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,7 @@ class Results:
         """Begin a run, or go on with the one that is here.
 
         Raises:
-            JobError: the folder has a run with other options, or foreign files.
+            JobError: the folder has a run with other options, one of another format, or foreign files.
         """
         folder, request = self.folder, self._request
         if request.fresh:
@@ -51,9 +52,15 @@ class Results:
                     f"{folder.path} has other files ({', '.join(found[:3])}); give an empty or a new folder as --into"
                 )
             folder.make()
-            folder.write(_RUN, json.dumps(request.of_keys).encode())
+            folder.write(_RUN, json.dumps({"format": SIZING.number, "options": request.of_keys}).encode())
             return
-        before: dict[str, Any] = json.loads(noted)
+        run: dict[str, Any] = json.loads(noted)
+        if not SIZING.reads(run.get("format")):
+            raise JobError(
+                f"{SIZING.refusal(folder.path, run.get('format'))}; {WRITER}, another folder as --into, or --fresh to "
+                "start again"
+            )
+        before: dict[str, Any] = run["options"]
         differing = [
             f"{name} was {before.get(name)!r} and is {request.of_keys.get(name)!r}"
             for name in sorted({*before, *request.of_keys})

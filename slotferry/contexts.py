@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from slotferry.processes import process_runs
+from slots.formats import CONTEXTS, WRITER
 from slots.topomtls import NO_FILES, Files
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -202,12 +203,16 @@ def _require_secret(path: Path, said: os.stat_result) -> None:
 def _understood(path: Path, content: bytes) -> Contexts:
     try:
         found: Any = json.loads(content)
+        if not CONTEXTS.reads(said := found["format"]):
+            raise ContextError(
+                f"{CONTEXTS.refusal(str(path), said)}; {WRITER}, or set XDG_CONFIG_HOME to another folder"
+            )
         known = {
             str(name): Context(
                 str(one["topom"]),
                 str(one["token"]),
                 int(one["pid"]),
-                # Earlier versions kept no files.
+                # Fields with a default may be missing.
                 Files(*(str(one.get(key, "")) for key in _TLS_KEYS)),
             )
             for name, one in found["contexts"].items()
@@ -226,7 +231,7 @@ def _write(path: Path, contexts: Contexts) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix="contexts-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as new:
-            json.dump({"current": contexts.current, "contexts": listed}, new, indent=2)
+            json.dump({"format": CONTEXTS.number, "current": contexts.current, "contexts": listed}, new, indent=2)
             new.flush()
             os.fsync(new.fileno())
         Path(temporary).replace(path)

@@ -17,7 +17,8 @@ FENCED = RESERVED + b"fenced"
 since 1970."""
 LEADER = RESERVED + b"leader"
 """Hash in database 0 of a server. ``term``: the newest term of a topom whose migrator has used the server. ``ended``:
-the term in which the connections of all other topoms' migrators were ended."""
+the term in which the connections of all other topoms' migrators were ended. ``format``: of all of these keys
+(:mod:`migrator.terms`); the first one is not written."""
 SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server. ``swept``: the life in which the server was swept. ``data``: the id of its data.
 ``token``: random, of a sweep under way (:mod:`migrator.sweep`). ``left``: keys of its own slots may count as hidden,

@@ -2,8 +2,10 @@
 each other or are told what to do.
 
 A proxy and a migrator say it in their first message. topom understands the protocols from :data:`OLDEST` to
-:data:`SPOKEN`, and speaks with each peer in the peer's. So topoms are upgraded first. A new field or message that may
-be ignored needs no new number. Anything else does.
+:data:`SPOKEN`, and speaks with each peer in the peer's. So topoms are upgraded first. A new field that may be ignored
+needs no new number, and neither does a new message of topom's that may be. Anything else does: a new message of a
+proxy's or a migrator's, a new value of a closed list, one more item of a list of fixed length, another meaning. So does
+another use of Slotferry's keys at servers, which proxies share with topom's migrators (:mod:`slots.reserved`).
 
 :class:`~slots.messages.control.Reload` is of that kind. A proxy that does not know it ignores it and does not answer.
 topom waits for a bounded time, and tells the operator which proxies did not answer. A topom that does not know it never

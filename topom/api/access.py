@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
 
 from topom.api.sessions import COOKIE, Caller
@@ -46,6 +47,17 @@ async def require_token(
     The door has checked it (:mod:`topom.api.door`); the credentials are here for OpenAPI.
     """
     events.actor.set(events.asker(caller.name, user))
+
+
+async def require_known_query(request: Request) -> None:
+    """Raises RequestValidationError for what the query says and the endpoint does not know: it would have no effect,
+    though a caller of another version may rely on it."""
+    known = [field.alias for field in request.scope["route"].dependant.query_params]
+    unknown = sorted(request.query_params.keys() - known)
+    if unknown:
+        raise RequestValidationError(
+            [{"type": "extra_forbidden", "loc": ("query", name), "ctx": {"known": known}} for name in unknown]
+        )
 
 
 async def refuse_body(request: Request) -> None:

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from slots.environment import nearest
+from slots.version import program_version
 from slots.wrongvalues import in_words
 from topom.errors import TopomError
 
@@ -33,7 +34,8 @@ async def _malformed(request: Request, error: Exception) -> JSONResponse:
         where, *within = entry["loc"] or ("body",)
         # Where a body is no JSON, this is the number of the character.
         place = "" if entry["type"] == "json_invalid" else ".".join(map(str, within))
-        near = nearest(place, fields) if (where, entry["type"]) == ("body", "extra_forbidden") else None
+        known = fields if where == "body" else entry.get("ctx", {}).get("known", ())
+        near = nearest(place, known) if entry["type"] == "extra_forbidden" else None
         hint = f"; did you mean {near}?" if near else ""
         sentences.append(f"{place or 'the body'} {in_words(entry)}{hint}")
     return _refusal(422, "InvalidRequest", "; ".join(sentences))
@@ -49,7 +51,11 @@ def _fields_of_body(request: Request) -> list[str]:
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     path = request.url.path
-    to_do = "; leave out the slash at its end" if error.status_code == 404 and path.endswith("/") else ""
+    to_do = ""
+    if error.status_code == 404 and path.endswith("/"):
+        to_do = "; leave out the slash at its end"
+    elif error.status_code == 404 and path.startswith("/api/"):
+        to_do = f"; topom {program_version()} has nothing there: is the caller of another version?"
     return _refusal(error.status_code, "HttpError", f"{request.method} {path}: {error.detail}{to_do}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends
 
-from topom.api.access import require_token
+from topom.api.access import require_known_query, require_token
 from topom.api.models import Refusal
 
 PREFIX = "/api/v1"
@@ -33,6 +33,5 @@ def resource(path: str, tag: str, **options: Any) -> APIRouter:
         tag: the heading in the documents.
         options: more for :class:`fastapi.APIRouter`.
     """
-    return APIRouter(
-        prefix=PREFIX + path, tags=[tag], dependencies=[Depends(require_token)], responses=REFUSALS, **options
-    )
+    held = [Depends(require_token), Depends(require_known_query)]
+    return APIRouter(prefix=PREFIX + path, tags=[tag], dependencies=held, responses=REFUSALS, **options)

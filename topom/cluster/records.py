@@ -1,8 +1,9 @@
-"""What each document of the store holds: JSON, in documents small enough for any store.
+"""What each document of the store holds: JSON, in documents small enough for any store. The store itself says their
+format (:func:`topom.store.require_format`); fields with defaults may be added within one (:mod:`topom.store.known`).
 
 | document | holds |
 |---|---|
-| ``cluster`` | format, product, epoch, writer, term, next proxy, number of groups, what is swept, and others |
+| ``cluster`` | product, epoch, writer, term, next proxy, number of groups, what is swept, and others |
 | ``starts`` | the cluster's id and key, who took the writer's place at which epochs, a proof that the store is older |
 | ``groups/0000`` | groups 0 to 63 with their servers, and so on |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
@@ -62,11 +63,9 @@ from topom.cluster.state import (
     ProxyRecord,
 )
 from topom.reasons import Reason
-from topom.store import Stored, StoreDamaged, StoreOfAnotherFormat
+from topom.store import Stored, StoreDamaged
 from topom.store.known import made
 
-FORMAT = 1
-"""The format of all documents together. Fields with defaults may be added without another one (:func:`made`)."""
 SLOTS_A_DOCUMENT = 256
 GROUPS_A_DOCUMENT = 64
 MISSING: Any = object()
@@ -100,8 +99,6 @@ class Reader:
             self._stored = stored.documents
             self._built = {name: built for name, built in self._built.items() if name in stored.documents}
             return self._state(stored.version)
-        except StoreOfAnotherFormat:
-            raise
         except Exception as error:  # anything may be odd in there; nothing may build upon it
             self._built, self._joined = {}, {}
             raise StoreDamaged(
@@ -110,11 +107,6 @@ class Reader:
 
     def _state(self, version: int) -> ClusterState:
         cluster = self._one("cluster", _object)
-        if (format := cluster.get("format")) != FORMAT:
-            raise StoreOfAnotherFormat(
-                f"the store was written in format {format!r:.20}, and this version of topom reads format {FORMAT}",
-                "start the version of topom that wrote it, or use another data folder or prefix of the store",
-            )
         product = made(Product, cluster["product"])
         rules = rules_from_wire(cluster.get("rules", []))
         table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"], rules)
@@ -272,7 +264,6 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
     documents: dict[str, bytes | None] = {
         "cluster": _encode(
             {
-                "format": FORMAT,
                 "product": new.product.model_dump(),
                 "epoch": new.table.epoch,
                 "writer": new.writer,

@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from slots.formats import STORE, WRITER
 from slots.kinds import Kind
 from topom.errors import Unavailable
 
@@ -53,6 +54,14 @@ class StoreOfAnotherFormat(StoreError):
     """Another version of topom has written the store, in a format that this one does not read."""
 
     kind = Kind.OPERATOR
+
+
+def require_format(found: object) -> None:
+    """Each store looks here before it reads or makes anything. Raises :class:`StoreOfAnotherFormat`."""
+    if not STORE.reads(found):
+        raise StoreOfAnotherFormat(
+            STORE.refusal("the store", found), f"{WRITER}, or another data folder or prefix of the store"
+        )
 
 
 STATE, SIZES = BOOKS = ("documents", "sizes")

@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-from topom.store import Book, StoreConflict, Stored, StoreDamaged, StoreError
+from slots.formats import STORE
+from topom.store import Book, StoreConflict, Stored, StoreDamaged, StoreError, require_format
 
 CELL_BYTES = 256 * 1024
 """The largest size of one cell."""
@@ -92,7 +93,8 @@ class Cells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The stamp of a book. ``number`` is the version that its users know. ``unseen`` is the number of cells of a write
+    """The stamp of a book, which says the format of all that the store has. ``number`` is the version that its users
+    know. ``unseen`` is the number of cells of a write
     that is not in its place yet.
 
     ``recent`` are the latest writes, the oldest first and this one last: for each its id, and the cells that it
@@ -107,8 +109,8 @@ class Stamp:
     def encode(self) -> bytes:
         """The stamp as it is stored."""
         recent = [[write, *cells] for write, cells in self.recent]
-        said = {"number": self.number, "write": self.write, "unseen": self.unseen, "recent": recent}
-        return json.dumps(said, separators=(",", ":")).encode()
+        said = {"format": STORE.number, "number": self.number, "write": self.write, "unseen": self.unseen}
+        return json.dumps({**said, "recent": recent}, separators=(",", ":")).encode()
 
     def following(self, number: int, write: str, cells: Collection[str]) -> "Stamp":
         """The stamp of the next write, which changes these cells."""
@@ -130,11 +132,12 @@ class Stamp:
 
     @classmethod
     def decode(cls, value: bytes) -> "Stamp":
-        """The stamp that was stored. Raises :class:`StoreDamaged`."""
+        """The stamp that was stored. Raises :class:`StoreDamaged`, and StoreOfAnotherFormat."""
         if not value:
             return cls()
         try:
             stored = json.loads(value)
+            require_format(stored["format"])
             recent = tuple((str(write), tuple(map(str, cells))) for write, *cells in stored.get("recent", ()))
             return cls(int(stored["number"]), str(stored["write"]), int(stored["unseen"]), recent)
         except (KeyError, TypeError, ValueError) as error:

@@ -20,7 +20,8 @@ from typing import TypeVar
 
 import structlog
 
-from topom.store import SIZES, STATE, Book, Leader, Store, StoreConflict, Stored, StoreError
+from slots.formats import STORE
+from topom.store import SIZES, STATE, Book, Leader, Store, StoreConflict, Stored, StoreError, require_format
 from topom.store.hanging import Hangs, OneThread
 
 log = structlog.get_logger(__name__)
@@ -140,7 +141,10 @@ class SqliteStore(Store):
         return connection
 
     def _open(self, connection: sqlite3.Connection) -> None:
-        connection.executescript(_SCHEMA)
+        if _format(connection):
+            _require_format(connection)
+        else:  # there is nothing in it yet
+            connection.executescript(f"{_SCHEMA}PRAGMA user_version = {STORE.number};")
 
 
 class _SqliteBook(Book):
@@ -163,6 +167,7 @@ class _SqliteBook(Book):
 
     def _read(self, connection: sqlite3.Connection) -> Stored:
         with _transaction(connection, "BEGIN"):
+            _require_format(connection)
             version = self.read_version(connection)
             documents = dict(connection.execute(f"SELECT name, value FROM {self._documents}").fetchall())
         return Stored(version, documents)
@@ -171,6 +176,7 @@ class _SqliteBook(Book):
         self, connection: sqlite3.Connection, expected: int, version: int, documents: Mapping[str, bytes | None]
     ) -> None:
         with _transaction(connection):
+            _require_format(connection)
             # epochs: the write counts only if no other write came since it was made.
             column = self._version
             changed = connection.execute(f"UPDATE {column} SET {column} = ? WHERE {column} = ?", (version, expected))
@@ -183,6 +189,16 @@ class _SqliteBook(Book):
             connection.executemany(f"DELETE FROM {self._documents} WHERE name = ?", gone)
             put = [(name, value) for name, value in documents.items() if value is not None]
             connection.executemany(f"INSERT OR REPLACE INTO {self._documents} VALUES (?, ?)", put)
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    """The format that the file says it has; 0 for one that was made just now."""
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(found)
+
+
+def _require_format(connection: sqlite3.Connection) -> None:
+    require_format(_format(connection))
 
 
 @contextmanager

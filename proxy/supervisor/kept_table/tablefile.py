@@ -32,12 +32,13 @@ from typing import IO, Any
 
 import structlog
 
+from slots.formats import TABLE_FILE
 from slots.messages.control import KnownTable
 from slots.messages.message import Product
 from slots.table import SlotTable, TableError
 
-HEAD = "slotferry-table 1"
-"""The beginning of the file; the SHA-256 of the rest follows."""
+HEAD = "slotferry-table"
+"""The beginning of the file; the number of its format follows, then the SHA-256 of all behind its first line."""
 MOST_BYTES = 64 * 1024 * 1024
 
 log = structlog.get_logger()
@@ -85,15 +86,20 @@ class TableFile:
             self._lock = None
 
     def read(self) -> Kept | None:
-        """The content of the file. None, with a log event, if it is damaged; None without one if there is no file."""
+        """The content of the file. None, with a log event, if it is damaged or of another format; None without one if
+        there is no file."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(MOST_BYTES)
         except FileNotFoundError:
             return None
         head, _, body = data.partition(b"\n")
-        digest = hashlib.sha256(body).hexdigest()
-        if head.decode(errors="replace") != f"{HEAD} {digest}":
+        words = head.decode(errors="replace").split(" ")
+        if len(words) > 1 and words[0] == HEAD and words[1].isdecimal() and not TABLE_FILE.reads(int(words[1])):
+            reason = f"{TABLE_FILE.refusal('the table file', words[1])}; it is not used, and topom gives a table"
+            log.error("table_file_of_another_format", path=str(self.path), reason=reason)
+            return None
+        if head != _head(body):
             log.error("table_file_damaged", path=str(self.path), reason="its checksum is wrong; it is not used")
             return None
         try:
@@ -121,7 +127,7 @@ class TableFile:
         ).encode()
         new = self.path.with_name(self.path.name + ".new")
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(f"{HEAD} {hashlib.sha256(body).hexdigest()}\n".encode() + body)
+            file.write(_head(body) + b"\n" + body)
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path)
@@ -142,6 +148,10 @@ class TableFile:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _head(body: bytes) -> bytes:
+    return f"{HEAD} {TABLE_FILE.number} {hashlib.sha256(body).hexdigest()}".encode()
 
 
 def _from_wire(wire: Mapping[str, Any]) -> Kept:

@@ -3,16 +3,18 @@
 import pytest
 
 from migrator.connection import Connection, Timeouts
-from migrator.errors import MigrationError, SourceUnavailable, Superseded
+from migrator.errors import MigrationError, OtherFormat, SourceUnavailable, Superseded
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.pair import COPYING, WRITING
 from migrator.progress import Progress
+from migrator.sweep import stop
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
+from slots.formats import SERVERS
 from slots.keyslots import KeySlots
-from slots.reserved import LEADER, STATE
+from slots.reserved import LEADER, STATE, SWEPT
 from tests.integration.migrator.pairs import Pair, client_of
 
 OLD, NEW = "0" * 32, "1" * 32
@@ -87,6 +89,34 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
         assert await source.get("key") == b"moves"
         assert await source.hgetall(STATE) == before
         assert not await target.exists("key")
+
+
+@pytest.mark.parametrize("term", [0, LATTER])
+@pytest.mark.parametrize("at_target", [False, True])
+async def test_a_server_with_keys_of_a_later_version_is_left_alone(pair: Pair, term: int, at_target: bool) -> None:
+    addresses = pair.source.address, pair.target.address
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.set("key", "stays")
+        later = target if at_target else source
+        await later.hset(LEADER, "format", SERVERS.number + 1)
+        before = [await one.hgetall(name) for one in (source, target) for name in (STATE, SWEPT)]
+        access = ServerAccess()
+        for act in (
+            moved(pair, NEW, term),
+            withdraw(*addresses, access=access, instance=NEW, term=term),
+            stop(addresses[at_target], access=access, instance=NEW, term=term),
+        ):
+            with pytest.raises(
+                OtherFormat, match=f"{addresses[at_target]} has format {SERVERS.number + 1}, .*; use the"
+            ):
+                await act
+        assert await source.get("key") == b"stays"
+        assert not await target.exists("key")
+        assert await later.hgetall(LEADER) == {b"format": b"%d" % (SERVERS.number + 1)}
+        assert [await one.hgetall(name) for one in (source, target) for name in (STATE, SWEPT)] == before
+        await later.hdel(LEADER, "format")
+        await moved(pair, NEW, term)
+        assert await target.get("key") == b"stays"
 
 
 async def test_a_leader_that_died_before_it_had_ended_the_others_leaves_that_to_its_successor(pair: Pair) -> None:

@@ -1,10 +1,12 @@
 """What every store does: the same tests over SQLite, etcd and ZooKeeper."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
 
+from slots.formats import STORE
 from slots.functions import names as slot_functions
 from slots.messages.message import Product
 from slots.states import SlotState
@@ -15,7 +17,8 @@ from topom.balance.sizes import KnownSizes, SlotSize, Taking
 from topom.cluster import records
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
-from topom.store import SIZES, STATE, Leader, StoreConflict, Stored
+from topom.store import SIZES, STATE, Leader, Store, StoreConflict, Stored, StoreOfAnotherFormat
+from topom.store.sqlite import SqliteStore
 
 ONE, TWO = "1" * 32, "2" * 32
 URL = "http://127.0.0.1:1"
@@ -107,6 +110,44 @@ async def test_sizes_of_the_largest_table(another: Open) -> None:
     again = SizeBook(await another(), 16_384, 60.0)
     await again.start()
     assert again.known == book.known != KnownSizes()
+
+
+async def _of_a_later_format(store: Store) -> None:
+    """Have a store say that a later version has written it."""
+    if isinstance(store, SqliteStore):
+        await store.run(lambda connection: connection.execute(f"PRAGMA user_version = {STORE.number + 1}"))
+        return
+    cells = store.book(STATE)._cells  # type: ignore[attr-defined]
+    mark, stamp = await cells.look(STATE)
+    later = json.dumps({**json.loads(stamp), "format": STORE.number + 1}).encode()
+    await cells.apply(STATE, mark, later, {})
+
+
+async def test_it_refuses_another_format_and_changes_nothing(another: Open) -> None:
+    store, other = await another(), await another()
+    await store.book(STATE).write(0, 1, {"a": b"1"})
+    await other.book(STATE).catch_up()
+    await _of_a_later_format(store)
+    sentence = f"has format {STORE.number + 1}, .*reads format {STORE.number}; use the version"
+    for act in (
+        lambda: other.book(STATE).catch_up(),
+        lambda: other.book(STATE).read(),
+        lambda: other.book(STATE).write(1, 2, {"a": b"2"}),
+    ):
+        with pytest.raises(StoreOfAnotherFormat, match=sentence):
+            await act()
+    # A process that starts now does not take the store for an empty one, wherever the later version keeps things.
+    if isinstance(store, SqliteStore):
+        await store.run(lambda connection: connection.execute("DROP TABLE documents"))
+        with pytest.raises(StoreOfAnotherFormat, match=sentence):
+            await another()
+        tables = "SELECT name FROM sqlite_master WHERE name = 'documents'"
+        assert not await store.run(lambda connection: connection.execute(tables).fetchall())
+        return
+    with pytest.raises(StoreOfAnotherFormat, match=sentence):
+        await (await another()).book(STATE).read()
+    cells = store.book(STATE)._cells  # type: ignore[attr-defined]
+    assert (await cells.fetch(STATE)).cells
 
 
 async def test_a_ledger_over_it(another: Open) -> None:

@@ -119,10 +119,13 @@ def test_a_file_that_others_can_read_is_refused(file: Path, asked: list[tuple[st
     assert "one" in run("context list")
 
 
-ENDLESS = '{"current": "", "contexts": {"a": {"topom": "", "token": "", "pid": 1e999}}}'
+ENDLESS = '{"format": 1, "current": "", "contexts": {"a": {"topom": "", "token": "", "pid": 1e999}}}'
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"current": "", "contexts": {"a": 1}}', ENDLESS, "\x00"])
+ODD = '{"format": 1, "current": "", "contexts": {"a": 1}}'
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", ODD, ENDLESS, "\x00"])
 def test_another_file_is_refused(file: Path, content: str) -> None:
     file.parent.mkdir()
     file.write_text(content)

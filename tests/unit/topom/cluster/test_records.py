@@ -18,7 +18,7 @@ from topom.cluster.state import (
     Promotion,
 )
 from topom.reasons import Kind, Reason
-from topom.store import Stored, StoreDamaged, StoreOfAnotherFormat
+from topom.store import Stored, StoreDamaged
 from topom.term import features
 from topom.term.settings import TopomSettings
 
@@ -26,13 +26,6 @@ from topom.term.settings import TopomSettings
 def test_documents_hold_everything() -> None:
     assert records.decode(Stored(7, whole(FULL))) == FULL
     assert records.decode(Stored(0, {})) is None
-
-
-def test_a_store_of_another_format_is_refused() -> None:
-    cluster = json.loads(whole(FULL)["cluster"])
-    for other in ({**cluster, "format": 2}, {name: value for name, value in cluster.items() if name != "format"}):
-        with pytest.raises(StoreOfAnotherFormat, match="reads format 1; start the version of topom that wrote it"):
-            records.decode(Stored(7, {**whole(FULL), "cluster": json.dumps(other).encode()}))
 
 
 def test_a_change_of_one_group_writes_few_groups() -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from proxy.supervisor.kept_table.tablekeeping import EVERYTHING, TableKeeping
+from slots.formats import TABLE_FILE
 from slots.messages.message import Product
 from tests.unit.proxy.proxy_fakes import Director, FakeTopom, table
 from tests.unit.proxy.supervisor.test_supervisor import running
@@ -50,6 +52,21 @@ def test_a_damaged_file_is_as_none(tmp_path: Path, damage: bytes) -> None:
     file = TableFile(tmp_path / "table")
     file.path.write_bytes(damage)
     assert file.read() is None
+
+
+@pytest.mark.parametrize("number", [0, TABLE_FILE.number + 1])
+def test_a_file_of_another_format_is_as_none_and_is_named(tmp_path: Path, number: int) -> None:
+    file = TableFile(tmp_path / "table")
+    file.write(kept(3))
+    _, _, rest = file.path.read_bytes().split(b" ", 2)
+    later = b"slotferry-table %d %s" % (number, rest)
+    file.path.write_bytes(later)
+    with capture_logs() as said:
+        assert file.read() is None
+    assert [entry["event"] for entry in said] == ["table_file_of_another_format"]
+    assert f"the table file has format {number}, " in said[0]["reason"]
+    assert f"reads format {TABLE_FILE.number}" in said[0]["reason"]
+    assert file.path.read_bytes() == later
 
 
 def test_every_cut_of_a_file_is_noticed(tmp_path: Path) -> None:
