@@ -16,6 +16,7 @@ from migrator.errors import NotEnoughMemory
 from migrator.progress import Pacing, ServerLatency
 from slots.messages.control import Register
 from slots.states import SlotState
+from slots.version import program_version
 from tests.unit.topom.migrators.fakes import FakeLink, copy_of, registration
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
@@ -107,6 +108,29 @@ async def test_a_slash_at_the_end_of_a_path_is_refused_and_sends_nobody_elsewher
     assert "location" not in answer.headers
     said = f"{method} /api/v1{path}: Not Found; leave out the slash at its end"
     assert answer.json() == {"error": "HttpError", "message": said}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "said"),
+    [
+        ("GET", "/events?since=0&sice=1", "sice is not known; did you mean since?"),
+        ("GET", "/status?shown=all", "shown is not known"),
+        ("POST", "/rebalance?policy=codis&dryrun=true", "dryrun is not known; did you mean dry_run?"),
+        ("DELETE", "/groups/1?later=x&other=y", "later is not known; other is not known"),
+    ],
+)
+async def test_what_a_caller_of_a_later_version_asks_for_is_not_left_out_in_silence(
+    client: httpx.AsyncClient, topom: Topom, method: str, path: str, said: str
+) -> None:
+    version = topom.ledger.state.version
+    answer = await client.request(method, path)
+    assert (answer.status_code, answer.json()) == (422, {"error": "InvalidRequest", "message": said})
+    answer = await client.request(method, "/of/a/later/version")
+    assert answer.status_code == 404
+    assert answer.json()["message"].endswith(
+        f"topom {program_version()} has nothing there: is the caller of another version?"
+    )
+    assert topom.ledger.state.version == version
 
 
 async def test_both_tokens_are_taken_wherever_one_is_asked_for(topom: Topom) -> None:
