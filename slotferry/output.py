@@ -161,11 +161,6 @@ def size(count: int | None) -> str:
     return f"{amount:.1f} TiB"
 
 
-def role(said: str | None) -> str | None:
-    """A server's role in today's word; old servers say ``slave``."""
-    return "replica" if said == "slave" else said
-
-
 def moment(at: float) -> str:
     """Seconds since 1970, UTC, as a time of this computer's zone, with the name of the zone."""
     return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="milliseconds")

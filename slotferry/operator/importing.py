@@ -12,7 +12,7 @@ from slotferry.codis import dump as codis_dump
 from slotferry.codis.plan import Plan, plan_import
 from slotferry.operator import options
 from slotferry.operator.groups import hidden_keys
-from slotferry.output import FAILED, answer, fail, note, role, say, table
+from slotferry.output import FAILED, answer, fail, note, say, table
 from slots import ranges
 from slots.forms import Form
 
@@ -82,8 +82,8 @@ def checks(dump: codis_dump.Dump, groups: list[Answer]) -> list[str]:
             named = f"{server['address']} of group {group['id']}"
             if not server["up"]:
                 wrong.append(f"{named} does not answer topom; see that it runs, and topom's redis_password")
-            elif role(server["role"]) != wanted:
-                wrong.append(f"{named} says that it is a {role(server['role'])}, and should be a {wanted}")
+            elif server["role"] != wanted:
+                wrong.append(f"{named} says that it is a {server['role']}, and should be a {wanted}")
     return wrong
 
 

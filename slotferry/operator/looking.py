@@ -6,7 +6,7 @@ from slotferry.calls import Answer
 from slotferry.client import TopomClient
 from slotferry.operator import options
 from slotferry.operator.options import Address, GroupId
-from slotferry.output import answer, fail, in_words, role, say, size, table
+from slotferry.output import answer, fail, in_words, say, size, table
 from slots.forms import Form
 
 
@@ -124,12 +124,12 @@ def _servers(groups: Iterable[Answer]) -> Iterator[Answer]:
 
 def _server_cells(server: Answer) -> tuple[object, ...]:
     return (
-        role(server.get("role")),
+        server.get("role"),
         _state(server) if server else None,
         server.get("datacenter"),
         server.get("node"),
         server.get("keys"),
-        size(server.get("used_memory")),
+        size(server.get("memory_bytes")),
     )
 
 

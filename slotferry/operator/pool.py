@@ -8,7 +8,7 @@ from slotferry.calls import Answer
 from slotferry.operator import options
 from slotferry.operator.groups import Datacenter, Node
 from slotferry.operator.options import NewAddress
-from slotferry.output import answer, in_words, role, say, size, table
+from slotferry.output import answer, in_words, say, size, table
 from slots.forms import Form
 
 app = typer.Typer(no_args_is_help=True, help="Add, remove and list the Redis servers that are in no group.")
@@ -60,9 +60,9 @@ def say_pool(found: Answer) -> None:
             one["node"],
             one["datacenter"],
             "up" if one["up"] else "down",
-            role(one["role"]),
+            one["role"],
             one["keys"],
-            size(one["used_memory"]),
+            size(one["memory_bytes"]),
             "yes" if one["wipe"] else "no",
         )
         for one in found["servers"]

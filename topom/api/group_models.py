@@ -12,10 +12,10 @@ class Server(BaseModel):
     """A Redis server of a group, as topom sees it."""
 
     address: str
-    role: str | None = Field(description="What the server says it is: `master` or `slave`; null when it is not up.")
+    role: str | None = Field(description="What the server says it is: `master` or `replica`; null when it is not up.")
     up: bool = Field(description="Whether it answered within topom's limit, at most a second ago.")
     keys: int | None = Field(description="Over all databases.")
-    used_memory: int | None = Field(description="Bytes.")
+    memory_bytes: int | None = Field(description="Used by it, as INFO says.")
     datacenter: str = Field(description="Empty where nobody said.")
     node: str = Field(default="", description="The host it runs on; where nobody said, that of its address.")
     condition: Literal["alive", "suspected", "failed", "unknown"] = Field(
@@ -29,9 +29,9 @@ class Server(BaseModel):
         default=None,
         description="Since when one that is suspected or has failed is silent, in seconds since 1970, UTC.",
     )
-    lag: int | None = Field(
+    lag_bytes: int | None = Field(
         default=None,
-        description="Bytes of its master's stream of writes that a replica has not run yet; null where not known.",
+        description="Of its master's stream of writes that a replica has not run yet; null where not known.",
     )
     joining: bool = Field(
         default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."

@@ -24,7 +24,7 @@ async def describe(topom: Topom) -> models.Pool:
                 role=None if said is None else said.role,
                 reason=topom.identities.conflict(address),
                 keys=None if said is None else said.keys,
-                used_memory=None if said is None else said.used_memory,
+                memory_bytes=None if said is None else said.used_memory,
             )
             for address, entry in sorted(state.pool.items())
         ]

@@ -25,10 +25,10 @@ class PoolServer(BaseModel):
     datacenter: str = Field(description="Empty where nobody said.")
     wipe: bool = Field(description="Whether what it holds may be lost.")
     up: bool = Field(description="Whether it answered within topom's limit, at most a second ago.")
-    role: str | None = Field(description="What it says it is: `master` or `slave`; null when it is not up.")
+    role: str | None = Field(description="What it says it is: `master` or `replica`; null when it is not up.")
     reason: Reason | None = Field(default=None, description="Why nothing is done to it; null if all is well.")
     keys: int | None = Field(description="Over all databases.")
-    used_memory: int | None = Field(description="Bytes.")
+    memory_bytes: int | None = Field(description="Used by it, as INFO says.")
 
 
 class Pool(BaseModel):

@@ -86,8 +86,8 @@ class Reading:
 
     @property
     def role(self) -> str:
-        """Its role as Redis names it: ``master`` or ``slave``."""
-        return "master" if self.replication.is_master else "slave"
+        """Its role: ``master`` or ``replica``."""
+        return "master" if self.replication.is_master else "replica"
 
     @property
     def following(self) -> str:

@@ -76,5 +76,5 @@ class Release:
         making.rename(self.folder)
 
 
-BEFORE_THE_FIRST = Release("0.1.0", "22795f3e6c99babb311fb465a7feeb77f071686b")
+BEFORE_THE_FIRST = Release("0.1.0", "ea0148d4caecdd2be3c62857cc2085b0711d43c6")
 """A state before 0.1.0, until that is released."""

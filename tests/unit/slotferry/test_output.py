@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from slotferry.output import drawn, fail, in_words, note, out, role, say, show, size, span
+from slotferry.output import drawn, fail, in_words, note, out, say, show, size, span
 from slots.counting import counted
 
 
@@ -84,7 +84,7 @@ def test_an_address_and_a_number_are_never_cut_in_two(width: int, monkeypatch: p
         assert len(lines) == 1 + len(ADDRESSES)
 
 
-def test_words_of_numbers_units_and_roles() -> None:
+def test_words_of_numbers_and_units() -> None:
     assert [counted(number, "slot") for number in (0, 1, 1000)] == ["0 slots", "1 slot", "1,000 slots"]
     assert [counted(number, "proxy is", "proxies are") for number in (1, 2)] == ["1 proxy is", "2 proxies are"]
     assert [size(1000 * 1024**power) for power in range(5)] == [
@@ -94,4 +94,3 @@ def test_words_of_numbers_units_and_roles() -> None:
         "1000.0 GiB",
         "1000.0 TiB",
     ]
-    assert [role(said) for said in ("slave", "master", None)] == ["replica", "master", None]

@@ -84,7 +84,7 @@ async def all_that_topom_asks(address: str) -> None:
     servers = RedisServers(access, SECONDS)
     replication = ServerReplication(servers)
     status = (await servers.status([address]))[address]
-    assert status is None or status.role in ("master", "slave")
+    assert status is None or status.role in ("master", "replica")
     for ask in (replication.look, replication.read, replication.priority, replication.keep, replication.make_master):
         with suppress(ServerFailed):
             await ask(address)

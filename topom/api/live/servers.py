@@ -21,7 +21,7 @@ from topom.term.service import Topom
 TURN_SECONDS = 1.0
 MOST_SERVERS = 30
 """Servers that are asked in a turn. Half a millisecond of topom's time each: 1.5% of a core."""
-FIGURES = {"keys", "used_memory", "lag"}
+FIGURES = {"keys", "memory_bytes", "lag_bytes"}
 """Of a server, what changes all the time: it is told apart, and in short."""
 
 Known = tuple[object, ...]
@@ -115,7 +115,7 @@ class Servers:
                 mode="json", exclude={"servers": {"__all__": FIGURES}}, exclude_defaults=True
             )
             figures[str(group)] = [
-                [server.keys, None if server.used_memory is None else rounded(server.used_memory), server.lag]
+                [server.keys, None if server.memory_bytes is None else rounded(server.memory_bytes), server.lag_bytes]
                 for server in found.servers
             ]
         self.groups, self.figures = described, figures

@@ -233,7 +233,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 def test_servers_that_are_not_as_they_should_be_are_named() -> None:
     dump = read(document([group(1, "a:1", "b:1")]))
     assert dump.groups[0].servers[0] == CodisServer("a:1", "", "", False)
-    servers = [{"address": "a:1", "up": True, "role": "slave"}, {"address": "b:1", "up": False, "role": None}]
+    servers = [{"address": "a:1", "up": True, "role": "replica"}, {"address": "b:1", "up": False, "role": None}]
     assert importing.checks(dump, [{"id": 1, "servers": servers}, {"id": 9, "servers": servers}]) == [
         "a:1 of group 1 says that it is a replica, and should be a master",
         "b:1 of group 1 does not answer topom; see that it runs, and topom's redis_password",

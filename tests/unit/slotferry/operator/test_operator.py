@@ -119,8 +119,8 @@ STATUS: dict[str, Any] = {
             "id": 1,
             "slots": 3,
             "servers": [
-                {"address": "127.0.0.1:6379", "role": "master", "up": True, "keys": 10, "used_memory": 2048},
-                {"address": "127.0.0.1:6378", "role": None, "up": False, "keys": None, "used_memory": None},
+                {"address": "127.0.0.1:6379", "role": "master", "up": True, "keys": 10, "memory_bytes": 2048},
+                {"address": "127.0.0.1:6378", "role": None, "up": False, "keys": None, "memory_bytes": None},
             ],
         },
         {"id": 2, "slots": 0, "servers": []},
@@ -229,7 +229,7 @@ POOL = {
             "up": True,
             "role": "master",
             "keys": 0,
-            "used_memory": 1000,
+            "memory_bytes": 1000,
         }
     ]
 }

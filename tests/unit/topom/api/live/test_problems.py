@@ -10,7 +10,7 @@ from topom.reasons import Kind, Reason
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
-SERVER = {"address": "s1:1", "role": "master", "up": True, "keys": 1, "used_memory": 1, "datacenter": ""}
+SERVER = {"address": "s1:1", "role": "master", "up": True, "keys": 1, "memory_bytes": 1, "datacenter": ""}
 LIMITS = {
     "parallel_slots": 1,
     "keys_per_second": 0,
