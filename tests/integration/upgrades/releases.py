@@ -76,5 +76,5 @@ class Release:
         making.rename(self.folder)
 
 
-BEFORE_THE_FIRST = Release("0.1.0", "ea0148d4caecdd2be3c62857cc2085b0711d43c6")
+BEFORE_THE_FIRST = Release("0.1.0", "41a4e3d0ea5b6464d126582f35c0188b112f169c")
 """A state before 0.1.0, until that is released."""
