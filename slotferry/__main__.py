@@ -1,12 +1,15 @@
 """The command ``slotferry``, and the same as ``python -m slotferry``.
 
-Ctrl-C ends it quietly from its first moment, also while its modules are read, which takes longer than a slip.
+Ctrl-C ends it quietly from its first moment, also while its modules are read, which takes longer than a slip. SIGHUP
+ends no process that serves, from the same moment on.
 """
 
 import os
 import signal
 import sys
 from types import FrameType
+
+from slots.hangups import early_hangups
 
 INTERRUPTED = 130
 """The status of a command that Ctrl-C ended."""
@@ -19,6 +22,7 @@ def main() -> None:
     if by_keyboard:
         # No exception: a module that is read may take any that it meets for its own.
         signal.signal(signal.SIGINT, _end)
+    early_hangups.expect()
     from slotferry import main as command
 
     if by_keyboard:

@@ -33,6 +33,7 @@ from slotferry.operator.addressing import Line
 from slotferry.output import written_or_told
 from slotferry.usage import Root
 from slots import topomtls
+from slots.hangups import early_hangups
 from slots.topomtls import Files
 
 app = typer.Typer(
@@ -91,8 +92,13 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+SERVING = frozenset({"proxy", "topom", "migrator"})
+"""Commands that read their settings anew on SIGHUP, but for the verbs that some have."""
+
+
 @app.callback()
 def _root(
+    line: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
@@ -111,6 +117,8 @@ def _root(
     tls_key: options.TlsKey = "",
 ) -> None:
     """Options of the command itself."""
+    if line.invoked_subcommand not in SERVING:
+        early_hangups.over()
     options.begin(Line(context, Files(tls_ca, tls_certificate, tls_key)))
 
 

@@ -46,8 +46,8 @@ def run_proxy(context: typer.Context, config: Config = None) -> None:
     another and between their requests, and ends. On SIGHUP it reads its settings anew.
     """
     if context.invoked_subcommand is not None:
+        early_hangups.over()
         return
-    early_hangups.expect()
     # Imported here, as in topom below: no other command needs the compiled engine or the web server.
     from proxy.settings import ProxySettings
     from proxy.supervisor import supervisor
@@ -77,7 +77,6 @@ def topom(
     it reads its settings anew. Every
     setting of configs/topom.toml may also come from the environment: SLOTFERRY_TOPOM_LISTEN for listen, and so on.
     """
-    early_hangups.expect()
     from slots.settings import SettingsError
     from topom import server
     from topom.term.settings import TopomSettings
@@ -98,8 +97,8 @@ def run_migrator(context: typer.Context, config: Config = None) -> None:
     SLOTFERRY_MIGRATOR_TOKEN for token, and so on.
     """
     if context.invoked_subcommand is not None:
+        early_hangups.over()
         return
-    early_hangups.expect()
     from migrator.process import process
     from migrator.process.settings import MigratorSettings
     from slots.settings import SettingsError

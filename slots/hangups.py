@@ -1,6 +1,11 @@
-"""SIGHUP, by which a process is told to read its settings anew (:mod:`slots.reloading`), before and without that."""
+"""SIGHUP, by which a process is told to read its settings anew (:mod:`slots.reloading`), before that is possible.
 
+What another process of ours tells of settings ignores it (:data:`slots.python.TOLD`).
+"""
+
+import os
 import signal
+from types import FrameType
 
 
 class EarlyHangups:
@@ -12,15 +17,20 @@ class EarlyHangups:
 
     def __init__(self) -> None:
         self.came = False
+        self._former: object = signal.SIG_DFL
 
     def expect(self) -> None:
         """Keep SIGHUP from ending this process. It counts once :func:`slots.reloading.on_hangup` was called."""
-        signal.signal(signal.SIGHUP, lambda number, frame: setattr(self, "came", True))
+        self._former = signal.signal(signal.SIGHUP, self._note)
+
+    def over(self) -> None:
+        """This process will not serve: SIGHUP does what it does to any program, also if it has come."""
+        signal.signal(signal.SIGHUP, self._former)  # type: ignore[arg-type]
+        if self.came:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
 
 
 early_hangups = EarlyHangups()
-
-
-def ignore_hangups() -> None:
-    """Have SIGHUP do nothing: another process tells this one about settings."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import proxy.supervisor.supervisor
 import proxy.worker.worker  # noqa: F401
+import slotferry.__main__
 import slotferry.main
 import topom.server  # noqa: F401
 from proxy.supervisor import processes
@@ -16,7 +17,7 @@ def main() -> None:
     """The command ``slotferry``; a proxy's workers are forked too."""
     if sys.argv[1:2] == ["proxy"]:
         _fork_workers()
-    slotferry.main.main()
+    slotferry.__main__.main()
 
 
 def _fork_workers() -> None:

@@ -16,7 +16,6 @@ from functools import partial
 
 from migrator.process.process import run
 from migrator.process.settings import MigratorSettings
-from slots.hangups import ignore_hangups
 from slots.reloading import Reloading
 from slots.settings import SettingsError
 
@@ -42,7 +41,6 @@ def _read(line: bytes) -> MigratorSettings:
 
 def main() -> int:
     """Run the child; gives its exit status."""
-    ignore_hangups()
     with os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as pipe:
         line = pipe.readline(MOST_BYTES)
     try:

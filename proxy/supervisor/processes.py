@@ -21,12 +21,12 @@ from slots.messages.channel import (
     WorkerMessage,
     parse_worker,
 )
-from slots.python import PYTHON
+from slots.python import TOLD
 from slots.table import SlotTable
 
 EXIT_SECONDS = 2.0
 """If a worker has closed its channel and does not end within this time, it is killed."""
-WORKER_COMMAND: tuple[str, ...] = (*PYTHON, "-m", "proxy.worker.worker")
+WORKER_COMMAND: tuple[str, ...] = (*TOLD, "-m", "proxy.worker.worker")
 
 Inherited: TypeAlias = "socket.socket | IO[bytes]"
 """A socket that a worker inherits, under the same descriptor."""

@@ -42,7 +42,6 @@ from proxy.worker.replicas.replicas import Replicas
 from proxy.worker.routing import Routing
 from slots import commands, garbage, logs
 from slots.access import ServerTls
-from slots.hangups import ignore_hangups
 from slots.messages import channel as messages
 from slots.messages.channel import SupervisorMessage
 from slots.messages.message import sentence
@@ -529,7 +528,6 @@ def main() -> None:
     """``python -m proxy.worker.worker --channel FD``; started by the supervisor."""
     parser = argparse.ArgumentParser(description="A worker of a Slotferry proxy. Started by 'slotferry proxy'.")
     parser.add_argument("--channel", type=int, required=True, help="file descriptor of the channel to the supervisor")
-    ignore_hangups()
     status = uvloop.run(serve(parser.parse_args().channel))
     # Nothing is left to clean up, and the interpreter's own shutdown would only take time.
     sys.stderr.flush()

@@ -20,10 +20,10 @@ from typing import Any
 import structlog
 
 from slots.backoff import Backoff
-from slots.python import PYTHON
+from slots.python import TOLD
 from topom.migrators.members import Migrators
 
-COMMAND = (*PYTHON, "-m", "migrator.process.child")
+COMMAND = (*TOLD, "-m", "migrator.process.child")
 OTHERS_SECONDS = 3.0
 """How long after the beginning of a term those of other machines may take to register."""
 STOP_SECONDS = 5.0

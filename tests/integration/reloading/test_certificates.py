@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import redis
 
@@ -94,6 +95,18 @@ async def moves(client: httpx.AsyncClient, slots: str, group_id: int) -> None:
             await asyncio.sleep(0.05)
 
 
+async def hung_up_as_it_starts(topom: FiledTopom) -> dict[str, Any]:
+    """Send SIGHUP to topom's own migrator, as soon as its Python is there; what the log says of its start."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not (found := said(topom.log(), "own_migrator_started")):
+            await asyncio.sleep(0.01)
+        process = psutil.Process(found[0]["pid"])
+        while (line := process.cmdline())[:1] == ["/bin/sh"] or "migrator.process.child" not in line:
+            await asyncio.sleep(0.001)
+    process.send_signal(signal.SIGHUP)
+    return found[0]
+
+
 async def add_group(client: httpx.AsyncClient, group_id: int, server: str) -> httpx.Response:
     return await client.post("/api/v1/groups", json={"id": group_id, "servers": [server]})
 
@@ -138,8 +151,9 @@ async def test_a_cluster_goes_over_to_another_authority_while_it_serves(
                     async with proxy.client() as user:
                         await user.mset(keys)
                     # topom's own migrator is started, and goes on.
-                    await moves(client, "0-3", 2)
-                    (own,) = said(topom.log(), "own_migrator_started")
+                    moving = asyncio.create_task(moves(client, "0-3", 2))
+                    own = await hung_up_as_it_starts(topom)
+                    await moving
 
                     # What cannot be used changes nothing.
                     to_new = authorities.of_servers("topom-new", new, both)
