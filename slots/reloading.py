@@ -17,7 +17,7 @@ from typing import Generic, TypeAlias, TypeVar
 import structlog
 
 from slots.hangups import early_hangups
-from slots.settings import Settings, SettingsError
+from slots.settings import Settings, SettingsError, read_file
 from slots.tls import TlsError
 
 log = structlog.get_logger()
@@ -45,6 +45,8 @@ class Reloading(Generic[Kind]):
         """When the file was read that is in force, in seconds since 1970."""
         self.restart: tuple[str, ...] = ()
         """Settings that have another value in the file, and need a restart."""
+        self.hidden: tuple[str, ...] = ()
+        """Settings that have another value in the environment than in the file when it was read last."""
         self.refused = ""
         """Why the file could not be used when it was read last; empty if it could."""
         self.takers: list[Taker[Kind]] = []
@@ -55,7 +57,7 @@ class Reloading(Generic[Kind]):
         Raises:
             SettingsError: they cannot be used, and nothing has changed.
         """
-        return self.take(lambda: type(self.settings).load(Path(self.file) if self.file else None))
+        return self.take(self._read)
 
     def take(self, read: Callable[[], Kind]) -> tuple[str, ...]:
         """As :meth:`reload`, of settings that ``read`` gives."""
@@ -65,8 +67,17 @@ class Reloading(Generic[Kind]):
             self.refused = str(error)
             log.error("settings_refused", file=self.file, reason=self.refused)
             raise
-        log.info("settings_reloaded", file=self.file, changed=list(changed), restart=list(self.restart))
+        named = {"changed": changed, "restart": self.restart, "hidden": self.hidden}
+        log.info("settings_reloaded", file=self.file, **{what: list(names) for what, names in named.items()})
         return changed
+
+    def _read(self) -> Kind:
+        kind = type(self.settings)
+        environment = kind.environment()
+        in_file = read_file(Path(self.file)) if self.file else {}
+        found = kind.checked({**in_file, **environment})
+        self.hidden = kind.hidden(in_file, environment)
+        return found
 
     def _take(self, found: Kind) -> tuple[str, ...]:
         kind, before = type(self.settings), self.settings

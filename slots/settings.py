@@ -72,6 +72,19 @@ class Settings(BaseSettings):
         return source()
 
     @classmethod
+    def hidden(cls, in_file: Mapping[str, Any], environment: Mapping[str, Any]) -> tuple[str, ...]:
+        """The settings of a file that have another value in the environment, which wins."""
+
+        def value(name: str, of: Mapping[str, Any]) -> object:
+            try:
+                return getattr(cls.checked({**in_file, **environment, name: of[name]}), name)
+            except SettingsError:
+                return None  # no setting has it
+
+        both = [name for name in cls.model_fields if name in in_file and name in environment]
+        return tuple(name for name in both if value(name, in_file) != value(name, environment))
+
+    @classmethod
     def live(cls) -> frozenset[str]:
         """The names of the settings that change while the process runs."""
         fields = cls.model_fields.items()

@@ -87,6 +87,7 @@ class NewSettings:
                 since=known.since,
                 changed=list(changed),
                 restart=list(known.restart),
+                hidden=list(known.hidden),
                 refused=sentence(refused),
                 workers=len(due),
                 following=due.count(0),

@@ -77,6 +77,8 @@ def _of_settings(found: Answer) -> Iterator[str]:
     yield f"{where}, read at {moment(found['since'])}: {f'{changed} changed' if changed else 'nothing changed'}"
     if found["restart"]:
         yield f"these differ in the file, and need a restart: {', '.join(found['restart'])}"
+    if hidden := found.get("hidden"):  # an earlier topom does not tell it
+        yield f"the environment has another value of these, and wins over the file: {', '.join(hidden)}"
 
 
 @settings.command("show")

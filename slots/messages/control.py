@@ -193,6 +193,8 @@ class Reloaded(Message):
     changed: list[Name] = Field(default_factory=list, max_length=MOST_SETTINGS)
     restart: list[Name] = Field(default_factory=list, max_length=MOST_SETTINGS)
     """Settings that have another value in the file, and need a restart."""
+    hidden: list[Name] = Field(default_factory=list, max_length=MOST_SETTINGS)
+    """Settings that have another value in the environment, which wins over the file."""
     refused: Sentence = ""
     """Why the settings cannot be used, so that nothing has changed; empty if they can."""
     workers: Number

@@ -50,6 +50,9 @@ class ProxyReloaded(BaseModel):
     restart: list[str] = Field(
         default=[], description="Settings that have another value in the file, and need a restart."
     )
+    hidden: list[str] = Field(
+        default=[], description="Settings of the file that have another value in the environment, which wins over it."
+    )
     refused: str = Field(
         default="", description="Why the settings cannot be used, so that nothing has changed; empty if they can."
     )

@@ -32,6 +32,9 @@ class SettingsReloaded(SettingsShown):
     """What reading the settings anew has brought."""
 
     changed: list[str] = Field(description="Settings that have changed.")
+    hidden: list[str] = Field(
+        description="Settings of the file that have another value in the environment, which wins over it."
+    )
 
 
 def describe(in_force: InForce | None) -> SettingsShown | None:
@@ -52,10 +55,13 @@ async def show(request: Request) -> SettingsShown:
 async def reload(request: Request) -> SettingsReloaded:
     """Read the settings of this topom anew. What may change without a restart changes; on an error nothing does."""
     try:
-        changed = _in_force(request).reload()
+        in_force = _in_force(request)
+        changed = in_force.reload()
     except SettingsError as error:
         raise SettingsRefused(f"the settings cannot be used, and nothing has changed: {error}") from error
-    return SettingsReloaded(**_described(request).model_dump(), changed=list(changed))
+    return SettingsReloaded(
+        **_described(request).model_dump(), changed=list(changed), hidden=list(in_force.reloading.hidden)
+    )
 
 
 def _in_force(request: Request) -> InForce:

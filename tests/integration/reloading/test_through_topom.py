@@ -100,6 +100,7 @@ async def test_all_proxies_or_one_read_their_own_files_and_say_what_came_of_it(p
         "file": str(one.file.path),
         "changed": ["max_clients"],
         "restart": ["listen"],
+        "hidden": [],
         "refused": "",
         "workers": WORKERS,
         "following": WORKERS,
@@ -194,3 +195,18 @@ async def test_a_proxy_that_is_paused_or_gone_is_told_and_nothing_waits_for_it_l
     async with client_of(one.topom) as client, asyncio.timeout(LIMIT_SECONDS):
         while "not connected" not in (await client.post("/api/v1/proxies/2/reload")).json()["silent"]:
             pass
+
+
+async def test_a_token_of_the_environment_that_hides_the_one_in_the_file_is_told(tmp_path: Path) -> None:
+    async with filed_topom(tmp_path / "data", File(tmp_path / "topom.toml", token=OWN, tokens=[NOW])) as topom:
+        proxy = Proxy(tmp_path / "proxy", topom, {"SLOTFERRY_PROXY_TOKEN": f"{OLD}-proxy"})
+        proxy.process.start()
+        try:
+            await proxy.until(lambda: bool(proxy.said("registered")))
+            proxy.file.write(token=f"{NEW}-proxy", max_clients=77)
+            status, said = await reload(topom, "1")
+            assert (status, said["changed"], said["hidden"]) == (0, ["max_clients"], ["token"])
+            assert [one["hidden"] for one in proxy.said("settings_reloaded")] == [["token"]]
+        finally:
+            await proxy.process.stop()
+        assert not any(secret in proxy.process.log.read_text() for secret in (OLD, NEW))

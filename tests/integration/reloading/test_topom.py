@@ -194,7 +194,9 @@ async def test_a_setting_that_needs_a_restart_is_named_and_keeps_its_value(topom
             ["server_fail_seconds", "events_kept"],
         )
         assert (await client.get("/api/v1/status")).json()["settings"]["restart"] == answer["restart"]
+        hidden = answer.pop("hidden")
         assert "heartbeat_seconds" not in str(answer), "the environment wins over the file, as at the start"
+        assert hidden == ["heartbeat_seconds"]
 
 
 async def test_the_log_level(topom: TopomProcess, file: File) -> None:

@@ -142,7 +142,26 @@ def test_the_environment_wins_as_at_the_start(file: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("SLOTFERRY_FEW_MOST", "30")
     reloading = reloading_of(file)
     file.write_text("most = 20")
-    assert (reloading.reload(), reloading.settings.most) == ((), 30)
+    assert (reloading.reload(), reloading.settings.most, reloading.hidden) == ((), 30, ("most",))
+    file.write_text("most = 30")
+    assert (reloading.reload(), reloading.hidden) == ((), ())
+
+
+def test_a_token_of_the_environment_that_hides_another_one_in_the_file_is_named(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "secret"
+    kept.write_text("of-yesterday\n")
+    monkeypatch.setenv("SLOTFERRY_FEW_SECRET_FILE", str(kept))
+    reloading = reloading_of(file)
+    file.write_text('secret = "of-tomorrow"\nmost = 20')
+    with structlog.testing.capture_logs() as said:
+        assert reloading.reload() == ("most",)
+    assert said[0]["hidden"] == ["secret"]
+    assert "of-" not in str(said).replace(str(file), "")
+    file.write_text('secret = "of-yesterday"')
+    reloading.reload()
+    assert reloading.hidden == ()
 
 
 async def test_a_hangup_reads_them_anew_and_ends_nothing(file: Path) -> None:

@@ -81,6 +81,7 @@ PROXY_RELOADED = {
     "address": "127.0.0.1:6380",
     "silent": "",
     "changed": ["token", "users"],
+    "hidden": ["password"],
     "workers": 2,
     "following": 2,
 }
@@ -444,6 +445,11 @@ VERBS: list[tuple[str, str, str]] = [
     ("proxy drain 3", "proxies", "proxy 3 at 127.0.0.1:6380 leaves; it is gone once it has let 5 clients go"),
     ("proxy reload", "proxies/reload", "proxy 3 at 127.0.0.1:6380: /etc/[topom].toml, read at "),
     ("proxy reload 3", "proxies/3/reload", ": token, users changed"),
+    (
+        "proxy reload 3",
+        "proxies/3/reload",
+        "the environment has another value of these, and wins over the file: password",
+    ),
     ("settings reload", "settings/reload", ": nothing changed"),
     ("settings show", "settings", "these differ in the file, and need a restart: listen, url"),
     ("proxy remove 3 --force", "proxies", "could not be cut off h:1: [refused]"),

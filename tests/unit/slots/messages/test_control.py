@@ -81,6 +81,7 @@ OF_PROXIES: list[Message] = [
         since=1.7e9,
         changed=["token"],
         restart=["listen"],
+        hidden=["password"],
         refused="",
         workers=2,
         following=1,
