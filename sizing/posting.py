@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sizing.errors import SizingError
-from slots import topomtls
+from slots import bearer, topomtls
 from slots.keynames import readable
 from slots.tls import TlsError
 
@@ -89,17 +89,16 @@ def post(topom: str, token: str, measurement: dict[str, Any]) -> None:
 def _post(topom: str, token: str, measurement: dict[str, Any]) -> None:
     import httpx
 
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = httpx.post(
             f"{topom.rstrip('/')}/api/v1/sizes",
             json=measurement,
-            headers=headers,
+            headers=bearer.header(token),
             timeout=POST_SECONDS,
             trust_env=False,
             verify=topomtls.from_environment().context_of(topom) or False,
         )
-    except TlsError as error:
+    except (TlsError, bearer.TokenError) as error:
         raise PostError(str(error)) from None
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError, OSError) as error:  # some of TLS are no HTTPError
         reason = type(error).__name__ if isinstance(error, UnicodeEncodeError) else str(error) or type(error).__name__

@@ -12,7 +12,7 @@ from typing import Any
 
 from sizing.access import TOKEN, token
 from sizing.errors import TopomFailed
-from slots import topomtls
+from slots import bearer, topomtls
 from slots.tls import TlsError
 
 MOST_BYTES = 64 << 20
@@ -70,8 +70,10 @@ def get(url: str, path: str, seconds: float) -> Any:
 
 
 def _get(url: str, path: str, seconds: float) -> Any:
-    said = token()
-    request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {said}"} if said else {})
+    try:
+        request = urllib.request.Request(url + path, headers=bearer.header(token()))
+    except bearer.TokenError as error:
+        raise TopomFailed(f"{TOKEN} cannot be used: {error}") from None
     # No proxy of the environment, and no redirection: only topom may get the token.
     try:
         by_tls = urllib.request.HTTPSHandler(context=topomtls.from_environment().context_of(url))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
+from slots import bearer
 from slots.topomtls import AUTHORITIES, CERTIFICATE, KEY, Files, Remedies, from_environment
 
 if TYPE_CHECKING:
@@ -97,11 +98,16 @@ class TopomCalls:
         self._silent = False
         """Whether none of the addresses answered when they were last tried."""
         try:
+            shown = bearer.header(token)
+        except bearer.TokenError as error:
+            to_do = "give another one by --token, SLOTFERRY_TOKEN or slotferry context set"
+            raise TopomError(f"{error}; {to_do}") from None
+        try:
             for one in self._urls:
                 httpx.URL(one)
             self._http = httpx.AsyncClient(
                 # Without a token, topom itself says what is missing. An empty token would be an invalid HTTP header.
-                headers={USER_HEADER: _user(), **({"Authorization": f"Bearer {token}"} if token else {})},
+                headers={USER_HEADER: _user(), **shown},
                 timeout=httpx.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS),
                 transport=transport,
                 trust_env=False,
@@ -109,9 +115,7 @@ class TopomCalls:
                 verify=any(httpx.URL(one).scheme == "https" for one in self._urls) and _context(tls),
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise TopomError(
-                f"{url!r} with this token makes no HTTP request: {error}; check --topom and --token"
-            ) from None
+            raise TopomError(f"{url!r} makes no HTTP request: {error}; check --topom") from None
 
     async def __aenter__(self) -> Self:
         return self
@@ -211,7 +215,7 @@ class TopomCalls:
                 "Look at its log; whether the request was carried out is not known"
             ) from None
         except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
-            to_do = "check --topom and --token"
+            to_do = "check --topom"
             if ":" in self.url and "://" not in self.url and not self.url.endswith(":"):
                 to_do = f"write http://{self.url} in --topom, SLOTFERRY_TOPOM or the context"
             raise TopomError(f"no request can be made of {self.url!r}: {str(error).rstrip('.')}; {to_do}") from None

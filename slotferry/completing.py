@@ -17,6 +17,7 @@ import typer
 from slotferry.contexts import ContextError
 from slotferry.operator import addressing
 from slotferry.operator.addressing import Line, Where
+from slots import bearer
 from slots.counting import counted
 from slots.topomtls import Files
 
@@ -84,17 +85,17 @@ def _offers(context: typer.Context, incomplete: str, path: str, read: Callable[[
 
 
 def _ask_each(where: Where, path: str, take: Callable[[Any], None]) -> None:
-    headers = {"Authorization": f"Bearer {where.token}"} if where.token else {}
     for url in where.topom.split(","):
         address = f"{url.strip().rstrip('/')}/api/v1{path}"
         try:
             verify = where.tls.context_of(address) or False
-            said = httpx.get(address, headers=headers, timeout=SECONDS, trust_env=False, verify=verify)
+            shown = bearer.header(where.token)
+            said = httpx.get(address, headers=shown, timeout=SECONDS, trust_env=False, verify=verify)
             if said.is_success:
                 take(said.json())
                 return
         except Exception:
-            # Nothing is said of what cannot be asked: an address, an answer, or certificates.
+            # Nothing is said of what cannot be asked: an address, a token, an answer, or certificates.
             continue
 
 

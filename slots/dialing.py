@@ -11,6 +11,7 @@ import structlog
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 
+from slots import bearer
 from slots.backoff import Backoff
 from slots.tls import Certificates
 from slots.topomtls import Remedies
@@ -81,7 +82,7 @@ class Dialing:
         return connect(
             url,
             ssl=None if certificates is None else certificates.context,
-            additional_headers={"Authorization": f"Bearer {self.token}"} if self.token else None,
+            additional_headers=bearer.header(self.token),
             open_timeout=CONNECT_SECONDS,
             ping_interval=PING_SECONDS,
             ping_timeout=self._pong_seconds,

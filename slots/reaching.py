@@ -1,12 +1,12 @@
 """How topom is reached: where it is, and by which certificates. Settings that proxies and migrators have in common."""
 
-import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from slots import bearer
 from slots.access import ServerAccess, ServerTls, look, of_files
 from slots.reloading import refusing
 from slots.settings import Live, Settings
@@ -50,9 +50,7 @@ class ReachesTopom(Settings):
     @field_validator("token", check_fields=False)
     @classmethod
     def _check_token(cls, value: SecretStr) -> SecretStr:
-        # It is sent in a header. What cannot stand there would be refused with a message that shows it.
-        if not re.fullmatch(r"[!-~]*", value.get_secret_value()):
-            raise ValueError("a token consists of printable ASCII characters without blanks, on one line")
+        bearer.check(value.get_secret_value())
         return value
 
     @model_validator(mode="after")

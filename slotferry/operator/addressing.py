@@ -83,7 +83,11 @@ def _with_context(topom: str, token: str, files: Files, named: str) -> Where:
 
 def _in_file(path: Path) -> str:
     try:
-        return read_small(path).decode("ascii", "replace").rstrip("\r\n")
+        token = read_small(path).decode("ascii", "replace").rstrip("\r\n")
     except OSError as error:
         why = f"the file {path}, which {TOKEN_FILE_VARIABLE} names, cannot be read: {error.strerror}"
         raise ContextError(why) from error
+    if not token:
+        # Else a context's token would take its place, and its user would be another one than was meant.
+        raise ContextError(f"the file {path}, which {TOKEN_FILE_VARIABLE} names, is empty")
+    return token

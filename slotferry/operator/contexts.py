@@ -13,6 +13,7 @@ from slotferry.contexts import Context, ContextError, Contexts
 from slotferry.operator import options
 from slotferry.operator.addressing import TOKEN_VARIABLE, TOPOM_VARIABLE
 from slotferry.output import answer, fail, note, say, table
+from slots import bearer
 from slots.forms import Form
 from slots.topomtls import AUTHORITIES, CERTIFICATE, KEY, Files
 
@@ -138,9 +139,11 @@ def set_context(
         raise fail(str(error)) from None
     if wrong := _wrong(tls):
         raise fail(f"{wrong}; context {name} is not kept")
-    if token is None:
-        token = _read_token()
-    secret = token
+    secret = _read_token() if token is None else token
+    try:
+        bearer.check(secret)
+    except bearer.TokenError as error:
+        raise fail(f"{error}; context {name} is not kept") from None
 
     def keep(kept: Contexts) -> Contexts:
         made = contexts.with_context(kept, name, Context(topom, secret, tls=tls))

@@ -10,6 +10,7 @@ import math
 import httpx
 import structlog
 
+from slots import bearer
 from slots.version import program_version
 from topom.errors import NotLeading
 from topom.periodic import Look, Loop
@@ -100,7 +101,7 @@ async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:
     }
     for token in tokens:
         answer = await node.http.post(
-            f"{leader.url}/api/v1/topoms", json=said, headers={"Authorization": f"Bearer {token}"}, timeout=SECONDS
+            f"{leader.url}/api/v1/topoms", json=said, headers=bearer.header(token), timeout=SECONDS
         )
         if answer.status_code not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             if answer.is_server_error:

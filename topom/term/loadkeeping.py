@@ -12,6 +12,7 @@ import time
 import httpx
 import structlog
 
+from slots import bearer
 from topom.load import minutes
 from topom.periodic import Look, Loop
 from topom.store import Leader
@@ -66,9 +67,8 @@ class LoadKeeping(Loop):
         """The answer of the leader. Raises NoMinutes, or what httpx raises, if there is none of use."""
         status = 0
         for token in list(self._tokens.operators):
-            headers = {"Authorization": f"Bearer {token}"}
             url = f"{leader.url}/api/v1/load/minutes"
-            request = self._node.http.build_request("GET", url, params={"after": after}, headers=headers)
+            request = self._node.http.build_request("GET", url, params={"after": after}, headers=bearer.header(token))
             response = await self._node.http.send(request, stream=True)
             try:
                 status = response.status_code

@@ -104,3 +104,16 @@ def test_one_that_is_asked_in_the_clear_is_explained(says_more: bool) -> None:
         with pytest.raises(PostError, match="if it is topom and serves TLS, write https:// in its URL"):
             posting.post(url, "secret", {"slots": [0] * 100_000})
         serving.join()
+
+
+@pytest.mark.parametrize("token", ["the-secret\n", "the secret", "the-secr\u00e9t"])
+def test_a_token_that_no_header_can_have_is_refused_and_not_shown(
+    url: str, token: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(AUTHORITIES, authority.file)
+    monkeypatch.setenv("SLOTFERRY_TOKEN", token)
+    with pytest.raises(TopomFailed, match=r"SLOTFERRY_TOKEN.*printable ASCII characters") as asked:
+        topom.get(url, "/api/v1/status", 5.0)
+    with pytest.raises(PostError, match="printable ASCII characters") as posted:
+        posting.post(url, token, {})
+    assert "secr" not in f"{asked.value}{posted.value}"

@@ -264,9 +264,10 @@ async def test_a_connection_that_is_ended_at_once_may_be_by_a_topom_with_tls() -
         await ending
 
 
-async def test_a_token_that_no_header_can_hold() -> None:
-    with pytest.raises(TopomError, match="--token") as caught:
-        async with TopomClient(URL, "gehe\u00efm\u2028very-secret") as topom:
+@pytest.mark.parametrize("token", ["gehe\u00efm\u2028very-secret", "very-secret\n", "very-secret\r", "a very-secret"])
+async def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(TopomError, match=r"printable ASCII characters.*--token") as caught:
+        async with TopomClient(URL, token) as topom:
             await topom.status()
     assert "very-secret" not in str(caught.value)
 

@@ -51,8 +51,8 @@ def run(line: str, told: str | None = None) -> str:
     return result.output
 
 
-def refused(line: str) -> str:
-    result = runner.invoke(app, line.split())
+def refused(line: str, told: str | None = None) -> str:
+    result = runner.invoke(app, line.split(), input=told)
     assert (result.exit_code, result.stdout) == (1, ""), result.output
     assert "Traceback" not in result.stderr
     return result.stderr
@@ -73,6 +73,14 @@ def test_contexts_are_kept_chosen_and_removed() -> None:
     assert "there is no context two; kept are: one" in refused("context use two")
     assert "there is no context two" in refused("--context two pool list")
     assert "is no name" in refused("context set -- a/b")
+
+
+def test_a_token_that_no_header_can_have_is_not_kept_and_not_shown() -> None:
+    for told in ("the secret\n", "the-secr\u00e9t\n"):
+        said = refused("context set one --topom http://one:1", told)
+        assert "a token consists of printable ASCII characters" in said
+        assert "secr" not in said
+    assert "context set" in run("context list"), "none is kept"
 
 
 def test_no_verb_shows_a_token() -> None:

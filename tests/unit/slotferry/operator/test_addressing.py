@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slotferry.contexts import ContextError
+from slotferry import contexts
+from slotferry.contexts import Context, ContextError
 from slotferry.operator.addressing import Line, resolve
 
 URL = "http://127.0.0.1:8380"
@@ -28,6 +29,15 @@ def test_it_is_read_at_each_verb_and_one_that_is_given_goes_before_it(file: Path
         file.write_text(f"{secret}\n")
         assert token_for(URL) == token_for("") == secret
     assert token_for(URL, "given") == "given"
+
+
+def test_an_empty_one_is_said_and_a_contexts_token_does_not_take_its_place(file: Path) -> None:
+    contexts.change(lambda kept: contexts.with_context(kept, "one", Context(URL, "of-the-context")))
+    for written in ("", "\n"):
+        file.write_text(written)
+        with pytest.raises(ContextError, match="SLOTFERRY_TOKEN_FILE names, is empty"):
+            resolve("", "", Line())
+        assert resolve("", "", Line("one")).token == "of-the-context"
 
 
 @pytest.mark.timeout(30)
