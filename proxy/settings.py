@@ -14,7 +14,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from proxy.clusterview import why_not_announced
-from proxy.users import DEFAULT, UserSettings
+from proxy.users import DEFAULT, UserSettings, check_entries
 from slots import address
 from slots.access import ServerAccess, ServerTls, of_files
 from slots.reaching import ReachesTopom
@@ -281,6 +281,12 @@ class ProxySettings(ReachesTopom):
         default=10.0,
         description="Further seconds for sessions to come between two requests; after that they are cut off. Live.",
     )
+
+    @field_validator("users", mode="before")
+    @classmethod
+    def _check_entries(cls, value: Any) -> Any:
+        check_entries(value, set(cls.model_fields))
+        return value
 
     @field_validator("any_server_commands", mode="before")
     @classmethod

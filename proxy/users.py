@@ -9,8 +9,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
-from typing import Annotated, Self
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -55,6 +55,24 @@ class UserSettings(BaseModel):
         if sum(map(bool, given)) != 1:
             raise ValueError(f"user {self.name}: give one of password, password_sha256 and no_password = true")
         return self
+
+
+def check_entries(given: Any, settings: Collection[str]) -> None:
+    """Raise ValueError for what TOML's form of a list leads to: one entry instead of a list, and a setting of the proxy
+    that stands below an entry and so in it.
+
+    Args:
+        given: the value of the setting ``users``.
+        settings: names of the proxy's settings.
+    """
+    if isinstance(given, dict):
+        raise ValueError("it has to be a list: in a file, each entry begins with [[users]]")
+    for number, entry in enumerate(given if isinstance(given, list) else (), 1):
+        if isinstance(entry, dict):
+            for name in entry.keys() & (set(settings) - UserSettings.model_fields.keys()):
+                raise ValueError(
+                    f"entry {number} has {name}, which is a setting; in a file, write it above the first [[users]]"
+                )
 
 
 class User:

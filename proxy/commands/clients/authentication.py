@@ -61,7 +61,8 @@ class Authentication(Family):
         """Let only these users log in from now on.
 
         A session goes on if its user is still there and may do as before, also with another password, as in Redis. The
-        others are closed: what they have begun was allowed to a user who is none any more.
+        others are closed: what they have begun was allowed to a user who is none any more. A session without a login
+        needs none any more if no new one does.
         """
         before, self._users = self._users, Users(settings.users, settings.password)
         self._router.gated = self._users.anonymous is None
@@ -69,7 +70,9 @@ class Authentication(Family):
         for session in list(self._router.sessions):
             user = user_of(session) or before.default
             if session.attention & GATED or user is None:
-                continue  # it has yet to log in
+                if self._users.anonymous is not None:
+                    self.begin(session)
+                continue  # it had yet to log in
             now = self._users.find(user.name)
             if now is None or not now.may_as_much(user):
                 session.close()

@@ -13,8 +13,10 @@ import pytest
 import redis.exceptions
 
 from proxy.engine.backend import command
+from proxy.settings import ProxySettings
 from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
+from slots.messages.channel import Settings, SettingsTaken
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
@@ -244,6 +246,27 @@ async def test_anonymous_clients_with_limits(start_worker: StartWorker) -> None:
         assert await client("RESET") == b"+RESET\r\n"
         assert await client("SET k 1") == b"-NOPERM this user has no permissions to run the 'set' command\r\n"
         assert await client("GET k") == b"$1\r\n1\r\n"
+
+
+async def test_who_waits_to_log_in_need_not_any_more_once_nobody_has_to(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1, users=USERS)
+    open_to_all = {"name": "default", "no_password": True, "databases": [1]}
+    async with connected(worker.settings.listen) as client:
+        assert await client("GET k") == b"-NOAUTH Authentication required.\r\n"
+        await take_users(worker, [*USERS, open_to_all])
+        assert await client("GET k") == NO_DATABASE % 0
+        assert await client("SELECT 1") == b"+OK\r\n"
+        assert await client("GET k") == b"$-1\r\n"
+        await take_users(worker, USERS)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client("GET k")
+
+
+async def take_users(worker: WorkerHarness, users: list[dict[str, Any]]) -> None:
+    """Have it use these users from now on."""
+    changed = ProxySettings(**{**worker.settings.model_dump(), "users": users})
+    worker.channel.send(Settings(number=1, settings=changed.to_wire()))
+    await worker.next(lambda message: isinstance(message, SettingsTaken))
 
 
 async def test_the_user_is_listed(start_worker: StartWorker) -> None:

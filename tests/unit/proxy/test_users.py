@@ -114,6 +114,8 @@ def test_what_is_not_json_in_the_environment_is_not_shown(monkeypatch: pytest.Mo
         ([{"name": "a", "password": "geheim", "databases": [-1]}], "entry 1 databases 0 has to be at least 0"),
         ([{"name": "a", "password": "geheim", "readonly": 1}], "entry 1 readonly is not known"),
         ([{"password": "geheim"}], "entry 1 name has to be given"),
+        ({"name": "a", "password": "geheim"}, "it has to be a list: in a file, each entry begins with [[users]]"),
+        ([{"name": "a", "password": "geheim", "listen": "h:1"}], "entry 1 has listen, which is a setting; in a file"),
         ("geheim", "Setting users (or SLOTFERRY_PROXY_USERS in the environment) has to be a list"),
         ([{"name": "a", "password": "1"}, {"name": "a", "password": "2"}], "users: two of them have the same name"),
     ],
