@@ -97,6 +97,7 @@ class TopomCalls:
         self.url = self._urls[0]
         self._silent = False
         """Whether none of the addresses answered when they were last tried."""
+        self._shows_token = bool(token)
         try:
             shown = bearer.header(token)
         except bearer.TokenError as error:
@@ -249,8 +250,9 @@ class TopomCalls:
         except ValueError:
             answer = None
         if response.status_code == httpx.codes.UNAUTHORIZED:
+            what = "does not accept the token; give it" if self._shows_token else "wants a token; give one"
             raise TopomUnauthorized(
-                f"topom at {self.url} does not accept the token; give it by --token, SLOTFERRY_TOKEN or "
+                f"topom at {self.url} {what} by --token, SLOTFERRY_TOKEN or "
                 "slotferry context set (topom keeps the one it made in the file named token in its data folder)"
             )
         if response.is_error:

@@ -19,7 +19,7 @@ from typing import Any, Self
 from slotferry.calls import TopomUnreachable
 from slotferry.client import TopomClient
 from slotferry.folders import Folder
-from slotferry.processes import STOP_SECONDS, ManagedProcess, ProcessError, free_ports, port_is_free, until
+from slotferry.processes import STOP_SECONDS, ManagedProcess, ProcessError, free_ports, port_taken, until
 from slotferry.redis_server import HOST, RedisServer, ask, find_binary, start_redis
 from slots.python import PYTHON
 from slots.ranges import show
@@ -284,8 +284,8 @@ class LocalCluster:
     def _start_proxy(self, own_settings: Mapping[str, Any]) -> None:
         index = len(self.proxies)
         port = self._port + index if self._port else free_ports(1)[0]
-        if self._port and not port_is_free(port):
-            raise ProcessError(f"port {port} of {HOST} is in use; choose another first port with --port, or 0 for any")
+        if self._port and (why := port_taken(port, HOST)):
+            raise ProcessError(f"port {port} of {HOST} {why}; choose another first port with --port, or 0 for any")
         settings = {
             "listen": f"{HOST}:{port}",
             "topom": [self.topom_url],

@@ -77,14 +77,21 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether nothing listens on ``port`` at ``host`` now."""
+    """Whether nothing listens on ``port`` at ``host`` now, and this process may."""
+    return not port_taken(port, host)
+
+
+def port_taken(port: int, host: str) -> str:
+    """Why this process cannot listen on ``port`` at ``host`` now, as the rest of a sentence; empty if it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
+        except PermissionError:
+            return "is not for this user: the system keeps low ports for root"
         except OSError:
-            return False
-        return True
+            return "is in use"
+    return ""
 
 
 def process_runs(pid: int) -> bool:

@@ -150,8 +150,9 @@ def set_context(
         return Contexts(made.known, made.current or name)
 
     kept = _change(keep)
-    in_use = "and is in use" if kept.current == name else f"use it: slotferry context use {name}"
-    answer(_described(kept, name), form, lambda: say(f"context {name} is kept; {in_use}".replace("; and", " and")))
+    what = f"context {name} is kept" if secret else f"context {name} is kept without a token"
+    in_use = " and is in use" if kept.current == name else f"; use it: slotferry context use {name}"
+    answer(_described(kept, name), form, lambda: say(f"{what}{in_use}"))
 
 
 @app.command("remove")

@@ -59,7 +59,8 @@ def _say_status(found: Answer) -> None:
         if counters.get("settings_refused"):
             say(f"proxy {proxy['id']}: its settings could not be used when they were read last; its log says why")
         if number := counters.get("settings_restart"):
-            say(f"proxy {proxy['id']}: {counted(number, 'setting')} of its file need a restart; its log names them")
+            need, them = ("needs", "it") if number == 1 else ("need", "them")
+            say(f"proxy {proxy['id']}: {counted(number, 'setting')} of its file {need} a restart; its log names {them}")
     if settings := found.get("settings"):
         _say_settings(settings)
     if step := next_step(found):

@@ -300,7 +300,8 @@ def _assumptions(ground: Ground, assumed: Assumed) -> str:
     if ground.by_keys is None:
         said.append(f"{assumed.by_keys.keys:,.0f} keys a second by keys")
     if ground.by_stream is None:
-        said.append(f"{_speed_by_stream(ground, assumed).keys:,.0f} by the stream")
+        unit = "" if said else " keys a second"
+        said.append(f"{_speed_by_stream(ground, assumed).keys:,.0f}{unit} by the stream")
     if ground.followable.delay_seconds is None:
         said.append(f"{assumed.snapshot_seconds:g} s until a snapshot begins")
     if ground.followable.permitted is None:

@@ -129,7 +129,7 @@ class Pool:
             except AuthenticationError as error:
                 raise ServersUnreachable(
                     f"{address} does not let topom in ({str(error).rstrip('.')})",
-                    "look at redis_username and redis_password in topom's settings",
+                    "look at redis_user and redis_password in topom's settings",
                 ) from None
 
         reason = await self._servers.guarded(address, look)

@@ -69,7 +69,7 @@ class Reloads:
     async def _ask(self, member: Member) -> Outcome:
         link = member.link
         if link is None:
-            return Outcome(member, None, "it is not connected, and reads its settings when it starts")
+            return Outcome(member, None, "it is not connected; it reads its settings when it starts, or is sent SIGHUP")
         self._number += 1
         number = self._number
         future: asyncio.Future[Reloaded] = asyncio.get_running_loop().create_future()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from slotferry import processes
 from slotferry.families import children_of
-from slotferry.processes import ManagedProcess, ProcessError, free_ports, port_is_free, until
+from slotferry.processes import ManagedProcess, ProcessError, free_ports, port_is_free, port_taken, until
 from tests.forking import ROOT
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -172,3 +173,22 @@ def test_free_ports_are_different_and_free(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(free_ports(20)).isdisjoint(ports), "whoever was given one may not have begun to listen there"
     assert len(set(ports)) == 20
     assert all(port_is_free(port) for port in ports)
+
+
+UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+
+
+@pytest.mark.skipif(not UNPRIVILEGED.exists() or int(UNPRIVILEGED.read_text()) < 2, reason="everybody has every port")
+def test_a_port_that_is_not_for_this_user_is_not_said_to_be_in_use() -> None:
+    ours, theirs = os.pipe()
+    if (child := os.fork()) == 0:
+        with suppress(PermissionError):
+            os.setuid(65534)
+        os.write(theirs, port_taken(1, "127.0.0.1").encode())
+        os._exit(0)
+    os.close(theirs)
+    with open(ours) as said:
+        assert "is not for this user" in said.read()
+    os.waitpid(child, 0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert port_taken(listening.getsockname()[1], "127.0.0.1") == "is in use"

@@ -83,6 +83,11 @@ def test_a_token_that_no_header_can_have_is_not_kept_and_not_shown() -> None:
     assert "context set" in run("context list"), "none is kept"
 
 
+def test_a_context_without_a_token_is_said_to_have_none() -> None:
+    assert "context one is kept without a token and is in use" in run("context set one --topom http://one:1", "\n")
+    assert "context one is kept and is in use" in run("context set one --topom http://one:1", "secret-1\n")
+
+
 def test_no_verb_shows_a_token() -> None:
     said = [run("context set one --topom http://one:1 --token secret-1")]
     for verb in (

@@ -5,6 +5,7 @@ import io
 import json
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -485,7 +486,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
 
     def handler(request: httpx.Request) -> httpx.Response:
         requests.append(request)
-        if request.headers["Authorization"] != "Bearer right":
+        if request.headers.get("Authorization") != "Bearer right":
             return httpx.Response(401, json={"error": "Unauthorized", "message": "no"})
         answer = ANSWERS.get((request.method, request.url.path))
         if answer is None:
@@ -708,6 +709,23 @@ def test_a_wrong_token_is_a_sentence_and_a_status(seen: list[httpx.Request], lin
     assert "does not accept the token" in result.stderr
     assert "Traceback" not in result.stderr
     assert "wrong" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(1, "1 setting of its file needs a restart"), (2, "2 settings of its file need a restart")]
+)
+def test_a_proxy_whose_settings_need_a_restart_is_told(
+    seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch, number: int, says: str
+) -> None:
+    one = {**PROXY, "counters": {"settings_restart": number}}
+    monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/status"), {**STATUS, "proxies": [one]})
+    assert f"proxy 3: {says}; its log names" in runner.invoke(app, ["status"]).stdout
+
+
+def test_no_token_is_not_taken_for_a_wrong_one(seen: list[httpx.Request], tmp_path: Path) -> None:
+    said = runner.invoke(app, ["status"], env={"SLOTFERRY_TOKEN": "", "XDG_CONFIG_HOME": str(tmp_path)})
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert "wants a token; give one by --token" in said.stderr
 
 
 def test_a_refusal_is_topoms_sentence(seen: list[httpx.Request]) -> None:

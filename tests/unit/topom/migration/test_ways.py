@@ -49,7 +49,7 @@ def test_what_was_measured_counts() -> None:
     assert way(replace(ground(), by_stream=PairSpeed(20_000.0, 2e6))).startswith("by keys: ")
     few_found = replace(ground(0.001), by_keys=PairSpeed(10.0, 1000.0))
     assert "move in 2.0 s, and by the stream" in way(few_found), "10,000 keys at an eighth of what is assumed"
-    assert "(assumed: 25,000 by the stream)" in way(few_found), "what slows one way slows the other"
+    assert "(assumed: 25,000 keys a second by the stream)" in way(few_found), "what slows one way slows the other"
     for none in (PairSpeed(5e-324, 0.0), PairSpeed(0.0, 0.0), PairSpeed(float("nan"), float("-inf"))):
         assert way(replace(ground(), by_keys=none))
     large_values = replace(ground(0.001), by_keys=PairSpeed(100.0, ASSUMED.by_keys.bytes))
