@@ -7,13 +7,26 @@ from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import InvalidResponse, RedisError
 from redis.exceptions import TimeoutError as NoAnswer
 
+from slots.tlswords import Trouble, trouble
+
 FAILURES = (RedisError, OSError, TimeoutError, RuntimeError)
 """RuntimeError is here because uvloop raises it for a write to a connection that was just reset."""
-_ERRNO = re.compile(r"(?:^Error |\[Errno |\()(-?\d+)(?:\]| connecting|, ')")
+_ERRNO = re.compile(r"(?:^Error |\[Errno |\()(-?\d+)(?:\]| connecting| while|, ')")
 _OF_UVLOOP = "unable to perform operation"
 MOST_WORDS = 1000
 """Characters of what a server said that are told."""
 _HTTP = ('"H"', '"<"')
+_OF_TLS = {
+    Trouble.OTHER_HOST: "its certificate is not for this host; see redis_tls_verify_host",
+    Trouble.EXPIRED: "its certificate has expired",
+    Trouble.TOO_EARLY: "its certificate is not valid yet; look at the clocks of both machines",
+    Trouble.UNKNOWN_AUTHORITY: "no authority of redis_tls_ca has signed its certificate",
+    Trouble.NO_TLS: "it speaks no TLS; look at redis_tls and the port",
+    Trouble.CERTIFICATE_WANTED: "it wants to be shown a certificate; see redis_tls_certificate",
+    Trouble.NOT_TRUSTED: "it does not know the authority that has signed the certificate in redis_tls_certificate",
+    Trouble.NOT_TAKEN: "the certificate in redis_tls_certificate has expired, or is not for clients",
+    Trouble.NOT_FOR_CLIENTS: "the certificate in redis_tls_certificate is not for clients",
+}
 
 
 def in_words(error: BaseException) -> str:
@@ -42,6 +55,9 @@ def _in_words(error: BaseException) -> str:
 
 
 def _of_connection(error: BaseException, text: str) -> str:
+    # First: OpenSSL's errors have numbers too, which mean something else to the system.
+    if of_tls := trouble(text):
+        return _OF_TLS[of_tls]
     if isinstance(error, RuntimeError):
         return "the connection broke" if text.startswith(_OF_UVLOOP) else text
     found = _ERRNO.search(text)
@@ -51,6 +67,8 @@ def _of_connection(error: BaseException, text: str) -> str:
         return said[0].lower() + said[1:]
     if number < 0:
         return "its name is not known"
+    if text.endswith("Connection lost"):
+        return "the connection broke"
     if "closed" in text.lower():
         return "it closed the connection"
     return text

@@ -8,6 +8,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from slots.tlswords import Trouble, trouble
+
 if TYPE_CHECKING:
     import ssl
 
@@ -82,10 +84,8 @@ class Remedies:
         """What is wrong with TLS, by an error or by what has led to it, and what to do; "" if it is not TLS."""
         cause: BaseException | None = error
         while cause is not None:
-            said = str(cause).lower()
-            for sign, sentence in _SIGNS:
-                if sign.lower() in said:
-                    return sentence.format(authorities=self.authorities, certificate=self.certificate)
+            if found := trouble(str(cause)):
+                return _SENTENCES[found].format(authorities=self.authorities, certificate=self.certificate)
             cause = cause.__cause__ or cause.__context__
         return ""
 
@@ -102,35 +102,19 @@ class Remedies:
 REMEDIES = Remedies(AUTHORITIES, f"{CERTIFICATE} and {KEY}")
 """How programs that have the environment alone call their certificates."""
 
-_SIGNS = (
-    (
-        "mismatch, certificate is not valid",
-        "topom's certificate is not for the host in its URL; write a host that it names, or issue one that names this",
-    ),
-    ("certificate has expired", "topom's certificate has expired; renew it"),
-    ("certificate is not yet valid", "topom's certificate is not valid yet; look at the clocks of both machines"),
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        "no authority that is trusted here has signed topom's certificate; name the file with the one that has, as "
-        "{authorities}",
-    ),
-    ("WRONG_VERSION_NUMBER", "it speaks no TLS; write http:// in its URL, or give that topom a tls_certificate"),
-    ("record layer failure", "it speaks no TLS; write http:// in its URL, or give that topom a tls_certificate"),
-    ("CERTIFICATE_REQUIRED", "topom wants to be shown a certificate; name one as {certificate}"),
-    (
-        "ALERT_UNKNOWN_CA",
-        "topom does not take the certificate that is shown to it; name one as {certificate} that an authority of "
-        "topom's tls_client_ca has signed",
-    ),
-    (
-        "ALERT_CERTIFICATE",
-        "topom does not take the certificate that is shown to it, which has expired or is not for clients; renew "
-        "{certificate}",
-    ),
-    (
-        "UNSUPPORTED_CERTIFICATE",
-        "topom does not take the certificate that is shown to it, which is not for clients; name another one as "
-        "{certificate}",
-    ),
-)
-"""What an error's text has, in OpenSSL's words, and what that means. The first one counts."""
+_SENTENCES = {
+    Trouble.OTHER_HOST: "topom's certificate is not for the host in its URL; write a host that it names, or issue one "
+    "that names this",
+    Trouble.EXPIRED: "topom's certificate has expired; renew it",
+    Trouble.TOO_EARLY: "topom's certificate is not valid yet; look at the clocks of both machines",
+    Trouble.UNKNOWN_AUTHORITY: "no authority that is trusted here has signed topom's certificate; name the file with "
+    "the one that has, as {authorities}",
+    Trouble.NO_TLS: "it speaks no TLS; write http:// in its URL, or give that topom a tls_certificate",
+    Trouble.CERTIFICATE_WANTED: "topom wants to be shown a certificate; name one as {certificate}",
+    Trouble.NOT_TRUSTED: "topom does not take the certificate that is shown to it; name one as {certificate} that an "
+    "authority of topom's tls_client_ca has signed",
+    Trouble.NOT_TAKEN: "topom does not take the certificate that is shown to it, which has expired or is not for "
+    "clients; renew {certificate}",
+    Trouble.NOT_FOR_CLIENTS: "topom does not take the certificate that is shown to it, which is not for clients; name "
+    "another one as {certificate}",
+}

@@ -44,6 +44,8 @@ def test_what_servers_answer_and_what_sockets_do() -> None:
         (redis.ConnectionError("Error 111 connecting to h:1. Connect call failed ('h', 1)."), os.strerror(111)),
         (redis.ConnectionError("Error Multiple exceptions: [Errno 111] Connect call failed"), os.strerror(111)),
         (redis.ConnectionError("Error while reading from h:1 : (104, 'Connection reset by peer')"), os.strerror(104)),
+        (redis.ConnectionError("Error 104 while writing to socket. Connection reset by peer."), os.strerror(104)),
+        (redis.ConnectionError("Error UNKNOWN while writing to socket. Connection lost."), "the connection broke"),
         (redis.ConnectionError("Error -2 connecting to h:1. Name or service not known."), "its name is not known"),
         (redis.ConnectionError("Connection closed by server."), "it closed the connection"),
         (ConnectionRefusedError(111, "refused"), os.strerror(111)),
