@@ -1,4 +1,4 @@
-"""Ends a program in order: SIGINT and SIGTERM cancel its work, so that it can clean up."""
+"""Ends a program in order: SIGINT, SIGTERM and the end of its terminal cancel its work, so that it can clean up."""
 
 import asyncio
 import signal
@@ -9,9 +9,10 @@ Result = TypeVar("Result")
 
 
 async def until_signal(work: Coroutine[Any, Any, Result]) -> Result | None:
-    """Run ``work`` to its end and give its result; None if SIGINT or SIGTERM ended it early.
+    """Run ``work`` to its end and give its result; None if SIGINT, SIGTERM or SIGHUP ended it early.
 
-    A second signal does not interrupt the clean-up, which has limits of its own.
+    A second signal does not interrupt the clean-up, which has limits of its own. ``nohup`` has SIGHUP ignored, and that
+    stays.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work)
@@ -23,7 +24,10 @@ async def until_signal(work: Coroutine[Any, Any, Result]) -> Result | None:
             told = True
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         loop.add_signal_handler(number, end)
     try:
         return await task
@@ -32,5 +36,5 @@ async def until_signal(work: Coroutine[Any, Any, Result]) -> Result | None:
             raise
         return None
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.remove_signal_handler(number)
