@@ -21,6 +21,7 @@ from itertools import count
 
 from migrator.connection import Connection, Timeouts
 from migrator.errors import (
+    PUT_FIRST,
     ModuleMissing,
     NotApart,
     NotEnoughMemory,
@@ -269,7 +270,7 @@ def _require_master(server: Facts, role: str) -> None:
     if server.role != "master":
         raise NotMaster(
             f"{role} {server.address} is a replica of {server.follows}",
-            "put the group's master first in its list of servers",
+            PUT_FIRST,
         )
 
 

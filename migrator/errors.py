@@ -141,15 +141,16 @@ class Refusal(StrEnum):
     OTHER = "other"
 
 
+PUT_FIRST = "put the group's master first in its list of servers: slotferry group promote GROUP HOST:PORT --force"
 _PASSWORD = "set the same password in the server and in the settings"
 
 # For each kind of error reply: its beginning, the reason, what it means, and what to do about it. The first that fits
 # counts.
 _KINDS: tuple[tuple[str, Refusal, str, str], ...] = (
     ("OOM", Refusal.MEMORY, "it is at its maxmemory", "raise that or free memory"),
-    ("READONLY", Refusal.READ_ONLY, "it is a read-only replica", "put the group's master first in its list of servers"),
+    ("READONLY", Refusal.READ_ONLY, "it is a read-only replica", PUT_FIRST),
     ("LOADING", Refusal.LOADING, "it is still loading its data from disk", ""),
-    ("MASTERDOWN", Refusal.LOADING, "it is a replica that lost its master", "put the group's master first"),
+    ("MASTERDOWN", Refusal.LOADING, "it is a replica that lost its master", PUT_FIRST),
     ("NOMASTERLINK", Refusal.LOADING, "it is a replica without a link to its master", "see why it has lost its master"),
     ("BUSY ", Refusal.BUSY, "it runs a script that does not end", "wait, or SCRIPT KILL it"),
     ("ERR DUMP payload version or checksum", Refusal.VERSION, "it cannot read the source's format", "upgrade it"),

@@ -9,11 +9,12 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import typer
 
-from sizing import flags, shipping
+from sizing import flags, interrupting, shipping
 from sizing.access import TOKEN
 from slots.forms import Form, written
 from slots.logs import configure
@@ -102,7 +103,7 @@ def run(
         post=post,
     )
     options = _pairs(conf, "--conf")
-    with tempfile.TemporaryDirectory(prefix="slotferry-sizing-") as folder:
+    with interrupting.heard(), tempfile.TemporaryDirectory(prefix="slotferry-sizing-") as folder:
         if ship:
             options = {**shipping.options(shipping.pack(Path(folder))), **options}
         raise typer.Exit(_work(request, master, options, form, warm))
@@ -157,14 +158,14 @@ def _work(request: JobRequest, master: str, options: dict[str, str], form: Form,
     except SizingError as error:
         return _fail(said, str(error))
     try:
-        outcome = _size(session, request, said, form)
+        outcome = interrupting.interruptible(
+            lambda told: _size(session, request, said, form, told), session.sparkContext.cancelAllJobs, session.stop
+        )
     except SizingError as error:
         return _fail(said, str(error))
     except KeyboardInterrupt:
         said.print("interrupted; the same command again goes on where this one was")
         return INTERRUPTED
-    finally:
-        session.stop()
     if unfinished is not None:
         try:
             close(session, unfinished)
@@ -173,7 +174,7 @@ def _work(request: JobRequest, master: str, options: dict[str, str], form: Form,
     return _say(outcome, request, said, form)
 
 
-def _size(session: SparkSession, request: JobRequest, said: Console, form: Form) -> Outcome:
+def _size(session: SparkSession, request: JobRequest, said: Console, form: Form, told: Event) -> Outcome:
     # Only now, because these need PySpark and matplotlib.
     from rich.console import Console
 
@@ -184,6 +185,7 @@ def _size(session: SparkSession, request: JobRequest, said: Console, form: Form)
         request,
         terminal.Bar(said),
         lambda summary: None if form is not Form.TABLE else terminal.show(summary, Console()),
+        told,
     )
 
 

@@ -7,6 +7,10 @@ class SizingError(Exception):
     """An error with a sentence for the person who runs the job."""
 
 
+class Interrupted(SizingError):
+    """The run was told to end."""
+
+
 class OptionError(SizingError):
     """An option of the data source cannot be used; the message says which, and what it takes."""
 

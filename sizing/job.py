@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING
 
 from sizing import posting, summary
@@ -34,11 +35,18 @@ class Outcome:
     summary: Summary | None
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress, shown: Callable[[Summary], None]) -> Outcome:
+def run(
+    spark: SparkSession,
+    request: JobRequest,
+    progress: Progress,
+    shown: Callable[[Summary], None],
+    told_to_end: Event | None = None,
+) -> Outcome:
     """Do the job, or the rest of it.
 
     Args:
         shown: called with the summary before topom is told.
+        told_to_end: set once the run is interrupted.
 
     Raises:
         SizingError: it cannot be begun as asked, another run writes into the folder, or the results cannot be written.
@@ -46,11 +54,16 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress, shown: Cal
     prepare(spark, bool(request.rdb))
     results = Results(spark, Folder(spark, request.output), request)
     with held(results.folder.path, progress.note):
-        return _run(spark, results, request, progress, shown)
+        return _run(spark, results, request, progress, shown, told_to_end or Event())
 
 
 def _run(
-    spark: SparkSession, results: Results, request: JobRequest, progress: Progress, shown: Callable[[Summary], None]
+    spark: SparkSession,
+    results: Results,
+    request: JobRequest,
+    progress: Progress,
+    shown: Callable[[Summary], None],
+    told_to_end: Event,
 ) -> Outcome:
     results.open()
     found = _earlier(results, request)
@@ -61,7 +74,7 @@ def _run(
         shown(found)
         return Outcome(_tell(found, results, request, progress), found)
     work = find_work(spark, request)
-    reading = Reading(spark, results.folder, work.units, request.fraction)
+    reading = Reading(spark, results.folder, work.units, request.fraction, told_to_end)
     reading.forget_others()
     failures = [*work.failures, *reading.run(work.what, request.parallel, progress)]
     if failures and not reading.done:

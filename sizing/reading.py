@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sizing.errors import Interrupted
 from sizing.folder import Folder, FolderError
 from sizing.outcome import Failure
 
@@ -93,14 +94,17 @@ class Reading:
 
     Args:
         fraction: share of the keys that is read of each unit, for the progress.
+        told_to_end: set once the run is interrupted.
     """
 
-    def __init__(self, spark: SparkSession, folder: Folder, units: Sequence[Unit], fraction: float) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Folder, units: Sequence[Unit], fraction: float, told_to_end: Event
+    ) -> None:
         self._spark = spark
         self._folder = folder
         self._units = list(units)
         self._fraction = fraction
-        self._told_to_end = Event()
+        self._told_to_end = told_to_end
         self._done = {unit.name: found for unit in units if (found := self._noted(unit)) is not None}
 
     @property
@@ -123,10 +127,11 @@ class Reading:
     def run(self, what: str, parallel: int, progress: Progress) -> list[Failure]:
         """Read the units that are not done, ``parallel`` places at once, and give the places that failed.
 
-        If it is interrupted, it has Spark end the present jobs; finished units stay done.
+        If it ends early, it has Spark end the jobs; finished units stay done.
 
         Raises:
             FolderError: results cannot be written, so no other unit could be written either.
+            Interrupted: the run was told to end.
         """
         missing = [unit for unit in self._units if unit.name not in self._done]
         places = [list(found) for _, found in groupby(sorted(missing, key=lambda unit: unit.place), _by_place)]
@@ -137,18 +142,27 @@ class Reading:
             try:
                 while waiting:
                     ended, waiting = wait(waiting, timeout=_POLL_SECONDS)
+                    if self._told_to_end.is_set():
+                        raise Interrupted
                     for work in ended:
                         failures += filter(None, [work.result()])
                     progress.update(self._expected_done() + self._under_way(missing))
             except BaseException:
                 self._told_to_end.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-                for unit in missing:
-                    self._spark.sparkContext.cancelJobGroup(unit.name)
+                self._end_jobs(waiting, missing)
                 raise
             finally:
                 progress.end()
         return sorted(failures, key=lambda failure: failure.place)
+
+    def _end_jobs(self, waiting: Iterable[Future[Failure | None]], missing: Sequence[Unit]) -> None:
+        """Have Spark end the jobs of units until none is left: one that is being prepared has no job yet."""
+        left = {work for work in waiting if not work.cancelled()}
+        while left:
+            for unit in missing:
+                self._spark.sparkContext.cancelJobGroup(unit.name)
+            _, left = wait(left, timeout=_POLL_SECONDS)
 
     def _read_place(self, units: Sequence[Unit], progress: Progress) -> Failure | None:
         """Read the units of a place. The first failure ends it, because the others would fail as well."""

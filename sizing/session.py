@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sizing import archive
+from sizing import archive, interrupting
 from sizing.java import JavaNotFound, find_java_home
 from sizing.outcome import JobError
 from sizing.python import worker_python
@@ -77,7 +77,8 @@ def open_session(master: str, options: Mapping[str, str], warm: Path | None = No
         words = (_QUIET, starting, configuration.get(_JAVA_OPTIONS, ""))
         configuration.set(_JAVA_OPTIONS, " ".join(filter(None, words)))
     try:
-        session = SparkSession.builder.config(conf=configuration).getOrCreate()
+        with interrupting.beginning():
+            session = SparkSession.builder.config(conf=configuration).getOrCreate()
     except Exception as error:
         # Errors of Java, of py4j, of PySpark: anything that keeps Spark from starting.
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

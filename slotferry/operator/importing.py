@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slotferry.calls import Answer, TopomError
+from slotferry.calls import Answer, TopomError, TopomRefused
 from slotferry.client import TopomClient
 from slotferry.codis import dump as codis_dump
 from slotferry.codis.plan import Plan, plan_import
@@ -15,6 +15,9 @@ from slotferry.operator.groups import hidden_keys
 from slotferry.output import FAILED, answer, fail, note, say, table
 from slots import ranges
 from slots.forms import Form
+
+NOT_THE_MASTER = "TakesNoWrites"
+"""topom's error where a replica is to be a group's first server."""
 
 app = typer.Typer(no_args_is_help=True, help="Bring in groups, servers and slots from another system.")
 
@@ -69,6 +72,11 @@ async def _carry_out(client: TopomClient, plan: Plan) -> None:
             await client.assign_slots(ranges.show(slots), group_id)
     except TopomError as error:
         note("some parts were not taken; correct that and run this again, and it goes on from here")
+        if isinstance(error, TopomRefused) and error.error == NOT_THE_MASTER:
+            note(
+                "Codis's Sentinels have made another server the master, and the dump is older: start Codis's dashboard "
+                "until it knows the new one, end it, dump again, and import that. Detach no server"
+            )
         raise error from None
 
 

@@ -103,14 +103,14 @@ def say_groups(groups: list[Answer]) -> None:
     """Groups with their servers as a table."""
     rows = []
     for group in groups:
-        for place, server in enumerate(group["servers"] or [{}]):
+        for place, server in enumerate(_in_roles(group) or [{}]):
             first = place == 0
             rows.append(
                 (
                     str(group["id"]) if first else " ",
                     group["slots"] if first else " ",
                     server.get("address"),
-                    *_server_cells({**server, "role": "master"} if first and server else server),
+                    *_server_cells(server),
                 )
             )
     table(("group", "slots", "server", *SERVER), rows, title="groups", spare=("datacenter", "node"))
@@ -118,8 +118,16 @@ def say_groups(groups: list[Answer]) -> None:
 
 def _servers(groups: Iterable[Answer]) -> Iterator[Answer]:
     for group in groups:
-        for place, server in enumerate(group["servers"]):
-            yield {"group_id": group["id"], **server, **({} if place else {"role": "master"})}
+        for server in _in_roles(group):
+            yield {"group_id": group["id"], **server}
+
+
+def _in_roles(group: Answer) -> list[Answer]:
+    """Its servers. A master that says nothing of its role has the one of the table."""
+    return [
+        server if place or server.get("role") else {**server, "role": "master"}
+        for place, server in enumerate(group["servers"])
+    ]
 
 
 def _server_cells(server: Answer) -> tuple[object, ...]:
@@ -137,7 +145,12 @@ def reasons_of(group: Answer) -> Iterator[str]:
     """Sentences about what is amiss with a group and its servers."""
     if group.get("reason"):
         yield f"group {group['id']}: its master has failed and is not replaced yet: {in_words(group['reason'])}"
-    for server in group["servers"]:
+    for place, server in enumerate(group["servers"]):
+        if not place and role(server.get("role")) == "replica":
+            yield (
+                f"group {group['id']}: its master {server['address']} says that it is a replica; to do: if another of "
+                f"its servers is the master now, slotferry group promote {group['id']} HOST:PORT --force"
+            )
         yield from _reasons_of_server(group["id"], server)
 
 

@@ -8,29 +8,29 @@ a *forced* change, for a group whose master is gone, or whose change of masters 
 
 Which refusals (:class:`topom.servers.whole.Why`) hold for which change:
 
-================ ========= ========== ======== ========== ===========
-refusal          planned   failover   forced   sentinel   departure
-================ ========= ========== ======== ========== ===========
-leaving          yes       no (1)     no (2)   yes (1)    no (3)
-two names        yes       no (4)     no (4)   no (4)     no (4)
-anew             yes       yes        no (5)   no (5)     no (5)
-differs          yes       yes        no (2)   yes        yes
-joining          no (6)    yes (7)    yes      yes        yes
-filling          no (8)    no (8)     yes      no (8)     no (8)
-silent           yes       yes        yes      no (9)     yes
-is master        yes       yes        no (10)  no (9)     yes
-no link          yes       no (11)    no (11)  no (9)     no (11)
-partial          no (8)    yes        no (12)  no (9)     yes
-other stream     yes       yes        no (2)   no (9)     yes
-behind           yes       yes        no (2)   no (9)     yes
-link lost        no (11)   yes        no (2)   no (9)     no (3)
-master silent    yes       no (13)    no (13)  no (9)     no (13)
-master follows   yes       no (13)    no (13)  no (9)     no (13)
-master answers   no (11)   yes        yes      no (9)     no (3)
-master heard     no (11)   yes        no (2)   no (9)     no (3)
-master unknown   no (11)   yes        no (2)   no (9)     no (3)
-master changed   no (14)   yes        no (14)  no (9)     no (3)
-================ ========= ========== ======== ========== ===========
+================ ========= ========== ========= ========== ===========
+refusal          planned   failover   forced    sentinel   departure
+================ ========= ========== ========= ========== ===========
+leaving          yes       no (1)     no (2)    yes (1)    no (3)
+two names        yes       no (4)     no (4)    no (4)     no (4)
+anew             yes       yes        no (5)    no (5)     no (5)
+differs          yes       yes        no (2)    yes        yes
+joining          no (6)    yes (7)    yes       yes        yes
+filling          no (8)    no (8)     yes       no (8)     no (8)
+silent           yes       yes        yes       no (9)     yes
+is master        yes       yes        no (10)   no (9)     yes
+no link          yes       no (11)    no (11)   no (9)     no (11)
+partial          no (8)    yes        no (12)   no (9)     yes
+other stream     yes       yes        no (2)    no (9)     yes
+behind           yes       yes        no (2)    no (9)     yes
+link lost        no (11)   yes        no (2)    no (9)     no (3)
+master silent    yes       no (13)    no (13)   no (9)     no (13)
+master follows   yes       no (13)    no (13)   no (9)     no (13)
+master answers   no (11)   yes        yes (15)  no (9)     no (3)
+master heard     no (11)   yes        no (2)    no (9)     no (3)
+master unknown   no (11)   yes        no (2)    no (9)     no (3)
+master changed   no (14)   yes        no (14)   no (9)     no (3)
+================ ========= ========== ========= ========== ===========
 
 1. It may have what no other server has. A failover chooses it if it has more than all others, and Sentinels may elect
    it if they could elect no other replica. Then it hands over to another server by itself.
@@ -51,6 +51,8 @@ master changed   no (14)   yes        no (14)  no (9)     no (3)
 12. A replica with an append-only file that was restarted while its master was away says the same, and has everything.
 13. There is a change because the master is gone.
 14. Asked when the lock is stored, by the state of that moment.
+15. Except for a master by the table that is a replica now, in the stream of the server that is named, and that one is a
+    master: somebody else has changed them, and the named one has all that the other has.
 
 Of the servers that are not refused, a failover and a planned change choose the one that has most. Of equals they choose
 one that is not leaving, and then the first of the group. A failover applies *behind* and *link lost* only to the one
@@ -195,7 +197,17 @@ def forced(state: ClusterState, group: Group, server: str, said: Said, gone: Col
     if not group.locked:
         to_do = f"promote {server} without force, and nothing is lost"
     answering = {one: to_do for one in gone if not isinstance(said[one], ServerFailed)}
+    if not group.locked:
+        answering = {one: what for one, what in answering.items() if not _succeeded(said, one, server)}
     return _best(Change.FORCED, Case(state=state, group=group, candidates=[server], said=said, answering=answering))
+
+
+def _succeeded(said: Said, former: str, server: str) -> bool:
+    """Whether a server has taken the former master's place by the word of somebody else."""
+    ahead, behind = said[server], said[former]
+    if isinstance(ahead, ServerFailed) or isinstance(behind, ServerFailed):
+        return False
+    return ahead.is_master and not behind.is_master and not behind.may_be_partial and ahead.stream == behind.stream
 
 
 def electable(

@@ -59,6 +59,9 @@ SPARE_SECONDS = 1.0
 """The former master holds writes for so many seconds more than the promotion may take."""
 FORCE = "start it again, or take the replica as it is with --force: what its master had not sent to it is lost"
 """What can be done if the master of a planned promotion does not answer."""
+TAKE_OVER = "if somebody else has made the other server the master, name it with --force, and nothing is lost"
+"""What can be done if the master of a planned promotion is a replica."""
+TO_DO = {Why.MASTER_SILENT: FORCE, Why.MASTER_FOLLOWS: TAKE_OVER}
 MAY_PASS = frozenset({Why.MASTER_FOLLOWS, Why.IS_MASTER, Why.NO_LINK, Why.OTHER_STREAM, Why.BEHIND})
 """If a planned change is refused for one of these, it waits for that to pass, for as long as it may take."""
 
@@ -226,7 +229,8 @@ class Promotions:
             refusal = found.refusal
             if refusal.kind not in MAY_PASS or loop.time() >= deadline:
                 told = replace(refusal, what=f"{refusal.what}; nothing was changed")
-                raise choice.error_of(replace(told, to_do=FORCE) if refusal.kind is Why.MASTER_SILENT else told)
+                to_do = TO_DO.get(refusal.kind, told.to_do)
+                raise choice.error_of(replace(told, to_do=to_do))
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _switch(self, group_id: int, promotion: Promotion) -> SlotTable:

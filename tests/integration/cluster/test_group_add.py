@@ -6,7 +6,7 @@ import pytest
 
 from slotferry.calls import TopomRefused
 from tests.integration.cluster.conftest import StartCluster
-from tests.integration.cluster.harness import eventually
+from tests.integration.cluster.harness import eventually, plain_client
 from tests.integration.cluster.test_masters import QUICK
 from tests.integration.cluster.test_promotion import all_follow
 from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
@@ -72,3 +72,38 @@ async def test_what_is_said_of_a_failed_master_that_nobody_replaces(start_cluste
     # When: what it says is done.
     await cluster.api.promote(1, replica.address, force=True)
     await eventually(reasons, lambda now: now[0] is None, "the first group to be well")
+
+
+async def test_a_master_that_somebody_else_has_replaced_is_told_of_and_its_successor_can_be_named(
+    start_cluster: StartCluster,
+) -> None:
+    """as Sentinels of another system do, while its servers are brought in here."""
+    cluster = await start_cluster(groups=1, proxies=1, workers=1, redis_arguments=PROMPT, topom_settings=QUICK)
+    await add_replica(cluster, 1)
+    await all_follow(cluster, 1)
+    former, successor = cluster.servers[1]
+    proxy = plain_client(cluster.proxy_addresses[0])
+    async with proxy, plain_client(former.address) as old, plain_client(successor.address) as new:
+        await proxy.set("before", 1)
+        await old.wait(1, 0)
+        await new.replicaof("NO", "ONE")
+        await old.replicaof("127.0.0.1", str(successor.port))
+        await new.set("after", 2)
+
+        async def roles() -> list[str | None]:
+            (group,) = await cluster.api.groups()
+            return [server["role"] for server in group["servers"]]
+
+        await eventually(roles, lambda now: now == ["slave", "master"], "topom to see what they are")
+        with pytest.raises(TopomRefused, match=r"says that it is a replica itself.*with --force"):
+            await cluster.api.promote(1, successor.address)
+        await eventually(
+            lambda: old.info("replication"), lambda told: told["master_link_status"] == "up", "the former to follow"
+        )
+        # When: what it says is done.
+        await cluster.api.promote(1, successor.address, force=True)
+        # Then: proxies write to the successor, and nothing is lost.
+        assert [int(await proxy.get(key)) for key in ("before", "after")] == [1, 2]
+        assert await proxy.set("later", 3)
+        assert int(await new.get("later")) == 3
+    await all_follow(cluster, 1)

@@ -104,3 +104,29 @@ async def test_a_dump_with_one_server_by_two_names_gives_slots_to_one_of_them(tm
             assert f"localhost:{port} is the same server as 127.0.0.1:{port}" in refused.err
             groups = (await topom.call("GET", "/groups"))["groups"]
             assert [server["address"] for group in groups for server in group["servers"]] == [f"127.0.0.1:{port}"]
+
+
+async def test_a_dump_that_is_older_than_a_promotion_says_what_to_do(tmp_path: Path) -> None:
+    """Codis's Sentinels promote while its dashboard is down, which would write it into the next dump."""
+    dump = json.loads(DUMP.read_text())
+    with ExitStack() as stack:
+        servers = [stack.enter_context(redis_server(tmp_path / name)) for name in "abc"]
+        host, _, port = address_of(servers[2]).rpartition(":")
+        servers[0].replicaof(host, port)
+        for group, server in zip(dump["group"], servers[:2], strict=False):
+            group["servers"][0] |= {"server": address_of(server)}
+        dump["group"][0]["servers"].append({**dump["group"][0]["servers"][0], "server": address_of(servers[2])})
+        file = tmp_path / "dump.json"
+        file.write_text(json.dumps(dump))
+        async with topom_process(tmp_path / "topom", number_of_slots=1024) as topom:
+            refused = await run(topom, str(file))
+            assert refused.status == 1
+            assert f"{address_of(servers[0])} is a replica of {address_of(servers[2])}" in refused.err
+            assert "dump again" in refused.err
+            assert owners((await topom.call("GET", "/slots"))["slots"])[1] == ""
+            # When Codis's dashboard has written it down, a new dump is brought in.
+            dump["group"][0]["servers"].reverse()
+            file.write_text(json.dumps(dump))
+            assert (await run(topom, str(file))).status == 0
+            groups = (await topom.call("GET", "/groups"))["groups"]
+            assert [one["address"] for one in groups[0]["servers"]] == [address_of(servers[place]) for place in (2, 0)]

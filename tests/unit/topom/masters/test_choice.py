@@ -319,6 +319,19 @@ def test_what_to_do_where_a_master_that_was_to_be_gone_answers(locked: bool, to_
     assert to_do in refusal.to_do
 
 
+def test_a_master_that_somebody_else_has_replaced_is_not_in_the_way_of_its_successor() -> None:
+    assert force(AHEAD, master=follower()) == {}
+    for first, master, group in (
+        (AHEAD, AHEAD, GROUP),
+        (follower(), follower(), GROUP),
+        (AHEAD, follower(stream="other"), GROUP),
+        (AHEAD, follower(filling=True), GROUP),
+        (AHEAD, follower(), replace(GROUP, locked=True)),
+    ):
+        (refusal,) = force(first, master, group).values()
+        assert refusal.kind is Why.MASTER_ANSWERS
+
+
 @pytest.mark.parametrize(
     ("said", "goes"),
     [
