@@ -145,7 +145,7 @@ def _work(request: JobRequest, master: str, options: dict[str, str], form: Form,
     from sizing import archive
     from sizing.errors import SizingError
     from sizing.outcome import read_options
-    from sizing.session import close, open_session
+    from sizing.session import close, leave, open_session
 
     said = Console(stderr=True)
     # Standard output is for the summary.
@@ -159,13 +159,15 @@ def _work(request: JobRequest, master: str, options: dict[str, str], form: Form,
         return _fail(said, str(error))
     try:
         outcome = interrupting.interruptible(
-            lambda told: _size(session, request, said, form, told), session.sparkContext.cancelAllJobs, session.stop
+            lambda told: _size(session, request, said, form, told), session.sparkContext.cancelAllJobs, leave
         )
-    except SizingError as error:
-        return _fail(said, str(error))
     except KeyboardInterrupt:
         said.print("interrupted; the same command again goes on where this one was")
         return INTERRUPTED
+    except SizingError as error:
+        session.stop()
+        return _fail(said, str(error))
+    session.stop()
     if unfinished is not None:
         try:
             close(session, unfinished)

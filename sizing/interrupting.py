@@ -2,7 +2,7 @@
 
 Only the main thread hears of signals. If it were in a call to Java then, the answer would be lost, and py4j would print
 its stack. So the run is in a thread of its own, and the main thread has Spark end that thread's jobs, also those that
-begin later. **bounded**: after that, Spark itself is stopped.
+begin later. **bounded**: after that, Spark itself is ended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from threading import Event, Thread, current_thread, main_thread
 from typing import Any, TypeVar
 
@@ -45,13 +45,13 @@ def beginning() -> Iterator[None]:
             root.removeFilter(_no_stack)
 
 
-def interruptible(work: Callable[[Event], Result], end_jobs: Callable[[], None], stop: Callable[[], None]) -> Result:
+def interruptible(work: Callable[[Event], Result], end_jobs: Callable[[], None], leave: Callable[[], None]) -> Result:
     """Do the work in another thread, and give its result.
 
     Args:
         work: is told by its argument that it was interrupted.
         end_jobs: has Spark end its present jobs.
-        stop: stops Spark, whatever has happened. A signal does not interrupt that.
+        leave: ends Spark after an interruption, whatever it does then.
 
     Raises:
         KeyboardInterrupt: this thread was interrupted; and whatever the work raises.
@@ -63,16 +63,15 @@ def interruptible(work: Callable[[Event], Result], end_jobs: Callable[[], None],
         return done.result()
     except KeyboardInterrupt:
         told.set()
-        with _with_handler(signal.SIG_IGN), suppress(Exception):
-            # Whatever Spark says to that, the process ends.
+        with _with_handler(signal.SIG_IGN):
             until = time.monotonic() + END_SECONDS
-            while thread.is_alive() and time.monotonic() < until:
-                end_jobs()
-                thread.join(_POLL_SECONDS)
+            # Whatever Spark says to that, it ends.
+            with suppress(Exception):
+                while thread.is_alive() and time.monotonic() < until:
+                    end_jobs()
+                    thread.join(_POLL_SECONDS)
+            leave()
         raise
-    finally:
-        with _with_handler(signal.SIG_IGN), suppress(Exception) if told.is_set() else nullcontext():
-            stop()
 
 
 def _do(work: Callable[[Event], Result], told: Event, done: Future[Result]) -> None:

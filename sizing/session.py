@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +30,8 @@ OWN = {
 """Settings that hold unless the user sets them."""
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Further settings when everything runs in this process: nothing listens to others."""
+LEAVE_SECONDS = 5.0
+"""How long Java may take to end after an interruption, before it is killed."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 """Failures are reported in words; for a failed task Spark would print its whole Java stack."""
@@ -103,6 +107,28 @@ def close(session: SparkSession, warm: Path | None = None) -> None:
     # This keeps it running.
     java.stdin.close()
     archive.keep(warm, java, archive.path(find_java_home()))
+
+
+def leave() -> None:
+    """End Java after an interruption, and with it every call to it; Spark cleans up as it ends.
+
+    **bounded**: a session that is stopped in order may wait for a call that does not end.
+    """
+    from pyspark import SparkContext
+
+    java = getattr(SparkContext._gateway, "proc", None)
+    if java is None:
+        # spark-submit started it, and ends it.
+        return
+    # Both would print the stack of what Java breaks off.
+    logging.disable()
+    if (server := getattr(SparkContext._active_spark_context, "_accumulatorServer", None)) is not None:
+        server.shutdown()
+    java.terminate()
+    try:
+        java.wait(LEAVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        java.kill()
 
 
 def prepare(session: SparkSession, rdb: bool) -> None:

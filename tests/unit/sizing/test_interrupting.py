@@ -1,4 +1,4 @@
-"""A run is in another thread, is told when this one is interrupted, and Spark is stopped whatever happens."""
+"""A run is in another thread, is told when this one is interrupted, and Spark is ended whatever it says."""
 
 import os
 import signal
@@ -49,22 +49,22 @@ def test_a_handler_of_spark_does_not_stay() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_the_work_is_done_elsewhere_and_spark_is_stopped() -> None:
-    stopped: list[bool] = []
+def test_the_work_is_done_elsewhere() -> None:
+    left: list[bool] = []
 
     def fails(told: Event) -> None:
         assert current_thread() is not main_thread()
         raise SizingError("no")
 
-    assert interrupting.interruptible(lambda told: told.is_set(), lambda: None, lambda: stopped.append(True)) is False
+    assert interrupting.interruptible(lambda told: told.is_set(), lambda: None, lambda: left.append(True)) is False
     with pytest.raises(SizingError, match="no"):
-        interrupting.interruptible(fails, lambda: None, lambda: stopped.append(True))
-    assert stopped == [True, True]
+        interrupting.interruptible(fails, lambda: None, lambda: left.append(True))
+    assert left == []
 
 
 @pytest.mark.parametrize("says", [None, RuntimeError("the context is stopped")])
 def test_who_is_interrupted_tells_the_work_and_ends_jobs_until_it_ends(says: Exception | None) -> None:
-    begun, stopped, ended = Event(), Event(), Event()
+    begun, left, ended = Event(), Event(), Event()
     asked: list[bool] = []
 
     def work(told: Event) -> None:
@@ -86,14 +86,14 @@ def test_who_is_interrupted_tells_the_work_and_ends_jobs_until_it_ends(says: Exc
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt), interrupting.heard():
-        interrupting.interruptible(work, end_jobs, stopped.set)
-    assert stopped.is_set()
+        interrupting.interruptible(work, end_jobs, left.set)
+    assert left.is_set()
     assert len(asked) == (3 if says is None else 1)
 
 
 def test_work_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupting, "END_SECONDS", 0.0)
-    begun, released, stopped = Event(), Event(), Event()
+    begun, released, left = Event(), Event(), Event()
 
     def work(told: Event) -> None:
         begun.set()
@@ -106,7 +106,7 @@ def test_work_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
     threading.Thread(target=interrupt, daemon=True).start()
     try:
         with pytest.raises(KeyboardInterrupt), interrupting.heard():
-            interrupting.interruptible(work, lambda: None, stopped.set)
-        assert stopped.is_set()
+            interrupting.interruptible(work, lambda: None, left.set)
+        assert left.is_set()
     finally:
         released.set()
