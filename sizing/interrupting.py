@@ -58,8 +58,8 @@ def interruptible(work: Callable[[Event], Result], end_jobs: Callable[[], None],
     """
     told, done = Event(), Future[Result]()
     thread = Thread(target=_do, args=(work, told, done), name="sizing", daemon=True)
-    thread.start()
     try:
+        thread.start()
         return done.result()
     except KeyboardInterrupt:
         told.set()

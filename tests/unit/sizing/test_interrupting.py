@@ -71,7 +71,7 @@ def test_who_is_interrupted_tells_the_work_and_ends_jobs_until_it_ends(says: Exc
         begun.set()
         told.wait(60)
         # A job that begins only now is ended, too.
-        ended.wait(60 if says is None else 0)
+        (ended if says is None else left).wait(60)
 
     def end_jobs() -> None:
         asked.append(True)
@@ -88,7 +88,7 @@ def test_who_is_interrupted_tells_the_work_and_ends_jobs_until_it_ends(says: Exc
     with pytest.raises(KeyboardInterrupt), interrupting.heard():
         interrupting.interruptible(work, end_jobs, left.set)
     assert left.is_set()
-    assert len(asked) == (3 if says is None else 1)
+    assert len(asked) >= 3 if says is None else len(asked) == 1
 
 
 def test_work_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
