@@ -163,6 +163,7 @@ class CellsBook(Book):
         self._name = name
         self._lock = asyncio.Lock()
         self._seen: tuple[int, Stamp] | None = None
+        self._known: Stamp | None = None  # of the documents that were read or written last
         self._unknown: deque[str] = deque(maxlen=UNKNOWN_KEPT)
         self._read: tuple[Stamp, dict[str, bytes]] | None = None
         # Cells that belonged to nothing as of a mark. For another mark that is not known.
@@ -190,6 +191,7 @@ class CellsBook(Book):
                 cells[name] = value
         documents, used = _documents(cells)
         self._seen = snapshot.mark, stamp
+        self._known = stamp
         # A broken-off write has left them, or a document that was longer before; the next write deletes them.
         self._left = snapshot.mark, frozenset(snapshot.cells.keys() - used - set(stamp.cells()))
         return Stored(stamp.number, documents)
@@ -215,7 +217,7 @@ class CellsBook(Book):
         async with self._lock:
             for _ in range(TRIES):
                 mark, stamp = await self._made_from(expected)
-                if stamp.number != expected:
+                if stamp.number != expected or (version != expected and self._is_anothers(stamp)):
                     raise self._refusal(stamp, expected)
                 mine = Stamp(version, secrets.token_hex(8))
                 try:
@@ -236,6 +238,13 @@ class CellsBook(Book):
             self._seen = mark, Stamp.decode(stamp)
         return self._seen
 
+    def _is_anothers(self, stamp: Stamp) -> bool:
+        """epochs: whether another write than the known one has this number, as in a copy of the store that went on."""
+        known = self._known
+        if self._piecemeal or known is None or known.number != stamp.number:
+            return False
+        return known.write != stamp.write
+
     def _refusal(self, stamp: Stamp, expected: int) -> StoreError:
         if stamp.write in self._unknown:
             return StoreError(
@@ -243,7 +252,8 @@ class CellsBook(Book):
                 "all; they have to be read again"
             )
         return StoreConflict(
-            f"the {self._name} in the store are at {stamp.number}, not {expected}: another topom has written to it"
+            f"the {self._name} in the store are at {stamp.number} ({stamp.write}), not {expected}: another topom has "
+            "written to it"
         )
 
     async def _write(self, mark: int, stamp: Stamp, mine: Stamp, cells: dict[str, bytes | None]) -> None:
@@ -263,6 +273,7 @@ class CellsBook(Book):
             await self._cells.apply(self._name, mark, None, transaction)
         mark = await self._cells.apply(self._name, mark, mine.encode(), transactions[-1])
         self._seen = mark, mine
+        self._known = mine
         self._left = mark, left - cells.keys()
 
     async def _put_in_place(self, mark: int, stamp: Stamp) -> int:

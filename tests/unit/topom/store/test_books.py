@@ -145,6 +145,24 @@ async def test_a_write_of_the_same_number_is_tried_again_over_anothers() -> None
     assert await second.read() == Stored(0, {"a": b"1", "b": b"2", "c": b"3"})
 
 
+async def test_epochs_the_same_number_of_another_history_is_no_place_to_write_from() -> None:
+    """The store was put back, and another topom has taken it as far as this one had."""
+    store = MemoryCells()
+    one = CellsBook(store, "documents")
+    for number in range(3):
+        await one.write(number, number + 1, {"a": b"%d" % number})
+    saved = store.stamp, dict(store.cells)
+    await one.write(3, 4, {"a": b"mine"})
+    store.stamp, store.cells = saved
+    store.mark += 7
+    other = CellsBook(store, "documents")
+    await other.write(3, 4, {"a": b"another's"})
+    with pytest.raises(StoreConflict, match="another topom has written"):
+        await one.write(4, 5, {"b": b"mine"})
+    assert (await one.read()).documents == {"a": b"another's"}
+    await one.write(4, 5, {"b": b"mine"})
+
+
 @pytest.mark.parametrize("how", ["fail_before", "fail_after", "late"])
 async def test_a_large_write_broken_off_anywhere_is_whole_or_not_there(how: str) -> None:
     """What follows puts the write in its place. That may be broken off, too, and another process goes on."""
