@@ -131,8 +131,11 @@ async def end_connections(
     return sum([int(await client.execute_command("CLIENT", "KILL", "ID", id)) for id in found])
 
 
-async def fence(client: "Redis", instances: Collection[str]) -> str:
+async def fence(client: "Redis", instances: Collection[str], by: str = "") -> str:
     """Cut proxies off the server of ``client``, now and when they come back. Give its run id, "" if it says none.
+
+    Args:
+        by: who fences them; for the marks.
 
     Raises:
         redis.ResponseError: the server can be given no mark of either kind.
@@ -144,7 +147,7 @@ async def fence(client: "Redis", instances: Collection[str]) -> str:
         # run-id: asked first, over the same connection. So a process that is started later is not taken for the one
         # with marks.
         together.info("server")
-        together.execute_command("EVAL", _FENCE.text, 1, FENCED, MOST_FENCED, *some)
+        together.execute_command("EVAL", _FENCE.text, 1, FENCED, MOST_FENCED, by, *some)
         for instance in some:
             together.execute_command("ACL", "SETUSER", fence_user(instance), "reset", "off")
         info, fields, *users = await together.execute(raise_on_error=False)
@@ -188,6 +191,14 @@ async def fenced_among(client: "Redis", instances: Collection[str]) -> set[str]:
 async def is_fenced(client: "Redis", instance: str) -> bool:
     """Whether the server of ``client`` has a mark of this proxy's fence. Errors are those of ``client``."""
     return bool(await fenced_among(client, [instance]))
+
+
+async def fenced_by(client: "Redis", instances: Collection[str]) -> set[str]:
+    """Who has fenced these proxies off the server of ``client``, as far as marks say so. Errors are those of
+    ``client``."""
+    said = await client.hmget(FENCED, list(instances))
+    marks = [mark.decode(errors="replace") if isinstance(mark, bytes) else str(mark) for mark in said if mark]
+    return {by for _, _, by in (mark.partition(" ") for mark in marks) if by}
 
 
 async def marks_of(client: "Redis") -> set[str]:

@@ -13,8 +13,8 @@ fields of flushes (:mod:`slots.flushes`)."""
 WANTED = RESERVED + b"wanted"
 """List in database 0 of a source: ``database:key`` of keys that go in pieces and that clients wait for."""
 FENCED = RESERVED + b"fenced"
-"""Hash in database 0 of a server: a fenced proxy's instance is the field, the time of the fence the value, in seconds
-since 1970."""
+"""Hash in database 0 of a server: a fenced proxy's instance is the field. The value is the time of the fence, in
+seconds since 1970, and after a blank the table by which topom fenced it (:mod:`topom.cluster.lineage`)."""
 LEADER = RESERVED + b"leader"
 """Hash in database 0 of a server. ``term``: the newest term of a topom whose migrator has used the server. ``ended``:
 the term in which the connections of all other topoms' migrators were ended. ``format``: of all of these keys

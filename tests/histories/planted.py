@@ -66,7 +66,7 @@ def fencing() -> None:
     """topom takes a lost proxy for fenced without having fenced it."""
     from slots import connections
 
-    async def fence(client: Any, instances: Collection[str]) -> str:
+    async def fence(client: Any, instances: Collection[str], by: str = "") -> str:
         return str((await client.info("server"))["run_id"])
 
     connections.fence = fence

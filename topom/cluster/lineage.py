@@ -10,6 +10,9 @@ knows its own (:mod:`topom.cluster.remembering`). Once that was seen of a state,
 would push out an earlier one, until an unknown start looks like one that is kept no longer; and the proxy that had the
 table may have ended by then.
 
+Servers tell of tables, too: the mark of a fence names the table by which topom put it up. So a topom finds that another
+one over a copy of the store has fenced its proxy (:meth:`topom.proxies.newest.NewestStore.hear_fences`).
+
 Whoever has a proxy's token could invent such a table, and so end topom for good. So each table goes with a *seal*, by a
 key that is in the store and goes nowhere else. A table without its seal ends nothing; the proxy that names it gets no
 table. A store that was made by a topom without seals has no key, and believes every proxy.
@@ -83,6 +86,22 @@ def made_after(starts: Sequence[Start], writer: str, epoch: int) -> bool:
 def seal(key: str, writer: str, epoch: int) -> str:
     """What goes to proxies with a table: only who has the cluster's key can make it. Empty without a key."""
     return hmac.new(key.encode(), f"{writer} {epoch}".encode(), "sha256").hexdigest() if key else ""
+
+
+def signature(cluster_id: str, key: str, writer: str, epoch: int) -> str:
+    """A table in words, for what topom leaves at servers."""
+    return f"{cluster_id} {writer} {epoch} {seal(key, writer, epoch)}"
+
+
+def signed(text: str) -> KnownTable | None:
+    """The table of a :func:`signature`; None if it is none."""
+    words = text.split(" ")
+    if len(words) != 4 or not words[2].isascii() or not words[2].isdigit():
+        return None
+    try:
+        return KnownTable(cluster=words[0], start=words[1], epoch=int(words[2]), seal=words[3])
+    except ValueError:
+        return None
 
 
 def require_older(cluster_id: str, key: str, starts: Sequence[Start], known: KnownTable, who: str) -> None:

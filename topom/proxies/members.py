@@ -8,7 +8,7 @@ The states an operator sees: ``online`` (heard of within the lease) and ``lost``
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -99,6 +99,10 @@ class Member:
         return f"proxy {self.record.id} ({self.record.address} on {self.record.hostname}, {self.state})"
 
 
+FencedBy = Callable[[Collection[str]], Awaitable[Mapping[str, Collection[str]]]]
+"""Gives who has fenced these instances, by server (:meth:`topom.servers.redis_servers.RedisServers.fenced_by`)."""
+
+
 class Wait:
     """A barrier under way: which proxies have not acknowledged ``epoch``, and which refused it."""
 
@@ -113,8 +117,16 @@ class Wait:
 class Members:
     """All members, in step with the store: a ledger's listener adds and drops each as soon as that is stored."""
 
-    def __init__(self, ledger: Ledger, lease_seconds: float, stand_down: float | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease_seconds: float,
+        stand_down: float | None = None,
+        fenced_by: FencedBy | None = None,
+    ) -> None:
         self._ledger = ledger
+        self.fenced_by = fenced_by
+        """Asks the servers; None for no question."""
         self.stand_down = stand_down
         """The allowance by which proxies stand down (:mod:`topom.proxies.standdown`); None if they need not."""
         self.lease_seconds = lease_seconds
@@ -163,6 +175,7 @@ class Members:
             if all(one.record.instance != registration.instance for one in self._members.values()):
                 # newest-store: a fenced or new one may know an older table than this one, and others a newer one.
                 await self.newest.settled_within(REGISTRATION_SECONDS)
+                await self._hear_fences(registration)
         except (lineage.AnotherCluster, lineage.NotSealed, lineage.StoreIsOlder, NotSettled) as error:
             raise Refused("invalid", str(error)) from error
         if registration.epoch > self._ledger.table.epoch:
@@ -401,6 +414,20 @@ class Members:
         for wait in self._waits:
             if member.record.id in wait.pending:
                 wait.event.set()
+
+    async def _hear_fences(self, registration: Register) -> None:
+        """newest-store: a process takes another identity once it has seen its fence, and its marks say whose that is.
+
+        Raises as :meth:`NewestStore.hear`.
+        """
+        place = registration.address, registration.hostname, registration.pid
+        former = [
+            one.record.instance
+            for one in self._members.values()
+            if (one.record.address, one.record.hostname, one.record.pid) == place
+        ]
+        if self.fenced_by is not None and former:
+            self.newest.hear_fences(await self.fenced_by(former))
 
     def _has_yet_to_drain(self, known: ProxyRecord, registration: Register) -> bool:
         """Whether a process that says it does not drain was told to, and has only lost its control stream."""

@@ -11,7 +11,8 @@ lease's time, too. A new store is so at once. Whoever asks for something meanwhi
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -19,7 +20,7 @@ import structlog
 from slots.messages.control import KnownTable
 from topom.cluster import lineage
 from topom.cluster.ledger import Ledger
-from topom.cluster.lineage import StoreIsOlder
+from topom.cluster.lineage import AnotherCluster, NotSealed, StoreIsOlder
 from topom.errors import NotLeading, Unavailable
 from topom.reasons import Kind
 
@@ -69,6 +70,22 @@ class NewestStore:
             self._contradicted.set()
             self._news.set()
             raise
+
+    def hear_fences(self, marks: Mapping[str, Collection[str]]) -> None:
+        """Who has fenced members of this topom, by server, as :func:`topom.cluster.lineage.signature` says it.
+
+        A fence that this store does not have was made by a newer store, or by a copy of it. By this one's table the
+        proxy would write where slots are no longer.
+
+        Raises:
+            StoreIsOlder: the proxy may not register.
+        """
+        if not self._ledger.may_change:
+            return  # another topom leads by now, and may have fenced them
+        for server, signatures in marks.items():
+            for known in filter(None, map(lineage.signed, signatures)):
+                with suppress(AnotherCluster, NotSealed):
+                    self.hear(known, f"another topom, which has fenced a proxy off {server},")
 
     def spoke(self) -> None:
         """A proxy has registered."""

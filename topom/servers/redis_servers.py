@@ -49,9 +49,20 @@ class Fencing:
 class RedisServers:
     """Clients by address, opened when first needed."""
 
-    def __init__(self, access: ServerAccess, timeout_seconds: float, leads: Callable[[], bool] = lambda: True) -> None:
-        """``leads``: whether this topom may change anything at a server at this instant."""
+    def __init__(
+        self,
+        access: ServerAccess,
+        timeout_seconds: float,
+        leads: Callable[[], bool] = lambda: True,
+        by: Callable[[], str] = lambda: "",
+    ) -> None:
+        """
+        Args:
+            leads: whether this topom may change anything at a server at this instant.
+            by: what its fences say of it.
+        """
         self._access = access
+        self._by = by
         self._leads = leads
         self._timeout = timeout_seconds
         self._clients: dict[str, Redis] = {}
@@ -85,6 +96,19 @@ class RedisServers:
         """Cut proxies off servers, with one connection for all the fences of a server. Does not raise."""
         outcomes = await asyncio.gather(*(self._fence_at(server, instances) for server, instances in wanted.items()))
         return dict(zip(wanted, outcomes, strict=True))
+
+    async def fenced_by(self, instances: Collection[str], addresses: Iterable[str]) -> Mapping[str, set[str]]:
+        """Who has fenced these proxies, by server; servers that do not say are left out. Does not raise."""
+        found: dict[str, set[str]] = {}
+
+        async def look(address: str) -> None:
+            async def ask(client: Redis) -> None:
+                found[address] = await connections.fenced_by(client, instances)
+
+            await self.guarded(address, ask)
+
+        await asyncio.gather(*(look(address) for address in addresses))
+        return found
 
     async def strangers(self, address: str) -> list[bytes]:
         """Keys of somebody else that have one of our names (:func:`slots.moving.strangers`). Does not raise."""
@@ -185,7 +209,7 @@ class RedisServers:
 
         async def fence(client: Redis) -> None:
             nonlocal process
-            process = await connections.fence(client, instances)
+            process = await connections.fence(client, instances, self._by())
 
         if not self._leads():
             return Fencing("", "this topom does not lead any more")

@@ -16,6 +16,7 @@ from topom.balance.firstlayout import FirstLayout
 from topom.balance.rebalancing import Rebalancing
 from topom.balance.sizebook import SizeBook
 from topom.balance.sizes import sizes_in
+from topom.cluster import lineage
 from topom.cluster.differing import Differing
 from topom.cluster.events import NAMED_BY, What
 from topom.cluster.hands_off import HandsOff
@@ -137,7 +138,7 @@ class Topom:
         self.differing = Differing(lambda: self.ledger.state)
 
         access = access or Access(settings)
-        self.servers = RedisServers(access.servers, settings.redis_timeout_seconds, leads)
+        self.servers = RedisServers(access.servers, settings.redis_timeout_seconds, leads, self._signature)
         self.health = Health(
             self.ledger,
             access.servers,
@@ -158,7 +159,12 @@ class Topom:
         self.edits = Edits(self.ledger, self.identities)
 
         self.frames = TableFrames(self.ledger)
-        self.members = Members(self.ledger, settings.proxy_lease_seconds, features.stand_down_seconds(settings))
+        self.members = Members(
+            self.ledger,
+            settings.proxy_lease_seconds,
+            features.stand_down_seconds(settings),
+            lambda instances: self.servers.fenced_by(instances, all_servers(self.ledger.table)),
+        )
         self.proxies = ProxyList(self.members)
         self.reloads = Reloads(self.ledger, self.members)
         self.barrier = Barrier(self.ledger, self.members, self.servers, self.identities.run_id_of)
@@ -408,6 +414,10 @@ class Topom:
         except (StoreIsOlder, NotLeading):
             return  # :meth:`~topom.proxies.newest.NewestStore.watch` ends the term
         await work()
+
+    def _signature(self) -> str:
+        state = self.ledger.state
+        return lineage.signature(state.cluster_id, state.seal_key, state.starts[-1].writer, state.table.epoch)
 
     def _labels(self, server: str) -> tuple[str, str]:
         for group in self.ledger.table.groups.values():

@@ -5,18 +5,21 @@ import json
 import shutil
 import signal
 import sqlite3
-from contextlib import closing
+from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from redis.exceptions import RedisError, ResponseError
 
 from proxy.supervisor.kept_table.tablefile import TableFile
 from slotferry.calls import TopomRefused
+from slotferry.client import TopomClient
 from slots.functions import slot
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, log_of, plain_client
-from tests.integration.topom_process import HandProxy
+from tests.integration.topom_process import HandProxy, topom_process
 from topom.cluster import lineage
 from topom.term.stores import STORE_FILE
 
@@ -155,6 +158,63 @@ async def test_an_operator_takes_a_store_for_the_newest_once_a_proxy_of_its_copy
     await cluster.online(1)
     await cluster.api.move_slots("0-511", 1)
     await cluster.at_rest({1: 512, 2: 512})
+
+
+async def test_a_proxy_that_a_topom_over_a_copy_has_fenced_writes_nothing_by_the_table_of_its_own(
+    start_cluster: StartCluster,
+) -> None:
+    # given a client that counts all the time, and a copy of the store
+    settings = {"proxy_lease_seconds": 2}
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings=settings)
+    for group in cluster.groups:
+        await cluster.swept(group)
+    copy = cluster.directory / "copy"
+    copy.mkdir()
+    save(cluster, copy / STORE_FILE)
+    names, counts = NAMES[:20], Counter[str]()
+
+    async def count() -> None:
+        async with plain_client(cluster.proxy_addresses[0]) as client:
+            while True:
+                for name in names:
+                    try:
+                        counts[name] = max(counts[name], await client.incr(name))
+                    except ResponseError:  # the proxy says that it cannot serve
+                        return
+                    except RedisError:  # it may have been counted
+                        await asyncio.sleep(0.02)
+
+    counting = asyncio.create_task(count())
+    await eventually(lambda: asyncio.sleep(0, counts.total()), lambda total: total > 100, "the client to count")
+
+    # when a topom over the copy moves the slots, of which that proxy's topom knows nothing
+    async with (
+        topom_process(copy, **settings, number_of_slots=1024, product="local", token=cluster.token) as other,
+        TopomClient(other.url, cluster.token) as api,
+    ):
+
+        async def moved() -> bool:
+            with suppress(TopomRefused):  # it waits for the proxy until that is lost
+                await api.move_slots("0-511", 2)
+                return True
+            return False
+
+        await eventually(moved, bool, "the slots to be moved")
+        await eventually(
+            api.status,
+            lambda said: said["slots"]["moving"] == 0 and said["migration"]["slots_moved"] == 512,
+            "all to have moved",
+        )
+
+        # then its own topom gives it no table once it has been fenced, and ends
+        assert await cluster.topom.wait(60) == 1
+        assert ["another topom, which has fenced a proxy off" in reason for reason in await reasons(cluster)] == [True]
+
+        # and all that the client was told is where the slots are now
+        await asyncio.wait_for(counting, 60)
+        async with plain_client(cluster.groups[2][0]) as server:
+            held = await server.mget(names)
+        assert [name for name, value in zip(names, held, strict=True) if int(value or 0) < counts[name]] == []
 
 
 async def test_proxies_that_were_all_restarted_know_from_their_files(

@@ -176,7 +176,7 @@ async def test_many_fences_look_for_the_oldest_marks_once_a_batch(redis: Redis) 
     old = {f"{number:032x}": number for number in range(connections.MOST_FENCED)}
     instances = [f"new{number:029x}" for number in range(150)]
     try:
-        await redis.hset(reserved.FENCED, mapping=old)
+        await redis.hset(reserved.FENCED, mapping={field: f"{value} by somebody" for field, value in old.items()})
         before = (await redis.info("commandstats")).get("cmdstat_hgetall", {"calls": 0})["calls"]
         await connections.fence(redis, instances)
         after = (await redis.info("commandstats"))["cmdstat_hgetall"]["calls"]
@@ -200,6 +200,19 @@ async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
         assert await redis.hexists(reserved.FENCED, "aa")
         assert await redis.hexists(reserved.FENCED, "bb")
         assert not await redis.hexists(reserved.FENCED, "old-0")
+    finally:
+        await redis.delete(reserved.FENCED)
+        for instance in ("aa", "bb"):
+            await redis.execute_command("ACL", "DELUSER", connections.fence_user(instance))
+
+
+async def test_a_mark_says_who_has_fenced(redis: Redis) -> None:
+    try:
+        await connections.fence(redis, ["aa"], "one 1")
+        await connections.fence(redis, ["bb"])
+        assert await connections.fenced_by(redis, ["aa", "bb", "cc"]) == {"one 1"}
+        await connections.fence(redis, ["aa"], "two")
+        assert await connections.fenced_by(redis, ["aa"]) == {"two"}
     finally:
         await redis.delete(reserved.FENCED)
         for instance in ("aa", "bb"):

@@ -61,6 +61,21 @@ def test_a_seal_tells_tables_apart_and_needs_the_key() -> None:
     assert lineage.seal("", "a", 1) == ""
 
 
+def test_a_signature_is_a_table() -> None:
+    known = lineage.signed(lineage.signature("cluster", KEY, "d", 21))
+    assert known == KnownTable(cluster="cluster", start="d", epoch=21, seal=lineage.seal(KEY, "d", 21))
+    without = lineage.signed(lineage.signature("cluster", "", "d", 21))
+    assert without == KnownTable(cluster="cluster", start="d", epoch=21)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a b", "a b 3", "a b c d", "a b -3 d", "a b 3 d e", "a  3 d", "a b ² d", f"a b {10**30} d", "a\n b 3 d"],
+)
+def test_anything_else_is_none(text: str) -> None:
+    assert lineage.signed(text) is None
+
+
 def test_a_store_of_another_cluster_is_no_older_one() -> None:
     with pytest.raises(AnotherCluster, match="a proxy has the table of another cluster"):
         look("c", 20, cluster="another")

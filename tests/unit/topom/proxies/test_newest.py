@@ -1,7 +1,7 @@
 """newest-store: topom does nothing to servers, and gives no new proxy its table, before known proxies could object."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,12 +20,12 @@ MakeBench = Callable[..., Awaitable[Bench]]
 LEASE_SECONDS = 3600.0
 
 
-async def register(bench: Bench, proxy: FakeProxy, known: KnownTable | None) -> None:
+async def register(bench: Bench, proxy: FakeProxy, known: KnownTable | None, pid: int = 1) -> None:
     frame = Register(
         instance=proxy.instance,
         address="127.0.0.1:6380",
         hostname="here",
-        pid=1,
+        pid=pid,
         workers=2,
         version="0",
         epoch=0,
@@ -185,6 +185,74 @@ async def test_an_older_store_stays_one_however_often_topom_starts(bench: MakeBe
         with pytest.raises(StoreIsOlder, match=r"a table of epoch 9 that was made after what .*backup\.md"):
             await started_again(one, bench)
     assert one.store.version == before
+
+
+class Marks:
+    """What servers say of who has fenced proxies."""
+
+    def __init__(self, bench: Bench, *signatures: str) -> None:
+        self.asked: list[list[str]] = []
+        self.before: Callable[[], None] = lambda: None
+        self._signatures = signatures
+        bench.members.fenced_by = self
+
+    async def __call__(self, instances: Collection[str]) -> Mapping[str, Collection[str]]:
+        self.asked.append([*instances])
+        self.before()
+        return {"s1:1": [], "s2:1": self._signatures}
+
+
+def signature(bench: Bench, start: str, epoch: int, key: str | None = None, cluster: str = "") -> str:
+    state = bench.ledger.state
+    return lineage.signature(cluster or state.cluster_id, state.seal_key if key is None else key, start, epoch)
+
+
+async def test_a_fence_of_a_topom_over_a_copy_ends_the_term(bench: MakeBench) -> None:
+    """The proxy would write by this topom's table, and the other topom has moved the slots."""
+    one = await bench()
+    former, again = FakeProxy(one, 7), FakeProxy(one, 8)
+    await register(one, former, None)
+    marks = Marks(one, signature(one, "another", 5))
+    with pytest.raises(
+        Refused, match="another topom, which has fenced a proxy off s2:1, has a table of epoch 5 that was"
+    ):
+        await register(one, again, known_of(one))
+    assert marks.asked == [[former.instance]]
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreIsOlder):
+            await one.members.newest.watch()
+
+
+async def test_any_other_mark_ends_nothing(bench: MakeBench) -> None:
+    one = await bench()
+    await register(one, FakeProxy(one, 7), None)
+    own = one.ledger.state.starts[-1].writer
+    marks = Marks(
+        one,
+        signature(one, own, 1),
+        signature(one, "another", 5, key="invented"),
+        signature(one, "another", 5, key=""),
+        signature(one, "another", 5, cluster="another"),
+        "made by an earlier version",
+    )
+    await register(one, FakeProxy(one, 8), known_of(one))
+    assert len(marks.asked) == 1
+    # Only a process that is known under another identity can have seen the fence of one.
+    await register(one, FakeProxy(one, 9), known_of(one), pid=2)
+    await register(one, FakeProxy(one, 8), known_of(one))
+    assert len(marks.asked) == 1
+    assert len(one.ledger.state.proxies) == 3
+
+
+async def test_a_fence_of_its_successor_is_nothing_to_a_topom_that_does_not_lead_any_more(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await bench()
+    await register(one, FakeProxy(one, 7), None)
+    marks = Marks(one, signature(one, "successor", 5))
+    marks.before = lambda: monkeypatch.setattr(one.ledger, "_leads", lambda: False)
+    with pytest.raises(NotLeading):
+        await register(one, FakeProxy(one, 8), known_of(one))
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ async def test_as_many_proxies_as_there_may_be_are_fenced_at_once(address: str) 
 async def test_each_batch_of_fences_has_the_time_of_one_question(
     address: str, monkeypatch: pytest.MonkeyPatch, fences: int, comes_up: bool
 ) -> None:
-    async def fence(client: Redis, instances: Collection[str]) -> str:
+    async def fence(client: Redis, instances: Collection[str], by: str) -> str:
         await asyncio.sleep(0.3)
         return "process"
 
