@@ -146,7 +146,7 @@ def reasons_of(group: Answer) -> Iterator[str]:
     if group.get("reason"):
         yield f"group {group['id']}: its master has failed and is not replaced yet: {in_words(group['reason'])}"
     for place, server in enumerate(group["servers"]):
-        if not place and role(server.get("role")) == "replica":
+        if not place and server.get("role") == "replica":
             yield (
                 f"group {group['id']}: its master {server['address']} says that it is a replica; to do: if another of "
                 f"its servers is the master now, slotferry group promote {group['id']} HOST:PORT --force"
