@@ -1157,7 +1157,7 @@ def test_what_only_a_leader_knows_is_said_to_be_unknown(
 def test_a_master_that_says_that_it_is_a_replica_is_shown_as_one(
     seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    servers = [{"address": "h:1", "role": "slave", "up": True}, {"address": "h:2", "role": "master", "up": True}]
+    servers = [{"address": "h:1", "role": "replica", "up": True}, {"address": "h:2", "role": "master", "up": True}]
     groups = [{"id": 1, "slots": 3, "servers": servers}, {"id": 2, "slots": 1, "servers": [{"address": "h:3"}]}]
     monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/status"), {**STATUS, "groups": groups})
     monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/groups"), {"epoch": 9, "groups": groups})
@@ -1167,7 +1167,7 @@ def test_a_master_that_says_that_it_is_a_replica_is_shown_as_one(
     assert "group 1: its master h:1 says that it is a replica" in said
     assert "slotferry group promote 1 HOST:PORT --force" in said
     listed = json.loads(runner.invoke(app, ["server", "list", "-o", "json"]).stdout)["servers"]
-    assert [server["role"] for server in listed] == ["slave", "master", "master"]
+    assert [server["role"] for server in listed] == ["replica", "master", "master"]
 
 
 def test_the_status_lists_migrators(seen: list[httpx.Request]) -> None:
