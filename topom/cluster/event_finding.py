@@ -12,7 +12,7 @@ from slots.states import Course, SlotState
 from slots.table import OFFLINE, Group, Slot, SlotTable
 from topom.cluster import fences
 from topom.cluster.events import MOST_TEXT, NAMED_BY, Event, Said, What, shortened
-from topom.cluster.state import ClusterState
+from topom.cluster.state import ClusterState, Leaving
 
 MOST_EVENTS = 32
 """Events of one change; the last one says how many more there were."""
@@ -282,7 +282,20 @@ def _leaving(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             why = f": {after.why}" if after.why else ""
             yield Said(What.LEAVING, f"{after.kind} {after.id} is on its way out{why}")
         elif after is None and before is not None:
-            yield Said(What.STAYING, f"{before.kind} {before.id} is not on its way out any more")
+            if _is_gone(before, new.table):
+                yield Said(What.LEFT, f"{before.kind} {before.id} has left")
+            else:
+                yield Said(What.STAYING, f"{before.kind} {before.id} stays; it is not on its way out any more")
+
+
+def _is_gone(leaving: Leaving, table: SlotTable) -> bool:
+    """Whether what was on its way out is in the table no more."""
+    if leaving.kind == "group":
+        return int(leaving.id) not in table.groups
+    groups = table.groups.values()
+    if leaving.kind == "server":
+        return all(leaving.id not in group.servers for group in groups)
+    return leaving.id not in {group.node_of(server) for group in groups for server in group.servers}
 
 
 def _pool(old: ClusterState, new: ClusterState) -> Iterator[Said]:

@@ -190,7 +190,8 @@ class What(StrEnum):
         "copies.md#where-copies-are-made",
     )
     LEAVING = "leaving", "a group, server or node is on its way out", "leaving.md"
-    STAYING = "staying", "what was on its way out stays after all, or is gone", "leaving.md"
+    LEFT = "left", "what was on its way out is gone", "leaving.md"
+    STAYING = "staying", "what was on its way out stays after all", "leaving.md"
     POOL_ADDED = "pool_added", "a server was added to the pool", "placement.md"
     POOL_REMOVED = "pool_removed", "a server was removed from the pool", "placement.md"
     POOL_CHANGED = "pool_changed", "a server of the pool is on another node, or was changed otherwise", "placement.md"

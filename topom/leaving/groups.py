@@ -20,7 +20,7 @@ from topom.cluster import cancelling as interventions
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Leaving, leaving_groups
-from topom.errors import Conflict
+from topom.errors import Conflict, GroupNotFound
 from topom.periodic import Look, Loop, never_held
 from topom.reasons import Kind, Reason
 
@@ -61,7 +61,8 @@ def with_group(state: ClusterState, epoch: int, group_id: int, why: str, now: fl
 
 def without_group(state: ClusterState, epoch: int, group_id: int) -> ClusterState:
     """The state with a group off the list; its slots that only wait to move away are at rest. Raises GroupNotFound."""
-    topology.group_of(state.table, group_id)
+    if group_id not in state.table.groups:
+        raise GroupNotFound(f"there is no group {group_id}; it may have left already: slotferry events")
     if group_id not in leaving_groups(state):
         return state
     staying = [

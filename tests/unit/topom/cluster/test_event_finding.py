@@ -151,6 +151,18 @@ def test_a_change_tells_what_it_is(old: ClusterState | None, new: ClusterState, 
     assert text in said.text
 
 
+@pytest.mark.parametrize(("kind", "id"), [("group", "1"), ("server", "a:1"), ("node", "a"), ("node", "rack")])
+def test_what_has_left_is_told_apart_from_what_stays(kind: Any, id: str) -> None:
+    other, one = Group(2, ("c:1",)), Group(1, ("b:1", "a:1"), nodes={"b:1": "rack"})
+    gone = replace(STATE, table=SlotTable.empty(16).changed(9, groups=[other]))
+    there = replace(STATE, table=SlotTable.empty(16).changed(9, groups=[one, other]))
+    on_the_way = {"leaving": {f"{kind}/{id}": Leaving(kind, id, "too old", 1.0)}}
+    (said,) = telling.tell(replace(gone, **on_the_way), gone)
+    assert (said.what, said.text) == (What.LEFT, f"{kind} {id} has left")
+    (said,) = telling.tell(replace(there, **on_the_way), there)
+    assert (said.what, said.text) == (What.STAYING, f"{kind} {id} stays; it is not on its way out any more")
+
+
 def test_nothing_that_changes_goes_untold() -> None:
     other: dict[str, Any] = {
         "writer": "x" * 32,

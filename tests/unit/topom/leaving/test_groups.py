@@ -154,7 +154,7 @@ async def test_what_was_on_its_way_there_and_waits_stays_where_it_is(topom: Topo
 async def test_what_cannot_leave(topom: Topom, client: httpx.AsyncClient) -> None:
     with pytest.raises(GroupNotFound):
         await topom.departures.drain(9, "")
-    with pytest.raises(GroupNotFound):
+    with pytest.raises(GroupNotFound, match="it may have left already: slotferry events"):
         await topom.departures.keep(9)
     for group_id in (1, 2):
         await topom.departures.drain(group_id, "")
