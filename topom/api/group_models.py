@@ -37,7 +37,8 @@ class Server(BaseModel):
         default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."
     )
     not_used: Reason | None = Field(
-        default=None, description="Why it is not promoted or read, or nothing is done to it."
+        default=None,
+        description="Why it is not promoted or read, why nothing is done to it, or how Sentinels know it otherwise.",
     )
     not_swept: Reason | None = Field(
         default=None, description="Of a master that is not swept of keys of slots that other groups own: why it is not."

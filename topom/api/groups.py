@@ -84,7 +84,9 @@ def _describe_server(topom: Topom, group: Group, address: str, status: Mapping[s
         silent_since=_silent_since(topom, address) if known else None,
         lag_bytes=_lag(status.get(group.servers[0]), said),
         joining=address in topom.ledger.state.joining,
-        not_used=topom.identities.conflict(address) or topom.differing.reason(address),
+        not_used=topom.identities.conflict(address)
+        or topom.differing.reason(address)
+        or topom.sentinels.reason_known_otherwise(address),
         not_swept=topom.sweeps.reasons.get(address),
         not_whole=topom.joins.reasons.get(address)
         or topom.strays.reasons.get(address)

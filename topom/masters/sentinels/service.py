@@ -18,6 +18,7 @@ from topom.cluster.state import ClusterState
 from topom.cluster.topology import parse_address
 from topom.masters.sentinels import monitoring
 from topom.masters.sentinels.addresses import Resolver
+from topom.masters.sentinels.aliases import Aliases
 from topom.masters.sentinels.copies import Copies
 from topom.masters.sentinels.deciding import Deciding
 from topom.masters.sentinels.errors import (
@@ -92,7 +93,8 @@ class Sentinels:
         self._telling = telling = Telling(ledger, servers, resolver, settings, watch)
         self._links = links = Links(ledger, watch, telling, access, leads)
         self._unwatched = Unwatched(telling, watch, links)
-        strangers = Strangers(ledger, servers, resolver, telling, watch, links, release)
+        self._aliases = Aliases(ledger, servers, resolver)
+        strangers = Strangers(ledger, servers, resolver, telling, watch, links, release, self._aliases)
         self.copies = Copies(mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, has_failed)
         self._deciding = Deciding(ledger, watch, links, telling, self._following, resolver, settings.quorum)
 
@@ -125,6 +127,10 @@ class Sentinels:
     def reason_for(self, group_id: int) -> Reason | None:
         """Why topom does not follow what Sentinels say of a group; None if there is no such reason."""
         return self._following.reason(group_id)
+
+    def reason_known_otherwise(self, server: str) -> Reason | None:
+        """Why Sentinels do not know a replica by topom's address; None if they may."""
+        return self._aliases.reason(server)
 
     def reason(self) -> Reason | None:
         """Why they could replace no failed master; None if no reason is known, or if ``mode`` is not ``sentinel``."""

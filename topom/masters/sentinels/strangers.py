@@ -40,6 +40,7 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.masters.sentinels import addresses, monitoring
 from topom.masters.sentinels.addresses import Resolver
+from topom.masters.sentinels.aliases import Aliases
 from topom.masters.sentinels.errors import SentinelsRemember
 from topom.masters.sentinels.link import SentinelLink
 from topom.masters.sentinels.telling import Telling
@@ -91,6 +92,7 @@ class Strangers(Loop):
     Args:
         links: the Sentinels that topom asks, by address.
         release: makes servers of the pool follow nobody. Never raises.
+        aliases: is told what each master lists.
     """
 
     name = "strangers"
@@ -104,6 +106,7 @@ class Strangers(Loop):
         watch: Watch,
         links: Mapping[str, SentinelLink],
         release: Callable[[Collection[str]], Awaitable[None]],
+        aliases: Aliases,
     ) -> None:
         super().__init__()
         self._ledger = ledger
@@ -113,6 +116,7 @@ class Strangers(Loop):
         self._watch = watch
         self._links = links
         self._release = release
+        self._aliases = aliases
         self.changed: Callable[[], None] = lambda: None
         """Is called when other strangers follow."""
         ledger.listen(self._hear)
@@ -152,9 +156,12 @@ class Strangers(Loop):
             for group_id, names in self._by_group.items()
             if group_id in groups and len(groups[group_id].servers) > 1
         }
+        self._aliases.keep_only({server for group_id in by_group for server in groups[group_id].replicas})
         for group_id, listed in zip(watched, found, strict=True):
             if listed is None:
                 continue
+            if group_id in groups:
+                await self._aliases.look(groups[group_id], listed)
             own, strangers = await self._told_apart(group_id, listed)
             by_group[group_id] = frozenset((await self._without_own(group_id, strangers)).values())
             named = frozenset(

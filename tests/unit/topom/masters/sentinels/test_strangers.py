@@ -1,6 +1,7 @@
 """Sentinels forget servers that are not in their group any more, one Sentinel after the other."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,10 @@ from slots.access import ServerAccess
 from slots.replies import Info
 from tests.unit.topom.topom_fakes import Bench
 from topom.cluster import topology
-from topom.cluster.state import PoolServer
+from topom.cluster.state import Joining, PoolServer
 from topom.masters.sentinels import monitoring
 from topom.masters.sentinels.addresses import Resolver
+from topom.masters.sentinels.aliases import Aliases
 from topom.masters.sentinels.errors import SentinelsRemember, SentinelWatches
 from topom.masters.sentinels.link import SentinelLink
 from topom.masters.sentinels.links import Links
@@ -21,6 +23,7 @@ from topom.masters.sentinels.telling import Telling
 from topom.masters.sentinels.unwatched import Unwatched
 from topom.masters.sentinels.watch import Watch
 from topom.placement.pool import with_server
+from topom.servers.readings import Reading, Replication
 from topom.servers.redis_servers import RedisServers
 
 M, A, B, S, T = (f"10.0.0.{number}:6379" for number in range(1, 6))
@@ -62,6 +65,12 @@ def test_the_replicas_that_a_master_lists() -> None:
     assert replicas_of(Info(info)) == {A, "[::1]:1"}
 
 
+def following(master: str, link_up: bool = True) -> Reading:
+    """What a replica of that server says."""
+    host, _, port = master.rpartition(":")
+    return Reading(Replication(False, "s", 5, (host, int(port)), link_up), "x", 0)
+
+
 class FakeLink(SentinelLink):
     """A Sentinel in memory. It finds all replicas of a master and all other Sentinels when it begins with that."""
 
@@ -99,6 +108,7 @@ class Case:
         self.released: list[str] = []
         self.begun: list[str] = []
         self.masters = {GROUP: M}
+        self.says = {server: following(M) for server in (A, B)}
 
     async def start(self, bench: Bench) -> None:
         self.bench = bench
@@ -106,6 +116,7 @@ class Case:
         await bench.edit(lambda table, epoch: topology.add_group(table, epoch, GROUP, (M, A, B)))
         for link in self.links.values():
             link.knows[self.name] = {A, B, S}
+        self.aliases = Aliases(bench.ledger, cast(RedisServers, self), Resolver())
         self.strangers = Strangers(
             bench.ledger,
             cast(RedisServers, self),
@@ -114,7 +125,12 @@ class Case:
             cast(Watch, self),
             cast(Links, self.links),
             self._release,
+            self.aliases,
         )
+
+    async def read(self, address: str) -> Reading | None:
+        """What a replica says of itself; None if it does not answer."""
+        return self.says.get(address)
 
     async def guarded(self, address: str, work: Callable[[Any], Awaitable[None]]) -> None:
         self.asked = address
@@ -244,3 +260,52 @@ async def test_no_sentinel_forgets_a_group_for_a_promotion_that_a_silent_one_kee
         async with unwatched.during(GROUP):
             pytest.fail("it might undo the promotion")
     assert (told, links.begun_again) == ([], 2)
+
+
+# -- replicas that their master lists otherwise ------------------------------------------------------------
+
+
+async def test_a_replica_that_its_master_lists_otherwise_is_told(case: Case) -> None:
+    """given an address translation between them."""
+    case.follow = {A, T}
+    await case.strangers.look_once()
+    assert case.aliases.reason(A) is None
+    found = case.aliases.reason(B)
+    assert found is not None
+    assert found.what.startswith(f"{B} is known to its master, and so to every Sentinel, by another address ({T})")
+    assert "replica-announce-ip 10.0.0.3, CONFIG SET replica-announce-port 6379" in found.to_do
+    # When: it announces its own address.
+    case.follow = {A, B}
+    await case.strangers.look_once()
+    assert case.aliases.reason(B) is None
+
+
+@pytest.mark.parametrize("says", [None, following(A), following(M, link_up=False)])
+async def test_a_replica_that_its_master_need_not_list_is_not_told(case: Case, says: Reading | None) -> None:
+    """given it is silent, follows another replica, or has no link."""
+    case.says = {B: says} if says is not None else {}
+    case.follow = {A, T}
+    await case.strangers.look_once()
+    assert case.aliases.reason(B) is None
+
+
+async def test_a_replica_that_is_missing_where_no_other_address_is_listed_is_not_told(case: Case) -> None:
+    """given the master has not noted it yet."""
+    case.follow = {A}
+    await case.strangers.look_once()
+    assert case.aliases.reason(B) is None
+
+
+async def test_one_that_joins_or_has_left_is_not_told(case: Case) -> None:
+    case.follow = {A, T}
+    await case.strangers.look_once()
+    assert case.aliases.reason(B) is not None
+    await case.bench.ledger.change(lambda state, epoch: replace(state, joining={B: Joining(B)}))
+    await case.strangers.look_once()
+    assert case.aliases.reason(B) is None
+    await case.bench.ledger.change(lambda state, epoch: replace(state, joining={}))
+    await case.strangers.look_once()
+    assert case.aliases.reason(B) is not None
+    await case.bench.edit(lambda table, epoch: topology.remove_server(table, epoch, GROUP, B))
+    await case.strangers.look_once()
+    assert case.aliases.reason(B) is None
