@@ -94,7 +94,7 @@ async def test_a_master_that_somebody_else_has_replaced_is_told_of_and_its_succe
             (group,) = await cluster.api.groups()
             return [server["role"] for server in group["servers"]]
 
-        await eventually(roles, lambda now: now == ["slave", "master"], "topom to see what they are")
+        await eventually(roles, lambda now: now == ["replica", "master"], "topom to see what they are")
         with pytest.raises(TopomRefused, match=r"says that it is a replica itself.*with --force"):
             await cluster.api.promote(1, successor.address)
         await eventually(
