@@ -486,7 +486,7 @@ class SlotTable:
                 fields.number(wire["epoch"]),
                 slots,
                 {group.id: group for group in groups},
-                rules=rules_from_wire(wire.get("rules", [])),
+                rules=rules_from_wire(wire["rules"]),
             )
         except TableError:
             raise

@@ -254,7 +254,7 @@ class Table(Message):
     type: Literal["table"] = "table"
     table: TableContent
     seal: Word = ""
-    """Shows later that topom made a table of this epoch; empty if the cluster has no key for that."""
+    """Shows later that topom made a table of this epoch; an empty one shows nothing."""
 
 
 class Heard(Message):

@@ -15,7 +15,7 @@ one over a copy of the store has fenced its proxy (:meth:`topom.proxies.newest.N
 
 Whoever has a proxy's token could invent such a table, and so end topom for good. So each table goes with a *seal*, by a
 key that is in the store and goes nowhere else. A table without its seal ends nothing; the proxy that names it gets no
-table. A store that was made by a topom without seals has no key, and believes every proxy.
+table.
 """
 
 import hmac
@@ -84,8 +84,8 @@ def made_after(starts: Sequence[Start], writer: str, epoch: int) -> bool:
 
 
 def seal(key: str, writer: str, epoch: int) -> str:
-    """What goes to proxies with a table: only who has the cluster's key can make it. Empty without a key."""
-    return hmac.new(key.encode(), f"{writer} {epoch}".encode(), "sha256").hexdigest() if key else ""
+    """What goes to proxies with a table: only who has the cluster's key can make it."""
+    return hmac.new(key.encode(), f"{writer} {epoch}".encode(), "sha256").hexdigest()
 
 
 def signature(cluster_id: str, key: str, writer: str, epoch: int) -> str:
@@ -123,7 +123,7 @@ def require_older(cluster_id: str, key: str, starts: Sequence[Start], known: Kno
             "if it is meant to serve this one, end it, delete its table_file, and start it",
         )
     if made_after(starts, known.start, known.epoch):
-        if key and not hmac.compare_digest(seal(key, known.start, known.epoch).encode(), known.seal.encode()):
+        if not hmac.compare_digest(seal(key, known.start, known.epoch).encode(), known.seal.encode()):
             raise NotSealed(
                 f"{who} says that it has a table of epoch {known.epoch} that was made after what the store holds, and "
                 "nothing shows that this cluster has made it",

@@ -108,7 +108,7 @@ class Reader:
     def _state(self, version: int) -> ClusterState:
         cluster = self._one("cluster", _object)
         product = made(Product, cluster["product"])
-        rules = rules_from_wire(cluster.get("rules", []))
+        rules = rules_from_wire(cluster["rules"])
         table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"], rules)
         return ClusterState(
             version=version,
@@ -365,9 +365,9 @@ def _starts(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the state that are about its starts."""
     return {
         "cluster_id": str(raw["cluster"]),
-        "seal_key": str(raw.get("key", "")),
+        "seal_key": str(raw["key"]),
         "starts": tuple(Start(str(writer), int(epoch)) for writer, epoch in raw["starts"]),
-        "older": str(raw.get("older", "")),
+        "older": str(raw["older"]),
     }
 
 

@@ -202,7 +202,7 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("reloaded", "since", value) for value in (-1.0, 1e12, HUGE, None)),
     *(
         ("reloaded", name, value)
-        for name in ("changed", "restart")
+        for name in ("changed", "hidden", "restart")
         for value in ("token", [""], [None], ["x" * 101], ["x"] * 1001, *([text] for text in HIDDEN))
     ),
     *(("registered", "proxy_id", value) for value in (0, None, LONG, HUGE)),
