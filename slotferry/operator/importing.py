@@ -37,7 +37,8 @@ def import_codis(
 ) -> None:
     """Take groups, servers and slots from Codis. Nothing is done where topom disagrees; it can be run again.
 
-    Ends with status 1 if nothing was done, or if slots that have a group in Codis could not be taken.
+    Ends with status 1 if nothing was done, if slots that have a group in Codis could not be taken, or if a server does
+    not answer topom as the dump has it.
     """
     try:
         dump = codis_dump.load(source)
@@ -53,7 +54,7 @@ def import_codis(
 
     plan, found = options.ask(topom, token, work)
     answer(_described(plan, found, dry_run), form, lambda: _say(plan, found, dry_run))
-    if plan.conflicts or plan.left:
+    if plan.conflicts or plan.left or found:
         raise typer.Exit(FAILED)
 
 

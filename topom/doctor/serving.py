@@ -10,6 +10,8 @@ MOST_CLIENTS_SHARE = 0.8
 MOST_OF_A_REASON = 300
 DENIED = "DENIED Redis is running in protected mode"
 """How a server begins to refuse a connection that comes from another machine."""
+REFUSED_LOGINS = ("Authentication required", "NOAUTH", "WRONGPASS", "invalid username-password pair", "invalid password")
+"""What is in a server's words when it refuses a login."""
 
 SILENT = Rule(
     "server-silent",
@@ -24,6 +26,13 @@ PROTECTED = Rule(
     "it refuses connections of other machines, because it has no password (protected-mode yes)",
     "topom and proxies cannot use it: requests for its slots fail",
     "on its machine: redis-cli -p {port} CONFIG SET requirepass SECRET, and give topom and the proxies redis_password",
+)
+LOGIN = Rule(
+    "login-refused",
+    Severity.CRITICAL,
+    "it does not let topom in: {why}",
+    "requests for its slots fail if proxies have the same user and password; nothing else about it is known here",
+    "look at redis_user and redis_password of topom and of the proxies: {command} ACL LIST",
 )
 NOT_ASKED = Rule(
     "servers-not-asked",
@@ -61,7 +70,7 @@ CLIENTS = Rule(
     "at the limit it refuses connections of proxies, and requests for its slots fail",
     "{command} CONFIG SET maxclients {more}, and raise its limit of open files (LimitNOFILE)",
 )
-RULES = (SILENT, PROTECTED, CLUSTER_NODE, DATABASES, OPEN, CLIENTS, NOT_ASKED)
+RULES = (SILENT, PROTECTED, LOGIN, CLUSTER_NODE, DATABASES, OPEN, CLIENTS, NOT_ASKED)
 
 
 def check(cluster: ClusterFacts) -> Iterator[Finding]:
@@ -69,6 +78,8 @@ def check(cluster: ClusterFacts) -> Iterator[Finding]:
     for server in cluster.servers:
         if server.silent.startswith(DENIED):
             yield PROTECTED.of(server.subject, port=parse_address(server.address)[1])
+        elif any(said in server.silent for said in REFUSED_LOGINS):
+            yield LOGIN.of(server.subject, why=server.silent[:MOST_OF_A_REASON], command=server.command)
         elif server.silent:
             yield SILENT.of(server.subject, why=server.silent[:MOST_OF_A_REASON], command=server.command)
     for server in cluster.answering:

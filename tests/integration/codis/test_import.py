@@ -88,6 +88,29 @@ async def test_a_real_dump_is_brought_in(tmp_path: Path) -> None:
             )
 
 
+async def test_servers_that_do_not_let_topom_in_are_said_and_no_success(tmp_path: Path) -> None:
+    dump = json.loads(DUMP.read_text())
+    with ExitStack() as stack:
+        servers = [stack.enter_context(redis_server(tmp_path / name)) for name in "ab"]
+        for group, server in zip(dump["group"], servers, strict=False):
+            group["servers"][0] |= {"server": address_of(server)}
+        servers[1].config_set("requirepass", "not told")
+        file = tmp_path / "dump.json"
+        file.write_text(json.dumps(dump))
+        async with topom_process(tmp_path / "topom", number_of_slots=1024) as topom:
+            taken = await run(topom, str(file))
+            assert taken.status == 1, taken
+            assert f"{address_of(servers[1])} of group 2 does not answer topom" in taken.out
+            assert "redis_password" in taken.out
+            assert f"{address_of(servers[0])} of group 1 does" not in taken.out
+            # Once it lets topom in, a further import has nothing to complain of.
+            servers[1].config_set("requirepass", "")
+            async with asyncio.timeout(60):
+                while (again := await run(topom, str(file))).status != 0:
+                    await asyncio.sleep(0.2)
+            assert "does not answer" not in again.out
+
+
 async def test_a_dump_with_one_server_by_two_names_gives_slots_to_one_of_them(tmp_path: Path) -> None:
     """Codis does not mind; moving slots from a server to itself would delete their keys."""
     dump = json.loads(DUMP.read_text())

@@ -7,6 +7,7 @@ It is made of what the status says. What waits by an operator's order, or passes
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from topom.api.group_models import Group, Server
@@ -94,7 +95,8 @@ def _protection(status: Status) -> Iterator[tuple[str, Reason]]:
 def _group(group: Group) -> Iterator[tuple[str, Reason]]:
     about = f"group {group.id}"
     if group.reason is not None:
-        yield about, group.reason
+        what = f"its master has failed and is not replaced yet: {group.reason.what}"
+        yield about, replace(group.reason, what=what)
     if not group.servers and group.slots:
         yield about, Reason(Kind.SERVER, f"group {group.id} owns slots and has no server", to_do="add a server to it")
     for place, server in enumerate(group.servers):

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.topom.doctor.patients import cluster, found, names, server
 
 
@@ -43,3 +45,20 @@ def test_a_server_that_lets_in_its_own_machine_only() -> None:
 def test_a_long_reason_is_cut() -> None:
     [one] = found(server(3, silent="x" * 1000))
     assert len(one.seen) < 400
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Authentication required.",
+        "NOAUTH Authentication required.",
+        "WRONGPASS invalid username-password pair or user is disabled.",
+        "invalid username-password pair or user is disabled.",
+        "invalid password",
+    ],
+)
+def test_a_refused_login_is_no_silence(why: str) -> None:
+    [one] = found(server(3, silent=why))
+    assert one.rule == "login-refused"
+    assert why in one.seen
+    assert "redis_password" in one.remedy

@@ -107,13 +107,18 @@ def test_a_failed_server_is_told_with_what_to_do_and_since_when() -> None:
     assert found["to_do"]
 
 
+def test_of_a_group_it_is_said_that_its_master_has_failed() -> None:
+    [found] = told(groups=[{"id": 1, "servers": [SERVER], "slots": 4, "reason": reason(Kind.DATA)}])
+    assert (found["about"], found["since"], found["to_do"]) == ("group 1", 5.0, "do this")
+    assert found["what"] == "its master has failed and is not replaced yet: it is so"
+
+
 def test_reasons_come_as_they_are() -> None:
     for said in (
         {"reason": reason(Kind.STORE)},
         {"sentinels": reason(Kind.SENTINEL)},
         {"failing": {"health": reason(Kind.FAULT)}},
         {"groups": group(not_used=reason(Kind.DATA))},
-        {"groups": [{"id": 1, "servers": [SERVER], "slots": 4, "reason": reason(Kind.DATA)}]},
         {"migration": {**MIGRATION, "batches": [{**BATCH, "reason": reason(Kind.PROXY)}]}},
         {"migration": {**MIGRATION, "skipped": [{"slots": "1", "reason": reason(Kind.SERVER)}]}},
         {"leaving": [{"kind": "node", "id": "n", "why": "", "since": 1.0, "reason": reason(Kind.DATA)}]},
