@@ -10,7 +10,13 @@ MOST_CLIENTS_SHARE = 0.8
 MOST_OF_A_REASON = 300
 DENIED = "DENIED Redis is running in protected mode"
 """How a server begins to refuse a connection that comes from another machine."""
-REFUSED_LOGINS = ("Authentication required", "NOAUTH", "WRONGPASS", "invalid username-password pair", "invalid password")
+REFUSED_LOGINS = (
+    "Authentication required",
+    "NOAUTH",
+    "WRONGPASS",
+    "invalid username-password pair",
+    "invalid password",
+)
 """What is in a server's words when it refuses a login."""
 
 SILENT = Rule(

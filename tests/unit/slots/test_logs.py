@@ -1,8 +1,11 @@
 """Whatever a process logs, its own events and what libraries say, each line is one event."""
 
 import json
+import socket
 import subprocess
 import sys
+
+import pytest
 
 SAID = """
 import asyncio, logging, warnings
@@ -53,3 +56,25 @@ structlog.get_logger().warning("worker_did_not_drain")
 def test_what_came_of_a_reload_is_logged_at_every_level() -> None:
     done = subprocess.run([sys.executable, "-c", ANSWERED], capture_output=True, text=True, timeout=60, check=True)
     assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["settings_reloaded"]
+
+
+MANY = """
+import structlog
+from slots import logs
+
+logs.configure("info")
+for number in range(3):
+    structlog.get_logger().info("said", number=number)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-u",)], ids=["as it is", "unbuffered"])
+def test_each_event_is_one_write_so_that_processes_can_share_a_file(options: tuple[str, ...]) -> None:
+    # A socket of this type keeps writes apart.
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        subprocess.run([sys.executable, *options, "-c", MANY], stderr=theirs, timeout=60, check=True)
+        for number in range(3):
+            line = ours.recv(65536)
+            assert line.endswith(b"\n")
+            assert json.loads(line)["number"] == number
