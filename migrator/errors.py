@@ -26,6 +26,12 @@ class Superseded(MigrationError):
     passing = False
 
 
+class UsedByOthers(MigrationError):
+    """Proxies that are no members use a server: they would go on to write there by another table."""
+
+    kind = Kind.PROXY
+
+
 class OtherFormat(MigrationError):
     """Another version of Slotferry has used a server, and keeps there what this one does not understand."""
 

@@ -5,14 +5,14 @@ Keys that move one by one do so in this process. Copies by the replication strea
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 
 from migrator.checks import Findings, Watch, check, look, watch
-from migrator.errors import NotApart
+from migrator.errors import NotApart, UsedByOthers
 from migrator.facts import Facts
 from migrator.followable import Followable, disk_of
 from migrator.move import migrate
@@ -36,6 +36,11 @@ from topom.reasons import Reason
 from topom.store.leading import OVER
 
 
+async def no_strangers(server: str) -> Reason | None:
+    """No proxy is looked for."""
+    return None
+
+
 class RedisMover:
     """Moves slots between Redis servers. It is the :class:`topom.migration.interfaces.Mover` of a real topom."""
 
@@ -49,6 +54,7 @@ class RedisMover:
         term: int = 0,
         conflict: Callable[[str], Reason | None] = lambda server: None,
         doubt: Callable[[str], Reason | None] = lambda server: None,
+        strangers: Callable[[str], Awaitable[Reason | None]] = no_strangers,
         migrators: Migrators | None = None,
         spool: Path | None = None,
     ) -> None:
@@ -63,11 +69,13 @@ class RedisMover:
             conflict: why nothing may be done to a server; None if anything may be done
                 (:mod:`topom.servers.identities`).
             doubt: why nothing may be begun at a server; None if anything may.
+            strangers: the same because of proxies that use it (:mod:`topom.proxies.strangers`).
         """
         self._spool = spool or Path(gettempdir(), "slotferry")
         self._migrators = migrators or Migrators()
         self._migrators.listen(self._divide_pace)
         self._doubt = doubt
+        self._strangers = strangers
         self._conflict = conflict
         self._leads = leads
         self._term = term
@@ -86,7 +94,7 @@ class RedisMover:
         """What to know before a move. Raises :class:`migrator.errors.MigrationError` if it cannot be made."""
         self._require()
         for server in (target,) if source is None else (source, target):
-            self._require_known(server)
+            await self._require_known(server)
         found = await check(
             source,
             target,
@@ -209,7 +217,7 @@ class RedisMover:
     async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
         """Return once a server has no keys of slots that it does not own. Raises MigrationError, and as ``warrant``."""
         self._require()
-        self._require_known(server)
+        await self._require_known(server)
         return await sweep(
             server,
             data,
@@ -235,10 +243,13 @@ class RedisMover:
             if reason := self._conflict(server):
                 raise reason.to(NotApart)
 
-    def _require_known(self, server: str) -> None:
+    async def _require_known(self, server: str) -> None:
         # run-id: work begins only at a server that was compared with all others.
         if reason := self._doubt(server):
             raise reason.to(NotApart)
+        # one-owner: whoever uses it would not hear of the change.
+        if reason := await self._strangers(server):
+            raise reason.to(UsedByOthers)
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from the next batch of keys on; that for replicas from the next call on.

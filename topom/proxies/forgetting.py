@@ -17,8 +17,7 @@ forget, the looks come further and further apart.
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -28,6 +27,7 @@ from topom.cluster.topology import all_servers
 from topom.periodic import Look, Loop, never_held
 from topom.proxies.barrier import Barrier
 from topom.proxies.members import Member, Members
+from topom.proxies.strangers import Connections
 from topom.reasons import Reason
 
 log = structlog.get_logger(__name__)
@@ -40,13 +40,6 @@ MOST_LOOKED_AT = 64
 """In how many servers' lists of connections lost members are looked for. Such a list may have thousands of lines, and a
 living process has connections to all masters."""
 MESSAGE = "the proxy was lost and had no connection to any server, so it was fenced off them and forgotten"
-
-
-class Connections(Protocol):
-    """Knows which proxies' connections servers have; see :class:`topom.servers.redis_servers.RedisServers`."""
-
-    async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, Collection[str]]:
-        """The proxies that have connections, for each server that answers. Does not raise; bounded in time."""
 
 
 class Gone(Loop):
@@ -114,7 +107,7 @@ class Gone(Loop):
         if len(servers) > MOST_LOOKED_AT:
             masters = [group.servers[0] for group in self._ledger.table.groups.values() if group.servers]
             asked = random.sample(masters, min(MOST_LOOKED_AT, len(masters)))
-        found = await self._servers.connected(by_instance, asked)
+        found = await self._servers.connected(asked)
         # A server that does not answer may have connections of a lost member, and could not be given its fence.
         if self._held() is not None or set(asked) - found.keys():
             return []

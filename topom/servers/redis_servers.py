@@ -151,17 +151,16 @@ class RedisServers:
         outcomes = await asyncio.gather(*(self.guarded(address, self._ping) for address in wanted))
         return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
 
-    async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
-        """Which of these proxies have connections, by server; a server that does not answer is left out.
+    async def connected(self, addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        """Which proxies have connections, by instance, for each server; one that does not answer is left out.
 
         Does not raise.
         """
-        wanted = frozenset(instances)
         found: dict[str, frozenset[str]] = {}
 
         async def look(address: str) -> None:
             async def listed(client: Redis) -> None:
-                found[address] = wanted & await connections.connected_proxies(client)
+                found[address] = frozenset(await connections.connected_proxies(client))
 
             await self.guarded(address, listed)
 

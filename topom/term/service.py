@@ -71,6 +71,7 @@ from topom.proxies.proxylist import ProxyList
 from topom.proxies.refusedtables import RefusedTables
 from topom.proxies.reloads import Reloads
 from topom.proxies.removing import Removals
+from topom.proxies.strangers import Strangers
 from topom.proxies.tableframes import TableFrames
 from topom.servers.edits import Edits
 from topom.servers.health import Health
@@ -190,6 +191,7 @@ class Topom:
             term,
             self.identities.conflict,
             self.identities.doubt,
+            Strangers(self.ledger, self.servers).reason,
             self.migrators,
             settings.data / "spool",
         )

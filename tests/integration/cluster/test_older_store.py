@@ -217,6 +217,53 @@ async def test_a_proxy_that_a_topom_over_a_copy_has_fenced_writes_nothing_by_the
         assert [name for name, value in zip(names, held, strict=True) if int(value or 0) < counts[name]] == []
 
 
+async def test_a_topom_over_a_copy_moves_nothing_while_a_proxy_that_it_does_not_know_writes(
+    start_cluster: StartCluster,
+) -> None:
+    # given a copy of the store from before the proxy came, and a client of that proxy
+    settings = {"proxy_lease_seconds": 2}
+    cluster = await start_cluster(groups=2, proxies=0, topom_settings=settings)
+    for group in cluster.groups:
+        await cluster.swept(group)
+    copy = cluster.directory / "copy"
+    copy.mkdir()
+    save(cluster, copy / STORE_FILE)
+    await cluster.add_proxy()
+    await cluster.online(1)
+    names = NAMES[:20]
+    async with (
+        plain_client(cluster.proxy_addresses[0]) as client,
+        topom_process(copy, **settings, number_of_slots=1024, product="local", token=cluster.token) as other,
+        TopomClient(other.url, cluster.token) as api,
+    ):
+        for name in names:
+            await client.incr(name)
+
+        # when a topom over the copy is to move the slots
+        async def moved() -> bool:
+            with suppress(TopomRefused):  # it waits for proxies that it knows until they are lost
+                await api.move_slots("0-511", 2)
+                return True
+            return False
+
+        await eventually(moved, bool, "the order to be taken")
+
+        # then no slot leaves its group, and the status says whom to end
+        def waits(said: dict[str, Any]) -> bool:
+            return "that topom does not know" in json.dumps(said["migration"])
+
+        said = await eventually(api.status, waits, "the move to wait for the stranger")
+        assert (said["migration"]["slots_moved"], said["migration"]["slots_moving"]) == (0, 0)
+        for name in names:
+            assert await client.incr(name) == 2
+
+        # and it goes on once that proxy has ended
+        await cluster.proxies[0].stop()
+        await eventually(api.status, lambda said: said["migration"]["slots_moved"] == 512, "all to have moved")
+    async with plain_client(cluster.groups[2][0]) as server:
+        assert [int(value or 0) for value in await server.mget(names)] == [2] * len(names)
+
+
 async def test_proxies_that_were_all_restarted_know_from_their_files(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:

@@ -25,11 +25,10 @@ class FakeConnections:
         self.down: set[str] = set()
         self.looks = 0
 
-    async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    async def connected(self, addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
         self.looks += 1
-        wanted = set(instances)
         return {
-            address: frozenset(wanted & self.connected_at.get(address, set()))
+            address: frozenset(self.connected_at.get(address, set()))
             for address in addresses
             if address not in self.down
         }
@@ -109,9 +108,9 @@ async def test_bounded_few_of_many_servers_are_asked_for_their_connections(
     asked: list[str] = []
 
     class Counted(FakeConnections):
-        async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        async def connected(self, addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
             asked.extend(addresses)
-            return await super().connected(instances, asked)
+            return await super().connected(asked)
 
     assert await gone_of(one, Counted()).forget([dead.member]) == [1]
     masters = {group.master for group in one.ledger.table.groups.values()}

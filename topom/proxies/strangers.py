@@ -1,0 +1,53 @@
+"""Proxies that use a server and are no members: they go by the table of another topom, as over a copy of the store.
+
+**one-owner**: topom can neither have them lock slots nor fence them, for it does not know of them. What they write to
+slots that have moved would be lost, and a sweep would delete what they have written. A living proxy has connections to
+every master, under names that begin with its instance. So before slots leave a server or come to one, and before one is
+swept, topom looks whose connections it has.
+
+That is no proof: such a proxy may connect a moment later. It finds who uses the same servers for long.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from slots.counting import counted
+from topom.cluster.ledger import Ledger
+from topom.reasons import Kind, Reason
+
+NAMED = 3
+"""How many strangers a sentence names."""
+
+
+class Connections(Protocol):
+    """Knows which proxies' connections servers have; see :class:`topom.servers.redis_servers.RedisServers`."""
+
+    async def connected(self, addresses: Iterable[str]) -> Mapping[str, Collection[str]]:
+        """The proxies that have connections, for each server that answers. Does not raise; bounded in time."""
+
+
+class Strangers:
+    """Looks for them in one term of topom."""
+
+    def __init__(self, ledger: Ledger, servers: Connections) -> None:
+        self._ledger = ledger
+        self._servers = servers
+
+    async def reason(self, server: str) -> Reason | None:
+        """Why nothing may be begun at a server because of proxies that use it; None if it has no stranger's
+        connection, or does not answer."""
+        there = (await self._servers.connected([server])).get(server, ())
+        # Looked at afterwards: a proxy that registers is stored before it gets a table, and connects after that.
+        state = self._ledger.state
+        known = {proxy.instance for proxy in state.proxies.values()} | state.fenced.keys()
+        strangers = sorted(set(there) - known)
+        if not strangers:
+            return None
+        named = ", ".join(strangers[:NAMED])
+        many = counted(len(strangers), "proxy", "proxies")
+        return Reason(
+            Kind.PROXY,
+            f"{server} is used by {many} that topom does not know ({named}): they would go on to write by another "
+            "topom's table",
+            to_do="find them by redis-cli CLIENT LIST there, and end them and any topom over a copy of this store",
+        )
