@@ -16,6 +16,7 @@ from sizing.errors import CommandRefused, ServerFailed
 from sizing.options import ReadOptions
 from slots.access import ServerAccess
 from slots.reserved import RESERVED_KEYS
+from slots.rules import SlotRule
 
 AT_ONCE = 32
 """Servers that are asked at the same time."""
@@ -62,7 +63,7 @@ class Cluster:
 
     Attributes:
         product: name of the product; None without topom.
-        function, number_of_slots: how a key's slot is found.
+        function, number_of_slots, rules: how a key's slot is found.
         servers: those to read, by group id, or as they were named.
         unreadable: what is left out. It is always empty in mode FAILFAST.
     """
@@ -72,6 +73,7 @@ class Cluster:
     number_of_slots: int
     servers: tuple[Server, ...]
     unreadable: tuple[Unreadable, ...] = ()
+    rules: tuple[SlotRule, ...] = ()
 
     @classmethod
     def of(cls, options: ReadOptions, access: ServerAccess | None = None) -> Cluster:
@@ -85,11 +87,13 @@ class Cluster:
         if options.topom:
             product = topom.ask(options.topom, options.timeout_seconds)
             name, function, number_of_slots = product.name, product.function, product.number_of_slots
+            rules = product.rules
             wanted: list[tuple[int | None, Sequence[str]]] = [
                 (group_id, servers) for group_id, servers in sorted(product.groups.items()) if servers
             ]
         else:
             name, function, number_of_slots = None, options.function, options.number_of_slots
+            rules = options.rules
             wanted = [(None, (server,)) for server in options.servers]
         with ThreadPoolExecutor(AT_ONCE, "sizing-servers") as pool:
             found = list(pool.map(lambda group: choose(group[0], group[1], options, access), wanted))
@@ -99,7 +103,7 @@ class Cluster:
         for each in unreadable:
             events.error("server_unreadable", server=each.address, group_id=each.group_id, reason=each.reason)
         servers = tuple(each for each in found if isinstance(each, Server))
-        return cls(name, function, number_of_slots, servers, unreadable)
+        return cls(name, function, number_of_slots, servers, unreadable, rules)
 
     @property
     def total(self) -> int:

@@ -6,6 +6,7 @@ process that connects (:mod:`sizing.access`).
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 from sizing.errors import OptionError
 from slots import address, functions
+from slots.rules import SlotRule, rules_from_wire
 
 Parsed = TypeVar("Parsed")
 
@@ -35,6 +37,7 @@ class ReadOptions:
     servers: tuple[str, ...] = _option((), "Without topom: the servers, host:port,host:port.")
     function: str = _option("crc32", "Without topom: the slot function.")
     number_of_slots: int = _option(1024, "Without topom: how many slots there are, a power of two up to 16384.")
+    rules: tuple[SlotRule, ...] = _option((), "Without topom: the slot rules, as a JSON list; topom's status has them.")
     read: Literal["replica-first", "master"] = _option(
         "replica-first", "With topom: where a group is read: at a replica whose link is up if it has one, or always "
         "at its master."
@@ -147,6 +150,14 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return read
 
 
+def read_rules(text: str) -> tuple[SlotRule, ...]:
+    """Slot rules as JSON. Raises ValueError with the expected form."""
+    try:
+        return rules_from_wire(json.loads(text))
+    except ValueError as error:
+        raise ValueError(f"a JSON list of slot rules ({error})") from None
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
@@ -176,6 +187,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "servers": _servers,
     "function": _one_of(*functions.names()),
     "number_of_slots": _whole(1, MOST_SLOTS, power=True),
+    "rules": read_rules,
     "read": _one_of("replica-first", "master"),
     "mode": _one_of("FAILFAST", "PERMISSIVE"),
     "columns": _names,

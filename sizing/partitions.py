@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sizing.cluster import Cluster, Server
 from sizing.cursors import CursorRange
 from sizing.options import ReadOptions
+from slots.rules import SlotRule
 
 KEYS_PER_RANGE = 10_000
 """A database is only split into ranges of at least so many keys. Smaller ranges are not worth it. Tables then also have
@@ -34,7 +35,7 @@ class ScanPartition:
     """The reading of one task. It contains no secret, because Spark sends it around.
 
     Attributes:
-        product, function, number_of_slots: as in :class:`sizing.cluster.Cluster`.
+        product, function, number_of_slots, rules: as in :class:`sizing.cluster.Cluster`.
         server, group_id, in_cluster_mode: of the server.
         ranges: the ranges to read there, one after the other.
         of: how many partitions the server has.
@@ -50,6 +51,7 @@ class ScanPartition:
     ranges: tuple[ScanRange, ...]
     of: int
     failed: str = ""
+    rules: tuple[SlotRule, ...] = ()
 
     @property
     def keys(self) -> int:
@@ -79,6 +81,7 @@ def plan_partitions(
                 server.in_cluster_mode,
                 tuple(ranges),
                 of,
+                rules=cluster.rules,
             )
             found.append((place, partition))
     found.sort(key=lambda pair: pair[0])

@@ -97,7 +97,7 @@ class RangeReader:
         self._selection = selection
         self._samples = options.samples
         self._database = 0
-        self._key_slots = KeySlots(partition.function, partition.number_of_slots)
+        self._key_slots = KeySlots(partition.function, partition.number_of_slots, partition.rules)
         self._columns = [column for column in ASKED if column in selection.names]
         self._look = self._a_look(scripts=not partition.in_cluster_mode)
         self._scan = ScanLook(connection, selection.types)

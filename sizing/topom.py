@@ -13,6 +13,7 @@ from typing import Any
 from sizing.access import TOKEN, token
 from sizing.errors import TopomFailed
 from slots import bearer, topomtls
+from slots.rules import SlotRule, rules_from_wire
 from slots.tls import TlsError
 
 MOST_BYTES = 64 << 20
@@ -25,13 +26,14 @@ class Product:
 
     Attributes:
         name: of the product.
-        function, number_of_slots: how a key's slot is found.
+        function, number_of_slots, rules: how a key's slot is found.
         groups: by group id, its servers as host:port, the master first.
     """
 
     name: str
     function: str
     number_of_slots: int
+    rules: tuple[SlotRule, ...]
     groups: dict[int, tuple[str, ...]]
 
 
@@ -47,6 +49,7 @@ def ask(url: str, seconds: float) -> Product:
             str(status["product"]),
             str(status["slot_function"]),
             int(status["number_of_slots"]),
+            rules_from_wire(status["slot_rules"]),
             {
                 int(group["id"]): tuple(str(server["address"]) for server in group["servers"])
                 for group in status["groups"]

@@ -15,14 +15,15 @@ from sizing.cluster import Cluster, Server
 from sizing.options import ReadOptions
 from sizing.outcome import Failure, JobError, JobRequest, read_options
 from sizing.reading import Unit
-from sizing.topom import ask, get
+from sizing.topom import Product, ask, get
+from slots.rules import rules_to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from sizing.rdb.files import RdbFile
 
-SLOT_OPTIONS = ("function", "number_of_slots")
+SLOT_OPTIONS = ("function", "number_of_slots", "rules")
 """Options that both data sources have, and that topom knows as well."""
 
 
@@ -61,11 +62,13 @@ def _servers(spark: SparkSession, request: JobRequest) -> Work:
     options = read_options(request)
     if request.servers and request.topom:
         product = ask(request.topom, options.timeout_seconds)
-        options = replace(options, function=product.function, number_of_slots=product.number_of_slots)
+        options = replace(
+            options, function=product.function, number_of_slots=product.number_of_slots, rules=product.rules
+        )
     found_at = time.time()
     cluster = Cluster.of(replace(options, mode="PERMISSIVE"))
     given = {**request.source, "sample_fraction": str(request.fraction)}
-    given.update(function=cluster.function, number_of_slots=str(cluster.number_of_slots))
+    given.update(_slot_options(cluster))
     units = [
         _unit_of_server(spark, server, database, keys, given, request.details)
         for server in cluster.servers
@@ -81,6 +84,15 @@ def _servers(spark: SparkSession, request: JobRequest) -> Work:
         number_of_slots=cluster.number_of_slots,
         found_at=found_at,
     )
+
+
+def _slot_options(found: Cluster | Product) -> dict[str, str]:
+    """The :data:`SLOT_OPTIONS` of a product, as Spark has options."""
+    return {
+        "function": found.function,
+        "number_of_slots": str(found.number_of_slots),
+        "rules": json.dumps(rules_to_wire(found.rules)),
+    }
 
 
 def _unit_of_server(
@@ -114,7 +126,7 @@ def _files(spark: SparkSession, request: JobRequest) -> Work:
         seconds = ReadOptions().timeout_seconds
         product = ask(request.topom, seconds)
         name = product.name
-        options = {"function": product.function, "number_of_slots": str(product.number_of_slots)}
+        options = _slot_options(product)
         owners = _owners(spark, request.topom, seconds)
     return Work(
         source=f"{len(files)} RDB files" if len(files) != 1 else "1 RDB file",

@@ -1,6 +1,7 @@
 from typing import Protocol
 
 from rdb.errors import RdbError
+from slots.rules import SlotRule
 
 ALLOCATORS: tuple[str, ...]
 KEY_BYTES: int
@@ -26,5 +27,6 @@ class Scanner:
         number_of_slots: int = 1024,
         allocator: str = "jemalloc",
         rows: int = 8192,
+        rules: tuple[SlotRule, ...] = (),
     ) -> None: ...
     def batch(self) -> dict[str, bytes]: ...

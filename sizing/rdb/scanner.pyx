@@ -40,7 +40,7 @@ cdef class Scanner:
     is not known.
 
     Raises:
-        ValueError: for an unknown slot function or allocator, a number of slots that is no power of two up to 16384, or
+        ValueError: for an unknown slot function or allocator, slot rules that are none, a number of slots that is no power of two up to 16384, or
             a batch without rows.
     """
 
@@ -75,12 +75,13 @@ cdef class Scanner:
         number_of_slots: int = 1024,
         str allocator not None = "jemalloc",
         int rows = 8192,
+        rules: object = (),
     ) -> None:
         if allocator not in ALLOCATORS:
             raise ValueError(f"there is no allocator {allocator!r}; there are {', '.join(ALLOCATORS)}")
         if rows < 1:
             raise ValueError(f"a batch of {rows} rows holds none")
-        self._key_slots = KeySlots(function, number_of_slots)
+        self._key_slots = KeySlots(function, number_of_slots, rules)
         self._records = Records(Input(file, name, size, checksum), checksum, ALLOCATORS.index(allocator))
         self._modules = {}
         self.types = list(TYPES)

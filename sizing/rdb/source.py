@@ -8,8 +8,8 @@ row with only ``file`` and ``error``. In the mode FAILFAST it fails the job. A r
 not whole: a user who needs whole files drops the files with such a row. Other files are not affected.
 
 Options, beside ``path``: ``mode``; ``checksum`` (true: the file's CRC64 is verified where it has one); ``function`` and
-``number_of_slots`` (crc32, 1024); ``allocator`` (jemalloc, jemalloc16 or glibc; :mod:`rdb.layout`);
-``pathGlobFilter`` and ``recursiveFileLookup`` as Spark's own readers have them.
+``number_of_slots`` (crc32, 1024); ``rules`` (a JSON list of slot rules); ``allocator`` (jemalloc, jemalloc16 or glibc;
+:mod:`rdb.layout`); ``pathGlobFilter`` and ``recursiveFileLookup`` as Spark's own readers have them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 
 import slots.functions
 from rdb.errors import RdbError, UnreadableRdb
+from sizing.options import read_rules
 from sizing.rdb.arrow import error_row, record_batch
 from sizing.rdb.files import RdbFile, find, split
 from sizing.rdb.scanner import ALLOCATORS, Scanner
 from sizing.schema import RDB_COLUMNS
+from slots.rules import SlotRule
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -56,6 +58,7 @@ class RdbOptions:
     checksum: bool
     function: str
     number_of_slots: int
+    rules: tuple[SlotRule, ...]
     allocator: str
     name_filter: str | None
     recursive: bool
@@ -75,7 +78,7 @@ def read_options(options: Mapping[str, str]) -> RdbOptions:
         RdbOptionError: the message says which values are allowed.
     """
     options = {name.lower(): value for name, value in options.items()}
-    known = {"path", "paths", "mode", "checksum", "function", "number_of_slots", "allocator"}
+    known = {"path", "paths", "mode", "checksum", "function", "number_of_slots", "rules", "allocator"}
     unknown = sorted(set(options) - known - {"pathglobfilter", "recursivefilelookup"})
     if unknown:
         raise RdbOptionError(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(known - {'paths'}))}")
@@ -96,12 +99,17 @@ def read_options(options: Mapping[str, str]) -> RdbOptions:
         slots.functions.slot(function, b"", number_of_slots)
     except ValueError as error:
         raise RdbOptionError(f"function or number_of_slots: {error}") from error
+    try:
+        rules = read_rules(options.get("rules", "[]"))
+    except ValueError as error:
+        raise RdbOptionError(f"rules: it has to be {error}") from error
     return RdbOptions(
         paths=paths,
         fail_fast=mode == "FAILFAST",
         checksum=_truth(options, "checksum", "true"),
         function=function,
         number_of_slots=number_of_slots,
+        rules=rules,
         allocator=allocator,
         name_filter=options.get("pathglobfilter"),
         recursive=_truth(options, "recursivefilelookup", "false"),
@@ -167,6 +175,7 @@ def read_file(file: RdbFile, options: RdbOptions) -> Generator[RecordBatch, None
             options.function,
             options.number_of_slots,
             options.allocator,
+            rules=options.rules,
         )
         while batch := scanner.batch():
             yield record_batch(file.shown, batch, scanner.types)

@@ -36,6 +36,7 @@ def describe(node: Node | None, topom: Topom, described: list[Group]) -> models.
         epoch=state.table.epoch,
         number_of_slots=state.product.number_of_slots,
         slot_function=state.product.slot_function,
+        slot_rules=[models.SlotRule(**rule.to_wire()) for rule in state.table.rules],
         databases=state.product.databases,
         groups=described,
         proxies=proxies.describe(topom),

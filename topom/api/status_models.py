@@ -77,6 +77,14 @@ class LoopShown(BaseModel):
     since: float = Field(description="Since when it says that, in seconds since 1970, UTC.")
 
 
+class SlotRule(BaseModel):
+    """What is hashed of keys that match a pattern."""
+
+    pattern: str = Field(description="`*` is any bytes, as few as possible. What stands in parentheses is hashed.")
+    database: int | None = Field(default=None, description="Null for all databases.")
+    tag: str | None = Field(default=None, description="What is hashed in place of the key, without parentheses.")
+
+
 class Status(BaseModel):
     """The whole cluster at a glance."""
 
@@ -84,6 +92,9 @@ class Status(BaseModel):
     epoch: int
     number_of_slots: int
     slot_function: str
+    slot_rules: list[SlotRule] = Field(
+        default_factory=list, description="The first that matches a key says what of it is hashed."
+    )
     databases: int
     groups: list[Group]
     proxies: list[Proxy]

@@ -89,6 +89,13 @@ def test_rows_are_the_keys_of_the_files(rdb: SparkSession, folder: Path) -> None
         assert row.slot == slot("crc16", key.key, 16384)
 
 
+def test_slot_rules_hold_in_every_task(rdb: SparkSession, folder: Path) -> None:
+    rows = (
+        load(rdb, str(folder / "few.rdb"), rules='[{"pattern": "*", "tag": "one"}]').select("slot").distinct().collect()
+    )
+    assert [row["slot"] for row in rows] == [slot("crc32", b"one", 1024)]
+
+
 def test_a_fault_is_a_row_and_other_files_go_on(rdb: SparkSession, folder: Path) -> None:
     frame = load(rdb, str(folder / "*.rdb"))
     faults = {Path(row.file).name: row for row in frame.where("error is not null").collect()}
@@ -137,6 +144,7 @@ def test_paths(rdb: SparkSession, folder: Path) -> None:
         ("few.rdb", {"allocator": "slab"}, "jemalloc, jemalloc16, glibc"),
         ("few.rdb", {"function": "md6"}, "there is no slot function"),
         ("few.rdb", {"number_of_slots": "1000"}, "power of two"),
+        ("few.rdb", {"rules": "bull"}, "a JSON list of slot rules"),
         ("few.rdb", {"checksum": "maybe"}, "true or false"),
         ("few.rdb", {"check_sum": "true"}, "there is no option"),
     ],

@@ -194,6 +194,16 @@ def test_no_secret_is_in_a_plan_or_an_error(
         asyncio.run(server.stop())
 
 
+def test_slot_rules_hold_in_every_task(registered: "SparkSession", servers: list[RedisServer]) -> None:
+    rules = '[{"pattern": "*", "database": 0, "tag": "one"}]'
+    rows = read(registered, *servers, columns="database,slot,key", rules=rules).collect()
+    one = functions.slot("crc32", b"one", 1024)
+    assert {row["slot"] for row in rows if row["database"] == 0} == {one}
+    others = [row for row in rows if row["database"] != 0]
+    assert others
+    assert all(row["slot"] == functions.slot("crc32", bytes(row["key"]), 1024) for row in others)
+
+
 async def test_topom_says_what_there_is(
     registered: "SparkSession",
     environment: dict[str, str],

@@ -6,6 +6,7 @@ import pytest
 
 from sizing.errors import OptionError
 from sizing.options import ReadOptions, parse_numbers
+from slots.rules import SlotRule
 
 SERVERS = {"servers": "10.0.0.1:6379, [::1]:6380"}
 
@@ -22,11 +23,13 @@ def test_every_option_is_documented_and_can_be_read() -> None:
         "columns": "slot, bytes", "types": "hash,zset", "slots": "0-3,700", "databases": "0", "samples": "0",
         "sample_fraction": "0.25", "max_keys_per_second": "1000", "partitions_per_server": "8", "function": "crc16",
         "number_of_slots": "16384", "read": "master", "mode": "failfast", "scan_count": "10",
-        "milliseconds_per_call": "0.1", "connect_timeout_seconds": "1.5", "timeout_seconds": "2", **SERVERS,
+        "milliseconds_per_call": "0.1", "connect_timeout_seconds": "1.5", "timeout_seconds": "2",
+        "rules": '[{"pattern": "bull:(*):*"}]', **SERVERS,
     }  # fmt: skip
     assert given.keys() | {"topom"} == {field.name for field in fields(ReadOptions)}
     options = ReadOptions.of(given)
     assert (options.columns, options.slots) == (("slot", "bytes"), frozenset({0, 1, 2, 3, 700}))
+    assert options.rules == (SlotRule("bull:(*):*"),)
     assert all(field.metadata["doc"] for field in fields(ReadOptions))
     assert ReadOptions.of({"topom": "http://10.0.0.1:8380/"}).topom == "http://10.0.0.1:8380"
 
@@ -48,6 +51,8 @@ def test_every_option_is_documented_and_can_be_read() -> None:
         ("databases", "all", "numbers and ranges"),
         ("servers", "10.0.0.1", "host:port,host:port"),
         ("number_of_slots", "1000", "a power of two"),
+        ("rules", "bull", "a JSON list of slot rules"),
+        ("rules", "{}", "a JSON list of slot rules"),
     ],
 )
 def test_what_cannot_be_used_is_said_with_its_name_and_what_it_takes(name: str, text: str, said: str) -> None:

@@ -14,6 +14,7 @@ from rdb.input import MOST_CONTIGUOUS, PIECE, crc64, decompress
 from sizing.rdb.parser import Key, read_keys, rows
 from sizing.rdb.scanner import KEY_BYTES, Scanner
 from slots.functions import slot
+from slots.rules import SlotRule
 from tests.unit.rdb.packing import intset, listpack, ziplist
 from tests.unit.rdb.writer import CREATED, RdbWriter, length, lzf, milliseconds, stream_id, string
 
@@ -329,6 +330,13 @@ def test_an_error_of_the_file_system_is_one_of_the_file() -> None:
 def test_options_that_cannot_be(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"slot|allocator|rows"):
         Scanner(io.BytesIO(), "a.rdb", **options)  # type: ignore[arg-type]
+
+
+def test_slot_rules_say_which_slot_a_key_has() -> None:
+    rules = (SlotRule("bull:(*):*"), SlotRule("*", 5, "queues"))
+    data = RdbWriter(11).key(0, string("x"), b"bull:mail:1").end()
+    assert only(data, rules=rules).slot == slot("crc32", b"mail", 1024)
+    assert only(data).slot == slot("crc32", b"bull:mail:1", 1024)
 
 
 def test_a_file_on_disk(tmp_path: Path) -> None:
