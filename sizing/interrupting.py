@@ -11,7 +11,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from threading import Event, Thread, current_thread, main_thread
 from typing import Any, TypeVar
@@ -60,6 +60,9 @@ def interruptible(work: Callable[[Event], Result], end_jobs: Callable[[], None],
     thread = Thread(target=_do, args=(work, told, done), name="sizing", daemon=True)
     try:
         thread.start()
+        # A signal that comes just before a wait without end would be heard after it.
+        while not wait([done], _POLL_SECONDS).done:
+            pass
         return done.result()
     except KeyboardInterrupt:
         told.set()

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from slots import ranges
 from slots.functions import slot
 from tests.behaviour import then, when
 from tests.behaviour.clients import Clients
@@ -162,6 +163,12 @@ async def a_group_of_its_own(cluster: WholeCluster, group: int, slots: str) -> N
     address = await an_empty_server(cluster)
     await cluster.api.add_group(group, [address])
     await cluster.api.move_slots(slots, group)
+    # A topom that follows may still answer with the table from before.
+    await eventually(
+        cluster.api.groups,
+        lambda found: {one["id"]: one["slots"] for one in found}.get(group) == len(ranges.parse(slots, 1024)),
+        "the group to have its slots",
+    )
     await cluster.at_rest()
 
 

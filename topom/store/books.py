@@ -251,9 +251,9 @@ class CellsBook(Book):
                 f"an earlier write of this topom, which had failed, has reached the {self._name} in the store after "
                 "all; they have to be read again"
             )
+        what = f"not {expected}" if stamp.number != expected else "by another write than the one that is known"
         return StoreConflict(
-            f"the {self._name} in the store are at {stamp.number} ({stamp.write}), not {expected}: another topom has "
-            "written to it"
+            f"the {self._name} in the store are at {stamp.number}, {what}: another topom has written to it"
         )
 
     async def _write(self, mark: int, stamp: Stamp, mine: Stamp, cells: dict[str, bytes | None]) -> None:

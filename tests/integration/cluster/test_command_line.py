@@ -203,10 +203,13 @@ async def test_proxies(cluster: Cluster) -> None:
 async def test_who_topom_does_not_know(cluster: Cluster) -> None:
     by_options = await slotferry("status", "-o", "json", "--topom", cluster.topom_url, "--token", cluster.token)
     assert by_options.json["product"] == "local"
-    for token in ("", "wrong"):
+    for token, said in (
+        ("", "wants a token; give one by --token, SLOTFERRY_TOKEN"),
+        ("wrong", "does not accept the token"),
+    ):
         outcome = await slotferry("status", SLOTFERRY_TOPOM=cluster.topom_url, SLOTFERRY_TOKEN=token)
         assert outcome.status == 1
-        assert "does not accept the token" in outcome.err
+        assert said in outcome.err
         assert "SLOTFERRY_TOKEN" in outcome.err
         assert "Traceback" not in outcome.err
     nobody = await slotferry("status", "--topom", "http://127.0.0.1:1", "--token", "x")

@@ -30,6 +30,7 @@ from slots.messages.copies import (
     SetPace,
     Settle,
 )
+from slots.rules import SlotRule
 
 ID, OTHER, THIRD = "c0ffee" + "0" * 26, "facade" + "0" * 26, "decade" + "0" * 26
 STREAM = "5" * 32
@@ -117,6 +118,7 @@ def begin(id: str = ID, stream: str = STREAM, source: str = "a:1", source_run_id
         slots=[3],
         slot_function="crc32",
         number_of_slots=16,
+        slot_rules=(SlotRule("bull:(*):*"),),
         instance="1" * 32,
         term=4,
     )
@@ -126,8 +128,9 @@ async def test_a_copy_from_its_beginning_to_its_end(held: Copies, answers: Answe
     held.take(begin())
     [copy] = FakeCopy.made
     assert copy.arguments == ("b:1", [3], ID)
-    told = {name: copy.options[name] for name in ("run_id", "function", "number_of_slots")}
-    assert told == {"run_id": "b" * 40, "function": "crc32", "number_of_slots": 16}
+    key_slots = copy.options["key_slots"]
+    assert (copy.options["run_id"], key_slots.function, key_slots.number_of_slots) == ("b" * 40, "crc32", 16)
+    assert key_slots.rules == (SlotRule("bull:(*):*"),)
     stream = copy.stream
     assert (stream.source, stream.run_id, stream.folder) == ("a:1", "a" * 40, tmp_path)
     assert (stream.instance, stream.term, stream.followed._replicas) == ("1" * 32, 4, ["a:2"])

@@ -1,6 +1,5 @@
 """Sizes that are kept in the store: over restarts, only what changes, and never half."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from tests.unit.topom.balance.measurements import BIGGEST, NOW, sized, taking
 from tests.unit.topom.topom_fakes import MemoryStore
 from topom.balance.sizebook import SizeBook
 from topom.balance.sizes import KnownSizes, Prefix
-from topom.store import SIZES, STATE, Stored, StoreError
+from topom.store import STATE, StoreError
 from topom.store.sqlite import SqliteStore
 
 
@@ -21,19 +20,6 @@ async def test_only_documents_that_change_are_written() -> None:
     assert sorted(before) == ["slots/0000", "slots/0001", "slots/0002", "slots/0003", "taking"]
     await book.record(taking(complete=False), {70: sized(5)})
     assert {name for name, value in store.sizes.items() if value is not before[name]} == {"taking", "slots/0001"}
-
-
-async def test_a_store_from_before_there_were_sizes(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s")
-    await store.open()
-    await store.book(STATE).write(0, 1, {"a": b"1"})
-    await store.close()
-    with sqlite3.connect(tmp_path / "s") as connection:
-        connection.executescript("DROP TABLE sizes; DROP TABLE revision;")
-    store = SqliteStore(tmp_path / "s")
-    await store.open()
-    assert await store.book(SIZES).read() == Stored(0, {})
-    await store.close()
 
 
 async def test_a_failed_write_changes_nothing_and_the_next_one_holds() -> None:
