@@ -9,6 +9,7 @@ from slots.messages.control import Heard, Left
 from slots.table import SlotTable
 from topom.api.control import SocketLink
 from topom.api.wire import Wire, framed
+from topom.cluster.lineage import Start
 from topom.proxies.tableframes import TableFrames
 
 
@@ -36,7 +37,9 @@ async def test_what_is_new_goes_at_once_and_waits_for_a_proxy_that_does_not_read
     async def send_text(text: str) -> None:
         sent.append(("later", json.loads(text)))
 
-    ledger = SimpleNamespace(table=SlotTable.empty(16).changed(1))
+    first = SlotTable.empty(16).changed(1)
+    state = SimpleNamespace(seal_key="key", starts=[Start("writer", 1)], table=first)
+    ledger = SimpleNamespace(table=first, state=state)
     frames = TableFrames(cast(Any, ledger))
     proxies = SimpleNamespace(frame=lambda version: None)
     link = SocketLink(cast(Any, SimpleNamespace(scope={}, send_text=send_text)), frames, cast(Any, proxies))
