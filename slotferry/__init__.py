@@ -3,4 +3,4 @@
 The verbs are thin: each calls topom's HTTP API (:mod:`slotferry.client`) and prints the answer as a table or as JSON.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

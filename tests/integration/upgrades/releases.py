@@ -76,5 +76,5 @@ class Release:
         making.rename(self.folder)
 
 
-BEFORE_THE_FIRST = Release("0.1.0", "41a4e3d0ea5b6464d126582f35c0188b112f169c")
-"""A state before 0.1.0, until that is released."""
+RELEASES = (Release("0.1.0", "618751fd879634160ef4f27704f66ff9cd60b018"),)
+"""Those that can be upgraded from, the oldest first."""

@@ -12,9 +12,8 @@ from slotferry.client import TopomClient
 from slotferry.processes import ManagedProcess
 from tests.integration.cluster.harness import Counting, eventually, log_of
 from tests.integration.upgrades.mixed import TREE, MixedCluster, MixedTopoms, command
-from tests.integration.upgrades.releases import BEFORE_THE_FIRST
+from tests.integration.upgrades.releases import RELEASES
 
-RELEASES = (BEFORE_THE_FIRST,)
 MOVED = "0-63"
 HEARTBEATS = 2
 """So many are understood before a step counts as done."""
