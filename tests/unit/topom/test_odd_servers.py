@@ -90,7 +90,7 @@ async def all_that_topom_asks(address: str) -> None:
             await ask(address)
     await servers.fence({address: [INSTANCE]})
     await servers.unmarked([INSTANCE], address)
-    await servers.connected([INSTANCE], [address])
+    await servers.connected([address])
     facts: list[ServerFacts] = []
 
     async def ask_for_the_doctor(client: Redis) -> None:
