@@ -26,4 +26,7 @@ cdef class KeySlots:
         return self.by_rules(database, key, length)
 
     cdef int add(self, int number, rule) except -1
+    cdef int deciding(
+        self, int database, const char* key, size_t length, const char** part, size_t* part_length
+    ) noexcept nogil
     cdef uint32_t by_rules(self, int database, const char* key, size_t length) noexcept nogil

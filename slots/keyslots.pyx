@@ -62,36 +62,42 @@ cdef class KeySlots:
                 self.candidates[byte] |= <uint64_t>1 << number
         return 0
 
-    cdef uint32_t by_rules(self, int database, const char* key, size_t length) noexcept nogil:
+    cdef int deciding(
+        self, int database, const char* key, size_t length, const char** part, size_t* part_length
+    ) noexcept nogil:
+        """The number of the rule that decides the slot of a key, -1 for none; what it hashes is as for ``matches``."""
         cdef uint64_t candidates = self.candidates[<uint8_t>key[0] if length else 0]
         cdef uint64_t head = head_of(key, length)
         cdef const pattern_t* pattern
-        cdef const char* part
-        cdef size_t part_length
+        cdef int number
         while candidates:
-            pattern = &self.patterns[slotferry_lowest(candidates)]
+            number = slotferry_lowest(candidates)
+            pattern = &self.patterns[number]
             if (
                 (head ^ pattern.head) & pattern.head_mask == 0
                 and (pattern.database == EVERY_DATABASE or pattern.database == database)
-                and matches(pattern, key, length, &part, &part_length)
+                and matches(pattern, key, length, part, part_length)
             ):
-                if pattern.opened == NO_PART:
-                    return pattern.slot
-                return self.hash_key(part, part_length, self.number_of_slots)
+                return number
             candidates &= candidates - 1
-        return self.hash_key(key, length, self.number_of_slots)
+        return -1
+
+    cdef uint32_t by_rules(self, int database, const char* key, size_t length) noexcept nogil:
+        cdef const char* part
+        cdef size_t part_length
+        cdef int number = self.deciding(database, key, length, &part, &part_length)
+        if number < 0:
+            return self.hash_key(key, length, self.number_of_slots)
+        if self.patterns[number].opened == NO_PART:
+            return self.patterns[number].slot
+        return self.hash_key(part, part_length, self.number_of_slots)
 
     def rule_of(self, int database, bytes key not None) -> object:
         """The rule that decides the slot of a key, or ``None``."""
         cdef const char* part
         cdef size_t part_length
-        cdef int i
-        for i in range(len(self.rules)):
-            if self.patterns[i].database in (EVERY_DATABASE, database) and matches(
-                &self.patterns[i], key, len(key), &part, &part_length
-            ):
-                return self.rules[i]
-        return None
+        cdef int number = self.deciding(database, key, len(key), &part, &part_length)
+        return None if number < 0 else self.rules[number]
 
     def slot_of(self, int database, bytes key not None) -> int:
         """The slot of one key."""

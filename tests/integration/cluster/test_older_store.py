@@ -34,6 +34,16 @@ def save(cluster: Cluster, to: Path) -> None:
         source.backup(copy)
 
 
+async def copied(cluster: Cluster) -> Path:
+    """A data folder with a copy of the store, once every master is swept."""
+    for group in cluster.groups:
+        await cluster.swept(group)
+    copy = cluster.directory / "copy"
+    copy.mkdir()
+    save(cluster, copy / STORE_FILE)
+    return copy
+
+
 def put_back(cluster: Cluster, saved: Path) -> None:
     """The disk of a topom that has ended is as it was then."""
     store = cluster.directory / "topom" / STORE_FILE
@@ -166,11 +176,7 @@ async def test_a_proxy_that_a_topom_over_a_copy_has_fenced_writes_nothing_by_the
     # given a client that counts all the time, and a copy of the store
     settings = {"proxy_lease_seconds": 2}
     cluster = await start_cluster(groups=2, proxies=1, topom_settings=settings)
-    for group in cluster.groups:
-        await cluster.swept(group)
-    copy = cluster.directory / "copy"
-    copy.mkdir()
-    save(cluster, copy / STORE_FILE)
+    copy = await copied(cluster)
     names, counts = NAMES[:20], Counter[str]()
 
     async def count() -> None:
@@ -223,11 +229,7 @@ async def test_a_topom_over_a_copy_moves_nothing_while_a_proxy_that_it_does_not_
     # given a copy of the store from before the proxy came, and a client of that proxy
     settings = {"proxy_lease_seconds": 2}
     cluster = await start_cluster(groups=2, proxies=0, topom_settings=settings)
-    for group in cluster.groups:
-        await cluster.swept(group)
-    copy = cluster.directory / "copy"
-    copy.mkdir()
-    save(cluster, copy / STORE_FILE)
+    copy = await copied(cluster)
     await cluster.add_proxy()
     await cluster.online(1)
     names = NAMES[:20]
