@@ -5,9 +5,10 @@ Keys that move one by one do so in this process. Copies by the replication strea
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -39,6 +40,20 @@ from topom.store.leading import OVER
 async def no_strangers(server: str) -> Reason | None:
     """No proxy is looked for."""
     return None
+
+
+class _LooksAgain:
+    """A warrant that asks ``look`` before the first key is deleted. Its errors are those of both."""
+
+    def __init__(self, warrant: Warrant, look: Callable[[], Awaitable[None]]) -> None:
+        self._warrant = warrant
+        self._look = look
+        self.foreign = warrant.foreign
+        self.hold = warrant.hold
+
+    async def begin(self, keys: int, known: bool) -> bytes:
+        await self._look()
+        return await self._warrant.begin(keys, known)
 
 
 class RedisMover:
@@ -93,8 +108,7 @@ class RedisMover:
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """What to know before a move. Raises :class:`migrator.errors.MigrationError` if it cannot be made."""
         self._require()
-        for server in (target,) if source is None else (source, target):
-            await self._require_known(server)
+        await self._require_known(source, target)
         found = await check(
             source,
             target,
@@ -121,10 +135,14 @@ class RedisMover:
         disk = await asyncio.to_thread(disk_of, self._spool) if one is None else one.disk
         return replace(known, disk_bytes=disk)
 
-    def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
+    @asynccontextmanager
+    async def watch(self, source: str | None, target: str) -> AsyncIterator[Watch]:
         """Which processes both servers are, and remain. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
-        return watch(source, target, access=self._access, instance=self._instance)
+        # Slots are about to be locked, perhaps long after the check.
+        await self._require_no_strangers(source, target)
+        async with watch(source, target, access=self._access, instance=self._instance) as watched:
+            yield watched
 
     def copy(
         self,
@@ -195,6 +213,8 @@ class RedisMover:
             require()
 
         self._require(source, target)
+        # A topom that goes on with a stored move has not checked it.
+        await self._require_no_strangers(source, target)
         self._moves += 1
         self._divide_pace()
         try:
@@ -221,7 +241,7 @@ class RedisMover:
         return await sweep(
             server,
             data,
-            warrant,
+            _LooksAgain(warrant, partial(self._require_no_strangers, server)),
             key_slots=self._key_slots(),
             access=self._access,
             pace=self._pace,
@@ -243,13 +263,18 @@ class RedisMover:
             if reason := self._conflict(server):
                 raise reason.to(NotApart)
 
-    async def _require_known(self, server: str) -> None:
+    async def _require_known(self, *servers: str | None) -> None:
         # run-id: work begins only at a server that was compared with all others.
-        if reason := self._doubt(server):
-            raise reason.to(NotApart)
+        for server in filter(None, servers):
+            if reason := self._doubt(server):
+                raise reason.to(NotApart)
+        await self._require_no_strangers(*servers)
+
+    async def _require_no_strangers(self, *servers: str | None) -> None:
         # one-owner: whoever uses it would not hear of the change.
-        if reason := await self._strangers(server):
-            raise reason.to(UsedByOthers)
+        for server in filter(None, servers):
+            if reason := await self._strangers(server):
+                raise reason.to(UsedByOthers)
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from the next batch of keys on; that for replicas from the next call on.

@@ -2,8 +2,9 @@
 
 **one-owner**: topom can neither have them lock slots nor fence them, for it does not know of them. What they write to
 slots that have moved would be lost, and a sweep would delete what they have written. A living proxy has connections to
-every master, under names that begin with its instance. So before slots leave a server or come to one, and before one is
-swept, topom looks whose connections it has.
+every master, under names that begin with its instance. So topom looks whose connections a server has: before slots are
+to leave it or to come to it, again right before they are locked, each time their keys begin to move, and before a sweep
+deletes the first key. In between may be hours, or another topom.
 
 That is no proof: such a proxy may connect a moment later. It finds who uses the same servers for long.
 """

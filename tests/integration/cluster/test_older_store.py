@@ -18,7 +18,7 @@ from slotferry.calls import TopomRefused
 from slotferry.client import TopomClient
 from slots.functions import slot
 from tests.integration.cluster.conftest import StartCluster
-from tests.integration.cluster.harness import Cluster, eventually, log_of, plain_client
+from tests.integration.cluster.harness import Cluster, Counting, eventually, log_of, plain_client
 from tests.integration.topom_process import HandProxy, topom_process
 from topom.cluster import lineage
 from topom.term.stores import STORE_FILE
@@ -296,3 +296,74 @@ async def test_proxies_that_were_all_restarted_know_from_their_files(
     assert [OLDER in reason for reason in await reasons(cluster)] == [True]
     served = [entry["event"] for entry in log_of(cluster.proxies[0]) if entry.get("event") in SERVED]
     assert served == ["registered"], "it was so once, before it was killed"
+
+
+async def test_a_proxy_that_comes_between_the_look_and_the_lock_keeps_what_it_has_acknowledged(
+    start_cluster: StartCluster,
+) -> None:
+    # given a topom over a copy of the store, whose move was checked, and waits for a proxy before it locks
+    settings = {"proxy_lease_seconds": 2}
+    cluster = await start_cluster(groups=2, proxies=0, topom_settings=settings)
+    copy = await copied(cluster)
+    async with (
+        topom_process(copy, **settings, number_of_slots=1024, product="local", token=cluster.token) as other,
+        TopomClient(other.url, cluster.token) as api,
+        HandProxy(Place(other.url, cluster.token)) as known,
+    ):
+        known.withhold = lambda table: table.slots[0].action is not None
+        await api.move_slots("0-511", 2)
+        await eventually(
+            lambda: asyncio.sleep(0, known.states), lambda states: "preparing" in states, "the move to be checked"
+        )
+
+        # when a proxy comes of which only the other topom knows, and the move may go on
+        await cluster.add_proxy()
+        await cluster.online(1)
+        async with Counting(cluster.proxy_addresses[0]) as clients:
+            known.withhold = lambda table: False
+            await known.acknowledge()
+
+            def done(said: dict[str, Any]) -> bool:
+                waits = "that topom does not know" in json.dumps(said["migration"])
+                return waits or said["migration"]["slots_moved"] == 512
+
+            await eventually(api.status, done, "the move to wait for the stranger")
+            await clients.progress()
+        await clients.check()
+
+
+async def test_a_topom_that_goes_on_with_a_move_of_an_older_store_takes_no_keys_from_a_proxy_that_it_does_not_know(
+    start_cluster: StartCluster,
+) -> None:
+    # given a copy of the store that was made while keys were on their way, and slots that are back since
+    settings = {"proxy_lease_seconds": 2}
+    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings=settings)
+    await cluster.load_ballast()
+    assert await cluster.proxies[0].stop() == 0
+    await cluster.online(0)
+    await cluster.api.set_migration(keys_per_second=500)
+    await cluster.api.move_slots("0-511", 2)
+    await cluster.moving(10)
+    copy = cluster.directory / "copy"
+    copy.mkdir()
+    save(cluster, copy / STORE_FILE)
+    await cluster.api.set_migration(keys_per_second=0)
+    await cluster.at_rest({1: 512, 2: 512})
+    await cluster.api.move_slots("0-511", 1)
+    await cluster.at_rest({1: 1024, 2: 0})
+
+    # when a topom begins over the copy while a proxy of the other one works
+    cluster.proxies[0].start()
+    await cluster.online(1)
+    async with (
+        Counting(cluster.proxy_addresses[0]) as clients,
+        topom_process(copy, **settings, number_of_slots=1024, product="local", token=cluster.token) as other,
+        TopomClient(other.url, cluster.token) as api,
+    ):
+
+        def done(said: dict[str, Any]) -> bool:
+            return "that topom does not know" in json.dumps(said["migration"]) or said["slots"]["moving"] == 0
+
+        await eventually(api.status, done, "the move to wait for the stranger")
+        await clients.progress()
+    await clients.check()

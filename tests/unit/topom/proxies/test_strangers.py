@@ -1,20 +1,37 @@
 """Proxies that topom does not know, at the servers that it would move slots from."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from migrator.errors import UsedByOthers
+from migrator.progress import Progress
+from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
+from slots.beginning import UNKNOWN
 from slots.keyslots import KeySlots
+from tests.integration.cluster.harness import plain_client
 from tests.unit.topom.proxies.test_forgetting import FakeConnections
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom.migration.mover import RedisMover
 from topom.proxies.strangers import Strangers
-from topom.reasons import Kind
+from topom.reasons import Kind, Reason
 
 Make = Callable[..., Awaitable[Bench]]
 STRANGER = "f" * 32
+
+
+class AllForeign:
+    """Says that all keys may be deleted."""
+
+    def foreign(self) -> bytes:
+        return bytes([1] * 16)
+
+    async def begin(self, keys: int, known: bool) -> bytes:
+        return self.foreign()
+
+    def hold(self, removed: int) -> None: ...
 
 
 async def test_members_and_fenced_proxies_are_no_strangers(bench: Make) -> None:
@@ -63,5 +80,31 @@ async def test_one_owner_nothing_is_begun_at_a_server_that_strangers_use(bench: 
     for source, target in (("a:1", "b:1"), ("b:1", "a:1"), (None, "a:1")):
         with pytest.raises(UsedByOthers, match="topom does not know"):
             await mover.check(source, target, 1.0)
+        with pytest.raises(UsedByOthers, match="topom does not know"):
+            async with mover.watch(source, target):
+                pass
+    for source, target in (("a:1", "b:1"), ("b:1", "a:1")):
+        with pytest.raises(UsedByOthers, match="topom does not know"):
+            await mover.move(source, target, [1], Progress(), UNKNOWN, lambda: None)
     with pytest.raises(UsedByOthers, match="topom does not know"):
-        await mover.sweep("a:1", "", object())  # type: ignore[arg-type]  # it is not asked
+        await mover.sweep("a:1", "", AllForeign())
+
+
+async def test_one_owner_strangers_are_looked_for_again_before_a_sweep_deletes(tmp_path: Path) -> None:
+    looks: list[str] = []
+
+    async def one_comes(server: str) -> Reason | None:
+        looks.append(server)
+        return Reason(Kind.PROXY, "topom does not know it") if len(looks) > 1 else None
+
+    server = await start_redis("redis", tmp_path)
+    try:
+        async with plain_client(server.address) as client:
+            await client.set("key", "value")
+            mover = RedisMover(16, lambda: KeySlots("crc32", 16), ServerAccess(), "1" * 32, strangers=one_comes)
+            with pytest.raises(UsedByOthers, match="topom does not know it"):
+                await mover.sweep(server.address, "", AllForeign())
+            assert looks == [server.address] * 2
+            assert await client.get("key") == b"value"
+    finally:
+        await server.stop()
