@@ -10,8 +10,9 @@ knows its own (:mod:`topom.cluster.remembering`). Once that was seen of a state,
 would push out an earlier one, until an unknown start looks like one that is kept no longer; and the proxy that had the
 table may have ended by then.
 
-Servers tell of tables, too: the mark of a fence names the table by which topom put it up. So a topom finds that another
-one over a copy of the store has fenced its proxy (:meth:`topom.proxies.newest.NewestStore.hear_fences`).
+Servers tell of it, too: the mark of a fence names the state by which topom put it up, like a table of the epoch that a
+change of it would have got. So a topom finds that another one over a copy of the store has fenced its proxy
+(:meth:`topom.proxies.newest.NewestStore.hear_fences`).
 
 Whoever has a proxy's token could invent such a table, and so end topom for good. So each table goes with a *seal*, by a
 key that is in the store and goes nowhere else. A table without its seal ends nothing; the proxy that names it gets no
@@ -89,7 +90,7 @@ def seal(key: str, writer: str, epoch: int) -> str:
 
 
 def signature(cluster_id: str, key: str, writer: str, epoch: int) -> str:
-    """A table in words, for what topom leaves at servers."""
+    """A table, or a state, in words, for what topom leaves at servers."""
     return f"{cluster_id} {writer} {epoch} {seal(key, writer, epoch)}"
 
 

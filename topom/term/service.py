@@ -419,7 +419,8 @@ class Topom:
 
     def _signature(self) -> str:
         state = self.ledger.state
-        return lineage.signature(state.cluster_id, state.seal_key, state.starts[-1].writer, state.table.epoch)
+        # newest-store: a fence is stored without a change of the table.
+        return lineage.signature(state.cluster_id, state.seal_key, state.starts[-1].writer, state.version)
 
     def _labels(self, server: str) -> tuple[str, str]:
         for group in self.ledger.table.groups.values():

@@ -332,6 +332,36 @@ async def test_a_proxy_that_comes_between_the_look_and_the_lock_keeps_what_it_ha
         await clients.check()
 
 
+async def test_a_proxy_that_was_fenced_by_no_change_of_the_table_tells_that_the_store_is_older(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    # given a proxy that hears nothing while an operator removes it and slots move, and a store that was saved before
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
+    for group in cluster.groups:
+        await cluster.swept(group)
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.mset(dict.fromkeys(NAMES, "1"))
+        save(cluster, tmp_path / "saved")
+        cluster.signal_proxy(0, signal.SIGSTOP)
+        await cluster.api.remove_proxy(1)
+        await cluster.api.move_slots("0-511", 2)
+        await cluster.at_rest({1: 0, 2: 1024})
+
+        # when topom comes back with that store, and then the proxy
+        await cluster.topom.kill()
+        put_back(cluster, tmp_path / "saved")
+        await cluster.restart_topom()
+        cluster.signal_proxy(0, signal.SIGCONT)
+
+        reading = asyncio.create_task(client.mget(NAMES))
+
+        # then topom ends, and no client is told that there are no keys
+        assert await cluster.topom.wait(60) == 1
+        assert ["another topom, which has fenced a proxy off" in reason for reason in await reasons(cluster)] == [True]
+        assert not reading.done() or isinstance(reading.exception(), RedisError)
+        reading.cancel()
+
+
 async def test_a_topom_that_goes_on_with_a_move_of_an_older_store_takes_no_keys_from_a_proxy_that_it_does_not_know(
     start_cluster: StartCluster,
 ) -> None:
