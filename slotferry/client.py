@@ -88,6 +88,26 @@ class TopomClient(TopomCalls):
         """Have the master give a replica, or all that differ, a whole new copy."""
         return await self._object("POST", f"/groups/{group_id}/digest/resync", {"server": server})
 
+    async def rules(self) -> Answer:
+        """The slot rules, and how a change of them goes or went."""
+        return await self._object("GET", "/rules")
+
+    async def change_rules(
+        self, add: Sequence[Answer] = (), remove: Sequence[Answer] = (), first: bool = False, dry_run: bool = False
+    ) -> Answer:
+        """Begin to change the slot rules; each is ``{"pattern", "database", "tag"}``, and has no tag to be removed.
+
+        Args:
+            first: put new rules before the others.
+            dry_run: only count the keys that would be in another group.
+        """
+        body = {"add": list(add), "remove": list(remove), "first": first, "dry_run": dry_run}
+        return await self._object("POST", "/rules", body)
+
+    async def cancel_rules(self) -> Answer:
+        """End a change of the slot rules that is under way."""
+        return await self._object("POST", "/rules/cancel")
+
     async def protection(self) -> Answer:
         """The state of the protection mode: whether so many members are lost that topom does nothing by itself."""
         return await self._object("GET", "/protection")

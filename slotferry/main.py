@@ -23,6 +23,7 @@ from slotferry.operator import (
     protection,
     rebalance,
     reloading,
+    rules,
     sentinels,
     sizing,
     slot,
@@ -71,6 +72,7 @@ app.add_typer(nodes.app, name="node", rich_help_panel=LOOK)
 app.add_typer(pool.app, name="pool", rich_help_panel=LOOK)
 app.add_typer(placement.app, name="placement", rich_help_panel=LOOK)
 app.add_typer(slot.app, name="slot", rich_help_panel=LOOK)
+app.add_typer(rules.app, name="rules", rich_help_panel=LOOK)
 app.add_typer(digest.app, name="digest", rich_help_panel=LOOK)
 app.add_typer(rebalance.app, name="rebalance", rich_help_panel=LOOK)
 app.add_typer(migration.app, name="migration", rich_help_panel=LOOK)

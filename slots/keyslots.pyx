@@ -99,6 +99,17 @@ cdef class KeySlots:
         cdef int number = self.deciding(database, key, len(key), &part, &part_length)
         return None if number < 0 else self.rules[number]
 
+    def hashed(self, int database, bytes key not None) -> bytes:
+        """What is hashed of a key; if that has a hash tag, only the tag counts."""
+        cdef const char* part
+        cdef size_t part_length
+        cdef int number = self.deciding(database, key, len(key), &part, &part_length)
+        if number < 0:
+            return key
+        if self.patterns[number].opened == NO_PART:
+            return self.rules[number].tag.encode()
+        return part[:part_length]
+
     def slot_of(self, int database, bytes key not None) -> int:
         """The slot of one key."""
         return self.of(database, key, len(key))
@@ -125,5 +136,20 @@ cdef class KeySlots:
         found = []
         for key in keys:
             if marks[self.of(database, key, len(key))]:
+                found.append(key)
+        return found
+
+    def misplaced(self, int database, list keys not None, KeySlots other not None, bytes here not None) -> list[bytes]:
+        """The keys whose slot is marked in ``here`` by these rules and not by the ``other`` ones, or the other way.
+
+        ``here`` has one byte a slot, not zero for a marked slot. Raises :class:`ValueError` if it does not.
+        """
+        cdef const uint8_t* marks = here
+        cdef bytes key
+        if not len(here) == self.number_of_slots == other.number_of_slots:
+            raise ValueError(f"{len(here)} slots are marked or not; there are {self.number_of_slots}")
+        found = []
+        for key in keys:
+            if marks[self.of(database, key, len(key))] != marks[other.of(database, key, len(key))]:
                 found.append(key)
         return found

@@ -27,6 +27,31 @@ MOST_BYTES = 200
 _SPECIAL = "*()\\"
 
 
+@dataclass(frozen=True, slots=True)
+class ComingRules:
+    """A change of the rules that is under way: the rules to come.
+
+    Until it is over, nobody uses a key whose slot they change. While it is ``locked``, no key is used at all: nobody
+    may have a command under way that was sent before (**drained**).
+    """
+
+    rules: tuple[SlotRule, ...]
+    locked: bool
+
+    def to_wire(self) -> dict[str, Any]:
+        """``{"rules": [...], "locked": true}``."""
+        return {"rules": rules_to_wire(self.rules), "locked": self.locked}
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> ComingRules | None:
+        """The reverse of :meth:`to_wire`; None for None. Raises :class:`RuleError`."""
+        if wire is None:
+            return None
+        if not isinstance(wire, dict) or not isinstance(wire.get("locked"), bool):
+            raise RuleError("a change of slot rules has rules, and says whether it is locked")
+        return cls(rules_from_wire(wire.get("rules")), wire["locked"])
+
+
 class RuleError(ValueError):
     """A slot rule says nothing, or cannot be understood."""
 
@@ -68,6 +93,12 @@ class SlotRule:
 
     def __str__(self) -> str:
         return f"slot rule {self.pattern!r}"
+
+    @property
+    def named(self) -> str:
+        """It in a list of rules, for people."""
+        where = "" if self.database is None else f" in database {self.database}"
+        return f"{self.pattern}{where}" + ("" if self.part else f" as {self.tag}")
 
     def to_wire(self) -> dict[str, Any]:
         """As JSON has it: the fields that say something."""

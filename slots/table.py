@@ -14,10 +14,12 @@ from typing import Any
 from slots import fields, ranges
 from slots.beginning import Beginning
 from slots.keyslots import KeySlots
-from slots.rules import SlotRule, rules_from_wire, rules_to_wire
+from slots.rules import ComingRules, SlotRule, rules_from_wire, rules_to_wire
 from slots.states import UNTOUCHED, Course, SlotState
 
 MAXIMUM_SLOTS = 16384
+CHANGING = MAXIMUM_SLOTS + 1
+"""Stands for the slot of a key while a change of the slot rules that is under way changes it."""
 DEFAULT_SLOTS = 1024
 OFFLINE = 0
 """The group id of a slot that no group owns."""
@@ -363,7 +365,8 @@ class Group:
 class SlotTable:
     """All slots and all groups as of ``epoch``, and the product's slot rules. ``slots[i].id == i``.
 
-    ``unknown`` are the places whose slots may be inconsistent with the rest; by default, all.
+    ``coming`` is the change of the rules that is under way; None while there is none. ``unknown`` are the places whose
+    slots may be inconsistent with the rest; by default, all.
     """
 
     epoch: int
@@ -371,6 +374,7 @@ class SlotTable:
     groups: Mapping[int, Group]
     unknown: InitVar[Iterable[int] | None] = None
     rules: tuple[SlotRule, ...] = ()
+    coming: ComingRules | None = None
 
     def __post_init__(self, unknown: Iterable[int] | None) -> None:
         count = len(self.slots)
@@ -435,10 +439,8 @@ class SlotTable:
         slots: Iterable[Slot] = (),
         groups: Iterable[Group] = (),
         removed_groups: Iterable[int] = (),
-        rules: tuple[SlotRule, ...] | None = None,
     ) -> SlotTable:
-        """A table of a larger ``epoch`` with these slots and groups in place of the old ones, and with other rules
-        unless they are None.
+        """A table of a larger ``epoch`` with these slots and groups in place of the old ones.
 
         Raises:
             TableError: when ``epoch`` does not grow, or the new table is inconsistent.
@@ -447,7 +449,7 @@ class SlotTable:
         if epoch <= self.epoch:
             raise TableError(f"epoch {epoch} is not larger than {self.epoch}")
         new_slots = list(self.slots)
-        places = []
+        places: list[int] = []
         for slot in slots:
             if not 0 <= slot.id < len(new_slots):
                 raise TableError(f"slot {slot.id} is not within 0-{len(new_slots) - 1}")
@@ -460,21 +462,27 @@ class SlotTable:
         if gone or come:
             new_groups = {number: group for number, group in {**self.groups, **come}.items() if number not in gone}
         # Clients wait while a table is made. A slot that has not changed can only have lost its group.
-        return SlotTable(
-            epoch, tuple(new_slots), new_groups, None if gone else places, self.rules if rules is None else rules
-        )
+        all_slots = tuple(new_slots) if places else self.slots
+        return SlotTable(epoch, all_slots, new_groups, None if gone else places, self.rules, self.coming)
+
+    def ruled(self, epoch: int, rules: tuple[SlotRule, ...], coming: ComingRules | None = None) -> SlotTable:
+        """A table of a larger ``epoch`` with these rules, and this change of them. Raises as :meth:`changed`."""
+        return replace(self.changed(epoch), unknown=(), rules=rules, coming=coming)
 
     def to_wire(self) -> dict[str, Any]:
-        """The whole table: ``{"epoch", "slots": [...], "groups": [...], "rules": [...]}``.
+        """The whole table: ``{"epoch", "slots": [...], "groups": [...], "rules": [...], "coming": {...}}``.
 
-        The slots are as :func:`slots_to_wire` has them.
+        The slots are as :func:`slots_to_wire` has them. ``coming`` is left out where it is None.
         """
-        return {
+        wire = {
             "epoch": self.epoch,
             "slots": slots_to_wire(self.slots),
             "groups": [self.groups[group_id].to_wire() for group_id in sorted(self.groups)],
             "rules": rules_to_wire(self.rules),
         }
+        if self.coming is not None:
+            wire["coming"] = self.coming.to_wire()
+        return wire
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> SlotTable:
@@ -487,6 +495,7 @@ class SlotTable:
                 slots,
                 {group.id: group for group in groups},
                 rules=rules_from_wire(wire["rules"]),
+                coming=ComingRules.from_wire(wire.get("coming")),
             )
         except TableError:
             raise
@@ -495,9 +504,9 @@ class SlotTable:
 
     def changes_since(self, older: SlotTable) -> dict[str, Any]:
         """The changes that turn the table ``older`` into this one: ``{"since", "epoch", "slots", "groups",
-        "removed_groups", "rules"}``.
+        "removed_groups", "rules", "coming"}``.
 
-        The slots are as in :meth:`to_wire`. The rules are left out if they are the same.
+        The slots are as in :meth:`to_wire`. ``rules`` and ``coming`` are left out if they are the same.
         """
         changes = {
             "since": older.epoch,
@@ -510,6 +519,8 @@ class SlotTable:
         }
         if self.rules != older.rules:
             changes["rules"] = rules_to_wire(self.rules)
+        if self.coming != older.coming:
+            changes["coming"] = None if self.coming is None else self.coming.to_wire()
         return changes
 
     def with_changes(self, wire: Mapping[str, Any]) -> SlotTable:
@@ -522,13 +533,15 @@ class SlotTable:
         if wire.get("since") != self.epoch:
             raise TableError(f"the changes are against epoch {wire.get('since')}, this table is of epoch {self.epoch}")
         try:
-            return self.changed(
+            new = self.changed(
                 fields.number(wire["epoch"]),
                 slots_from_wire(wire["slots"]),
                 [Group.from_wire(raw) for raw in wire["groups"]],
                 [fields.group_id(group_id) for group_id in wire["removed_groups"]],
-                rules_from_wire(wire["rules"]) if "rules" in wire else None,
             )
+            rules = rules_from_wire(wire["rules"]) if "rules" in wire else self.rules
+            coming = ComingRules.from_wire(wire["coming"]) if "coming" in wire else self.coming
+            return replace(new, unknown=(), rules=rules, coming=coming)
         except TableError:
             raise
         except _WRONG as error:

@@ -165,6 +165,10 @@ class SlotsInAction(Conflict):
     """Slots are being moved and have to come to rest first."""
 
 
+class RulesChanging(Conflict):
+    """The slot rules are being changed; no slot changes its group meanwhile."""
+
+
 class SlotsOwned(Conflict):
     """Slots have an owner; only offline slots can be assigned at once."""
 

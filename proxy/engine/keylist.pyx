@@ -91,7 +91,7 @@ cdef class KeyList:
                 raise ValueError("not a list of keys")
             mark = KEYS_HIDDEN
             if length < prefix or memcmp(data + self.at, reserved, prefix):
-                mark = shown[self.router.slot_of(self.database, data + self.at, length)]
+                mark = shown[self.router.key_slots.of(self.database, data + self.at, length)]
             if mark == KEYS_HERE:
                 self.kept += 1
             else:

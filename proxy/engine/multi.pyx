@@ -63,6 +63,7 @@ cdef bint begin_multi(Session session) except -1:
     if multi == NULL:
         return False
     multi.slot = NO_SLOT
+    multi.ruling = session.router.ruling
     if session.watch is not None:
         multi.slot = (<Watch> session.watch).slot
     session.multi = multi
@@ -108,7 +109,7 @@ cdef bint keep(
     cdef int32_t slot = multi.slot
     cdef int32_t of_key
     cdef size_t total = multi.size + size + OF_COMMAND
-    if multi.count >= MOST_QUEUED:
+    if multi.count >= MOST_QUEUED or multi.ruling != router.ruling:
         return False
     if (count != row.arity if row.arity >= 0 else count < -row.arity) or row.first >= count:
         return False
@@ -126,7 +127,7 @@ cdef bint keep(
         total += arguments[index].size + OF_KEY
         index += row.step
     # Keys of the proxy's own have no slot.
-    if slot == router.number_of_slots or total > session.most_request:
+    if slot >= router.number_of_slots or total > session.most_request:
         return False
     if not multi.count:
         multi.key = arguments[row.first].data - data
@@ -145,7 +146,8 @@ cdef bint is_at_rest(Session session) noexcept:
     """Whether the transaction can be sent as it is."""
     cdef multi_t* multi = session.multi
     cdef route_t* route
-    if not multi.count or session.attention:
+    # Under other rules its keys may have other slots.
+    if not multi.count or session.attention or multi.ruling != session.router.ruling:
         return False
     route = &session.router.routes[multi.slot]
     return route.state == ROUTE_OPEN and route.server >= 0

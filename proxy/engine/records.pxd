@@ -144,8 +144,9 @@ ctypedef struct multi_t:
     # The queued requests as they came, and their number.
     buffer_t requests
     int count
-    # The slot of all their keys, or -1.
+    # The slot of all their keys, or -1, and the router's count of rules by which it is.
     int32_t slot
+    int64_t ruling
     # Where in them the first key begins, and its length.
     size_t key
     size_t key_size

@@ -2,6 +2,7 @@
 
 from slots.keynames import readable
 from slots.reserved import REFUSAL
+from slots.table import CHANGING
 
 FAILED = b"-ERR the proxy failed to run this command; its log says why\r\n"
 LEFT = b"-TRYAGAIN the connection was closed at the client's side while the request was held; nothing was run\r\n"
@@ -17,11 +18,17 @@ NOT_HTTP = (
 """For those who point an HTTP client at a proxy."""
 OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
 OWN_KEYS = b"-%b\r\n" % REFUSAL.encode()
+RULES_CHANGE = (
+    b"-TRYAGAIN the product's slot rules are being changed, and the slot of this key with them; nothing was run, try "
+    b"again in a moment\r\n"
+)
 
 
 def crossslot(one: bytes | None, slot: int, other: bytes, other_slot: int) -> bytes:
     """The error for two keys of one request, or of one transaction, that have different slots; None for a key whose
     name is not kept. It begins as Redis Cluster's."""
+    if CHANGING in (slot, other_slot):
+        return RULES_CHANGE
     text = f"Keys in request don't hash to the same slot: {_named(one)} has slot {slot}, {_named(other)} {other_slot}"
     return f"-CROSSSLOT {text}\r\n".encode()
 

@@ -41,10 +41,15 @@ cdef class Router:
         readonly int databases
         readonly int connections_each
         size_t per_server
-        # One for each slot, and one more, see slot_of.
+        # One for each slot, and others behind, see slot_of.
         route_t* routes
         str slot_function
         KeySlots key_slots
+        # The slots by the rules to come, while `changing`.
+        KeySlots coming_slots
+        bint changing
+        # Counts the changes of what slot_of gives.
+        readonly int64_t ruling
         readonly AbsentKeys absent
         readonly LoadedCode loaded
         CommandLookup commands
@@ -79,8 +84,12 @@ cdef class Router:
 
     cdef argument_t* key_room(self, int count) noexcept
     cdef inline int32_t slot_of(self, int database, const char* key, size_t size) noexcept:
-        """The slot of a key of a database. Slotferry's own keys have the slot behind all others, which is always offline."""
+        """The slot of a key of a database. Slotferry's own keys have the slot behind all others, which is always offline.
+        So is CHANGING, the slot of keys to which the coming rules give another one."""
         if slotferry_is_reserved(key, size):
             return self.number_of_slots
+        if self.changing:
+            return self.slot_amid_change(database, key, size)
         return <int32_t> self.key_slots.of(database, key, size)
+    cdef int32_t slot_amid_change(self, int database, const char* key, size_t size) noexcept
     cdef Backend backend(self, int32_t server, int database, int protocol, int connection_number)

@@ -18,10 +18,17 @@ from slots.keyslots cimport KeySlots
 from slots.requests.commandlookup cimport CommandLookup
 from slots.requests.parsing cimport argument_t, free_parse
 
+from slots.table import CHANGING
+
 KNOWN_ABSENT = 524_288
 """Keys that a worker remembers as absent from the source of a migrating slot, at 16 bytes each: 8 MB at most, and none
 before a slot moves. Of 300,000 hot keys, it forgets one in fifty."""
 
+cdef enum:
+    # Up to slots.table.CHANGING.
+    PLACES = 16386
+
+assert PLACES == CHANGING + 1
 OFFLINE = ROUTE_OFFLINE
 OPEN = ROUTE_OPEN
 LOCKED = ROUTE_LOCKED
@@ -43,13 +50,13 @@ cdef class Router:
     def __cinit__(self, Loop loop, str slot_function, int databases, options, settings, commands):
         self.loop = loop
         self.number_of_slots = loop.number_of_slots
-        self.routes = <route_t*> calloc(loop.number_of_slots + 1, sizeof(route_t))
+        self.routes = <route_t*> calloc(PLACES, sizeof(route_t))
         if self.routes == NULL:
             raise MemoryError
         memset(&self.parse, 0, sizeof(self.parse))
         self.slot_function = slot_function
         self.key_slots = KeySlots(slot_function, loop.number_of_slots)
-        for slot in range(loop.number_of_slots + 1):
+        for slot in [*range(loop.number_of_slots + 1), CHANGING]:
             self.routes[slot].server = self.routes[slot].replica = -1
 
     def __init__(self, Loop loop, str slot_function, int databases, options, settings, commands):
@@ -89,13 +96,26 @@ cdef class Router:
             self.key_capacity = count
         return self.keys
 
-    def rule_by(self, tuple rules):
-        """Go by these slot rules (:class:`slots.rules.SlotRule`) from now on."""
+    def rule_by(self, tuple rules, tuple coming=None):
+        """Go by these slot rules (:class:`slots.rules.SlotRule`) from now on, and keep clients off each key that the
+        ``coming`` rules give another slot."""
         self.key_slots = KeySlots(self.slot_function, self.number_of_slots, rules)
+        self.changing = coming is not None
+        self.coming_slots = KeySlots(self.slot_function, self.number_of_slots, coming) if coming is not None else None
+        self.ruling += 1
+
+    cdef int32_t slot_amid_change(self, int database, const char* key, size_t size) noexcept:
+        cdef int32_t slot = <int32_t> self.key_slots.of(database, key, size)
+        return slot if slot == <int32_t> self.coming_slots.of(database, key, size) else PLACES - 1
 
     def slot_of_key(self, int database, bytes key):
-        """Slot of a key. Slotferry's own keys, which clients may not use, have ``number_of_slots``."""
+        """Slot of a key that a client names. Slotferry's own keys, which clients may not use, have ``number_of_slots``;
+        those that clients may not use for now have CHANGING."""
         return self.slot_of(database, key, len(key))
+
+    def home_of_key(self, int database, bytes key):
+        """Slot of a key that a server has, whether clients may use it now or not."""
+        return self.key_slots.of(database, key, len(key))
 
     # -- servers -------------------------------------------------------------------------------------------
 

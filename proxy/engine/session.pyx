@@ -39,7 +39,8 @@ from slots.requests.parsing cimport (
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import is_http, split_inline
 from proxy.engine.outcomes import NO_REPLY, Condition, Last, Unit
-from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS
+from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS, RULES_CHANGE
+from slots.table import CHANGING
 
 cdef enum:
     # Redis's limits for a client that is not authenticated.
@@ -513,6 +514,8 @@ cdef class Session(ClientConnection):
     cdef bytes offline_error(self, int slot):
         if slot == self.router.number_of_slots:
             return OWN_KEYS
+        if slot == CHANGING:
+            return RULES_CHANGE
         return f"-ERR slot {slot} is offline: no group with a server owns it\r\n".encode()
 
     cdef verdict refuse_offline(self, int slot) except VERDICT_FAILED:

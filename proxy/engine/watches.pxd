@@ -1,6 +1,6 @@
 """WATCH, and the EXEC of a session that watches, over a connection of the session's own."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
@@ -31,6 +31,7 @@ cdef class Watch:
         public double since
         uint32_t changes
         uint32_t migration
+        int64_t ruling
 
     cpdef bint holds(self) noexcept
 

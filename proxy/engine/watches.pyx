@@ -45,6 +45,7 @@ cdef class Watch:
         self.kept = True
         self.since = session.loop.now
         self.changes = route.changes
+        self.ruling = session.router.ruling
         self.migration = route.migration
         # What the session reads from here on comes from the server that watches: a replica may lag behind the watch.
         self.replica_reads = session.replica_reads
@@ -60,6 +61,8 @@ cdef class Watch:
             and not self.backend.was_lost()
             and self.backend.protocol == self.session.protocol
             and self.changes == route.changes
+            # Under other rules its keys may have other slots.
+            and self.ruling == self.session.router.ruling
             and self.migration == route.migration
         )
 

@@ -433,6 +433,7 @@ class Supervisor:
     def registration(self) -> control.Register:
         """The registration. The epoch is the one that was acknowledged under this identity."""
         return control.Register(
+            changes_rules=True,
             instance=self.instance,
             registered_before=self._was_registered,
             address=self.address,

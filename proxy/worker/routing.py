@@ -72,12 +72,17 @@ def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset()) -
         groups.append(table.groups[slot.action.target_id])
     if any(group.lost for group in groups):
         return replace(route, state=LOCKED, lost=True)
-    if at_rest and any(group.locked for group in groups):
+    if at_rest and (_all_locked(table) or any(group.locked for group in groups)):
         return replace(route, state=LOCKED)
     # drained: a lock of the table is kept as the table has it.
     if route.state != LOCKED and any(group.id in stood_down for group in groups):
         return replace(route, state=LOCKED, lost=True)
     return route
+
+
+def _all_locked(table: SlotTable) -> bool:
+    """Whether all slots are locked, because their rules change."""
+    return table.coming is not None and table.coming.locked
 
 
 def _route_by_state(table: SlotTable, slot: Slot) -> Route:
@@ -158,11 +163,13 @@ class Routing:
         self.table = table
         # caught-up: before anything is acknowledged.
         self._replicas.apply(table)
-        if old is None or table.rules != old.rules:
-            self._router.rule_by(table.rules)
+        coming = table.coming.rules if table.coming is not None else None
+        if old is None or (table.rules, coming) != (old.rules, old.coming.rules if old.coming is not None else None):
+            self._router.rule_by(table.rules, coming)
         groups_changed = (
             old is None
             or stood_down != self.stood_down
+            or _all_locked(table) != _all_locked(old)
             or any(
                 (former := old.groups.get(group_id)) is None
                 or (former.master, former.locked, former.lost) != (group.master, group.locked, group.lost)

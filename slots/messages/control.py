@@ -102,6 +102,8 @@ class Register(Message):
     """The allowance by which it stands down now (:mod:`topom.proxies.standdown`); None if it does not stand down."""
     cluster: ClusterAddress | None = None
     """None if the proxy is not in cluster mode. Those in cluster mode are sent :class:`Proxies`."""
+    changes_rules: bool = False
+    """Whether it keeps clients off the keys whose slot a change of the slot rules changes."""
     known: KnownTable | None = None
     """None if it has had no table."""
 

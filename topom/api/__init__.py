@@ -50,6 +50,7 @@ from topom.api import (
     probes,
     proxies,
     rebalance,
+    rules,
     sentinels,
     settings,
     sizes,
@@ -74,7 +75,7 @@ from topom.web import pages
 
 RESOURCES = (
     *(status, doctor, groups, nodes, pool, placement, digests, proxies, slots, sizes, load),
-    *(rebalance, migration, migrators, sentinels, events, live, topoms, settings),
+    *(rebalance, rules, migration, migrators, sentinels, events, live, topoms, settings),
     *(metrics, login, control, migrator_stream, probes, documents),
 )
 """The files that serve requests, in the order of the documents."""

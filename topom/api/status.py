@@ -3,7 +3,7 @@
 from fastapi import Request
 
 from slots.table import OFFLINE
-from topom.api import groups, migration, migrators, proxies, settings, topoms
+from topom.api import groups, migration, migrators, proxies, rules, settings, topoms
 from topom.api import status_models as models
 from topom.api.access import ServedTopom
 from topom.api.group_models import Group
@@ -36,7 +36,7 @@ def describe(node: Node | None, topom: Topom, described: list[Group]) -> models.
         epoch=state.table.epoch,
         number_of_slots=state.product.number_of_slots,
         slot_function=state.product.slot_function,
-        slot_rules=[models.SlotRule(**rule.to_wire()) for rule in state.table.rules],
+        slot_rules=rules.shown(state.table.rules),
         databases=state.product.databases,
         groups=described,
         proxies=proxies.describe(topom),

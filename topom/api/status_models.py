@@ -7,6 +7,7 @@ from topom.api.leaving_models import Leaving
 from topom.api.migration_models import Migration
 from topom.api.migrator_models import Migrator
 from topom.api.proxy_models import Proxy
+from topom.api.rule_models import SlotRule
 from topom.api.settings import SettingsShown
 from topom.api.topom_models import TopomShown
 from topom.cluster.hands_off import MOST_WHY
@@ -75,14 +76,6 @@ class LoopShown(BaseModel):
     name: str
     says: str = Field(description="One sentence.")
     since: float = Field(description="Since when it says that, in seconds since 1970, UTC.")
-
-
-class SlotRule(BaseModel):
-    """What is hashed of keys that match a pattern."""
-
-    pattern: str = Field(description="`*` is any bytes, as few as possible. What stands in parentheses is hashed.")
-    database: int | None = Field(default=None, description="Null for all databases.")
-    tag: str | None = Field(default=None, description="What is hashed in place of the key, without parentheses.")
 
 
 class Status(BaseModel):

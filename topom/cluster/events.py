@@ -118,6 +118,7 @@ class What(StrEnum):
         "failover.md#which-servers-have-failed",
     )
     SERVER_BACK = "server_back", "as many views hear servers again as do not", "failover.md#which-servers-have-failed"
+    RULES_CHANGED = "rules_changed", "the product has other slot rules, and which", "slot-rules.md"
     DIGEST_BEGUN = "digest_begun", "replicas are compared with their master", "digest.md"
     DIGEST_ENDED = "digest_ended", "how many keys of a replica differ from its master's", "digest.md"
     RESYNC_BEGUN = (

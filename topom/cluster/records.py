@@ -41,7 +41,7 @@ from typing import Any, TypeVar
 
 from slots import ranges
 from slots.messages.message import Product
-from slots.rules import SlotRule, rules_from_wire, rules_to_wire
+from slots.rules import ComingRules, SlotRule, rules_from_wire, rules_to_wire
 from slots.table import MAXIMUM_SLOTS, Group, SlotTable, slots_from_wire, slots_to_wire
 from topom.cluster import event_records
 from topom.cluster.lineage import Start
@@ -108,8 +108,8 @@ class Reader:
     def _state(self, version: int) -> ClusterState:
         cluster = self._one("cluster", _object)
         product = made(Product, cluster["product"])
-        rules = rules_from_wire(cluster["rules"])
-        table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"], rules)
+        rules = rules_from_wire(cluster["rules"]), ComingRules.from_wire(cluster.get("coming_rules"))
+        table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"], *rules)
         return ClusterState(
             version=version,
             writer=cluster["writer"],
@@ -154,7 +154,14 @@ class Reader:
             unwatched=frozenset(cluster["unwatched"]),
         )
 
-    def _table(self, epoch: int, number_of_slots: int, number_of_groups: int, rules: tuple[SlotRule, ...]) -> SlotTable:
+    def _table(
+        self,
+        epoch: int,
+        number_of_slots: int,
+        number_of_groups: int,
+        rules: tuple[SlotRule, ...],
+        coming: ComingRules | None,
+    ) -> SlotTable:
         parts = [
             self._one(_slots_name(first), slots_from_wire) for first in range(0, number_of_slots, SLOTS_A_DOCUMENT)
         ]
@@ -169,11 +176,11 @@ class Reader:
         known = self._table_read
         if (
             known is None
-            or (known.epoch, known.rules) != (epoch, rules)
+            or (known.epoch, known.rules, known.coming) != (epoch, rules, coming)
             or known.slots is not slots
             or known.groups is not groups
         ):
-            known = self._table_read = SlotTable(epoch, slots, groups, rules=rules)
+            known = self._table_read = SlotTable(epoch, slots, groups, rules=rules, coming=coming)
         return known
 
     def _one(self, name: str, build: Callable[[Any], Any], otherwise: Any = MISSING) -> Any:
@@ -261,6 +268,8 @@ def _time(text: str) -> float:
 
 def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes | None]:
     """The documents to put (or, if None, to delete) so that a store that holds ``old`` holds ``new``."""
+    # A topom that does not know of changes of the rules begins with the old ones, as any other does.
+    coming = {} if new.table.coming is None else {"coming_rules": new.table.coming.to_wire()}
     documents: dict[str, bytes | None] = {
         "cluster": _encode(
             {
@@ -273,6 +282,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "offline_since": new.offline_since,
                 "groups": len(new.table.groups),
                 "rules": rules_to_wire(new.table.rules),
+                **coming,
                 "unwatched": sorted(new.unwatched),
                 "sweeping": sorted(new.sweeping.items()),
             }

@@ -17,7 +17,7 @@ from slots.states import SlotState
 from slots.table import OFFLINE, Slot, SlotTable
 from topom.cluster import differing, joins, leftovers
 from topom.cluster.state import ClusterState, known_servers, leaving_groups, leaving_nodes
-from topom.errors import GroupLeaving, InPool, NodeLeaving, SweepUnderWay, TooMany
+from topom.errors import GroupLeaving, InPool, NodeLeaving, RulesChanging, SweepUnderWay, TooMany
 
 MOST_GROUPS = 1024
 MOST_SERVERS = 4096
@@ -82,6 +82,16 @@ def no_slot_for_a_server_that_is_swept(old: ClusterState, new: ClusterState) -> 
             require_not_swept(new, new.table.master_of(after.group_id))
         if after is not before and locked_for(before) is None and (target := locked_for(after)) is not None:
             require_not_swept(new, new.table.master_of(target))
+    return new
+
+
+def no_slot_changes_while_its_rules_do(old: ClusterState, new: ClusterState) -> ClusterState:
+    """Which group has which keys is settled, and no key is deleted, while the slot rules change
+    (:mod:`topom.migration.rulechanges`). Raises RulesChanging."""
+    if old.table.coming is not None is not new.table.coming and (
+        new.table.slots != old.table.slots or new.sweeping.keys() - old.sweeping.keys()
+    ):
+        raise RulesChanging("the slot rules are being changed; try again in a moment")
     return new
 
 
@@ -216,6 +226,7 @@ def run_ids_of_known_servers(old: ClusterState, new: ClusterState) -> ClusterSta
 RULES: tuple[Rule, ...] = (
     no_more_than_a_store_holds,
     no_slot_for_a_server_that_is_swept,
+    no_slot_changes_while_its_rules_do,
     no_slot_for_a_group_with_old_keys_of_it,
     nothing_new_for_a_group_that_leaves,
     nothing_new_on_a_node_that_leaves,

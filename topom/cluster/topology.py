@@ -333,7 +333,10 @@ def unlock(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
 
 
 def unlock_all(table: SlotTable, epoch: int) -> SlotTable:
-    """Every locked slot unlocked: for a topom that starts and does not know who acknowledged."""
+    """Every locked slot unlocked, and a change of the slot rules taken back: for a topom that starts and does not know
+    who acknowledged."""
+    if table.coming is not None:
+        table = replace(table, unknown=(), coming=None)
     locked = [slot.id for slot in table.slots if slot.action is not None and slot.action.state == SlotState.PREPARED]
     return unlock(table, epoch, locked)
 

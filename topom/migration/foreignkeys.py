@@ -94,6 +94,8 @@ class SweepWarrant:
         self._server = server
         self._data = data
         self._begun = b""
+        # The sweep goes by these rules, or by newer ones, which are told apart from these.
+        self._rules = ledger.table.rules
         self._held: SlotTable | None = None
 
     def foreign(self) -> bytes:
@@ -138,6 +140,9 @@ class SweepWarrant:
         group = state.table.groups.get(self._group_id)
         if group is None or group.master != self._server or group.locked:
             raise SweepBrokenOff(f"{self._server} is not the master of group {self._group_id} any more, as it seems")
+        if state.table.rules != self._rules:
+            # owned: by other rules other keys are foreign.
+            raise SweepBrokenOff(f"the slot rules have changed; {self._server} is looked at again")
         if state.data_ids.get(self._group_id) != self._data:
             raise SweepBrokenOff(f"slots were assigned or taken offline; what {self._server} has is looked at again")
         if any(slot.action and slot.action.copy and self._group_id in _ends(slot) for slot in state.table.slots):

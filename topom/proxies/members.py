@@ -33,6 +33,9 @@ REGISTRATION_SECONDS = 4.0
 """How long a registration waits at most; a proxy waits for a little longer for the answer."""
 
 
+RULES_CHANGE = "its version does not know of changes of the slot rules"
+
+
 class Refused(Exception):
     """A proxy may not register. ``reason`` and ``message`` are those of the message that says so."""
 
@@ -74,6 +77,8 @@ class Member:
         self.drains_itself = False
         """Whether the process has said that it drains. It never takes that back: what says otherwise is another
         process."""
+        self.changes_rules = False
+        """Whether it knows of changes of the slot rules, as far as this topom has heard."""
         self.cluster: ClusterAddress | None = None
         """Where cluster clients connect; None if it is not in cluster mode."""
         self.parting = ("removed", "the proxy was removed")
@@ -188,6 +193,10 @@ class Members:
         def join(state: ClusterState, epoch: int) -> ClusterState:
             if registration.instance in state.fenced:
                 raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
+            if state.table.coming is not None and not registration.changes_rules:
+                raise Refused(
+                    "invalid", f"slot rules are being changed, and {RULES_CHANGE}; it registers when that is over"
+                )
             known = next((proxy for proxy in state.proxies.values() if proxy.instance == registration.instance), None)
             if known is None and registration.registered_before:
                 # final-fence: the proxy itself says that it was registered, so topom need not remember fences that are
@@ -226,6 +235,7 @@ class Members:
         self.newest.spoke()
         member.drains_itself = registration.draining
         member.cluster = registration.cluster
+        member.changes_rules = registration.changes_rules
         self.heard(member)
         log.info("proxy_registered", proxy=member.record.id, address=registration.address, epoch=registration.epoch)
         return member

@@ -44,12 +44,14 @@ from topom.masters.failover import Masters
 from topom.masters.offsets import Offsets
 from topom.masters.promotions import Promotions
 from topom.masters.sentinels.service import Sentinels
+from topom.migration import misplaced
 from topom.migration.actions import Actions
 from topom.migration.assigning import Assignments
 from topom.migration.clock import Clock
 from topom.migration.interfaces import Mover, Observer
 from topom.migration.mover import RedisMover
 from topom.migration.orders import Orders
+from topom.migration.rulechanges import RuleChanges
 from topom.migration.sweeping import Sweeps
 from topom.migrators.child import Child
 from topom.migrators.members import Migrators
@@ -214,6 +216,13 @@ class Topom:
             self.sweeps.ensure,
         )
         self.orders = Orders(self.ledger, self.actions)
+        self.rules = RuleChanges(
+            self.ledger,
+            self.members,
+            self.barrier,
+            partial(misplaced.count, access=access.servers, instance=self.instance),
+            settings.barrier_seconds,
+        )
         self.assignments = Assignments(self.ledger, self.edits, self.identities, self.barrier, self.sweeps)
 
         detaching = Detaching(self.ledger, self.barrier, self.health, replication, settings.barrier_seconds)
@@ -338,6 +347,7 @@ class Topom:
             self.actions,
             Clock(self.actions),
             self.sweeps,
+            self.rules,
             self.filling,
             self.strays,
             self.digests,

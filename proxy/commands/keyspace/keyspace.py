@@ -94,7 +94,7 @@ class KeyspaceCommands(Family):
                 if (
                     key is not None
                     and moves.switches == switches
-                    and moves.shown.has(address, self._router.slot_of_key(session.database, key))
+                    and moves.shown.has(address, self._router.home_of_key(session.database, key))
                 ):
                     return reply
                 looks += 1

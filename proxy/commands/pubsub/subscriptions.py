@@ -105,7 +105,7 @@ class Subscriptions:
         # Sessions with messages behind a confirmation: in-order, later messages wait, too.
         self._behind: set[Session] = set()
         self._order = MessageOrder(self._slot_of_channel, self._servers.sync_one, self._deliver)
-        self._events = KeyEvents(self._router.slot_of_key, self._servers.sync_one, lambda: any(self._topics.values()))
+        self._events = KeyEvents(self._router.home_of_key, self._servers.sync_one, lambda: any(self._topics.values()))
 
     # -- sessions ------------------------------------------------------------------------------------------
 

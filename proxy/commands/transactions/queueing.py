@@ -47,6 +47,7 @@ class Transaction:
     """The commands since MULTI.
 
     Args:
+        ruling: the router's count of the slot rules by which it begins.
         slot: the slot that all keys must have; None if the first key decides.
         limit: the most bytes it may take.
         slot_of: gives the slot of a key of a database.
@@ -69,6 +70,7 @@ class Transaction:
         "home",
         "keys",
         "patterns",
+        "ruling",
         "scripts",
         "selects",
         "slot",
@@ -77,6 +79,7 @@ class Transaction:
 
     def __init__(
         self,
+        ruling: int,
         slot: int | None,
         limit: int,
         slot_of: Callable[[int, bytes], int],
@@ -84,6 +87,7 @@ class Transaction:
         databases: int = 1,
         refusal: Refusal = lambda database: None,
     ) -> None:
+        self.ruling = ruling
         self.slot = slot
         self.count = 0
         """Commands."""

@@ -34,6 +34,7 @@ from slots.commands import CodeRequests, Command
 QUEUED = b"+QUEUED\r\n"
 ABORTED = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
 NOTHING_DONE = b"*0\r\n"
+RULES_CHANGED = b"-EXECABORT Transaction discarded because the product's slot rules have changed since MULTI\r\n"
 HEADER = re.compile(rb"\*([0-9]+)\r\n")
 """The beginning of the reply to an EXEC that has run."""
 
@@ -150,8 +151,10 @@ class TransactionCommands(Family):
         if self._transaction(session) is not None:
             return b"-ERR MULTI calls can not be nested\r\n"
         watch = session.watch
-        slot = watch.slot if watch is not None else None
+        # A watch that does not hold lets EXEC run nothing, whatever slot it had.
+        slot = watch.slot if watch is not None and watch.holds() else None
         state_of(session).transaction = Transaction(
+            self._router.ruling,
             slot,
             self._limit,
             self._router.slot_of_key,
@@ -207,6 +210,8 @@ class TransactionCommands(Family):
 
         slot, address = await clear(self._way(transaction, watch is not None), transaction.size)
         # From here on, all is done in one step.
+        if transaction.ruling != self._router.ruling:
+            return RULES_CHANGED
         if watch is not None and not watch.holds():
             return _changed(session)
         refused = self._refusal(transaction, slot)

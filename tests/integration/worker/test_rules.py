@@ -20,7 +20,7 @@ QUEUE = [b"bull:mail:wait", b"bull:mail:active", b"bull:mail:1", b"bull:mail:id"
 async def with_rules(start_worker: StartWorker) -> WorkerHarness:
     """A worker with these rules. The second half of the slots is at group 2."""
     worker = await start_worker()
-    worker.table = worker.table.changed(worker.table.epoch + 1, rules=RULES)
+    worker.table = worker.table.ruled(worker.table.epoch + 1, RULES)
     await worker.apply([Slot(index, 1 + index // 512) for index in range(1024)])
     return worker
 
@@ -87,7 +87,7 @@ async def test_other_rules_hold_from_their_table_on(start_worker: StartWorker) -
     worker = await with_rules(start_worker)
     async with worker.client() as client:
         assert await client.sinter("celery-a", "celery-b") == set()
-        worker.table = worker.table.changed(worker.table.epoch + 1, rules=())
+        worker.table = worker.table.ruled(worker.table.epoch + 1, ())
         await worker.apply()
         with pytest.raises(redis.exceptions.ResponseError, match="same slot"):
             await client.sinter("celery-a", "celery-b")

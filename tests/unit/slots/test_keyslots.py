@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from slots import functions
 from slots.keyslots import KeySlots
+from slots.rules import SlotRule
 from tests.unit.slots.test_functions import KEYS, NAMES, NUMBERS_OF_SLOTS
 
 
@@ -42,8 +43,38 @@ def test_what_there_is_not() -> None:
 
 
 def test_marks_of_another_number_of_slots() -> None:
+    slots = KeySlots("crc32", 1024)
     with pytest.raises(ValueError, match="512 slots are marked"):
-        KeySlots("crc32", 1024).select(0, [b"key"], bytes(512))
+        slots.select(0, [b"key"], bytes(512))
+    with pytest.raises(ValueError, match="512 slots are marked"):
+        slots.misplaced(0, [b"key"], slots, bytes(512))
+    with pytest.raises(ValueError, match="1024 slots are marked"):
+        slots.misplaced(0, [b"key"], KeySlots("crc32", 512), bytes(1024))
+
+
+@given(st.lists(KEYS, max_size=30), st.sampled_from([0, 5]), st.sets(st.integers(0, 15)))
+def test_keys_that_other_rules_place_elsewhere(keys: list[bytes], database: int, owned: set[int]) -> None:
+    old = KeySlots("crc32", 16, [SlotRule("a*")])
+    new = KeySlots("crc32", 16, [SlotRule("a(*)b"), SlotRule("*", 5, "five")])
+    keys = [*keys, b"a1b", b"a2b", b"a3", b"", b"plain"]
+    here = bytes(slot in owned for slot in range(16))
+    stranded = [key for key in keys if old.slot_of(database, key) in owned and new.slot_of(database, key) not in owned]
+    shown = [key for key in keys if old.slot_of(database, key) not in owned and new.slot_of(database, key) in owned]
+    assert sorted(old.misplaced(database, keys, new, here)) == sorted(stranded + shown)
+
+
+def test_what_of_a_key_is_hashed() -> None:
+    slots = KeySlots("crc32", 1024, [SlotRule("bull:(*):*"), SlotRule("celery*"), SlotRule("*", 5, "five")])
+    for database, key, hashed in (
+        (0, b"bull:mail:1", b"mail"),
+        (0, b"bull:{mail}:1", b"{mail}"),
+        (0, b"celery-task", b"celery"),
+        (0, b"plain", b"plain"),
+        (5, b"plain", b"five"),
+        (5, b"bull:mail:1", b"mail"),
+    ):
+        assert slots.hashed(database, key) == hashed
+        assert slots.slot_of(database, key) == functions.slot("crc32", hashed, 1024)
 
 
 @pytest.mark.parametrize("key", ["text", None])

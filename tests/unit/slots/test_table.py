@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slots import ranges
-from slots.rules import SlotRule
+from slots.rules import ComingRules, SlotRule
 from slots.states import Course, SlotState
 from slots.table import MOST_REPLICAS, OFFLINE, Action, Group, Slot, SlotTable, TableError
 
 GROUP_IDS = range(1, 6)
+COMING = st.sampled_from([None, ComingRules((), True), ComingRules((SlotRule("rq:*"),), False)])
 RULES = st.sampled_from([(), (SlotRule("bull:(*):*"),), (SlotRule("*", 5, "queues"), SlotRule("celery*"))])
 
 
@@ -50,7 +51,9 @@ def tables(draw: st.DrawFn, number_of_slots: int = 16, least_epoch: int = 0) -> 
         else st.none()
     )
     slots = tuple(Slot(i, draw(owners), draw(actions)) for i in range(number_of_slots))
-    return SlotTable(draw(st.integers(least_epoch, least_epoch + 1000)), slots, held, rules=draw(RULES))
+    return SlotTable(
+        draw(st.integers(least_epoch, least_epoch + 1000)), slots, held, rules=draw(RULES), coming=draw(COMING)
+    )
 
 
 @st.composite

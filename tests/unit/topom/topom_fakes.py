@@ -374,6 +374,7 @@ class FakeProxy:
         self.instance = f"{number:032x}"
         self.answer = answer
         self.stands_down: float | None = None
+        self.changes_rules = True
         self.member: Member | None = None
         self.seen: list[SlotTable] = []
         self.last_messages: list[TopomMessage | None] = []
@@ -395,6 +396,7 @@ class FakeProxy:
             epoch=0,
             stands_down=self.stands_down,
             registered_before=self.member is not None,
+            changes_rules=self.changes_rules,
         )
         self.member = await self._bench.members.register(registration, self)
         self.wake()

@@ -1,0 +1,172 @@
+"""Slot rules change while clients work: no key is lost, and a change that would strand keys is refused with a count."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from redis.exceptions import RedisError, ResponseError, TryAgainError
+
+from slotferry.calls import TopomRefused
+from slots.functions import slot
+from tests.integration.cluster.conftest import StartCluster
+from tests.integration.cluster.harness import Cluster, eventually, meanwhile, plain_client
+from tests.integration.cluster.test_command_line import operate
+
+QUEUES = [b"bull:%d:%d" % (queue, number) for queue in range(4) for number in range(4)]
+FILL = "for i = 1, ARGV[2] do redis.call('SET', ARGV[1] .. i, i) end"
+STRANDED = "would be in another group than now"
+
+
+async def test_the_command(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=2, proxies=1, workers=2)
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        with pytest.raises(ResponseError, match="same slot"):
+            await client.rpoplpush("bull:mail:wait", "bull:mail:active")
+        await client.mset(dict.fromkeys(QUEUES, "1"))
+
+        counted = await operate(cluster, "rules", "add", "bull:(*):*", "--dry-run")
+        assert counted.status == 1, counted
+        assert "of 16 would be in another group" in counted.out
+        refused = await operate(cluster, "rules", "add", "bull:(*):*")
+        assert (refused.status, refused.out) == (1, ""), refused
+        assert STRANDED in refused.err
+        assert await client.mget(QUEUES) == [b"1"] * len(QUEUES)
+
+        await client.delete(*QUEUES)
+        added = await operate(cluster, "rules", "add", "bull:(*):*", "celery*")
+        assert (added.status, added.err) == (0, ""), added
+        await client.lpush("bull:mail:wait", "job")
+        assert await client.rpoplpush("bull:mail:wait", "bull:mail:active") == b"job"
+        tested = await operate(cluster, "rules", "test", "bull:mail:wait", "bull:mail:active", "-o", "json")
+        assert tested.status == 0, tested
+        assert [(one["rule"], one["hashed"]) for one in tested.json] == [("bull:(*):*", "mail")] * 2
+        apart = await operate(cluster, "rules", "test", "bull:mail:wait", "plain")
+        assert apart.status == 1
+        removed = await operate(cluster, "rules", "remove", "celery*", "-o", "json")
+        assert [rule["pattern"] for rule in removed.json["rules"]] == ["bull:(*):*"]
+        events = await operate(cluster, "events")
+        assert "the slot rules are now: bull:(*):*, celery* as celery" in " ".join(events.out.split())
+    for arguments, says in (
+        (("add", "bull:(*:*"), "one part may stand in parentheses"),
+        (("add", "*", "--database", "99", "--tag", "t"), "there is no database 99; the last one is 15"),
+        (("add", "bull:(*):*", "--database", "5"), ""),
+        (("remove", "celery*"), "there is no slot rule 'celery*' in all databases"),
+        (("remove", "bull:(*):*", "--database", "6"), "in database 6"),
+    ):
+        outcome = await operate(cluster, "rules", *arguments)
+        assert says in outcome.err
+        assert outcome.status == (1 if says else 0), outcome
+
+
+async def test_nothing_is_lost_while_rules_come_and_go(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=2, proxies=2, workers=2)
+    rounds = dict.fromkeys(QUEUES, 0)
+    told: list[str] = []
+    calm = asyncio.Event()
+
+    def one(key: bytes, address: str) -> object:
+        async def once() -> None:
+            if calm.is_set():
+                await asyncio.sleep(0.01)
+                return
+            async with plain_client(address) as client:
+                while True:
+                    # What is acknowledged is there, until it is deleted.
+                    value = b"%d" % rounds[key]
+                    try:
+                        await client.set(key, value)
+                    except TryAgainError:
+                        await asyncio.sleep(0.005)
+                        continue
+                    rounds[key] += 1
+                    while True:
+                        with suppress(TryAgainError):
+                            found = await client.get(key)
+                            assert found == value, f"{key!r} is {found!r}, and {value!r} was acknowledged"
+                            assert await client.delete(key) == 1
+                            break
+                        await asyncio.sleep(0.005)
+                    return
+
+        return once
+
+    async def plain() -> None:
+        async with plain_client(cluster.proxy_addresses[1]) as client:
+            for _ in range(100):
+                await client.incr("plain")
+                told.append("plain")
+
+    done = refused = 0
+    works = [one(key, cluster.proxy_addresses[number % 2]) for number, key in enumerate(QUEUES)]
+    async with meanwhile(*works, plain):  # type: ignore[arg-type]
+        names = ["bull:(*):*", "bull:*"]
+        while min(rounds.values()) < 5 or done < 6 or not refused:
+            there = [rule["pattern"] for rule in (await cluster.api.rules())["rules"]]
+            new = [{"pattern": name} for name in names if name not in there][:1]
+            old = [{"pattern": name, "database": None} for name in there][:1]
+            if refused > done:
+                calm.set()
+            try:
+                await cluster.api.change_rules([] if there else new, old)
+            except TopomRefused as error:
+                if error.error not in ("RulesWait", "RulesChange"):
+                    raise
+                continue
+            finally:
+                names.reverse()
+            change = await over(cluster)
+            done += change["stage"] == "done"
+            if change["stage"] == "failed":
+                refused += 1
+                assert STRANDED in change["reason"]["what"], change
+            calm.clear()
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        assert int(await client.get("plain") or 0) == len(told)
+
+
+async def test_a_topom_that_dies_amid_a_change(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=2, proxies=1, workers=1)
+    key = QUEUES[0]
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        # Enough keys for a count to take a while.
+        layout = await cluster.layout()
+        tags = (f"{{{number}}}" for number in range(100))
+        tag = next(tag for tag in tags if layout.owners[slot("crc32", tag.encode(), 1024)] == layout.owners[0])
+        async with plain_client(await cluster.master_of(1)) as server:
+            await server.eval(FILL, 0, tag, 1_000_000)
+        begun = asyncio.create_task(cluster.api.change_rules([{"pattern": "bull:(*):*"}], []))
+
+        async def is_kept_off() -> bool:
+            try:
+                await client.set(key, "1")
+            except TryAgainError:
+                return True
+            await client.delete(key)
+            return False
+
+        await eventually(is_kept_off, bool, "clients to be kept off")
+        await cluster.topom.kill()
+        with suppress(Exception):
+            await begun
+        await cluster.restart_topom()
+
+        async def is_let_in() -> bool:
+            with suppress(RedisError):
+                return bool(await client.set(key, "1"))
+            return False
+
+        await eventually(is_let_in, bool, "the change to be taken back")
+        assert (await cluster.api.rules())["rules"] == []
+        assert await client.get(key) == b"1"
+
+
+async def over(cluster: Cluster) -> dict[str, object]:
+    """The change of rules that is under way, once it is over."""
+
+    async def look() -> dict[str, object]:
+        change: dict[str, object] = (await cluster.api.rules())["change"]
+        return change
+
+    return await eventually(
+        look, lambda change: change["stage"] not in ("counting", "locking", "checking"), "the change to be over"
+    )

@@ -1,0 +1,295 @@
+"""Changes of slot rules: what is stored when, and what refuses them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from migrator.errors import ServerUnavailable
+from slots.rules import ComingRules, SlotRule
+from slots.table import Slot
+from tests.unit.topom.operators import send
+from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
+from topom.cluster import records, rules, topology
+from topom.cluster.events import What
+from topom.cluster.ledger import Ledger
+from topom.errors import RulesChanging
+from topom.migration.misplaced import Placing, Tally
+from topom.migration.rulechanges import RUNNING, RuleChange, RuleChanges, RulesChange, RulesWait, Stage
+from topom.proxies.members import Refused
+from topom.store import STATE
+
+MakeBench = Callable[..., Awaitable[Bench]]
+RULES = (SlotRule("bull:(*):*"),)
+LOCKED, UNLOCKED = ComingRules(RULES, True), ComingRules(RULES, False)
+
+
+class Counts:
+    """Stands for the servers: what each count of keys finds. ``then`` is called amid each, with its number."""
+
+    def __init__(self, *misplaced: int) -> None:
+        self.misplaced = misplaced
+        self.placings: list[Placing] = []
+        self.then: Callable[[int], Awaitable[object]] | None = None
+
+    async def __call__(self, placing: Placing, tally: Tally) -> None:
+        self.placings.append(placing)
+        number = len(self.placings)
+        if self.then is not None:
+            await self.then(number)
+        tally.keys += 10
+        if number <= len(self.misplaced) and self.misplaced[number - 1]:
+            tally.misplaced += self.misplaced[number - 1]
+            tally.named.append("bull:mail:1")
+
+
+def changes(one: Bench, counts: Counts, seconds: float = 5.0) -> RuleChanges:
+    return RuleChanges(one.ledger, one.members, one.barrier, counts, seconds)
+
+
+async def over(of: RuleChanges) -> RuleChange:
+    async with asyncio.timeout(10):
+        while of.last is None or of.last.stage in RUNNING or of.under_way:
+            await asyncio.sleep(0.002)
+    return of.last
+
+
+async def test_all_proxies_lock_before_keys_are_counted_again(bench: MakeBench) -> None:
+    one = await bench()
+    proxies = [await FakeProxy(one, number).register() for number in (1, 2)]
+    counts = Counts()
+    seen: list[tuple[int, ComingRules | None, set[int]]] = []
+
+    async def then(number: int) -> None:
+        members = {proxy.member.acked for proxy in proxies if proxy.member is not None}
+        seen.append((number, one.ledger.table.coming, members))
+
+    counts.then = then
+    change = changes(one, counts)
+    change.begin(RULES, dry=False)
+    done = await over(change)
+    assert (done.stage, done.reason) == (Stage.DONE, None)
+    assert [(number, coming) for number, coming, _ in seen] == [(1, None), (2, UNLOCKED)]
+    # drained: both had the table that locks all slots, before the slots were unlocked.
+    for proxy in proxies:
+        tables = [(table.rules, table.coming) for table in proxy.seen if table.coming or table.rules]
+        assert tables[0] == ((), LOCKED)
+        locked = next(table.epoch for table in proxy.seen if table.coming == LOCKED)
+        assert min(seen[1][2]) >= locked
+    table = one.ledger.table
+    assert (table.rules, table.coming) == (RULES, None)
+    assert one.ledger.state.events[-1].what is What.RULES_CHANGED
+    placing = counts.placings[1]
+    assert (placing.old.rules, placing.new.rules) == ((), RULES)
+    assert placing.here == {"s1:6379": bytes([1] * 16)}
+
+
+async def test_a_dry_run_only_counts(bench: MakeBench) -> None:
+    one = await bench()
+    epoch = one.ledger.table.epoch
+    change = changes(one, Counts(3))
+    change.begin(RULES, dry=True)
+    with pytest.raises(RulesChange):
+        change.begin(RULES, dry=True)
+    done = await over(change)
+    assert (done.stage, done.tally.misplaced, one.ledger.table.epoch) == (Stage.COUNTED, 3, epoch)
+
+
+@pytest.mark.parametrize(("found", "locks"), [((3,), False), ((0, 1), True)])
+async def test_stranded_keys_refuse_it(bench: MakeBench, found: tuple[int, ...], locks: bool) -> None:
+    one = await bench()
+    proxy = await FakeProxy(one, 1).register()
+    change = changes(one, Counts(*found))
+    change.begin(RULES, dry=False)
+    done = await over(change)
+    assert done.stage is Stage.FAILED
+    assert done.reason is not None
+    assert "would be in another group than now ('bull:mail:1')" in done.reason.what
+    assert (one.ledger.table.rules, one.ledger.table.coming) == ((), None)
+    assert any(table.coming for table in proxy.seen) is locks
+
+
+async def test_a_proxy_that_does_not_lock_refuses_it(bench: MakeBench) -> None:
+    one = await bench()
+    proxy = await FakeProxy(one, 1, lambda table: table.coming is None).register()
+    change = changes(one, Counts())
+    change.begin(RULES, dry=False)
+    done = await over(change)
+    assert (done.stage, one.ledger.table.coming, one.ledger.table.rules) == (Stage.FAILED, None, ())
+    # All are unlocked at once.
+    assert [table.coming for table in proxy.seen][-2:] == [LOCKED, None]
+    assert done.reason is not None
+    assert "busy" in done.reason.what
+
+
+async def test_a_proxy_that_comes_after_the_others_have_locked_has_to_lock_as_well(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await bench()
+    await FakeProxy(one, 1).register()
+    late = FakeProxy(one, 2, lambda table: None)
+    reach = one.barrier.reach
+
+    async def reached(*arguments: Any, **options: Any) -> None:
+        await reach(*arguments, **options)
+        await late.register()
+
+    monkeypatch.setattr(one.barrier, "reach", reached)
+    change = changes(one, Counts())
+    change.begin(RULES, dry=False)
+    done = await over(change)
+    assert (done.stage, one.ledger.table.rules, one.ledger.table.coming) == (Stage.FAILED, (), None)
+    assert done.reason is not None
+    assert "has not locked itself" in done.reason.what
+
+
+async def test_another_master_amid_the_count_refuses_it(bench: MakeBench) -> None:
+    one = await bench()
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "r1:6379"))
+    counts = Counts()
+
+    async def then(number: int) -> None:
+        if number == 2:
+            group = one.ledger.table.groups[1]
+            servers = tuple(reversed(group.servers))
+            await one.edit(lambda table, epoch: table.changed(epoch, groups=[replace(group, servers=servers)]))
+
+    counts.then = then
+    change = changes(one, counts)
+    change.begin(RULES, dry=False)
+    done = await over(change)
+    assert (done.stage, one.ledger.table.rules, one.ledger.table.coming) == (Stage.FAILED, (), None)
+    assert done.reason is not None
+    assert "another master" in done.reason.what
+
+
+async def test_no_slot_changes_and_nothing_is_swept_amid_it(bench: MakeBench) -> None:
+    one = await bench()
+    counts = Counts()
+    refused: list[str] = []
+
+    async def then(number: int) -> None:
+        for change in (
+            lambda state, epoch: replace(state, table=state.table.changed(epoch, [Slot(3, 2)])),
+            lambda state, epoch: replace(state, table=topology.move(state.table, epoch, [3], 2)),
+            lambda state, epoch: replace(state, sweeping={"s1:6379": "sweep"}),
+        ):
+            if number == 2:
+                with pytest.raises(RulesChanging) as error:
+                    await one.ledger.change(change)
+                refused.append(str(error.value))
+
+    counts.then = then
+    change = changes(one, counts)
+    change.begin(RULES, dry=False)
+    assert (await over(change)).stage is Stage.DONE
+    assert len(refused) == 3
+
+
+async def test_it_waits_for_slots_on_their_way_and_for_sweeps(bench: MakeBench) -> None:
+    one = await bench()
+    change = changes(one, Counts())
+    await one.ledger.change(lambda state, epoch: replace(state, sweeping={"s1:6379": "sweep"}))
+    with pytest.raises(RulesWait, match="are still being removed"):
+        change.begin(RULES, dry=False)
+    await one.ledger.change(lambda state, epoch: replace(state, sweeping={}, leftovers={2: {3: 1}}))
+    with pytest.raises(RulesWait, match="are still being removed"):
+        change.begin(RULES, dry=False)
+    await one.ledger.change(lambda state, epoch: replace(state, leftovers={}))
+    await send(one, [3])
+    with pytest.raises(RulesWait, match=r"on their way \(3\)"):
+        change.begin(RULES, dry=False)
+
+
+async def test_offline_slots_may_have_keys_anywhere(bench: MakeBench) -> None:
+    one = await bench(filled=False)
+    change = changes(one, Counts())
+    # A new product has no keys.
+    change.begin(RULES, dry=False)
+    assert (await over(change)).stage is Stage.DONE
+    await one.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["s1:6379"]))
+    await one.edit(lambda table, epoch: topology.assign(table, epoch, range(15), 1))
+    with pytest.raises(RulesWait, match="slots are offline"):
+        change.begin((), dry=False)
+
+
+async def test_a_proxy_that_does_not_know_of_changes_refuses_it(bench: MakeBench) -> None:
+    one = await bench()
+    proxy = FakeProxy(one, 1)
+    proxy.changes_rules = False
+    await proxy.register()
+    change = changes(one, Counts())
+    with pytest.raises(RulesWait, match="its version does not know"):
+        change.begin(RULES, dry=False)
+
+
+async def test_such_a_proxy_does_not_register_amid_it(bench: MakeBench) -> None:
+    one = await bench()
+    counts = Counts()
+
+    async def then(number: int) -> None:
+        proxy = FakeProxy(one, 1)
+        proxy.changes_rules = False
+        if number == 2:
+            with pytest.raises(Refused, match="its version does not know"):
+                await proxy.register()
+
+    counts.then = then
+    change = changes(one, counts)
+    change.begin(RULES, dry=False)
+    assert (await over(change)).stage is Stage.DONE
+
+
+async def test_a_server_that_is_silent_refuses_it(bench: MakeBench) -> None:
+    one = await bench()
+    counts = Counts()
+
+    async def then(number: int) -> None:
+        if number == 2:
+            raise ServerUnavailable("s1:6379 is away")
+
+    counts.then = then
+    change = changes(one, counts)
+    change.begin(RULES, dry=False)
+    done = await over(change)
+    assert (done.stage, one.ledger.table.coming) == (Stage.FAILED, None)
+
+
+async def test_a_change_is_cancelled(bench: MakeBench) -> None:
+    one = await bench()
+    counts, reached = Counts(), asyncio.Event()
+
+    async def then(number: int) -> None:
+        if number == 2:
+            reached.set()
+            await asyncio.Event().wait()
+
+    counts.then = then
+    change = changes(one, counts)
+    change.begin(RULES, dry=False)
+    await reached.wait()
+    assert one.ledger.table.coming == UNLOCKED
+    await change.cancel()
+    assert change.last is not None
+    assert (change.last.stage, one.ledger.table.coming, one.ledger.table.rules) == (Stage.CANCELLED, None, ())
+
+
+async def test_the_next_topom_takes_it_back() -> None:
+    one = await Bench(store := MemoryStore()).start()
+    await one.ledger.change(
+        lambda state, epoch: replace(state, table=state.table.ruled(epoch, state.table.rules, LOCKED))
+    )
+    stored = records.decode(await store.book(STATE).read())
+    assert stored is not None
+    assert stored.table.coming == LOCKED
+    two = Ledger(store, "another")
+    await two.start(one.product)
+    assert (two.table.coming, two.table.rules) == (None, ())
+    assert two.table.epoch > stored.table.epoch
+
+
+def test_rules_over_other_states_say_nothing() -> None:
+    """The rule of the ledger is one of those that run."""
+    assert rules.no_slot_changes_while_its_rules_do in rules.RULES
