@@ -429,6 +429,20 @@ class SlotTable:
         group = self.groups.get(group_id)
         return group.master if group else None
 
+    @property
+    def all_locked(self) -> bool:
+        """Whether all slots are locked, because their rules change."""
+        return self.coming is not None and self.coming.locked
+
+    @property
+    def locks(self) -> bool:
+        """Whether a slot is locked, by itself, with its group or with all."""
+        return (
+            self.all_locked
+            or any(group.locked for group in self.groups.values())
+            or any(slot.action is not None and slot.action.state is SlotState.PREPARED for slot in self.slots)
+        )
+
     def key_slots(self, function: str) -> KeySlots:
         """Which slot each key has, by a slot function and the table's rules."""
         return KeySlots(function, len(self.slots), self.rules)

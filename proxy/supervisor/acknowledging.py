@@ -26,11 +26,6 @@ def reached(slot: Slot) -> frozenset[int]:
     return frozenset(groups - {OFFLINE})
 
 
-def locks(table: SlotTable) -> bool:
-    """Whether a slot of the table is locked."""
-    return any(slot.action is not None and slot.action.state is SlotState.PREPARED for slot in table.slots)
-
-
 class Acknowledgements:
     """The epochs that were received, acknowledged and refused. It knows nothing of processes or connections."""
 
@@ -66,6 +61,9 @@ class Acknowledgements:
         for older in self._tables:
             if older.epoch >= table.epoch:
                 break
+            if table.all_locked and not older.all_locked:
+                # Which keys the groups have is about to be looked at.
+                found.update(*(reached(slot) for slot in older.slots))
             for before, now in zip(older.slots, table.slots, strict=True):
                 if before is not now and before != now:
                     found |= reached(before) - reached(now)
@@ -81,7 +79,7 @@ class Acknowledgements:
         for table in reversed(self._tables):
             if table.epoch <= self.acked or self._first is None or table.epoch < self._first:
                 break
-            if table.epoch > applied or (table.epoch == self.nacked and locks(table)):
+            if table.epoch > applied or (table.epoch == self.nacked and table.locks):
                 continue
             # drained: not while a dead worker's commands may still run at a group that loses a slot.
             if leftovers and self.endangered(table) & leftovers:

@@ -72,17 +72,12 @@ def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset()) -
         groups.append(table.groups[slot.action.target_id])
     if any(group.lost for group in groups):
         return replace(route, state=LOCKED, lost=True)
-    if at_rest and (_all_locked(table) or any(group.locked for group in groups)):
+    if at_rest and (table.all_locked or any(group.locked for group in groups)):
         return replace(route, state=LOCKED)
     # drained: a lock of the table is kept as the table has it.
     if route.state != LOCKED and any(group.id in stood_down for group in groups):
         return replace(route, state=LOCKED, lost=True)
     return route
-
-
-def _all_locked(table: SlotTable) -> bool:
-    """Whether all slots are locked, because their rules change."""
-    return table.coming is not None and table.coming.locked
 
 
 def _route_by_state(table: SlotTable, slot: Slot) -> Route:
@@ -169,7 +164,7 @@ class Routing:
         groups_changed = (
             old is None
             or stood_down != self.stood_down
-            or _all_locked(table) != _all_locked(old)
+            or table.all_locked != old.all_locked
             or any(
                 (former := old.groups.get(group_id)) is None
                 or (former.master, former.locked, former.lost) != (group.master, group.locked, group.lost)

@@ -17,7 +17,8 @@ rules make that safe:
 6. **One at a time.** The process that uses the file holds a lock on the file beside it, and so do its workers. A worker
    of a former process could connect under the same identity. While one lives, no process starts from the file.
 
-While a slot is about to be locked, or is locked, there is no file: to write one would make the lock last longer.
+While a slot is about to be locked, or is locked, there is no file: to write one would make the lock last longer. There
+is none while slot rules change, either: an earlier version would not read of that.
 """
 
 import fcntl

@@ -28,10 +28,11 @@ log = structlog.get_logger()
 
 
 def has_locks(table: SlotTable) -> bool:
-    """Whether a slot is locked, or about to be, or a group is."""
-    return any(group.locked for group in table.groups.values()) or any(
-        slot.action is not None and slot.action.state in (SlotState.PREPARING, SlotState.PREPARED)
-        for slot in table.slots
+    """Whether a slot is locked, or about to be, or the slot rules change."""
+    return (
+        table.locks
+        or table.coming is not None
+        or any(slot.action is not None and slot.action.state is SlotState.PREPARING for slot in table.slots)
     )
 
 

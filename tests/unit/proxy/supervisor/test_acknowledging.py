@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.supervisor import acknowledging
-from proxy.supervisor.acknowledging import Acknowledgements, locks, reached
+from proxy.supervisor.acknowledging import Acknowledgements, reached
+from slots.rules import ComingRules
 from slots.states import SlotState
 from slots.table import Action, Slot, SlotTable
 from tests.unit.proxy.proxy_fakes import table
@@ -160,5 +163,32 @@ def test_nothing_is_taken_from_a_group_with_leftovers(
 
 
 def test_locks_says_whether_a_slot_is_locked() -> None:
-    assert locks(table(1, 1, (1, "prepared", 2)))
-    assert not locks(table(1, 1, (1, "migrating", 2)))
+    assert table(1, 1, (1, "prepared", 2)).locks
+    assert not table(1, 1, (1, "migrating", 2)).locks
+
+
+def test_a_lock_of_all_slots_waits_for_the_dead_of_every_group() -> None:
+    acks = received(table(1, 1, 2))
+    acks.next(1, NONE)
+    coming = ComingRules((), locked=True)
+    acks.received(replace(table(2, 1, 2), coming=coming, unknown=()))
+    for group in (1, 2):
+        assert acks.next(2, {group}) is None
+        assert acks.withheld(2, {group}) == {group}
+    assert acks.next(2, NONE) == 2
+    # Those that died since have sent nothing.
+    acks.received(replace(table(3, 1, 2), coming=replace(coming, locked=False), unknown=()))
+    assert acks.next(3, {1, 2}) == 3
+
+
+def test_a_refused_lock_of_a_group_or_of_all_slots_is_never_acknowledged() -> None:
+    group = replace(table(2, 1).groups[1], locked=True)
+    for locked in (
+        replace(table(2, 1), coming=ComingRules((), locked=True), unknown=()),
+        replace(table(2, 1), groups={**table(2, 1).groups, 1: group}, unknown=()),
+    ):
+        acks = received(table(1, 1))
+        acks.next(1, NONE)
+        acks.received(locked)
+        assert acks.refuse(2)
+        assert acks.next(2, NONE) is None
