@@ -25,6 +25,10 @@ cdef class KeySlots:
             return self.hash_key(key, length, self.number_of_slots)
         return self.by_rules(database, key, length)
 
+    cdef inline uint32_t of_channel(self, const char* channel, size_t length) noexcept nogil:
+        """The slot of a channel of pub/sub. It is no key, so no rule says anything about it."""
+        return self.hash_key(channel, length, self.number_of_slots)
+
     cdef int add(self, int number, rule) except -1
     cdef int deciding(
         self, int database, const char* key, size_t length, const char** part, size_t* part_length

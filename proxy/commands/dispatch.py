@@ -1,4 +1,4 @@
-"""The slow path's front door: decides which family answers a command, or by which keys it is routed."""
+"""The slow path's front door: decides which family answers a command, or what it goes by."""
 
 import asyncio
 from collections.abc import Collection, Coroutine
@@ -10,7 +10,7 @@ from proxy.commands.families import Families
 from proxy.commands.family import Answer, Decided, Handler, Steps
 from proxy.commands.pubsub.pubsub import CONFIRMED, CONFIRMING, mark, ping, subscription_of
 from proxy.engine.backend import command as make_request
-from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Outcome, Unit, clear
+from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Channel, Outcome, Unit, clear
 from proxy.engine.session import Session
 from slots import commands
 from slots.commands import Command, CommandError, KeysError, Multi, Right, Route, UnknownCommandError
@@ -70,14 +70,15 @@ class SlowPath:
         return transactions.refused(session, argv, refused)
 
     async def _go_through(self, session: Session, argv: list[bytes], steps: Steps) -> Outcome:
-        """The outcome of a handler that may wait. If it gives keys, the request goes to their server."""
+        """The outcome of a handler that may wait. If it gives keys or a channel, the request goes
+        to their server."""
         try:
             outcome = await steps
         except (CommandError, KeysError) as error:
             return self._families.transactions.refused(session, argv, replies.error(str(error)))
-        if outcome is not ANY_SERVER and not isinstance(outcome, list):
+        if outcome is not ANY_SERVER and not isinstance(outcome, list | Channel):
             return outcome
-        slot, address = await clear(outcome if isinstance(outcome, list) else [])
+        slot, address = await clear([] if outcome is ANY_SERVER else outcome)
         return Unit(slot, address, make_request(tuple(argv)))
 
     async def _learn_first(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -113,6 +114,8 @@ class SlowPath:
             return handler(session, argv)
         if command.learned and command.route in (Route.KEYED, Route.MOVABLE, Route.BLOCKING):
             return self._families.learned.run(session, command, argv)
+        if command.multi is Multi.CHANNEL:
+            return Channel(argv[1])
         if command.route in (Route.KEYED, Route.MOVABLE, Route.SPLIT):
             keys = commands.keys_of(command, argv)
             # A script without keys may run anywhere: it has promised not to touch any.

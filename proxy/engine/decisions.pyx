@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
-from proxy.engine.dispatch cimport NO_KEY, forward, route
+from proxy.engine.dispatch cimport NO_KEY, forward, publish, route
 from proxy.engine.handlers cimport WAITS, begin
 from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, keep_size, request_t
 from proxy.engine.requests cimport Loop
@@ -32,7 +32,7 @@ cdef enum:
     # No slot: the way of a session's keys is not free.
     NO_WAY = -2
 
-from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, Last, Later, Unit
+from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, Channel, Last, Later, Unit
 from proxy.engine.refusals import FAILED, NO_SERVER, OUT_OF_MEMORY
 
 
@@ -87,6 +87,7 @@ cdef verdict begin_with(
 cdef verdict carry_out(Session session, object outcome, const char* data, size_t size) except VERDICT_FAILED:
     """Do what plain Python has decided."""
     cdef argument_t* keys
+    cdef argument_t channel
     cdef Place place
     cdef bytes key
     cdef int index
@@ -101,6 +102,11 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
             keys[index].data = key
             keys[index].size = len(key)
         return route(session, keys, len(outcome), data, size, False)
+    if isinstance(outcome, Channel):
+        key = outcome.name
+        channel.data = key
+        channel.size = len(key)
+        return publish(session, &channel, data, size)
     if isinstance(outcome, Unit):
         return send_unit(session, outcome)
     if outcome is ANY_SERVER:

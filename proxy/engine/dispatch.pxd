@@ -15,6 +15,9 @@ cdef verdict dispatch(
 cdef verdict route(
     Session session, const argument_t* keys, int count, const char* data, size_t size, bint reads
 ) except VERDICT_FAILED
+cdef verdict publish(
+    Session session, const argument_t* channel, const char* data, size_t size
+) except VERDICT_FAILED
 cdef verdict forward(
     Session session, Backend backend, const argument_t* key, int32_t slot, const char* data, size_t size
 ) except VERDICT_FAILED

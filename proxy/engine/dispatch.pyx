@@ -11,7 +11,7 @@ from proxy.engine.decisions cimport decide
 from proxy.engine.multi cimport begin_multi, within_multi
 from proxy.engine.pops cimport pop
 from proxy.engine.records cimport REQUEST_PLAIN, keep_key, request_t
-from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
+from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OPEN, Router, route_t
 from proxy.engine.scans cimport scan
 from proxy.engine.serverconnection cimport BACKEND_READY
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
@@ -21,6 +21,7 @@ from slots.requests.commandlookup cimport (
     CODE_DIGEST,
     CODE_NONE,
     CODE_TEXT,
+    PATH_CHANNEL,
     PATH_CONTAINER,
     PATH_COUNTED,
     PATH_KEYED,
@@ -104,6 +105,8 @@ cdef verdict dispatch(
             return route(session, keys, found, data, size, False)
     if row.path == PATH_SCAN and count > 1:
         return scan(session, arguments, count, data, size)
+    if row.path == PATH_CHANNEL and count == row.arity:
+        return publish(session, arguments + 1, data, size)
     if row.path == PATH_PING and count == 1:
         session.reply(b"+PONG\r\n", 7)
         return VERDICT_TAKEN
@@ -165,6 +168,27 @@ cdef verdict route(
         return session.refuse_offline(slot)
     backend = router.backend(there.server, session.database, session.protocol, session.connection_number)
     return forward(session, backend, keys, slot, data, size)
+
+
+cdef verdict publish(
+    Session session, const argument_t* channel, const char* data, size_t size
+) except VERDICT_FAILED:
+    """Send a request unchanged to the server of its channel's slot.
+
+    A channel has nothing that could be left at the source of a slot in migration: it only waits while the slot is
+    locked (**drained**).
+    """
+    cdef Router router = session.router
+    cdef int32_t slot = router.slot_of_channel(channel.data, channel.size)
+    cdef route_t* there = &router.routes[slot]
+    cdef Backend backend
+    if there.state == ROUTE_LOCKED:
+        router.holding.hold(session, slot)
+        return VERDICT_WAIT
+    if there.server < 0:
+        return session.refuse_offline(slot)
+    backend = router.backend(there.server, session.database, session.protocol, session.connection_number)
+    return forward(session, backend, channel, slot, data, size)
 
 
 cdef verdict forward(

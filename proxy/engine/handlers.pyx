@@ -24,7 +24,7 @@ cdef enum:
     # No slot: the way of a session's keys is not free.
     NO_WAY = -2
 
-from proxy.engine.outcomes import NO_REPLY, Answered, Condition, NothingOwed, Reply, Unlocked
+from proxy.engine.outcomes import NO_REPLY, Answered, Channel, Condition, NothingOwed, Reply, Unlocked
 from proxy.engine.refusals import FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY, crossslot
 
 # In place of an outcome: the handler has to wait.
@@ -171,35 +171,53 @@ cdef object meet(Session session, object condition):
                 return None
         session.stage += 1
         return True
-    count = len(condition.keys)
-    if count == 0:
+    way = condition.way
+    if isinstance(way, Channel):
+        slot = router.channel_slot(way.name)
+        if router.routes[slot].state == ROUTE_LOCKED:
+            session.reasons |= FOR_KEYS
+            router.holding.hold(session, slot)
+            return None
+        address = address_of(session, slot)
+    elif not way:
         slot = NO_SLOT
         address = router.any_address()
         if address is None:
             raise Answered(NO_SERVER)
     else:
+        count = len(way)
         keys = router.key_room(count)
         if keys == NULL:
             raise Answered(OUT_OF_MEMORY)
         for index in range(count):
-            key = condition.keys[index]
+            key = way[index]
             keys[index].data = key
             keys[index].size = len(key)
         slot = router.slot_of(session.database, keys[0].data, keys[0].size)
         for index in range(1, count):
             other = router.slot_of(session.database, keys[index].data, keys[index].size)
             if other != slot:
-                raise Answered(crossslot(condition.keys[0], slot, condition.keys[index], other))
+                raise Answered(crossslot(way[0], slot, way[index], other))
         if router.routes[slot].state != ROUTE_OPEN:
             session.reasons |= FOR_KEYS
             if clear_keys(session, keys, count, 1) == VERDICT_WAIT:
                 return None
             session.reasons &= ~FOR_KEYS
-        if router.routes[slot].server < 0:
-            raise Answered(session.offline_error(slot))
-        address = router.addresses[router.routes[slot].server]
+        address = address_of(session, slot)
     if session.has_to_wait(session.shared(address), max(session.front_size, <size_t> condition.size)):
         return None
     session.stage += 1
     session.way = slot
     return slot, address
+
+
+cdef object address_of(Session session, int32_t slot):
+    """The address of the server at which a slot's commands run.
+
+    Raises:
+        Answered: there is none.
+    """
+    cdef Router router = session.router
+    if router.routes[slot].server < 0:
+        raise Answered(session.offline_error(slot))
+    return router.addresses[router.routes[slot].server]

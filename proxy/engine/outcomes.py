@@ -73,6 +73,15 @@ class Later:
         self.coroutine = coroutine
 
 
+class Channel:
+    """A channel of pub/sub, by whose slot a request or a transaction goes."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+
+
 class Last:
     """A reply, after which the connection is closed once everything owed is sent."""
 
@@ -82,8 +91,10 @@ class Last:
         self.reply = reply
 
 
-Outcome = bytes | list[bytes] | Unit | Later | Last | Decision
-"""A reply; the keys to route the unchanged request by; requests to send; or a decision."""
+Way = list[bytes] | Channel
+"""What a request goes by: its keys, or its channel."""
+Outcome = bytes | Way | Unit | Later | Last | Decision
+"""A reply; what to route the unchanged request by; requests to send; or a decision."""
 
 
 class Condition:
@@ -102,12 +113,12 @@ class NothingOwed(Condition):
 
 
 class Clear(Condition):
-    """The way of keys is free."""
+    """The way of keys, or of a channel, is free."""
 
-    __slots__ = ("keys", "size")
+    __slots__ = ("size", "way")
 
-    def __init__(self, keys: Sequence[bytes], size: int) -> None:
-        self.keys = keys
+    def __init__(self, way: Sequence[bytes] | Channel, size: int) -> None:
+        self.way = way
         self.size = size
 
     def __await__(self) -> Generator[Condition, tuple[int, str], tuple[int, str]]:
@@ -126,8 +137,8 @@ class Unlocked(Condition):
         yield self
 
 
-def clear(keys: Sequence[bytes], size: int = 0) -> Clear:
-    """Wait until the keys' slot lets them through; gives the slot and the address of its server.
+def clear(way: Sequence[bytes] | Channel, size: int = 0) -> Clear:
+    """Wait until the slot of the keys or the channel lets them through; gives it and the address of its server.
 
     absent-first, drained: then the slot is not locked and, in a migration, every key is absent from the source. That is
     so until the handler waits again. Without keys the slot is -1, and the address is that of any server. ``size`` is in
@@ -136,7 +147,7 @@ def clear(keys: Sequence[bytes], size: int = 0) -> Clear:
     Raises:
         Answered: the keys are in several slots, or of no server; or they were not let through in time.
     """
-    return Clear(keys, size)
+    return Clear(way, size)
 
 
 def unlocked(slots: Callable[[], Collection[int]]) -> Unlocked:

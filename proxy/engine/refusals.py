@@ -1,5 +1,6 @@
 """Errors that the engine gives in several places."""
 
+from slots.helpfulrules import helpful
 from slots.keynames import readable
 from slots.reserved import REFUSAL
 from slots.table import CHANGING
@@ -24,14 +25,14 @@ RULES_CHANGE = (
 )
 
 
-def crossslot(one: bytes | None, slot: int, other: bytes, other_slot: int) -> bytes:
-    """The error for two keys of one request, or of one transaction, that have different slots; None for a key whose
-    name is not kept. It begins as Redis Cluster's."""
+def crossslot(one: bytes, slot: int, other: bytes, other_slot: int) -> bytes:
+    """The error for two keys of one request, or of one transaction and its watch, that have different slots. It begins
+    as Redis Cluster's, and ends with the slot rule that would help, if their names suggest one."""
     if CHANGING in (slot, other_slot):
         return RULES_CHANGE
-    text = f"Keys in request don't hash to the same slot: {_named(one)} has slot {slot}, {_named(other)} {other_slot}"
-    return f"-CROSSSLOT {text}\r\n".encode()
-
-
-def _named(key: bytes | None) -> str:
-    return "an earlier key" if key is None else f"'{readable(key)}'"
+    text = f"'{readable(one)}' has slot {slot}, '{readable(other)}' {other_slot}"
+    rule = helpful(one, other)
+    if rule is not None:
+        whom = "both" if rule.tag is None else "all such keys"
+        text += f"; slot rule '{rule.pattern}' would give {whom} one slot"
+    return f"-CROSSSLOT Keys in request don't hash to the same slot: {text}\r\n".encode()

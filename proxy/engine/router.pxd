@@ -92,4 +92,10 @@ cdef class Router:
             return self.slot_amid_change(database, key, size)
         return <int32_t> self.key_slots.of(database, key, size)
     cdef int32_t slot_amid_change(self, int database, const char* key, size_t size) noexcept
+    cdef inline int32_t slot_of_channel(self, const char* name, size_t size) noexcept:
+        """The slot of a channel of pub/sub, which is the same in all databases and under all slot rules. Those that
+        have the prefix of Slotferry's own keys are its own, too."""
+        if slotferry_is_reserved(name, size):
+            return self.number_of_slots
+        return <int32_t> self.key_slots.of_channel(name, size)
     cdef Backend backend(self, int32_t server, int database, int protocol, int connection_number)

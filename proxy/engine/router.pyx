@@ -117,6 +117,10 @@ cdef class Router:
         """Slot of a key that a server has, whether clients may use it now or not."""
         return self.key_slots.of(database, key, len(key))
 
+    def channel_slot(self, bytes name):
+        """Slot of a channel of pub/sub; ``number_of_slots`` for Slotferry's own."""
+        return self.slot_of_channel(name, len(name))
+
     # -- servers -------------------------------------------------------------------------------------------
 
     def server_index(self, str address):

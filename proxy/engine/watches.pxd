@@ -19,6 +19,8 @@ cdef class Watch:
         public int database
         public bint moved
         readonly int slot
+        # The first key that it watches, or as much of it as an error needs.
+        readonly bytes key
         # Whether the server still watches.
         public bint kept
         # Whether a reply is awaited.

@@ -23,6 +23,10 @@ from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import OUT_OF_MEMORY
 
+cdef enum:
+    # Of a key that an error names, and that suggests a slot rule.
+    MOST_BYTES_NAMED = 256
+
 OK = b"+OK\r\n"
 
 
@@ -33,15 +37,17 @@ cdef class Watch:
         session: it watches nothing yet.
         connection: a connection to the slot's server, in the session's database and RESP version.
         slot: the slot of the keys.
+        key: the first of them.
     """
 
-    def __cinit__(self, Session session, connection, int slot):
+    def __cinit__(self, Session session, connection, int slot, bytes key):
         cdef route_t* route = &session.router.routes[slot]
         self.session = session
         self.connection = connection
         self.backend = connection.backend
         self.database = session.database
         self.slot = slot
+        self.key = key[:MOST_BYTES_NAMED]
         self.kept = True
         self.since = session.loop.now
         self.changes = route.changes
@@ -119,7 +125,9 @@ cdef verdict begin_watch(
         or route.server < 0
     ):
         return decide(session, arguments, count, data, size)
-    watch = router.watching.begin_at_once(session, router.addresses[route.server], slot)
+    watch = router.watching.begin_at_once(
+        session, router.addresses[route.server], slot, arguments[1].data[: arguments[1].size]
+    )
     if watch is None:
         return decide(session, arguments, count, data, size)
     question.watch = watch

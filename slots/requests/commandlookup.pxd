@@ -25,6 +25,8 @@ ctypedef enum command_path:
     PATH_MULTI
     PATH_EXEC
     PATH_WATCH
+    # Goes by a channel, which is no key.
+    PATH_CHANNEL
     # Everything else: plain Python decides.
     PATH_SLOW
 

@@ -79,11 +79,9 @@ cdef class CommandLookup:
             row.length = len(name)
             row.number = number(command.name.lower()) if number is not None else 0
             row.arity = command.arity
-            # PUBLISH: its channel counts as a key here.
-            channel = command.multi is Multi.CHANNEL
-            row.first = 1 if channel else command.first
-            row.last = 1 if channel else command.last
-            row.step = 1 if channel else command.step
+            row.first = command.first
+            row.last = command.last
+            row.step = command.step
             row.writes = command.writes
             # What a subcommand such as OBJECT IDLETIME says may be the server's own.
             row.reads = command.from_replica and "|" not in command.name
@@ -92,8 +90,10 @@ cdef class CommandLookup:
             row.count_at = row.following = row.grouped = 0
             row.code = CODE_KINDS.get(command.code, CODE_NONE)
             row.path = PATH_SLOW
+            if command.multi is Multi.CHANNEL:
+                row.path = PATH_CHANNEL
             # For an administrator's command, the user has to be checked.
-            if command.route is Route.KEYED and row.first > 0 and row.step > 0 and "admin" not in command.flags:
+            elif command.route is Route.KEYED and row.first > 0 and row.step > 0 and "admin" not in command.flags:
                 row.path = PATH_KEYED
             elif command.route is Route.SPLIT:
                 row.path = PATH_SPLIT
@@ -113,10 +113,8 @@ cdef class CommandLookup:
                 elif command.keys == "streams":
                     row.path = PATH_STREAMS
                     row.grouped = command.name == "XREADGROUP"
-            # A channel decides where a transaction goes, but only if no key does.
             row.queueable = (
                 (row.path == PATH_KEYED or row.path == PATH_SPLIT)
-                and not channel
                 and not command.learned
                 and "no_multi" not in command.flags
             )

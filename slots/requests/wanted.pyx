@@ -14,6 +14,7 @@ from libc.string cimport memchr
 from slots.keyslots cimport KeySlots
 from slots.requests.commandlookup cimport (
     CODE_NONE,
+    PATH_CHANNEL,
     PATH_CONTAINER,
     PATH_COUNTED,
     PATH_KEYED,
@@ -47,8 +48,8 @@ cdef class WantedRequests(Stream):
     """The requests of a stream that matter: ``for argv, end, copies in requests`` gives those that have come whole.
 
     ``argv`` has the arguments; ``end`` is the place in the stream where the request ends, in bytes; ``copies`` is the
-    number of the copy whose slots have all keys of the request, or :data:`MIXED`, or :data:`UNKNOWN`. A channel counts
-    as a key, as in the command table. ``offset`` is the place up to which all requests were given or stepped over.
+    number of the copy whose slots have all keys of the request, or :data:`MIXED`, or :data:`UNKNOWN`. A channel is
+    no key. ``offset`` is the place up to which all requests were given or stepped over.
 
     Args:
         key_slots: which slot each key has.
@@ -117,6 +118,8 @@ cdef class WantedRequests(Stream):
             if last < row.first or last >= count or (row.last == -1 and (count - row.first) % row.step):
                 return UNCLEAR
             return self.copies_of(arguments + row.first, last - row.first + 1, row.step)
+        if row.path == PATH_CHANNEL:
+            return UNWANTED
         if row.path == PATH_COUNTED and self.has_room_for_keys(count):
             found = find_keys(row, arguments, count, self.keys)
             return self.copies_of(self.keys, found, 1) if found else UNCLEAR

@@ -1,6 +1,6 @@
 """Pub/sub: the subscriptions of each session, and their confirmations in Redis's form.
 
-PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot, as if the channel were a key.
+PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot.
 
 A subscription is confirmed when the servers have it (see :mod:`proxy.commands.pubsub.subscriptions`). Meanwhile the
 session may subscribe and unsubscribe more. So all subscriptions that a client sends at once are at the servers after

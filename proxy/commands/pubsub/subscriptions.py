@@ -1,9 +1,10 @@
 """A worker's subscriptions at the servers: each name that a client is subscribed to is subscribed at every master.
 
-PUBLISH and SPUBLISH go to the owner of the channel's slot, a script or a transaction publishes where it runs, and a
-keyspace notification comes from the key's server. So a message is published at exactly one server, but it may be any. A
-worker has one connection to every master in the slot table. It is subscribed there, once, to each name that any of its
-sessions is subscribed to. So each message reaches it once.
+PUBLISH and SPUBLISH go to the owner of the channel's slot. That slot is the same under all slot rules, so a change of
+rules changes nothing here. A script or a transaction publishes where it runs, and a keyspace notification comes from
+the key's server. So a message is published at exactly one server, but it may be any. A worker has one connection to
+every master in the slot table. It is subscribed there, once, to each name that any of its sessions is subscribed to. So
+each message reaches it once.
 
 When a client gets the confirmation of a subscription, every master that is up has confirmed it to the worker: no
 message that is published later is missed. The same holds for its end: all messages published before have been
@@ -104,14 +105,10 @@ class Subscriptions:
         self._written = 0
         # Sessions with messages behind a confirmation: in-order, later messages wait, too.
         self._behind: set[Session] = set()
-        self._order = MessageOrder(self._slot_of_channel, self._servers.sync_one, self._deliver)
+        self._order = MessageOrder(self._router.channel_slot, self._servers.sync_one, self._deliver)
         self._events = KeyEvents(self._router.home_of_key, self._servers.sync_one, lambda: any(self._topics.values()))
 
     # -- sessions ------------------------------------------------------------------------------------------
-
-    def _slot_of_channel(self, channel: bytes) -> int:
-        """A channel is in no database. Its slot is that of a key of the first one."""
-        return self._router.slot_of_key(0, channel)
 
     def join(self, session: Session, kind: Kind, names: Iterable[bytes]) -> "asyncio.Future[None]":
         """One more session is subscribed to these; done when the servers have it, see :meth:`joined`."""

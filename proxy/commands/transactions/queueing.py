@@ -13,7 +13,6 @@ one. With EXEC all commands are run or none, so that SELECT always runs.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from proxy.commands.blocking import streamreads
 from proxy.commands.databases import databases
@@ -48,7 +47,7 @@ class Transaction:
 
     Args:
         ruling: the router's count of the slot rules by which it begins.
-        slot: the slot that all keys must have; None if the first key decides.
+        watched: the slot that all keys must have, and a key that has it; None if the first key decides.
         limit: the most bytes it may take.
         slot_of: gives the slot of a key of a database.
         database: the database that it begins in.
@@ -58,6 +57,7 @@ class Transaction:
 
     __slots__ = (
         "_databases",
+        "_first",
         "_limit",
         "_payload",
         "_refusal",
@@ -80,7 +80,7 @@ class Transaction:
     def __init__(
         self,
         ruling: int,
-        slot: int | None,
+        watched: tuple[int, bytes] | None,
         limit: int,
         slot_of: Callable[[int, bytes], int],
         database: int = 0,
@@ -88,7 +88,8 @@ class Transaction:
         refusal: Refusal = lambda database: None,
     ) -> None:
         self.ruling = ruling
-        self.slot = slot
+        self.slot = watched[0] if watched is not None else None
+        self._first = watched[1] if watched is not None else b""
         self.count = 0
         """Commands."""
         self.keys: dict[bytes, None] = {}
@@ -211,8 +212,7 @@ class Transaction:
         return keys
 
     def _check_slot(self, keys: list[Place]) -> None:
-        slot = self.slot
-        first = next(chain(self.keys, (key for _, key in self.elsewhere)), None)
+        slot, first = self.slot, self._first
         for database, key in keys:
             if key.startswith(RESERVED):
                 raise QueueError(REFUSAL)
@@ -220,7 +220,7 @@ class Transaction:
                 slot, first = self._slot_of(database, key), key
             elif (other := self._slot_of(database, key)) != slot:
                 raise QueueError(words(crossslot(first, slot, key, other)))
-        self.slot = slot
+        self.slot, self._first = slot, first
 
     def _check_size(self, command: Command, request: bytes, keys: list[Place]) -> None:
         # bounded: a script's arguments are kept a second time.

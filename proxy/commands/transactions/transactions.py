@@ -26,7 +26,7 @@ from proxy.commands.state import state_of
 from proxy.commands.transactions.queueing import QueueError, Transaction
 from proxy.commands.transactions.watching import Watching
 from proxy.engine.backend import Backend
-from proxy.engine.outcomes import IN_TRANSACTION, Outcome, Unit, clear, nothing_owed
+from proxy.engine.outcomes import IN_TRANSACTION, Channel, Outcome, Unit, Way, clear, nothing_owed
 from proxy.engine.session import Session
 from proxy.servers import slotrequests
 from slots.commands import CodeRequests, Command
@@ -152,10 +152,10 @@ class TransactionCommands(Family):
             return b"-ERR MULTI calls can not be nested\r\n"
         watch = session.watch
         # A watch that does not hold lets EXEC run nothing, whatever slot it had.
-        slot = watch.slot if watch is not None and watch.holds() else None
+        watched = (watch.slot, watch.key) if watch is not None and watch.holds() else None
         state_of(session).transaction = Transaction(
             self._router.ruling,
-            slot,
+            watched,
             self._limit,
             self._router.slot_of_key,
             session.database,
@@ -227,14 +227,14 @@ class TransactionCommands(Family):
         finish = partial(self._executed, transaction, session, backend)
         return await slotrequests.send(self._router, slot, backend, payload, before, finish)
 
-    def _way(self, transaction: Transaction, watched: bool) -> list[bytes]:
-        """The keys by which the transaction finds its server, and which have to be there."""
+    def _way(self, transaction: Transaction, watched: bool) -> Way:
+        """The keys by which the transaction finds its server, and which have to be there; without keys, a channel."""
         if transaction.keys:
             return list(transaction.keys)
         if transaction.elsewhere:
             return [key for _, key in transaction.elsewhere][:1]
         # Any server can publish, but this one keeps the order in which a client publishes. A watch has its server.
-        return [transaction.channel] if transaction.channel is not None and not watched else []
+        return Channel(transaction.channel) if transaction.channel is not None and not watched else []
 
     def _refusal(self, transaction: Transaction, slot: int) -> bytes | None:
         """Why a transaction that touches keys which were not looked for cannot run now (**absent-first**)."""

@@ -49,18 +49,18 @@ class Watching:
         self._sessions: set[Session] = set()
         services.router.watching = self
 
-    def begin_at_once(self, session: Session, address: str, slot: int) -> Watch | None:
+    def begin_at_once(self, session: Session, address: str, slot: int, key: bytes) -> Watch | None:
         """A session's first watch, whose WATCH the caller sends in this step; None if no connection is idle."""
         connection = self._own.take_idle(address, session.database, session.protocol)
         if connection is None:
             return None
         connection.backend.reply_seconds = self._reply_seconds
-        return self._make(session, connection, slot)
+        return self._make(session, connection, slot, key)
 
-    def _make(self, session: Session, connection: OwnConnection, slot: int) -> Watch:
+    def _make(self, session: Session, connection: OwnConnection, slot: int, key: bytes) -> Watch:
         try:
             self._sessions.add(session)
-            return Watch(session, connection, slot)
+            return Watch(session, connection, slot, key)
         except MemoryError:
             self._sessions.discard(session)
             self._own.give_back(connection)
@@ -71,7 +71,7 @@ class Watching:
     async def begin(self, session: Session, argv: list[bytes]) -> Outcome:
         """WATCH key [key ...]."""
         watch = session.watch
-        first, home = (None, watch.slot) if watch is not None else (argv[1], None)
+        first, home = (watch.key, watch.slot) if watch is not None else (argv[1], None)
         for key in argv[1:]:
             slot = self._router.slot_of_key(session.database, key)
             if home is None:
@@ -85,7 +85,7 @@ class Watching:
             connection, slot = await self._own.take_for(session, argv[1:])
         except OwnConnectionError as error:
             return error.reply
-        watch = self._make(session, connection, slot)
+        watch = self._make(session, connection, slot, argv[1])
         return await self._send(watch, command(tuple(argv)), 0, partial(self._watched, session, watch, True))
 
     async def _watch_more(self, session: Session, watch: Watch, argv: list[bytes]) -> bytes:

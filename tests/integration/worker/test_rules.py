@@ -1,5 +1,6 @@
 """Slot rules at a worker: keys that a rule names are at the server of the rule's slot, also while that slot moves."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -9,7 +10,9 @@ from slots.keyslots import KeySlots
 from slots.rules import SlotRule
 from slots.states import SlotState
 from slots.table import Slot
+from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness
+from tests.integration.worker.test_pubsub_servers import frozen
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 RULES = (SlotRule("bull:(*):*"), SlotRule("celery*"), SlotRule("unacked*", tag="celery"), SlotRule("*", 5, "queues"))
@@ -91,3 +94,114 @@ async def test_other_rules_hold_from_their_table_on(start_worker: StartWorker) -
         await worker.apply()
         with pytest.raises(redis.exceptions.ResponseError, match="same slot"):
             await client.sinter("celery-a", "celery-b")
+
+
+# -- channels ----------------------------------------------------------------------------------------------
+
+WITHOUT_RULES = KeySlots("crc32", 1024)
+
+
+def group_of(slot: int) -> int:
+    return 1 + slot // 512
+
+
+CHANNEL = next(
+    channel
+    for channel in (b"celery-%d" % number for number in range(1000))
+    if group_of(WITHOUT_RULES.slot_of(0, channel)) != group_of(KEY_SLOTS.slot_of(0, channel))
+    and group_of(WITHOUT_RULES.slot_of(0, channel)) != group_of(KEY_SLOTS.slot_of(5, channel))
+)
+"""A name that both rules would send to another server."""
+AT = WITHOUT_RULES.slot_of(0, CHANNEL)
+
+
+async def test_channels_go_by_no_rule(start_worker: StartWorker) -> None:
+    """So a change of rules takes no channel to another server: there is no lock in which its messages could be told
+    apart. No database has channels of its own, either."""
+    worker = await with_rules(start_worker)
+    async with (
+        worker.direct(group_of(AT)) as direct,
+        worker.direct(3 - group_of(AT)) as elsewhere,
+        direct.pubsub() as heard,
+        elsewhere.pubsub() as unheard,
+    ):
+        for pubsub in (heard, unheard):
+            await pubsub.subscribe(CHANNEL)
+            await pubsub.execute_command("SSUBSCRIBE", CHANNEL)
+            for _ in range(2):
+                assert await pubsub.get_message(timeout=60) is not None
+        ways = 0
+        for rules in (RULES, ()):
+            worker.table = worker.table.ruled(worker.table.epoch + 1, rules)
+            await worker.apply()
+            for database in (0, 5):
+                async with Talk(worker.settings.listen, 3) as talk:
+                    assert await talk.ask("SELECT", str(database)) == b"+OK\r\n"
+                    assert await talk.ask("PUBLISH", CHANNEL.decode(), "m") == b":1\r\n"
+                    assert await talk.ask("SPUBLISH", CHANNEL.decode(), "m") == b":1\r\n"
+                    # A transaction without keys.
+                    assert await talk.ask("MULTI") == b"+OK\r\n"
+                    assert await talk.ask("PUBLISH", CHANNEL.decode(), "m") == b"+QUEUED\r\n"
+                    assert await talk.ask("EXEC") == b"*1\r\n:1\r\n"
+                    # By plain Python: the session is about to hear a confirmation.
+                    talk.send("SUBSCRIBE", "another")
+                    talk.send("PUBLISH", CHANNEL.decode(), "m")
+                    assert (await talk.reply()).startswith(b">3\r\n$9\r\nsubscribe\r\n")
+                    assert await talk.reply() == b":1\r\n"
+                    ways += 4
+        for _ in range(ways):
+            message = await heard.get_message(timeout=60)
+            assert message is not None
+            assert message["data"] == b"m"
+        await elsewhere.publish(CHANNEL, "end")
+        message = await unheard.get_message(timeout=60)
+        assert message is not None
+        assert message["data"] == b"end"
+
+
+async def test_a_channel_waits_for_the_lock_of_its_own_slot_and_for_no_key(start_worker: StartWorker) -> None:
+    worker = await with_rules(start_worker)
+    source = group_of(AT)
+    other = KEY_SLOTS.slot_of(0, CHANNEL)
+    async with worker.client() as client, worker.direct(3 - source) as target:
+        for state in (SlotState.PREPARING, SlotState.PREPARED):
+            await worker.act([other], state, group_of(other), 3 - group_of(other))
+        assert await client.publish(CHANNEL, "the slot of a key of that name is locked") == 0
+        for state in (SlotState.PREPARING, SlotState.PREPARED):
+            await worker.act([AT], state, source, 3 - source)
+        async with Talk(worker.settings.listen, 2) as talk, target.pubsub() as heard:
+            await heard.subscribe(CHANNEL)
+            assert await heard.get_message(timeout=60) is not None
+            talk.send("PUBLISH", CHANNEL.decode(), "held")
+            talk.send("MULTI")
+            talk.send("PUBLISH", CHANNEL.decode(), "held, too")
+            talk.send("EXEC")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await talk.reply()
+            await worker.act([AT], SlotState.MIGRATING, source, 3 - source)
+            assert await talk.reply() == b":1\r\n"
+            assert [await talk.reply() for _ in range(3)] == [b"+OK\r\n", b"+QUEUED\r\n", b"*1\r\n:1\r\n"]
+            for text in (b"held", b"held, too"):
+                message = await heard.get_message(timeout=60)
+                assert message is not None
+                assert message["data"] == text
+
+
+async def test_in_order_messages_of_a_moving_slot_wait_for_its_source_whatever_the_rules_say(
+    start_worker: StartWorker,
+) -> None:
+    worker = await with_rules(start_worker)
+    source = group_of(AT)
+    async with worker.client(db=5) as client, client.pubsub() as pubsub:
+        await pubsub.subscribe(CHANNEL)
+        assert await pubsub.get_message(timeout=60) is not None
+        for state in (SlotState.PREPARING, SlotState.PREPARED, SlotState.MIGRATING):
+            await worker.act([AT], state, source, 3 - source)
+        async with frozen(worker, source):
+            assert await client.publish(CHANNEL, "at the target") == 1
+            # Messages that were published at the source may be on their way.
+            assert await pubsub.get_message(timeout=0.3) is None
+        message = await pubsub.get_message(timeout=60)
+        assert message is not None
+        assert message["data"] == b"at the target"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slots import commands
-from slots.commands import Code, Command, CommandError, KeysError, Route
+from slots.commands import Code, Command, CommandError, KeysError, Multi, Route
 from slots.keyslots import KeySlots
 from slots.requests.reading import NotRequests
 from slots.requests.wanted import MIXED, UNKNOWN, WantedRequests
@@ -43,6 +43,8 @@ def chosen(argv: list[bytes]) -> int | None:
         keys = commands.keys_of(row, argv)
     except (CommandError, KeysError):
         return UNKNOWN
+    if row.multi is Multi.CHANNEL:
+        return None
     if not keys or not is_plain(row):
         return UNKNOWN
     reserved = [key.startswith(RESERVED) for key in keys]
@@ -99,6 +101,8 @@ def test_every_command_that_has_plain_keys_is_stepped_over(row: Command) -> None
         reader = WantedRequests(KEY_SLOTS, WANTED)
         reader.feed(encode(argv))
         plain = is_plain(row) and row.arity in (len(argv), *range(-len(argv), 0))
+        if row.multi is Multi.CHANNEL:
+            expected = None
         assert list(reader) == (
             [] if plain and expected is None else [(argv, len(encode(argv)), (expected or 0) if plain else UNKNOWN)]
         )
@@ -126,6 +130,8 @@ def test_every_command_that_has_plain_keys_is_stepped_over(row: Command) -> None
         ([b"ZUNIONSTORE", UNWANTED, b"3", UNWANTED, UNWANTED], UNKNOWN),
         ([b"EVAL", b"x", b"1", UNWANTED], UNKNOWN),
         ([b"GET", UNWANTED, b"x"], UNKNOWN),
+        ([b"PUBLISH", FIRST, b"x"], None),
+        ([b"PUBLISH", FIRST], UNKNOWN),
         ([b"SELECT", b"1"], UNKNOWN),
         ([b"PING"], UNKNOWN),
         ([b"MULTI"], UNKNOWN),

@@ -57,7 +57,12 @@ class Played:
         settings = ProxySettings(backend_retry_seconds_min=0.01, backend_retry_seconds_max=0.05)
         names = (f"test-{number}." for number in range(1000))
         made = options(new_name=names.__next__, retry_seconds_min=0.01, retry_seconds_max=0.05)
-        router = SimpleNamespace(loop=self.loop, slot_of_key=lambda database, name: 0, shared_backends=[])
+        router = SimpleNamespace(
+            loop=self.loop,
+            home_of_key=lambda database, name: 0,
+            channel_slot=lambda name: 0,
+            shared_backends=[],
+        )
         services: Any = SimpleNamespace(
             router=router,
             options=made,

@@ -8,10 +8,10 @@ from slots import commands
 from slots.commands import Route
 
 
-def transaction(limit: int = 100_000, slot: int | None = None) -> Transaction:
+def transaction(limit: int = 100_000, watched: tuple[int, bytes] | None = None) -> Transaction:
     """An empty transaction, by a slot function that gives a key's first byte."""
     return Transaction(
-        slot, limit, lambda database, key: key[0], 0, 16, lambda number: b"-NOPERM\r\n" if number == 9 else None
+        0, watched, limit, lambda database, key: key[0], 0, 16, lambda number: b"-NOPERM\r\n" if number == 9 else None
     )
 
 
@@ -51,9 +51,9 @@ def test_the_payload_is_the_transaction_in_one_piece() -> None:
 
 
 def test_one_slot_that_of_the_watch_first() -> None:
-    tried = transaction(slot=ord("b"))
+    tried = transaction(watched=(ord("b"), b"b-watched"))
     add(tried, b"GET", b"b1")
-    with pytest.raises(QueueError, match="CROSSSLOT"):
+    with pytest.raises(QueueError, match=r"^CROSSSLOT .*: 'b-watched' has slot 98, 'a1' 97$"):
         add(tried, b"GET", b"a1")
     assert tried.spoiled
     assert not tried.keys
