@@ -3,18 +3,23 @@ step while clients count."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proxy.supervisor.kept_table.tablefile import TableFile
+from slotferry.calls import TopomRefused
 from slotferry.client import TopomClient
 from slotferry.processes import ManagedProcess
 from tests.integration.cluster.harness import Counting, eventually, log_of
+from tests.integration.cluster.test_rule_changes import over
 from tests.integration.upgrades.mixed import TREE, MixedCluster, MixedTopoms, command
 from tests.integration.upgrades.releases import RELEASES
 
 MOVED = "0-63"
+RULE = {"pattern": "ruled:*", "database": None}
 HEARTBEATS = 2
 """So many are understood before a step counts as done."""
 LOOKS = (
@@ -81,6 +86,8 @@ class Steps:
         self.at = 3 - self.at
         await cluster.api.move_slots(MOVED, self.at)
         await cluster.at_rest({1: 960, 2: 64} if self.at == 2 else {1: 1024, 2: 0})
+        if runs[cluster.topom] == TREE:
+            await self.rules(all(runs[proxy] == TREE for proxy in cluster.proxies))
         for counting in clients:
             await counting.progress()
         await cluster.check_ballast()
@@ -88,6 +95,24 @@ class Steps:
             await self.heard()
         again = [count(process, "registered") for process in cluster.proxies]
         assert again == registered, "nobody had to register again"
+
+    async def rules(self, known: bool) -> None:
+        """Slot rules change if all proxies know of such changes."""
+
+        async def begin(add: list[dict[str, Any]], remove: list[dict[str, Any]]) -> str:
+            try:
+                await self.cluster.api.change_rules(add, remove)
+            except TopomRefused as error:
+                return str(error)
+            return ""
+
+        for change in (([RULE], []), ([], [RULE])) if known else (([RULE], []),):
+            said = await eventually(
+                partial(begin, *change), lambda said: "being removed" not in said, "the servers to be swept"
+            )
+            assert ("does not know of changes" in said) is not known, said
+            if known:
+                assert (await over(self.cluster))["stage"] == "done"
 
     async def heard(self) -> None:
         """Wait until topom has understood one more heartbeat of each proxy: clients work, so it has other numbers."""

@@ -15,6 +15,7 @@ from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from proxy.supervisor.kept_table.tablekeeping import EVERYTHING, TableKeeping
 from slots.formats import TABLE_FILE
 from slots.messages.message import Product
+from slots.rules import ComingRules
 from tests.unit.proxy.proxy_fakes import Director, FakeTopom, table
 from tests.unit.proxy.supervisor.test_supervisor import running
 
@@ -100,6 +101,17 @@ async def test_while_a_slot_is_being_locked_there_is_no_file(tmp_path: Path) -> 
         keeping.received(INSTANCE, PRODUCT, table(epoch, owner))
         await until(lambda epoch=epoch: keeping.covered >= epoch and keeping._working is None)  # type: ignore[misc]
         assert file.read() == (None if epoch in (2, 3) else kept(epoch, owner))
+    await keeping.close()
+
+
+async def test_while_slot_rules_change_there_is_no_file(tmp_path: Path) -> None:
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, reason: None)
+    assert await keeping.open() is None
+    file = TableFile(tmp_path / "table")
+    for epoch, coming in enumerate((None, ComingRules((), True), ComingRules((), False), None), 1):
+        keeping.received(INSTANCE, PRODUCT, replace(table(epoch, 1), coming=coming, unknown=()))
+        await until(lambda epoch=epoch: keeping.covered >= epoch and keeping._working is None)  # type: ignore[misc]
+        assert (file.read() is None) is (coming is not None)
     await keeping.close()
 
 
