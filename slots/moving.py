@@ -50,7 +50,7 @@ _OURS = {
     STATE: rb"permit|accepts|claim:.*|flush:.*",
     WANTED: rb"[0-9]+:.*",
     FENCED: rb"[0-9a-f]{32}",
-    LEADER: rb"term|ended",
+    LEADER: rb"term|ended|by",
     SWEPT: rb"swept|data|token",
     POSITION: rb"[0-9a-f]+ .+",
     MARKER: rb"[0-9a-f]{32}",

@@ -5,7 +5,7 @@ Keys that move one by one do so in this process. Copies by the replication strea
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -42,6 +42,10 @@ async def no_strangers(server: str) -> Reason | None:
     return None
 
 
+async def no_mark(servers: Iterable[str]) -> None:
+    """No mark is left."""
+
+
 class _LooksAgain:
     """A warrant that asks ``look`` before the first key is deleted. Its errors are those of both."""
 
@@ -70,6 +74,7 @@ class RedisMover:
         conflict: Callable[[str], Reason | None] = lambda server: None,
         doubt: Callable[[str], Reason | None] = lambda server: None,
         strangers: Callable[[str], Awaitable[Reason | None]] = no_strangers,
+        use: Callable[[Iterable[str]], Awaitable[None]] = no_mark,
         migrators: Migrators | None = None,
         spool: Path | None = None,
     ) -> None:
@@ -85,12 +90,14 @@ class RedisMover:
                 (:mod:`topom.servers.identities`).
             doubt: why nothing may be begun at a server; None if anything may.
             strangers: the same because of proxies that use it (:mod:`topom.proxies.strangers`).
+            use: leaves the mark of a topom that moves slots to these.
         """
         self._spool = spool or Path(gettempdir(), "slotferry")
         self._migrators = migrators or Migrators()
         self._migrators.listen(self._divide_pace)
         self._doubt = doubt
         self._strangers = strangers
+        self._use = use
         self._conflict = conflict
         self._leads = leads
         self._term = term
@@ -141,6 +148,7 @@ class RedisMover:
         self._require()
         # Slots are about to be locked, perhaps long after the check.
         await self._require_no_strangers(source, target)
+        await self._use((target,))
         async with watch(source, target, access=self._access, instance=self._instance) as watched:
             yield watched
 
@@ -215,6 +223,8 @@ class RedisMover:
         self._require(source, target)
         # A topom that goes on with a stored move has not checked it.
         await self._require_no_strangers(source, target)
+        # Its state is newer than it was before the lock.
+        await self._use((target,))
         self._moves += 1
         self._divide_pace()
         try:

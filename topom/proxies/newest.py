@@ -1,5 +1,5 @@
 """Looks for signs that the store is an older one (**newest-store**, :mod:`topom.cluster.lineage`): proxies know newer
-tables.
+tables, and servers have marks of newer states.
 
 A topom that has just come to lead does nothing to servers, by itself or for an operator, until each proxy that it knows
 has registered or is lost. It also gives no table to a proxy that it does not know: that one may have been a member
@@ -80,12 +80,24 @@ class NewestStore:
         Raises:
             StoreIsOlder: the proxy may not register.
         """
-        if not self._ledger.may_change:
-            return  # another topom leads by now, and may have fenced them
         for server, signatures in marks.items():
-            for known in filter(None, map(lineage.signed, signatures)):
-                with suppress(AnotherCluster, NotSealed):
-                    self.hear(known, f"another topom, which has fenced a proxy off {server},")
+            for signature in signatures:
+                self._hear_topom(signature, f"another topom, which has fenced a proxy off {server},")
+
+    def hear_use(self, server: str, signature: str) -> None:
+        """Who has moved slots to a server last, likewise; "" if that is not known.
+
+        Raises:
+            StoreIsOlder: nothing may be done at the server.
+        """
+        self._hear_topom(signature, f"another topom, which has moved slots to {server},")
+
+    def _hear_topom(self, signature: str, who: str) -> None:
+        known = lineage.signed(signature)
+        # Another topom may lead by now, and have done so in order.
+        if known is not None and self._ledger.may_change:
+            with suppress(AnotherCluster, NotSealed):
+                self.hear(known, who)
 
     def spoke(self) -> None:
         """A proxy has registered."""

@@ -7,6 +7,10 @@ to leave it or to come to it, again right before they are locked, each time thei
 deletes the first key. In between may be hours, or another topom.
 
 That is no proof: such a proxy may connect a moment later. It finds who uses the same servers for long.
+
+**newest-store**: it also looks who has moved slots to the server last. Before topom moves some, it leaves a mark there
+that names its state. So wherever keys are that have moved, there is such a mark. Whoever finds one that was made after
+its own state has an older store, also if no proxy is left that could tell (:mod:`topom.proxies.newest`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,6 +18,7 @@ from typing import Protocol
 
 from slots.counting import counted
 from topom.cluster.ledger import Ledger
+from topom.proxies.newest import NewestStore
 from topom.reasons import Kind, Reason
 
 NAMED = 3
@@ -27,16 +32,29 @@ class Connections(Protocol):
         """The proxies that have connections, for each server that answers. Does not raise; bounded in time."""
 
 
+class Marks(Connections, Protocol):
+    """Knows marks, too."""
+
+    async def used_by(self, address: str) -> str:
+        """Who has moved slots to a server last; "" if that is not known. Does not raise; bounded in time."""
+
+
 class Strangers:
     """Looks for them in one term of topom."""
 
-    def __init__(self, ledger: Ledger, servers: Connections) -> None:
+    def __init__(self, ledger: Ledger, servers: Marks, newest: NewestStore) -> None:
         self._ledger = ledger
         self._servers = servers
+        self._newest = newest
 
     async def reason(self, server: str) -> Reason | None:
         """Why nothing may be begun at a server because of proxies that use it; None if it has no stranger's
-        connection, or does not answer."""
+        connection, or does not answer.
+
+        Raises:
+            StoreIsOlder: another topom has moved slots there since.
+        """
+        self._newest.hear_use(server, await self._servers.used_by(server))
         there = (await self._servers.connected([server])).get(server, ())
         # Looked at afterwards: a proxy that registers is stored before it gets a table, and connects after that.
         state = self._ledger.state

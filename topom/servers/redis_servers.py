@@ -18,6 +18,7 @@ from slots import connections
 from slots.access import ServerAccess
 from slots.failures import FAILURES, in_words
 from slots.moving import put_aside, strangers
+from slots.reserved import LEADER
 from topom.cluster.topology import parse_address
 from topom.errors import TopomError
 from topom.servers.readings import Reading, read
@@ -59,7 +60,7 @@ class RedisServers:
         """
         Args:
             leads: whether this topom may change anything at a server at this instant.
-            by: what its fences say of it.
+            by: what its marks say of it.
         """
         self._access = access
         self._by = by
@@ -109,6 +110,26 @@ class RedisServers:
 
         await asyncio.gather(*(look(address) for address in addresses))
         return found
+
+    async def used_by(self, address: str) -> str:
+        """Who has moved slots to a server last, as its mark says; "" if that is not known. Does not raise."""
+        found: list[str] = []
+
+        async def ask(client: Redis) -> None:
+            mark = await client.hget(LEADER, "by")
+            found.append(mark.decode(errors="replace") if isinstance(mark, bytes) else str(mark or ""))
+
+        await self.guarded(address, ask)
+        return found[0] if found else ""
+
+    async def use(self, addresses: Iterable[str]) -> None:
+        """Note at these servers that this topom moves slots to them. Does not raise."""
+
+        async def note(client: Redis) -> None:
+            await client.hset(LEADER, "by", self._by())
+
+        if self._leads():
+            await asyncio.gather(*(self.guarded(address, note) for address in addresses))
 
     async def strangers(self, address: str) -> list[bytes]:
         """Keys of somebody else that have one of our names (:func:`slots.moving.strangers`). Does not raise."""

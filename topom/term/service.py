@@ -193,7 +193,8 @@ class Topom:
             term,
             self.identities.conflict,
             self.identities.doubt,
-            Strangers(self.ledger, self.servers).reason,
+            Strangers(self.ledger, self.servers, self.members.newest).reason,
+            self.servers.use,
             self.migrators,
             settings.data / "spool",
         )
@@ -375,6 +376,9 @@ class Topom:
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(features.product(self.settings), self._newest, self._seen)
+        if self._newest:
+            # newest-store: by an operator's word, marks at servers say nothing against it.
+            await self.servers.use(all_servers(self.ledger.table))
         await self.sizes.start()
         self._follow()
 

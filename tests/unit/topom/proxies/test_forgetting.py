@@ -24,6 +24,10 @@ class FakeConnections:
         self.connected_at: dict[str, set[str]] = {}
         self.down: set[str] = set()
         self.looks = 0
+        self.marks: dict[str, str] = {}
+
+    async def used_by(self, address: str) -> str:
+        return self.marks.get(address, "")
 
     async def connected(self, addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
         self.looks += 1

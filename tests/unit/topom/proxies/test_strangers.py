@@ -1,11 +1,11 @@
 """Proxies that topom does not know, at the servers that it would move slots from."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
 
-from migrator.errors import UsedByOthers
+from migrator.errors import MigrationError, UsedByOthers
 from migrator.progress import Progress
 from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
@@ -14,6 +14,8 @@ from slots.keyslots import KeySlots
 from tests.integration.cluster.harness import plain_client
 from tests.unit.topom.proxies.test_forgetting import FakeConnections
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
+from topom.cluster import lineage
+from topom.cluster.lineage import StoreIsOlder
 from topom.migration.mover import RedisMover
 from topom.proxies.strangers import Strangers
 from topom.reasons import Kind, Reason
@@ -42,20 +44,20 @@ async def test_members_and_fenced_proxies_are_no_strangers(bench: Make) -> None:
     servers = FakeConnections()
     servers.connected_at["a:1"] = {serving.instance, fenced.instance}
     assert fenced.instance in one.ledger.state.fenced
-    assert await Strangers(one.ledger, servers).reason("a:1") is None
+    assert await Strangers(one.ledger, servers, one.members.newest).reason("a:1") is None
     servers.connected_at["a:1"].add(STRANGER)
-    reason = await Strangers(one.ledger, servers).reason("a:1")
+    reason = await Strangers(one.ledger, servers, one.members.newest).reason("a:1")
     assert reason is not None
     assert reason.kind is Kind.PROXY
     assert reason.what.startswith(f"a:1 is used by 1 proxy that topom does not know ({STRANGER})")
     assert "CLIENT LIST" in reason.to_do
-    assert await Strangers(one.ledger, servers).reason("b:1") is None
+    assert await Strangers(one.ledger, servers, one.members.newest).reason("b:1") is None
 
 
 async def test_many_are_counted_and_three_are_named(bench: Make) -> None:
     one, servers = await bench(), FakeConnections()
     servers.connected_at["a:1"] = {f"{number:032x}" for number in range(40)}
-    reason = await Strangers(one.ledger, servers).reason("a:1")
+    reason = await Strangers(one.ledger, servers, one.members.newest).reason("a:1")
     assert reason is not None
     assert "40 proxies" in reason.what
     assert reason.what.count("0" * 30) == 3
@@ -64,7 +66,7 @@ async def test_many_are_counted_and_three_are_named(bench: Make) -> None:
 async def test_a_server_that_does_not_answer_is_for_others_to_tell(bench: Make) -> None:
     one, servers = await bench(), FakeConnections()
     servers.connected_at["a:1"], servers.down = {STRANGER}, {"a:1"}
-    assert await Strangers(one.ledger, servers).reason("a:1") is None
+    assert await Strangers(one.ledger, servers, one.members.newest).reason("a:1") is None
 
 
 async def test_one_owner_nothing_is_begun_at_a_server_that_strangers_use(bench: Make) -> None:
@@ -75,7 +77,7 @@ async def test_one_owner_nothing_is_begun_at_a_server_that_strangers_use(bench: 
         lambda: KeySlots("crc32", 16),
         ServerAccess(),
         "1" * 32,
-        strangers=Strangers(one.ledger, servers).reason,
+        strangers=Strangers(one.ledger, servers, one.members.newest).reason,
     )
     for source, target in (("a:1", "b:1"), ("b:1", "a:1"), (None, "a:1")):
         with pytest.raises(UsedByOthers, match="topom does not know"):
@@ -108,3 +110,48 @@ async def test_one_owner_strangers_are_looked_for_again_before_a_sweep_deletes(t
             assert await client.get("key") == b"value"
     finally:
         await server.stop()
+
+
+async def test_newest_store_a_server_tells_of_a_move_that_was_made_after_the_state(bench: Make) -> None:
+    one, servers = await bench(), FakeConnections()
+    strangers = Strangers(one.ledger, servers, one.members.newest)
+    state = one.ledger.state
+    own = state.starts[-1].writer
+    for mark in (
+        "",
+        "odd",
+        lineage.signature(state.cluster_id, state.seal_key, own, 10**6),
+        lineage.signature("another", state.seal_key, "x" * 32, 10**6),
+        lineage.signature(state.cluster_id, "invented", "x" * 32, 10**6),
+    ):
+        servers.marks["a:1"] = mark
+        assert await strangers.reason("a:1") is None
+    servers.marks["a:1"] = lineage.signature(state.cluster_id, state.seal_key, "x" * 32, 10)
+    with pytest.raises(StoreIsOlder, match="another topom, which has moved slots to a:1, has a table of epoch 10"):
+        await strangers.reason("a:1")
+    with pytest.raises(StoreIsOlder):
+        await one.members.newest.watch()
+
+
+async def test_newest_store_a_mark_is_left_before_slots_are_locked_and_each_time_their_keys_begin_to_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[list[str]] = []
+    moved: list[int] = []
+
+    async def use(servers: Iterable[str]) -> None:
+        used.append(list(servers))
+
+    async def migrate(*arguments: object, **options: object) -> None:
+        moved.append(len(used))
+
+    monkeypatch.setattr("topom.migration.mover.migrate", migrate)
+    mover = RedisMover(16, lambda: KeySlots("crc32", 16), ServerAccess(), "1" * 32, use=use)
+    for source, target in ((None, "localhost:1"), ("localhost:1", "localhost:2")):
+        with pytest.raises(MigrationError):  # nobody is there
+            async with mover.watch(source, target):
+                pass
+        assert used[-1] == [target]
+    await mover.move("a:1", "b:1", [1], Progress(), UNKNOWN, lambda: None)
+    assert used[-1] == ["b:1"]
+    assert moved == [3]

@@ -373,3 +373,22 @@ async def test_the_answer_of_many_servers_is_fresh_for_longer(monkeypatch: pytes
         await servers.status(wanted)
     assert asked == wanted
     await servers.close()
+
+
+async def test_who_leads_leaves_its_mark_at_servers_to_which_slots_move(tmp_path: Path) -> None:
+    server = await start_redis("redis", tmp_path)
+    leads = True
+    try:
+        servers = RedisServers(ServerAccess(), 5.0, lambda: leads, lambda: "who it is")
+        assert await servers.used_by(server.address) == ""
+        await servers.use([server.address, ADDRESS])
+        assert await servers.used_by(server.address) == "who it is"
+        assert await servers.used_by(ADDRESS) == "", "nobody is there"
+        leads = False
+        async with Redis(port=server.port) as client:
+            await client.hdel(LEADER, "by")
+        await servers.use([server.address])
+        assert await servers.used_by(server.address) == ""
+        await servers.close()
+    finally:
+        await server.stop()
