@@ -253,7 +253,8 @@ class ProxySettings(ReachesTopom):
     )
     lock_hold_seconds: Seconds = Field(
         default=5.0,
-        description="Seconds for which a request for a locked slot is held before it is answered -TRYAGAIN.",
+        description="Seconds for which a request waits for a locked slot, or one that may touch keys it does not name "
+        "for its slot to have moved, before it is answered -TRYAGAIN.",
     )
     move_seconds: Seconds = Field(
         default=5.0, description="Seconds that moving a command's keys may take before the command gets an error."

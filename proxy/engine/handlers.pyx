@@ -24,7 +24,7 @@ cdef enum:
     # No slot: the way of a session's keys is not free.
     NO_WAY = -2
 
-from proxy.engine.outcomes import NO_REPLY, Answered, Channel, Condition, NothingOwed, Reply, Unlocked
+from proxy.engine.outcomes import NO_REPLY, Answered, Channel, Condition, NothingOwed, Reply, Settled, Unlocked
 from proxy.engine.refusals import FAILED, LEFT, NO_SERVER, OUT_OF_MEMORY, crossslot
 
 # In place of an outcome: the handler has to wait.
@@ -169,6 +169,14 @@ cdef object meet(Session session, object condition):
                 session.reasons |= FOR_KEYS
                 router.holding.hold(session, slot)
                 return None
+        session.stage += 1
+        return True
+    if isinstance(condition, Settled):
+        refusal = condition.refusal()
+        if refusal is not None:
+            session.reasons |= FOR_KEYS
+            router.holding.hold(session, NO_SLOT, refusal)
+            return None
         session.stage += 1
         return True
     way = condition.way

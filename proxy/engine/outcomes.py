@@ -2,10 +2,11 @@
 
 A handler reads from top to bottom. It is a plain function that gives an :data:`Outcome` at once, or a coroutine that
 waits first: ``await clear(keys)`` until the keys' slot lets them through, ``await unlocked(slots)`` until slots are not
-locked, ``await nothing_owed()`` until everything before it is answered, or for any future. The request stays at the
-front of its session's input meanwhile, and nothing behind it is looked at (**in-order**). The engine runs a coroutine
-itself, as far as it can, and goes on with it where it waited (:mod:`proxy.engine.handlers`). It has no task: what needs
-one, such as ``asyncio.timeout``, has to be in one of its own. If the client leaves, the coroutine is cancelled.
+locked, ``await settled(refusal)`` until slots that move allow it, ``await nothing_owed()`` until everything before it
+is answered, or for any future. The request stays at the front of its session's input meanwhile, and nothing behind it
+is looked at (**in-order**). The engine runs a coroutine itself, as far as it can, and goes on with it where it waited
+(:mod:`proxy.engine.handlers`). It has no task: what needs one, such as ``asyncio.timeout``, has to be in one of its
+own. If the client leaves, the coroutine is cancelled.
 """
 
 import asyncio
@@ -137,6 +138,18 @@ class Unlocked(Condition):
         yield self
 
 
+class Settled(Condition):
+    """Nothing refuses the request."""
+
+    __slots__ = ("refusal",)
+
+    def __init__(self, refusal: Callable[[], bytes | None]) -> None:
+        self.refusal = refusal
+
+    def __await__(self) -> Generator[Condition, None, None]:
+        yield self
+
+
 def clear(way: Sequence[bytes] | Channel, size: int = 0) -> Clear:
     """Wait until the slot of the keys or the channel lets them through; gives it and the address of its server.
 
@@ -158,6 +171,15 @@ def unlocked(slots: Callable[[], Collection[int]]) -> Unlocked:
     Raises Answered: one was locked for too long.
     """
     return Unlocked(slots)
+
+
+def settled(refusal: Callable[[], bytes | None]) -> Settled:
+    """Wait while ``refusal`` gives an error: why the request cannot run while slots move. It is called again whenever
+    the session is woken.
+
+    Raises Answered: it was refused for as long as a locked slot is waited for; with that error.
+    """
+    return Settled(refusal)
 
 
 def nothing_owed() -> NothingOwed:

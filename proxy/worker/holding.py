@@ -1,5 +1,8 @@
 """Holds requests for locked slots: each stays at the front of its session's input until the lock is gone.
 
+So it does requests that may touch keys that they do not name, until their slot has moved
+(:mod:`proxy.commands.scripting.unnamed`).
+
 **drained** rests on this: while a slot is locked, nothing new is sent for it. **bounded**: a session holds one request,
 and the bytes behind it in its socket buffer, for ``lock_hold_seconds``. Then the request is answered ``-TRYAGAIN``.
 That ends the wait, but not an acknowledged lock, for topom may have handed the slot on by then. If the client has left
@@ -26,12 +29,14 @@ class Held:
         stage: the session's, which changes with what it waits for.
         deadline: when it is answered with an error.
         slot: the slot.
+        refusal: the error then, if it is not for a lock.
         waits: whether it waits; false while it is looked at again.
     """
 
     stage: int
     deadline: float
     slot: int
+    refusal: bytes | None
     waits: bool = True
 
 
@@ -50,14 +55,17 @@ class Holding:
         """The clause about such a slot in the error."""
         self._held: dict[Session, Held] = {}
 
-    def hold(self, session: Session, slot: int) -> None:
-        """Hold the request at the front of ``session``; called by the engine, which stops reading from it."""
+    def hold(self, session: Session, slot: int, refusal: bytes | None = None) -> None:
+        """Hold the request at the front of ``session``; called by the engine, which stops reading from it.
+
+        Without ``refusal``, ``slot`` is locked.
+        """
         known = self._held.get(session)
         # bounded: the same request keeps its deadline, for tables may come faster than its time ends.
         if known is not None and known.stage == session.stage:
-            known.slot, known.waits = slot, True
+            known.slot, known.refusal, known.waits = slot, refusal, True
         else:
-            self._held[session] = Held(session.stage, time.monotonic() + self._limit, slot)
+            self._held[session] = Held(session.stage, time.monotonic() + self._limit, slot, refusal)
 
     def release(self) -> None:
         """Have every held request looked at again; if its slot is still locked, it comes back."""
@@ -74,6 +82,9 @@ class Holding:
                 del self._held[session]
             elif held.waits and held.deadline <= now:
                 del self._held[session]
+                if held.refusal is not None:
+                    session.fail(held.refusal)
+                    continue
                 why = self.stood_down if self.is_stood_down(held.slot) else "is locked while it changes hands"
                 limit = f"{self._limit:g}"
                 session.fail(f"-TRYAGAIN slot {held.slot} {why}, for more than {limit} s; nothing was run\r\n".encode())

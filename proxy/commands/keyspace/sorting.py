@@ -3,10 +3,9 @@
 """
 
 from proxy.commands import replies
-from proxy.commands.family import Family, Handler
+from proxy.commands.family import Decided, Family, Handler
 from proxy.commands.scripting import unnamed
 from proxy.commands.services import Services
-from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from slots import commands, sorting
 
@@ -25,7 +24,7 @@ class SortCommands(Family):
         """Handlers by the command's name."""
         return {"SORT": self.sort, "SORT_RO": self.sort}
 
-    def sort(self, session: Session, argv: list[bytes]) -> Outcome:
+    def sort(self, session: Session, argv: list[bytes]) -> Decided:
         """SORT key [BY pattern] [GET pattern ...] [STORE destination] ..., and SORT_RO."""
         keys = commands.keys_of(commands.find(argv), argv)
         patterns = sorting.patterns(argv)
@@ -33,5 +32,9 @@ class SortCommands(Family):
         for option, pattern in patterns:
             if self._router.slot_of_key(session.database, pattern) != slot:
                 return replies.error(sorting.denial(option))
-        # absent-first: only the list tells which keys the patterns name.
-        return unnamed.SORT_REFUSED if patterns and unnamed.moves(self._router, session.database, keys) else keys
+
+        def refused() -> bytes | None:
+            # absent-first: only the list tells which keys the patterns name.
+            return unnamed.SORT_REFUSED if unnamed.moves(self._router, session.database, keys) else None
+
+        return keys if not patterns or refused() is None else unnamed.run(argv, keys, refused)

@@ -26,7 +26,7 @@ from proxy.commands.scripting import unnamed
 from proxy.commands.scripting.killing import ask_busy, verdict
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
-from proxy.engine.outcomes import Outcome, Unit, clear
+from proxy.engine.outcomes import Outcome, Unit, clear, settled
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers.everywhere import ask, ask_each, unheard, words
@@ -91,17 +91,21 @@ class FunctionCommands(Family):
         except commands.KeysError:
             # The server looks for the function first, so it gives the right error.
             keys = []
-        while not unnamed.moves(self._router, session.database, keys):
+
+        def refused() -> bytes | None:
+            # absent-first: the request does not tell which keys a function touches.
+            return unnamed.FUNCTION_REFUSED if unnamed.moves(self._router, session.database, keys) else None
+
+        while True:
+            await settled(refused)
             slot, address = await clear(keys)
-            if unnamed.moves(self._router, session.database, keys):
-                break
+            if refused() is not None:
+                continue
             if self._is_ready(session, address):
                 return Unit(slot, address, command(tuple(argv)))
             error = await self._make_ready(session, address)
             if error is not None:
                 return error
-        # absent-first: the request does not tell which keys a function touches.
-        return unnamed.FUNCTION_REFUSED
 
     async def function_any(self, session: Session, argv: list[bytes]) -> Outcome:
         """FUNCTION LIST and FUNCTION DUMP: any server that has every library answers."""

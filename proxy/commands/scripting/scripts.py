@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from proxy.commands import replies
-from proxy.commands.family import Answer, Family, Handler, to_its_end
+from proxy.commands.family import Answer, Decided, Family, Handler, to_its_end
 from proxy.commands.scripting import unnamed
 from proxy.commands.scripting.killing import ask_busy, verdict
 from proxy.commands.scripting.knownscripts import LOADED, RUN, digest
@@ -23,7 +23,7 @@ from proxy.commands.scripting.seenscripts import Scripts
 from proxy.commands.scripting.unnamed import KeepingToKeys
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
-from proxy.engine.outcomes import ANY_SERVER, Outcome, Unit, clear
+from proxy.engine.outcomes import ANY_SERVER, Outcome, Unit, clear, settled
 from proxy.engine.refusals import NO_SERVER
 from proxy.engine.session import Session
 from proxy.servers.everywhere import ask, ask_each, first_error
@@ -90,21 +90,21 @@ class ScriptCommands(Family):
 
     # -- running -------------------------------------------------------------------------------------------
 
-    def eval(self, session: Session, argv: list[bytes]) -> Outcome:
+    def eval(self, session: Session, argv: list[bytes]) -> Decided:
         """EVAL and EVAL_RO: the server loads the script by running it, but may drop it again at any time."""
         keys = commands.keys_of(self._row, argv)
         if self._has_several_slots(session, keys):
             # If it is refused for its keys, a server would not know it either.
             return keys
         name = self._remember(argv[1])
-        refused = (
-            self._keeping_to_keys.refusal(name, argv[1])
-            if unnamed.moves(self._router, session.database, keys)
-            else None
-        )
         if name in self.scripts:
             self.scripts.is_remembered(argv[1])
-        return refused or keys or ANY_SERVER
+
+        def refused() -> bytes | None:
+            moves = unnamed.moves(self._router, session.database, keys)
+            return self._keeping_to_keys.refusal(name, argv[1]) if moves else None
+
+        return keys or ANY_SERVER if refused() is None else unnamed.run(argv, keys, refused)
 
     def _remember(self, body: bytes) -> bytes:
         """A client runs a script; give its SHA1."""
@@ -159,9 +159,7 @@ class ScriptCommands(Family):
             ):
                 # absent-first: a script that only the servers know cannot be checked; the client then gives its text.
                 return NO_SCRIPT
-            refused = self._refused(session, name, keys)
-            if refused is not None:
-                return refused
+            await settled(lambda: self._refused(session, name, keys))
             slot, address = await clear(keys)
             body = self.scripts.body(name)
             if unnamed.moves(self._router, session.database, keys) and (

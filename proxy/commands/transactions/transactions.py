@@ -26,7 +26,7 @@ from proxy.commands.state import state_of
 from proxy.commands.transactions.queueing import QueueError, Transaction
 from proxy.commands.transactions.watching import Watching
 from proxy.engine.backend import Backend
-from proxy.engine.outcomes import IN_TRANSACTION, Channel, Outcome, Unit, Way, clear, nothing_owed
+from proxy.engine.outcomes import IN_TRANSACTION, Channel, Outcome, Unit, Way, clear, nothing_owed, settled
 from proxy.engine.session import Session
 from proxy.servers import slotrequests
 from slots.commands import CodeRequests, Command
@@ -208,15 +208,19 @@ class TransactionCommands(Family):
         if self._scripts is not None and transaction.scripts:
             await self._scripts.look_for(transaction.scripts)
 
-        slot, address = await clear(self._way(transaction, watch is not None), transaction.size)
-        # From here on, all is done in one step.
-        if transaction.ruling != self._router.ruling:
-            return RULES_CHANGED
-        if watch is not None and not watch.holds():
-            return _changed(session)
-        refused = self._refusal(transaction, slot)
-        if refused is not None:
-            return refused
+        while True:
+            slot, address = await clear(self._way(transaction, watch is not None), transaction.size)
+            # If it is not refused, all is done in one step from here on.
+            if transaction.ruling != self._router.ruling:
+                return RULES_CHANGED
+            if watch is not None and not watch.holds():
+                return _changed(session)
+            refused = self._refusal(transaction, slot)
+            if refused is None:
+                break
+            if refused not in unnamed.WAITED_FOR:
+                return refused
+            await settled(partial(self._refusal, transaction, slot))
         payload, before = self._unit(transaction, session, address)
         if watch is not None and watch.connection is not None:
             finish = partial(self._executed, transaction, session, watch.connection.backend)

@@ -205,7 +205,9 @@ async def test_nothing_changes_while_a_master_without_slots_is_away(start_worker
         assert await client.function_flush()
 
 
-async def test_a_function_of_a_slot_on_its_way(worker: WorkerHarness) -> None:
+async def test_a_function_of_a_slot_on_its_way(start_worker: StartWorker) -> None:
+    worker = await start_worker(lock_hold_seconds=0.3)
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
     code = (
         "#!lua name=counting\nredis.register_function('count', function(keys) return redis.call('INCR', keys[1]) end)"
     )

@@ -68,9 +68,9 @@ async def test_evalsha_behind_one_that_waited(start_worker: StartWorker) -> None
     assert await line(reader) == b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
 
-async def test_a_function_on_a_moving_slot_is_refused_at_once(start_worker: StartWorker) -> None:
-    """It need not wait for keys that do not come."""
-    worker = await start_worker(move_seconds=30.0)
+async def test_a_function_on_a_moving_slot_does_not_wait_for_its_keys(start_worker: StartWorker) -> None:
+    """It waits as long as for a lock, and not for keys that do not come."""
+    worker = await start_worker(move_seconds=30.0, lock_hold_seconds=0.3)
     async with worker.client() as client:
         await client.set(KEY, "x")
     await migrate_key(worker)

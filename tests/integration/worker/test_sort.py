@@ -60,7 +60,7 @@ async def test_as_one_redis(start_worker: StartWorker, protocol: int) -> None:
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_absent_first_while_the_slot_migrates(start_worker: StartWorker, protocol: int) -> None:
     """What the patterns name may be at the source, so nothing is sorted by it; what names its keys is served."""
-    worker = await start_worker(servers=3)
+    worker = await start_worker(servers=3, lock_hold_seconds=0.2)
     await converse(worker.servers[2].address, DATA)
     await converse(worker.settings.listen, DATA)
     await worker.act([SLOT], SlotState.PREPARED)

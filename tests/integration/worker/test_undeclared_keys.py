@@ -1,5 +1,7 @@
-"""Scripts and functions that may touch more than they are given: as one Redis at rest, not run while slots move."""
+"""Scripts and functions that may touch more than they are given: as one Redis at rest, and while slots move they wait
+until these have moved."""
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
@@ -23,6 +25,8 @@ LIBRARY = """#!lua name=lib
 redis.register_function('add', function(keys, arguments) return redis.call('INCRBY', keys[1], arguments[1]) end)
 """
 REFUSED = "may touch other keys than it is given"
+BRIEF = 0.3
+"""How long a request waits where a test wants it refused."""
 
 
 def sha1(script: str) -> str:
@@ -47,7 +51,7 @@ async def move_all(worker: WorkerHarness) -> None:
 @pytest.mark.parametrize("script", [ELSEWHERE, SAME_TAG])
 async def test_absent_first_nothing_acknowledged_is_undone(start_worker: StartWorker, script: str) -> None:
     """given a script that counts in a key it does not name, its reply still holds when the slot has moved."""
-    worker = await start_worker()
+    worker = await start_worker(lock_hold_seconds=BRIEF)
     async with worker.client() as client, Talk(worker.settings.listen) as talk:
         assert int(await client.eval(script, 1, KEY, 5)) == 5
         await migrate(worker)
@@ -103,7 +107,7 @@ async def test_a_script_that_only_the_servers_know_is_asked_for(start_worker: St
 
 
 async def test_scripts_without_keys_while_any_slot_moves(start_worker: StartWorker) -> None:
-    worker = await start_worker()
+    worker = await start_worker(lock_hold_seconds=BRIEF)
     async with worker.client() as client:
         await client.set(KEY, "value")
         assert await client.eval(ANYWHERE, 0) == b"value"
@@ -118,7 +122,7 @@ async def test_scripts_without_keys_while_any_slot_moves(start_worker: StartWork
 
 
 async def test_functions(start_worker: StartWorker) -> None:
-    worker = await start_worker()
+    worker = await start_worker(lock_hold_seconds=BRIEF)
     async with worker.client() as client:
         await client.function_load(LIBRARY)
         assert await client.fcall("add", 1, KEY, "5") == 5
@@ -132,3 +136,60 @@ async def test_functions(start_worker: StartWorker) -> None:
         await move_all(worker)
         await worker.apply([Slot(SLOT, 1, Action(SlotState.FINISHED, 2))])
         assert await client.fcall("add", 1, KEY, "1") == 6
+
+
+WAITING = {
+    "EVAL": [("EVAL", SAME_TAG, 1, KEY, 1)],
+    "EVALSHA": [("EVALSHA", sha1(SAME_TAG), 1, KEY, 1)],
+    "EVAL without keys": [("EVAL", "return redis.call('GET', ARGV[1]) or '6'", 0, "none")],
+    "FCALL": [("FCALL", "add", 1, COUNT, 1)],
+    "EXEC": [("MULTI",), ("EVALSHA", sha1(SAME_TAG), 1, KEY, 1), ("EXEC",)],
+    "SORT": [("SORT", KEY + ":list", "BY", "nosort", "GET", COUNT + "*")],
+}
+
+
+@pytest.mark.parametrize("requests", WAITING.values(), ids=WAITING)
+async def test_they_wait_until_their_slot_has_moved(
+    start_worker: StartWorker, requests: list[tuple[object, ...]]
+) -> None:
+    """absent-first: then they find at the target what they do not name; until then nothing is run."""
+    worker = await start_worker()
+    async with worker.client() as client, Talk(worker.settings.listen) as talk, worker.direct(2) as target:
+        await client.function_load(LIBRARY)
+        await client.script_load(SAME_TAG)
+        await client.set(COUNT, 5)
+        await client.rpush(KEY + ":list", "")
+        await worker.act([SLOT], SlotState.PREPARED)
+        await worker.act([SLOT], SlotState.MIGRATING)
+        for request in requests[:-1]:
+            await talk.ask(*request)
+        talk.send(*requests[-1])
+        talk.send("PING")
+        answer = asyncio.create_task(talk.reply())
+        await worker.next(lambda message: message.type == "counters" and message.counters["held"] > 0)
+        # A table that moves nothing on does not let it go.
+        await worker.apply()
+        assert not answer.done()
+        assert not await target.exists(COUNT)
+        for key in (KEY, COUNT, KEY + ":list"):
+            async with worker.direct(1) as source:
+                await source.execute_command(*("MIGRATE", "127.0.0.1", worker.servers[1].port, key, 0, 5000, "REPLACE"))
+        await worker.apply([Slot(SLOT, 1, Action(SlotState.FINISHED, 2))])
+        said = await answer
+        # in-order: what comes behind it is answered behind it.
+        assert await talk.reply() == b"+PONG\r\n"
+        counts = "none" not in requests[0] and requests[-1][0] != "SORT"
+        assert (b"5" if requests[-1][0] == "SORT" else b"6") in said, said
+        assert await client.get(COUNT) == (b"6" if counts else b"5")
+
+
+async def test_bounded_they_do_not_wait_for_ever(start_worker: StartWorker) -> None:
+    worker = await start_worker(lock_hold_seconds=BRIEF)
+    async with Talk(worker.settings.listen) as talk:
+        await migrate(worker)
+        talk.send("EVAL", SAME_TAG, 1, KEY, 1)
+        answer = asyncio.create_task(talk.reply())
+        while not answer.done():
+            # Each table has the request looked at again; it keeps its deadline.
+            await worker.apply()
+        assert (await answer).startswith(b"-TRYAGAIN the script " + REFUSED.encode())
