@@ -31,6 +31,7 @@ LONGEST = (
     "tests/integration/slotferry/test_wheels.py",
     "tests/integration/test_image.py",
     "tests/integration/upgrades/",
+    "tests/integration/frameworks/",
     CLIENTS,
 )
 """What begins, in this order."""
