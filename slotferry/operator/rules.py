@@ -15,6 +15,7 @@ from slots.counting import counted
 from slots.forms import Form
 from slots.keynames import readable
 from slots.keyslots import KeySlots
+from slots.profiles import profile, profiles
 from slots.rules import RuleError, SlotRule, rules_from_wire
 
 POLL_SECONDS = 0.2
@@ -57,7 +58,17 @@ def list_rules(
 
 @app.command("add")
 def add_rules(
-    patterns: Patterns,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATTERN...]",
+            help="Keys, such as 'bull:(*):*'. * is any bytes; what stands in parentheses is hashed.",
+        ),
+    ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help=f"The rules of a framework: {', '.join(profiles())}."),
+    ] = None,
     tag: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +87,14 @@ def add_rules(
     form: options.Output = Form.TABLE,
 ) -> None:
     """Add slot rules. The first that matches a key says its slot. Refused if keys would be in another group by them."""
-    rules = [_rule(pattern, database, tag) for pattern in patterns]
+    if not patterns and framework is None:
+        raise fail("name what is to be added: patterns of keys, or the profile of a framework with --profile")
+    rules = [_rule(pattern, database, tag) for pattern in patterns or []]
+    if framework is not None:
+        try:
+            rules += profile(framework, database)
+        except RuleError as error:
+            raise fail(str(error)) from None
     _change(topom, token, limit, form, rules, [], first, dry_run)
 
 

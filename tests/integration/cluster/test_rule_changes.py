@@ -8,6 +8,7 @@ from redis.exceptions import RedisError, ResponseError, TryAgainError
 
 from slotferry.calls import TopomRefused
 from slots.functions import slot
+from slots.profiles import profile
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, meanwhile, plain_client
 from tests.integration.cluster.test_command_line import operate
@@ -50,12 +51,17 @@ async def test_the_command(start_cluster: StartCluster) -> None:
         (("add", "bull:(*:*"), "one part may stand in parentheses"),
         (("add", "*", "--database", "99", "--tag", "t"), "there is no database 99; the last one is 15"),
         (("add", "bull:(*):*", "--database", "5"), ""),
+        (("add",), "name what is to be added"),
+        (("add", "--profile", "sidekick"), "there is no profile 'sidekick'; there are arq, "),
+        (("add", "--profile", "celery", "--database", "7"), ""),
         (("remove", "celery*"), "there is no slot rule 'celery*' in all databases"),
         (("remove", "bull:(*):*", "--database", "6"), "in database 6"),
     ):
         outcome = await operate(cluster, "rules", *arguments)
         assert says in outcome.err
         assert outcome.status == (1 if says else 0), outcome
+    rules = (await operate(cluster, "rules", "list", "-o", "json")).json["rules"]
+    assert [rule["pattern"] for rule in rules if rule["database"] == 7] == [rule.pattern for rule in profile("celery")]
 
 
 async def test_nothing_is_lost_while_rules_come_and_go(start_cluster: StartCluster) -> None:
