@@ -119,7 +119,7 @@ _PROFILES = (
         "rq",
         "Jobs, results, retries, dependencies, schedules and the failed jobs of RQ.",
         "Nothing: each of its transactions uses the registries of all jobs.",
-        "Another prefix than rq (RQ_KEY_PREFIX) needs a rule of its own.",
+        "It is tried at rest, not while its slot moves. Another RQ_KEY_PREFIX than rq needs a rule of its own.",
         (SlotRule("rq:*", tag="rq"),),
     ),
     Profile(
