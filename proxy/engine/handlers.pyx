@@ -150,6 +150,7 @@ cdef object meet(Session session, object condition):
     cdef argument_t* keys
     cdef bytes key
     cdef int32_t slot
+    cdef int database
     cdef int index
     cdef int count
     session.way = NO_WAY
@@ -201,12 +202,18 @@ cdef object meet(Session session, object condition):
             key = way[index]
             keys[index].data = key
             keys[index].size = len(key)
-        slot = router.slot_of(session.database, keys[0].data, keys[0].size)
+        database = session.database if condition.database is None else condition.database
+        slot = router.slot_of(database, keys[0].data, keys[0].size)
         for index in range(1, count):
-            other = router.slot_of(session.database, keys[index].data, keys[index].size)
+            other = router.slot_of(database, keys[index].data, keys[index].size)
             if other != slot:
                 raise Answered(crossslot(way[0], slot, way[index], other))
-        if router.routes[slot].state != ROUTE_OPEN:
+        if database != session.database:
+            if router.routes[slot].state == ROUTE_LOCKED:
+                session.reasons |= FOR_KEYS
+                router.holding.hold(session, slot)
+                return None
+        elif router.routes[slot].state != ROUTE_OPEN:
             session.reasons |= FOR_KEYS
             if clear_keys(session, keys, count, 1) == VERDICT_WAIT:
                 return None

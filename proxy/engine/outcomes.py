@@ -116,11 +116,12 @@ class NothingOwed(Condition):
 class Clear(Condition):
     """The way of keys, or of a channel, is free."""
 
-    __slots__ = ("size", "way")
+    __slots__ = ("database", "size", "way")
 
-    def __init__(self, way: Sequence[bytes] | Channel, size: int) -> None:
+    def __init__(self, way: Sequence[bytes] | Channel, size: int, database: int | None) -> None:
         self.way = way
         self.size = size
+        self.database = database
 
     def __await__(self) -> Generator[Condition, tuple[int, str], tuple[int, str]]:
         return (yield self)
@@ -150,17 +151,18 @@ class Settled(Condition):
         yield self
 
 
-def clear(way: Sequence[bytes] | Channel, size: int = 0) -> Clear:
+def clear(way: Sequence[bytes] | Channel, size: int = 0, database: int | None = None) -> Clear:
     """Wait until the slot of the keys or the channel lets them through; gives it and the address of its server.
 
     absent-first, drained: then the slot is not locked and, in a migration, every key is absent from the source. That is
     so until the handler waits again. Without keys the slot is -1, and the address is that of any server. ``size`` is in
-    bytes, if more is sent than the request at the front.
+    bytes, if more is sent than the request at the front. ``database`` is that of the keys, if it is not the session's;
+    then they are not looked for at a source, see :mod:`proxy.commands.databases.elsewhere`.
 
     Raises:
         Answered: the keys are in several slots, or of no server; or they were not let through in time.
     """
-    return Clear(way, size)
+    return Clear(way, size, database)
 
 
 def unlocked(slots: Callable[[], Collection[int]]) -> Unlocked:

@@ -1,4 +1,5 @@
-"""COPY with the option DB, and MOVE: a key goes to another database of its slot, which is at the same server.
+"""COPY with the option DB, and MOVE: a key goes to another database of its slot, which is at the same server. If a rule
+gives it another slot there, the command is refused.
 
 A user limited to some databases may only use those as destinations.
 """
@@ -12,6 +13,7 @@ from proxy.commands.family import Family, Handler
 from proxy.commands.services import Services
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Outcome, clear, nothing_owed
+from proxy.engine.refusals import crossslot
 from proxy.engine.session import Session
 from proxy.servers import slotrequests
 from slots import commands
@@ -48,6 +50,9 @@ class CopyAndMoveCommands(Family):
             return refused
         await nothing_owed()
         slot, address = await clear(keys)
+        # owned: a rule may give the key another slot there.
+        if (there := self._router.slot_of_key(database, keys[-1])) != slot:
+            return crossslot(keys[0], slot, keys[-1], there)
         if elsewhere.moves(self._router, slot):
             return elsewhere.MOVES
         backend = self._router.shared(session, address)

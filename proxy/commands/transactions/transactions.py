@@ -208,8 +208,9 @@ class TransactionCommands(Family):
         if self._scripts is not None and transaction.scripts:
             await self._scripts.look_for(transaction.scripts)
 
+        keys, database = self._way(transaction, watch is not None)
         while True:
-            slot, address = await clear(self._way(transaction, watch is not None), transaction.size)
+            slot, address = await clear(keys, transaction.size, database)
             # If it is not refused, all is done in one step from here on.
             if transaction.ruling != self._router.ruling:
                 return RULES_CHANGED
@@ -231,14 +232,18 @@ class TransactionCommands(Family):
         finish = partial(self._executed, transaction, session, backend)
         return await slotrequests.send(self._router, slot, backend, payload, before, finish)
 
-    def _way(self, transaction: Transaction, watched: bool) -> Way:
-        """The keys by which the transaction finds its server, and which have to be there; without keys, a channel."""
+    def _way(self, transaction: Transaction, watched: bool) -> tuple[Way, int]:
+        """The keys by which the transaction finds its server, and which have to be there, and their database; without
+        keys, a channel."""
         if transaction.keys:
-            return list(transaction.keys)
+            return list(transaction.keys), transaction.home
         if transaction.elsewhere:
-            return [key for _, key in transaction.elsewhere][:1]
+            # owned: a rule may give a key another slot there.
+            database, key = next(iter(transaction.elsewhere))
+            return [key], database
         # Any server can publish, but this one keeps the order in which a client publishes. A watch has its server.
-        return Channel(transaction.channel) if transaction.channel is not None and not watched else []
+        channel = transaction.channel if not watched else None
+        return Channel(channel) if channel is not None else [], transaction.home
 
     def _refusal(self, transaction: Transaction, slot: int) -> bytes | None:
         """Why a transaction that touches keys which were not looked for cannot run now (**absent-first**)."""
@@ -246,8 +251,8 @@ class TransactionCommands(Family):
             return elsewhere.MOVES
         if not (transaction.patterns or transaction.scripts):
             return None
-        keys = list(transaction.keys)[:1] or [key for _, key in transaction.elsewhere][:1]
-        if not unnamed.moves(self._router, transaction.home, keys):
+        places = [(transaction.home, key) for key in transaction.keys] or list(transaction.elsewhere)
+        if not unnamed.moves(self._router, places[0][0] if places else 0, [key for _, key in places[:1]]):
             return None
         if transaction.patterns:
             return unnamed.SORT_REFUSED

@@ -177,3 +177,19 @@ async def test_a_pop_that_waits_goes_by_the_new_rules(start_worker: StartWorker)
         assert await waiting == (b"plain", b"x")
         await other.lpush(MOVES, "y")
         assert await server.llen(MOVES) == 1
+
+
+async def test_nothing_comes_to_a_database_whose_slots_will_change(start_worker: StartWorker) -> None:
+    worker = await halves(start_worker)
+    five = (SlotRule("*", 5, "five"),)
+    worker.table = worker.table.ruled(worker.table.epoch + 1, (), ComingRules(five, locked=False))
+    assert isinstance(await worker.verdict(worker.push()), Ack)
+    async with worker.client(single_connection_client=True) as client:
+        await client.set("plain", "1")
+        await refused(client, "MOVE", "plain", 5)
+        await refused(client, "COPY", "plain", "plain", "DB", 5)
+        for command in (("MULTI",), ("SELECT", 5), ("SET", "plain", "2")):
+            await client.execute_command(*command)
+        await refused(client, "EXEC")
+        assert await client.get("plain") == b"1"
+    assert await worker.keys(1, 5) == await worker.keys(2, 5) == []

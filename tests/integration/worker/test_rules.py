@@ -7,6 +7,7 @@ import pytest
 import redis.exceptions
 
 from slots.keyslots import KeySlots
+from slots.messages.channel import Counters
 from slots.rules import SlotRule
 from slots.states import SlotState
 from slots.table import Slot
@@ -205,3 +206,47 @@ async def test_in_order_messages_of_a_moving_slot_wait_for_its_source_whatever_t
         message = await pubsub.get_message(timeout=60)
         assert message is not None
         assert message["data"] == b"at the target"
+
+
+# -- other databases
+
+
+async def test_a_transaction_goes_by_the_rules_of_the_database_that_its_keys_are_in(start_worker: StartWorker) -> None:
+    worker = await with_rules(start_worker)
+    home = KEY_SLOTS.slot_of(5, b"any") // 512
+    key = next(key for key in (b"k%d" % number for number in range(100)) if KEY_SLOTS.slot_of(0, key) // 512 != home)
+    async with worker.client(single_connection_client=True) as client, worker.client(db=5) as there:
+        for command in (("MULTI",), ("SELECT", 5), ("SET", key, "new")):
+            await client.execute_command(*command)
+        assert await client.execute_command("EXEC") == [b"OK", b"OK"]
+        assert await there.get(key) == b"new"
+        # The slot that it has there is locked, and then moves.
+        slot = KEY_SLOTS.slot_of(5, key)
+        for state in (SlotState.PREPARING, SlotState.PREPARED):
+            await worker.act([slot], state, home + 1, 2 - home)
+        for command in (("SELECT", 0), ("MULTI",), ("SELECT", 5), ("SET", key, "newer")):
+            await client.execute_command(*command)
+        running = asyncio.create_task(client.execute_command("EXEC"))
+        await worker.next(lambda message: isinstance(message, Counters) and message.counters["held"] > 0)
+        await worker.act([slot], SlotState.MIGRATING, home + 1, 2 - home)
+        with pytest.raises(redis.exceptions.TryAgainError, match="in another database"):
+            await running
+
+
+async def test_a_key_comes_to_no_database_in_which_its_slot_is_another_one(start_worker: StartWorker) -> None:
+    worker = await with_rules(start_worker)
+    there = KEY_SLOTS.slot_of(5, b"any")
+    keys = [b"k%d" % number for number in range(100)]
+    apart = next(key for key in keys if KEY_SLOTS.slot_of(0, key) // 512 != there // 512)
+    async with worker.client() as client, worker.client(db=5) as in_five, worker.client(db=4) as in_four:
+        await client.set(apart, "old")
+        for command in (("MOVE", apart, 5), ("COPY", apart, apart, "DB", 5)):
+            with pytest.raises(redis.exceptions.ResponseError, match="same slot"):
+                await client.execute_command(*command)
+        assert await client.get(apart) == b"old"
+        # What has one slot in both is moved.
+        assert await client.execute_command("MOVE", apart, 4) == 1
+        assert await in_four.get(apart) == b"old"
+        assert await client.set("{queues}:1", "x")
+        assert await client.execute_command("COPY", "{queues}:1", "{queues}:2", "DB", 5) == 1
+        assert await in_five.get("{queues}:2") == b"x"
