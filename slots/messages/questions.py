@@ -125,15 +125,6 @@ class ScriptsFlushed(Asked):
     bodies: bool
 
 
-class Subscribers(Asked):
-    """For each name (in Latin-1), how many sessions are subscribed to it, and 1 if the worker is: a list of pairs."""
-
-    what: Literal["subscribers"] = "subscribers"
-    shard: bool
-    """Whether the names are of shard channels."""
-    names: list[AnyText]
-
-
 class Unblock(Asked):
     """End the wait of the client of this number: 1 if that was done, else 0."""
 
@@ -156,7 +147,6 @@ Question: TypeAlias = Annotated[
     | ScriptLoaded
     | ScriptsKnown
     | ScriptsFlushed
-    | Subscribers
     | Unblock,
     Field(discriminator="what"),
 ]

@@ -11,25 +11,31 @@ name that is being joined or left is not left or joined again before that is con
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import chain
 
-from proxy.channel import MessageTooLong
 from proxy.commands import replies
-from proxy.commands.family import Answer, Family, Handler
+from proxy.commands.family import Family, Handler
+from proxy.commands.keyspace.listedkeys import joined
+from proxy.commands.pubsub import counts
 from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.subscriptions import Subscriptions, cost, push_in_turn
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.backend import command
+from proxy.engine.keylist import HERE
 from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, SUBSCRIBED, Later, Outcome
+from proxy.engine.refusals import NO_SERVER, OWN_KEYS
 from proxy.engine.session import Session
-from slots.messages.questions import Asked, Subscribers
+from slots.reserved import RESERVED
 from slots.table import SlotTable
 
 CONFIRMING = 16
 """Bit of a session's ``attention``: it waits for confirmations, and goes on only with more requests of that kind."""
+NAMES_ASKED = 100
+"""How many channels' numbers a server is asked for at once."""
 CONFIRMED = frozenset(word.upper().encode() for kind in Kind for word in (kind.joining, kind.leaving))
 """The commands that have confirmations."""
 
@@ -105,20 +111,16 @@ class PubSubCommands(Family):
         """Handlers by the command's name."""
         found: dict[str, Handler] = {
             # A server has the channels of all workers of all proxies, and of its own clients.
-            "PUBSUB|CHANNELS": self.any_server,
-            "PUBSUB|SHARDCHANNELS": self.any_server,
+            "PUBSUB|CHANNELS": self.channels,
+            "PUBSUB|SHARDCHANNELS": self.channels,
             "PUBSUB|NUMPAT": self.any_server,
-            "PUBSUB|NUMSUB": partial(self.numbers, Kind.CHANNEL),
-            "PUBSUB|SHARDNUMSUB": partial(self.numbers, Kind.SHARD),
+            "PUBSUB|NUMSUB": self.numbers,
+            "PUBSUB|SHARDNUMSUB": self.numbers,
         }
         for kind in Kind:
             found[kind.joining.upper()] = partial(self.subscribe, kind)
             found[kind.leaving.upper()] = partial(self.unsubscribe, kind)
         return found
-
-    def answers(self) -> dict[type[Asked], Answer]:
-        """That about subscribers."""
-        return {Subscribers: self._count}
 
     # -- subscribing ---------------------------------------------------------------------------------------
 
@@ -129,6 +131,8 @@ class PubSubCommands(Family):
                 f"ERR {kind.joining.upper()} needs Redis 6 or newer at every server, for messages published at "
                 f"{self._versions.old[0]} would not arrive"
             )
+        if any(name.startswith(RESERVED) for name in argv[1:]):
+            return OWN_KEYS
         if _owes_else(session) or self._any(self._hub.is_leaving, session, kind, argv[1:]):
             return AFTER_OWED
         state = state_of(session)
@@ -257,39 +261,32 @@ class PubSubCommands(Family):
         """A question that any server can answer, because every worker is subscribed at all of them."""
         return ANY_SERVER
 
-    async def numbers(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
-        """PUBSUB NUMSUB or SHARDNUMSUB [channel ...]."""
+    async def channels(self, session: Session, argv: list[bytes]) -> Outcome:
+        """PUBSUB CHANNELS or SHARDCHANNELS [pattern]: any server's, without Slotferry's own."""
+        found = await self._ask(argv)
+        if not found.startswith(b"*"):
+            return found
+        return await joined(self._router, 0, [(found, bytes([HERE]) * self._router.number_of_slots)])
+
+    async def numbers(self, session: Session, argv: list[bytes]) -> Outcome:
+        """PUBSUB NUMSUB or SHARDNUMSUB [channel ...]: the clients of all proxies, from any server."""
         names = argv[2:]
-        at_server = await self._ask_server(command(tuple(argv))) if names else []
-        sessions = [0] * len(names)
-        workers = [0] * len(names)
-        try:
-            decoded = [name.decode("latin-1") for name in names]
-            answers = await self._services.ask_all(Subscribers(shard=kind is Kind.SHARD, names=decoded))
-        except MessageTooLong:
-            answers = []
-        for answer in answers:
-            for place, (number, subscribed) in enumerate(answer):
-                sessions[place] += number
-                workers[place] += subscribed
         items = []
-        for place, name in enumerate(names):
-            # A worker counts once at a server, for any number of sessions. Another proxy's workers are left counted
-            # that way.
-            others = at_server[place] - workers[place] if place < len(at_server) else 0
-            items += [replies.bulk(name), replies.integer(sessions[place] + max(0, others))]
+        for start in range(0, len(names), NAMES_ASKED):
+            some = names[start : start + NAMES_ASKED]
+            reply = await self._ask([*argv[:2], *chain.from_iterable(map(counts.asked, some))])
+            numbers = _numbers_in(reply)
+            if len(numbers) != len(some) * counts.ASKED_EACH:
+                return reply if reply.startswith(b"-") else replies.error("ERR a server gave an odd reply to PUBSUB")
+            for place, name in enumerate(some):
+                of_name = numbers[place * counts.ASKED_EACH : (place + 1) * counts.ASKED_EACH]
+                items += [replies.bulk(name), replies.integer(counts.clients(of_name))]
         return replies.array(items)
 
-    async def _ask_server(self, request: bytes) -> list[int]:
-        """The numbers in a server's answer to NUMSUB; none if there is no answer."""
+    async def _ask(self, argv: Sequence[bytes]) -> bytes:
+        """Any server's reply to a question about subscriptions."""
         address = self._router.any_address()
-        if address is None:
-            return []
-        return _numbers_in(await self._router.shared_backend(address).ask(request))
-
-    def _count(self, question: Subscribers) -> list[tuple[int, int]]:
-        kind = Kind.SHARD if question.shard else Kind.CHANNEL
-        return [self._hub.count(kind, name.encode("latin-1")) for name in question.names]
+        return NO_SERVER if address is None else await self._router.shared_backend(address).ask(command(tuple(argv)))
 
     # -- what the family is told ---------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from functools import partial
 
-from proxy.commands.pubsub import messages
+from proxy.commands.pubsub import counts, messages
 from proxy.commands.pubsub.keyevents import KeyEvents
 from proxy.commands.pubsub.messageorder import MessageOrder
 from proxy.commands.pubsub.messages import Kind, Message
@@ -95,8 +95,8 @@ class Subscriptions:
         self._router = services.router
         self._topics: dict[Kind, dict[bytes, Topic]] = {kind: {} for kind in Kind}
         self._servers = Subscribers(services, self._wanted, self._received)
-        # Names to leave, if no session wants them at the end of this turn of the event loop.
-        self._left: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
+        # Names that more or fewer sessions want than the servers know.
+        self._changed: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
         self._last_mark = 0
         # The mark that is yet to be written.
         self._open: Mark | None = None
@@ -126,7 +126,10 @@ class Subscriptions:
             topic.wanted += 1
             if not topic.asked:
                 topic.asked = True
+                topic.said = 1
                 new.append(name)
+            elif topic.wanted != topic.said:
+                self._changed[kind][name] = None
         self._write(kind.joining, kind, new)
         if self._written < MARKS_AT_ONCE:
             self._written += 1
@@ -182,18 +185,10 @@ class Subscriptions:
         topic = self._topics[kind].get(name)
         return topic is not None and topic.changing.get(session) == LEAVING
 
-    def count(self, kind: Kind, name: bytes) -> tuple[int, bool]:
-        """How many sessions of this worker are subscribed, and whether the worker is, at the servers."""
-        topic = self._topics[kind].get(name)
-        if topic is None:
-            return 0, False
-        return len(topic.listeners) + sum(1 for _ in topic.joining()), topic.wanted > 0
-
     def _give_up(self, kind: Kind, name: bytes) -> None:
         topic = self._topics[kind][name]
         topic.wanted -= 1
-        if not topic.wanted:
-            self._left[kind][name] = None
+        self._changed[kind][name] = None
 
     def _forget(self, kind: Kind, name: bytes) -> None:
         if self._topics[kind][name].is_over:
@@ -245,7 +240,12 @@ class Subscriptions:
         self._servers.close()
 
     def _wanted(self) -> tuple[dict[Kind, list[bytes]], int]:
-        names = {kind: [name for name, topic in topics.items() if topic.asked] for kind, topics in self._topics.items()}
+        names: dict[Kind, list[bytes]] = {kind: [] for kind in Kind}
+        for kind, topics in self._topics.items():
+            for name, topic in topics.items():
+                if topic.asked:
+                    names[kind].append(name)
+                    names[kind] += counts.digits(name, topic.said)
         return names, self._last_mark
 
     # -- changes -------------------------------------------------------------------------------------------
@@ -263,22 +263,36 @@ class Subscriptions:
             self._servers.write(kind, payload)
 
     def _write_mark(self) -> None:
-        """Write the names to leave, and the mark behind all changes."""
+        """Write the names to leave, the numbers of sessions that have changed, and the mark behind all changes."""
         mark, self._open = self._open, None
         if mark is None:
             return
-        for kind, names in self._left.items():
+        for kind, names in self._changed.items():
             left = []
             for name in names:
-                topic = self._topics[kind][name]
-                if not topic.wanted and topic.asked:
-                    topic.asked = False
-                    topic.ending += 1
-                    mark.left.append((kind, name))
-                    left.append(name)
+                topic = self._topics[kind].get(name)
+                if topic is None or not topic.asked:
+                    continue
+                if topic.wanted:
+                    self._tell(kind, name, topic)
+                    continue
+                topic.asked = False
+                topic.ending += 1
+                mark.left.append((kind, name))
+                left.append(name)
+                left += counts.digits(name, topic.said)
             names.clear()
             self._write(kind.leaving, kind, left)
         self._servers.sync(partial(self._reach, mark), mark.number)
+
+    def _tell(self, kind: Kind, name: bytes, topic: Topic) -> None:
+        """Tell the servers how many sessions are subscribed to a channel. Nobody asks that about a pattern."""
+        if kind is Kind.PATTERN:
+            return
+        joined, left = counts.change(name, topic.said, topic.wanted)
+        topic.said = topic.wanted
+        self._write(kind.joining, kind, joined)
+        self._write(kind.leaving, kind, left)
 
     def _reach(self, mark: Mark) -> None:
         for kind, name in mark.left:

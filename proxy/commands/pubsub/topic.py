@@ -15,13 +15,15 @@ LEAVING = -1
 class Topic:
     """A channel or a pattern with present, former or future subscribers."""
 
-    __slots__ = ("_listeners", "_order", "asked", "changing", "ending", "wanted")
+    __slots__ = ("_listeners", "_order", "asked", "changing", "ending", "said", "wanted")
 
     def __init__(self) -> None:
         self.wanted = 0
         """Sessions that are subscribed or about to be, without those that are about to leave."""
         self.asked = False
         """Whether the latest order to the servers was to subscribe to it."""
+        self.said = 0
+        """How many sessions the servers were told of, of a channel that was asked for."""
         self.ending = 0
         """How many orders to end it the servers have not confirmed yet."""
         self.changing: dict[Session, int] = {}

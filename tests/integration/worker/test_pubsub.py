@@ -404,6 +404,14 @@ async def test_pubsub_numbers_count_clients_and_not_workers(three: WorkerHarness
         assert await client.pubsub_numpat() == 6
         assert sorted(await client.pubsub_channels("own-*")) == [f"own-{number}".encode() for number in range(5)]
         assert await client.execute_command("PUBSUB", "SHARDCHANNELS") == [b"all"]
+        channels = [b"all", b"\xff", *(b"own-%d" % number for number in range(5))]
+        assert sorted(await client.pubsub_channels()) == sorted(channels)
+        many = [b"all", b"own-2"] * 300
+        assert await client.pubsub_numsub(*many) == [(b"all", 5), (b"own-2", 1)] * 300
+        for word in ("SUBSCRIBE", "SSUBSCRIBE", "PUBLISH"):
+            async with Wire(three.settings.listen) as own:
+                refused = await own.say(word, "__slotferry:more:0:x", *["m"] * (word == "PUBLISH"))
+                assert refused.startswith(b"-ERR keys whose names begin with __slotferry:")
         # Somebody who listens at a server directly, or by way of another proxy, is counted too.
         async with Wire(three.servers[0].address) as stranger:
             await stranger.say("SUBSCRIBE", "none")

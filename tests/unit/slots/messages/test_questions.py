@@ -25,7 +25,6 @@ QUESTIONS: list[Asked] = [
     questions.ScriptLoaded(body="return 1"),
     questions.ScriptsKnown(names=["f" * 40]),
     questions.ScriptsFlushed(bodies=True),
-    questions.Subscribers(shard=True, names=["news"]),
     questions.Unblock(number=-1, error=True),
 ]
 WRONG_QUESTIONS: list[tuple[str, str, Any]] = [
@@ -40,8 +39,6 @@ WRONG_QUESTIONS: list[tuple[str, str, Any]] = [
     ("script_loaded", "body", None),
     *(("scripts_known", "names", value) for value in (None, [1])),
     ("scripts_flushed", "bodies", 1),
-    ("subscribers", "shard", 1),
-    *(("subscribers", "names", value) for value in (None, [1])),
     *(("unblock", "number", value) for value in ("1", 1.5, 2**63, -(2**63) - 1)),
     ("unblock", "error", 1),
 ]
