@@ -193,3 +193,18 @@ async def test_nothing_comes_to_a_database_whose_slots_will_change(start_worker:
         await refused(client, "EXEC")
         assert await client.get("plain") == b"1"
     assert await worker.keys(1, 5) == await worker.keys(2, 5) == []
+
+
+async def test_a_watch_from_before_the_change_does_not_hold(start_worker: StartWorker) -> None:
+    """Also if this proxy has not seen the lock, because it was away: the key may have been written to elsewhere."""
+    worker = await halves(start_worker)
+    beside = b"{%b}" % MOVES
+    assert AFTER.slot_of(0, beside) == BEFORE.slot_of(0, MOVES)
+    async with worker.client(single_connection_client=True) as client, worker.client() as other:
+        await client.execute_command("WATCH", MOVES)
+        await rule(worker, RULES)
+        await other.set(MOVES, "new")
+        for command in (("MULTI",), ("SET", beside, "1")):
+            await client.execute_command(*command)
+        assert await client.execute_command("EXEC") is None
+        assert await other.get(beside) is None

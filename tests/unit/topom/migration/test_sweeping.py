@@ -12,6 +12,7 @@ from migrator.errors import ForeignKeys, ServerUnavailable, SourceUnavailable, S
 from migrator.facts import Facts
 from migrator.sweep import SweepRecord, Swept, Warrant
 from slots.access import ServerAccess
+from slots.rules import SlotRule
 from slots.states import SlotState
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually, send
@@ -22,7 +23,7 @@ from topom.cluster.state import ClusterState
 from topom.errors import OldKeysLeft, ServersUnreachable, SweepUnderWay
 from topom.migration import sweeping
 from topom.migration.actions import Actions
-from topom.migration.foreignkeys import SweepBrokenOff
+from topom.migration.foreignkeys import SweepBrokenOff, SweepWarrant
 from topom.migration.sweeping import NotMaster, Sweeps
 from topom.reasons import Kind, Reason
 from topom.servers.detector import Condition, Judgement
@@ -291,6 +292,24 @@ async def test_a_sweep_ends_when_its_slots_are_in_doubt(one: SweptBench) -> None
     # The data is still known; keys of the slot that is offline are left.
     await one.sweeps.ensure(1)
     assert one.sweeper.keys["s1:1"] == {*range(8), 9}
+    assert one.ledger.state.sweeping == {}
+
+
+async def test_owned_a_sweep_that_found_keys_by_other_slot_rules_deletes_none(
+    one: SweptBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.known(1)
+    begin = SweepWarrant.begin
+
+    async def later(warrant: SweepWarrant, keys: int, known: bool) -> bytes:
+        # The keys have been looked at, and now the rules change.
+        await one.edit(lambda table, epoch: table.ruled(epoch, (SlotRule("bull:(*):*"),)))
+        return await begin(warrant, keys, known)
+
+    monkeypatch.setattr(SweepWarrant, "begin", later)
+    with pytest.raises(SweepBrokenOff, match="slot rules have changed"):
+        await one.sweeps.ensure(1)
+    assert one.sweeper.keys["s1:1"] == set(range(16))
     assert one.ledger.state.sweeping == {}
 
 
