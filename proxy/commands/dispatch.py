@@ -9,6 +9,7 @@ from proxy.commands import replies
 from proxy.commands.families import Families
 from proxy.commands.family import Answer, Decided, Handler, Steps
 from proxy.commands.pubsub.pubsub import CONFIRMED, CONFIRMING, mark, ping, subscription_of
+from proxy.commands.tracking import reads
 from proxy.engine.backend import command as make_request
 from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Channel, Outcome, Unit, clear
 from proxy.engine.session import Session
@@ -49,6 +50,9 @@ class SlowPath:
             return NO_REPLY
         if session.attention & CONFIRMING and argv[0].upper() not in CONFIRMED:
             return AFTER_OWED
+        tracker = session.tracker
+        if tracker is not None:
+            tracker.begin()
         try:
             command = self._families.learned.find(argv)
             session.last_command = command.name.lower()
@@ -56,7 +60,10 @@ class SlowPath:
                 return b"-NOAUTH Authentication required.\r\n"
             refused = self._refusal(session, command)
             if refused is None:
-                if command.multi is not Multi.NOW and transactions.is_open(session):
+                is_queued = command.multi is not Multi.NOW and transactions.is_open(session)
+                if tracker is not None:
+                    reads.note(tracker, command, argv, is_queued)
+                if is_queued:
                     return transactions.queue(session, command, argv)
                 decided = self._run(session, command, argv)
                 return self._go_through(session, argv, decided) if isinstance(decided, CoroutineType) else decided

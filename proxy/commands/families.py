@@ -26,6 +26,7 @@ from proxy.commands.server.latency import LatencyCommands
 from proxy.commands.server.server import ServerCommands
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
+from proxy.commands.tracking.tracking import TrackingCommands
 from proxy.commands.transactions.transactions import TransactionCommands
 
 
@@ -60,6 +61,7 @@ def make(services: Services) -> Families:
     scripts = ScriptCommands(services)
     functions = FunctionCommands(services)
     pubsub = PubSubCommands(services, versions)
+    tracking = TrackingCommands(services, versions)
     blocking = BlockingCommands(services)
     learned = LearnedCommands(services)
     copying = CopyAndMoveCommands(services, authentication.select_refusal)
@@ -70,7 +72,7 @@ def make(services: Services) -> Families:
         authentication,
         learned,
         (
-            *(authentication, connection, *server, keyspace, flushing, scanning, scripts, functions, pubsub),
+            *(authentication, connection, *server, keyspace, flushing, scanning, scripts, functions, pubsub, tracking),
             *(blocking, copying, sorting, transactions, learned, cluster, versions),
         ),
     )

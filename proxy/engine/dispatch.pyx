@@ -16,6 +16,7 @@ from proxy.engine.scans cimport scan
 from proxy.engine.serverconnection cimport BACKEND_READY
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
 from proxy.engine.splitting cimport split
+from proxy.engine.tracking cimport stays_fast
 from proxy.engine.watches cimport begin_watch
 from slots.requests.commandlookup cimport (
     CODE_DIGEST,
@@ -39,6 +40,10 @@ from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import OUT_OF_MEMORY, crossslot
 
+
+cdef enum:
+    # TRACKED of proxy.engine.outcomes.
+    TRACKED_BIT = 32
 
 NO_KEY.data = b""
 NO_KEY.size = 0
@@ -67,7 +72,8 @@ cdef verdict dispatch(
     if session.multi != NULL:
         return within_multi(session, row, arguments, count, data, size)
     if row == NULL or session.attention or (session.read_only and row.writes):
-        return decide(session, arguments, count, data, size)
+        if row == NULL or session.attention != TRACKED_BIT or not stays_fast(session, row, arguments, count):
+            return decide(session, arguments, count, data, size)
     if row.path == PATH_KEYED:
         if count != row.arity if row.arity >= 0 else count < -row.arity:
             return decide(session, arguments, count, data, size)
@@ -157,7 +163,8 @@ cdef verdict route(
             return session.refuse_or_reply(
                 crossslot(keys[0].data[: keys[0].size], slot, keys[index].data[: keys[index].size], other)
             )
-    if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN:
+    # A replica may not have a change yet of which a session that tracks was told.
+    if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN and not session.attention:
         replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
         # This makes a replica that is down connect; the master serves the request meanwhile.
         if replica.ready_to_take() and replica.state == BACKEND_READY:

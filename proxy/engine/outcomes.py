@@ -39,6 +39,8 @@ SUBSCRIBED = 4
 """Bit of a session's ``attention``: a RESP2 session with subscriptions."""
 LIMITED = 8
 """Bit of a session's ``attention``: its user may not use its database."""
+TRACKED = 32
+"""Bit of a session's ``attention``: it tracks the keys that it reads (CLIENT TRACKING)."""
 
 MUTED = 1
 """A session's ``muted``: replies are dropped."""

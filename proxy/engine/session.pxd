@@ -52,6 +52,8 @@ cdef class Session(ClientConnection):
         public object state
         # A proxy.engine.watches.Watch, or None.
         public object watch
+        # A proxy.engine.tracking.Tracker while TRACKED is set in ``attention``.
+        public object tracker
         # A transaction that plain Python knows nothing of; NULL if there is none.
         multi_t* multi
         # Number of the last command in proxy.engine.statistics; the slow path's name for it, and its time.

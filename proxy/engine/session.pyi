@@ -4,6 +4,7 @@ from collections.abc import Callable
 from proxy.commands.state import SessionState
 from proxy.engine.connection import ClientConnection
 from proxy.engine.router import Router
+from proxy.engine.tracking import Tracker
 from proxy.engine.watches import Watch
 from proxy.moving.move import Origin
 
@@ -17,6 +18,7 @@ class Session(ClientConnection):
     protocol: int
     state: SessionState | None
     watch: Watch | None
+    tracker: Tracker | None
     last_command: str | None
     def __init__(self, router: Router, sock: socket.socket, peer: str, id: int) -> None: ...
     @property

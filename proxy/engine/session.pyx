@@ -26,6 +26,7 @@ from proxy.engine.multi cimport free_multi
 from proxy.engine.records cimport client_t
 from proxy.engine.router cimport Router
 from proxy.engine.statistics cimport Statistics
+from proxy.engine.tracking cimport has_waited
 from slots.requests.parsing cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
@@ -48,6 +49,8 @@ cdef enum:
     UNAUTHENTICATED_ARGUMENTS = 10
     # GATED of proxy.engine.outcomes.
     GATED_BIT = 1
+    # TRACKED of it.
+    TRACKED_BIT = 32
     # With replies of so many bytes on average, they use a connection of their own; with less than half of it, no more.
     LARGE_REPLY = 4096
     # The number of replies after which older ones count less.
@@ -313,6 +316,8 @@ cdef class Session(ClientConnection):
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
         carry_out(self, outcome, NULL, 0)
+        if self.attention & TRACKED_BIT:
+            has_waited(self)
         size = self.size_of_front()
         if size:
             buffer_consume(&self.inbox, size, 0)

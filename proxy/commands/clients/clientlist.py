@@ -114,6 +114,7 @@ class ClientList(Family):
             self._counted = {
                 "blocked": sum(state.blocking is not None for state in states),
                 "subscribed": sum(bool(state.subscription) for state in states),
+                "tracking": sum(session.tracker is not None for session in self._router.sessions),
             }
         return self._counted
 
@@ -242,6 +243,8 @@ def describe(session: Session, now: float) -> str:
         "P" if subscription else "",
         "x" if multi >= 0 else "",
         "b" if state is not None and state.blocking is not None else "",
+        "t" if session.tracker is not None else "",
+        "B" if session.tracker is not None and session.tracker.broadcast else "",
         "U" if session.peer.startswith("/") else "",
     ]
     fields = {
@@ -271,7 +274,7 @@ def describe(session: Session, now: float) -> str:
         "events": "rw" if session.unsent else "r",
         "cmd": session.last_command or "NULL",
         "user": user_name(session),
-        "redir": -1,
+        "redir": -1 if session.tracker is None else 0,
         "resp": session.protocol,
         "lib-name": _text(state.library) if state is not None else "",
         "lib-ver": _text(state.library_version) if state is not None else "",

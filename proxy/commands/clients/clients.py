@@ -5,25 +5,16 @@ impossible for that reason, or that means nothing here, gets an error that says 
 """
 
 from proxy.commands import replies
-from proxy.commands.arguments import NOT_AN_INTEGER, SYNTAX_ERROR, integer, printable
+from proxy.commands.arguments import SYNTAX_ERROR, printable
 from proxy.commands.family import Family, Handler
 from proxy.commands.state import state_of
 from proxy.engine.outcomes import MUTED, MUTED_ONCE, NO_REPLY, Outcome
 from proxy.engine.session import Session
 
-NOT_TRACKING = (
-    b"-ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled\r\n"
-)
-TRACKING_REFUSED = (
-    b"-ERR CLIENT TRACKING ON is refused by Slotferry: connections to the servers are shared by all clients, so no "
-    b"server can tell what one of them has read\r\n"
-)
 NO_TOUCH_REFUSED = (
     b"-ERR CLIENT NO-TOUCH ON is refused by Slotferry: connections to the servers are shared by all clients, and it "
     b"would hold for all of them\r\n"
 )
-TRACKING_OPTIONS = {b"REDIRECT": 1, b"BCAST": 0, b"OPTIN": 0, b"OPTOUT": 0, b"NOLOOP": 0, b"PREFIX": 1}
-"""How many arguments each takes."""
 
 
 def on_or_off(word: bytes) -> bool | None:
@@ -44,10 +35,6 @@ class ClientCommands(Family):
             "CLIENT|REPLY": self.reply,
             "CLIENT|NO-EVICT": self.no_evict,
             "CLIENT|NO-TOUCH": self.no_touch,
-            "CLIENT|TRACKING": self.tracking,
-            "CLIENT|TRACKINGINFO": self.tracking_info,
-            "CLIENT|GETREDIR": self.redirection,
-            "CLIENT|CACHING": self.caching,
             "CLIENT|UNPAUSE": self.unpause,
         }
 
@@ -115,43 +102,6 @@ class ClientCommands(Family):
                 return NO_TOUCH_REFUSED
             case _:
                 return replies.OK
-
-    # -- tracking ------------------------------------------------------------------------------------------
-
-    def tracking(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT TRACKING ON|OFF [option ...]: tracking is always off."""
-        position = 3
-        while position < len(argv):
-            arguments = TRACKING_OPTIONS.get(argv[position].upper())
-            if arguments is None or position + arguments >= len(argv):
-                return SYNTAX_ERROR
-            if argv[position].upper() == b"REDIRECT" and integer(argv[position + 1]) is None:
-                return NOT_AN_INTEGER
-            position += 1 + arguments
-        match on_or_off(argv[2]):
-            case None:
-                return SYNTAX_ERROR
-            case True:
-                return TRACKING_REFUSED
-            case _:
-                return replies.OK
-
-    def tracking_info(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT TRACKINGINFO: tracking is off."""
-        flags = replies.array([replies.bulk("off")])
-        if session.protocol == 3:
-            flags = b"~" + flags[1:]
-        return replies.mapping(
-            {"flags": flags, "redirect": replies.integer(-1), "prefixes": replies.array([])}, session.protocol
-        )
-
-    def redirection(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT GETREDIR: there is none, as tracking is off."""
-        return replies.integer(-1)
-
-    def caching(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT CACHING YES|NO, which needs tracking to be on."""
-        return NOT_TRACKING
 
     def unpause(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT UNPAUSE: no client is paused."""

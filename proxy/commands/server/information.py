@@ -144,7 +144,7 @@ class Information(Family):
             "connected_clients": int(found.counters.get("clients", 0)),
             "maxclients": settings.max_clients * settings.worker_count,
             "blocked_clients": int(found.counters.get("blocked", 0)),
-            "tracking_clients": 0,
+            "tracking_clients": int(found.counters.get("tracking", 0)),
             "pubsub_clients": int(found.counters.get("subscribed", 0)),
             "held_requests": int(found.counters.get("held", 0)),
         }

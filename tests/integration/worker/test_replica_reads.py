@@ -56,6 +56,24 @@ async def get_all(client: redis.asyncio.Redis, key: str = KEY, times: int = 50) 
     return {await client.get(key) for _ in range(times)}
 
 
+async def test_who_caches_what_it_reads_reads_at_masters(start: StartReplicated) -> None:
+    """A replica may not have the change yet that the client was told of."""
+    replicated = await start()
+    (replica,) = replicated.replicas[1]
+    await replicated.reading(1024)
+    async with replicated.worker.client(protocol=3, single_connection_client=True) as client:
+        await eventually(functools.partial(is_read_from, client, replica), "reads from the replica")
+        await client.execute_command("CLIENT", "TRACKING", "ON")
+        before = await calls(replica, "get")
+        await get_all(client)
+        await client.readonly()
+        await get_all(client)
+        assert await calls(replica, "get") == before
+        await client.execute_command("CLIENT", "TRACKING", "OFF")
+        await get_all(client)
+        assert await calls(replica, "get") > before
+
+
 async def test_reads_go_to_the_replica_and_writes_never(start: StartReplicated) -> None:
     replicated = await start()
     (master,), (replica,) = replicated.worker.servers, replicated.replicas[1]

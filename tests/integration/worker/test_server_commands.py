@@ -60,6 +60,11 @@ CLIENT TRACKING OFF REDIRECT
 CLIENT TRACKING OFF REDIRECT x
 CLIENT TRACKING OFF PREFIX a
 CLIENT TRACKING OFF OPTIN
+CLIENT TRACKING ON BCAST OPTIN
+CLIENT TRACKING ON OPTIN OPTOUT
+CLIENT TRACKING ON PREFIX a
+CLIENT TRACKING ON BCAST PREFIX a PREFIX ab
+CLIENT TRACKING ON BCAST PREFIX a PREFIX a
 CLIENT TRACKINGINFO
 CLIENT GETREDIR
 CLIENT CACHING YES
@@ -434,7 +439,7 @@ async def test_latencies_are_told_of(beside: WorkerHarness, protocol: int) -> No
 
 async def test_what_cannot_be_had_is_refused_with_a_reason(beside: WorkerHarness) -> None:
     requests: list[Request] = [
-        ("CLIENT", "TRACKING", "ON"),
+        ("CLIENT", "TRACKING", "ON", "REDIRECT", "1"),
         ("CLIENT", "NO-TOUCH", "ON"),
         ("CLIENT", "PAUSE", "100"),
         ("SWAPDB", "0", "1"),

@@ -1,0 +1,346 @@
+"""Which sessions have read which keys (CLIENT TRACKING), and what they are told when a key changes.
+
+The servers tell a worker of every key that changes (:mod:`proxy.commands.tracking`), over other connections than those
+that its sessions read by. So word of a change may come before a value that was read earlier. What a client has to drop is
+therefore told by one rule, which does not depend on any order between connections:
+
+- A read is remembered in the step that sends it, or before, and until its session is told.
+- A session is told at once, and again behind all replies that it is owed. So it is told after every value that was read
+  while the read was remembered.
+- A request that has waited at the front may have been remembered too early: nothing is owed for it while it waits. So
+  the session is told of its keys behind its reply.
+
+To tell too often costs a client one more read, and nothing else. **bounded**: above ``limit`` bytes, the keys that have
+been remembered longest are forgotten, and their readers are told that they have changed, as a Redis server does.
+"""
+
+from itertools import islice
+
+from libc.stdint cimport int64_t
+from libc.string cimport memcmp
+
+from proxy.engine.session cimport Session
+from slots.requests.commandlookup cimport PATH_KEYED, PATH_SPLIT, command_t
+from slots.requests.parsing cimport argument_t
+from slots.reserved import RESERVED
+
+cdef enum:
+    # What is counted for a key with one reader, beyond its length; for a set of readers, and for each in it.
+    KEY_BYTES = 220
+    SET_BYTES = 220
+    READER_BYTES = 64
+    # This part of the keys is forgotten at once.
+    FORGOTTEN_PART = 64
+    HEAD_SIZE = 21
+
+cdef bytes HEAD = b">2\r\n$10\r\ninvalidate\r\n"
+cdef bytes EVERYTHING = HEAD + b"_\r\n"
+cdef const char* HEAD_DATA = HEAD
+
+
+cdef bytes message(list keys):
+    """That these keys have changed."""
+    cdef bytes key
+    return b"%b*%d\r\n%b" % (HEAD, len(keys), b"".join([b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]))
+
+
+cdef object tell(Tracker tracker, bytes data):
+    """Tell a session now, and behind all that it is owed. With RESP2 it cannot be told anything."""
+    cdef Session session = tracker.session
+    cdef bint is_owed
+    if session is None or session.closed or session.protocol != 3:
+        return
+    if tracker.broadcast and session.runs_no_code:
+        # It has logged in as a user who may not see all databases. It would be told of keys of the others.
+        session.close()
+        return
+    is_owed = session.client.owed > 0
+    session.loop.push(&session.client, data, len(data))
+    if is_owed:
+        session.loop.answer(&session.client, data, len(data))
+
+
+cdef object tell_all(object readers, bytes data):
+    """Tell one reader, or a set of them."""
+    if type(readers) is Tracker:
+        tell(<Tracker> readers, data)
+    else:
+        for tracker in readers:
+            tell(<Tracker> tracker, data)
+
+
+cdef class Tracker:
+    """One session's tracking, which begins now.
+
+    Args:
+        table: the worker's.
+        session: it has no tracker yet.
+        prefixes: with BCAST, the beginnings of the names of keys that it is told of; none without BCAST.
+        opt_in, opt_out, no_loop: the options of CLIENT TRACKING of these names.
+    """
+
+    def __init__(
+        self,
+        TrackedKeys table,
+        Session session,
+        tuple prefixes=(),
+        bint opt_in=False,
+        bint opt_out=False,
+        bint no_loop=False,
+    ):
+        self.table = table
+        self.session = session
+        self.broadcast = len(prefixes) > 0
+        self.prefixes = prefixes
+        self.opt_in = opt_in
+        self.opt_out = opt_out
+        self.no_loop = no_loop
+        self.chosen = self.noted_at = -1
+        self.queued = []
+        table.trackers.add(self)
+        if self.broadcast:
+            table.broadcasts.setdefault(self.prefixes, set()).add(self)
+
+    def end(self):
+        """The session is told nothing more."""
+        cdef TrackedKeys table = self.table
+        self.session = None
+        table.trackers.discard(self)
+        if self.broadcast:
+            same = table.broadcasts[self.prefixes]
+            same.discard(self)
+            if not same:
+                del table.broadcasts[self.prefixes]
+        if not table.trackers:
+            table.readers.clear()
+            table.size = 0
+
+    def drop(self):
+        """The session is told to drop everything: what it had read before this began is not remembered."""
+        tell(self, EVERYTHING)
+
+    # -- CLIENT CACHING ------------------------------------------------------------------------------------
+
+    def choose(self):
+        """CLIENT CACHING, about the next request."""
+        self.is_next = True
+
+    @property
+    def choice(self):
+        """Whether CLIENT CACHING was said about what comes next."""
+        return self.is_next or self.is_open
+
+    cdef void begin_request(self) noexcept:
+        if self.is_next:
+            self.is_next = False
+            self.chosen = self.session.taken
+
+    cdef bint is_chosen(self) noexcept:
+        return self.is_open or self.chosen == self.session.taken
+
+    cdef bint remembers(self) noexcept:
+        """Whether what the present request reads is remembered."""
+        if self.opt_in:
+            return self.is_chosen()
+        return not (self.opt_out and self.is_chosen())
+
+    # -- what is read --------------------------------------------------------------------------------------
+
+    cdef object note(self, list keys):
+        self.noted = keys
+        self.noted_at = self.session.taken
+        if not self.broadcast:
+            for key in keys:
+                self.table.remember(self, key)
+
+    def begin(self):
+        """A request is at the front. It may have been looked at before."""
+        self.begin_request()
+
+    def read(self, list keys):
+        """The request at the front reads these keys."""
+        if self.remembers():
+            self.note(keys)
+
+    def open(self):
+        """The request at the front is MULTI."""
+        self.is_open = self.is_chosen()
+
+    def queue(self, list keys):
+        """The request at the front is queued, and reads these keys with EXEC."""
+        if self.remembers():
+            self.queued += keys
+
+    def run(self):
+        """The request at the front is EXEC."""
+        self.note(self.queued)
+        self.discard()
+
+    def discard(self):
+        """The transaction is over."""
+        self.is_open = False
+        self.queued = []
+
+
+cdef class TrackedKeys:
+    """The keys that a worker's sessions have read.
+
+    Args:
+        limit: of the bytes for keys and their readers.
+    """
+
+    def __init__(self, int64_t limit):
+        self.readers = {}
+        self.limit = limit
+        self.trackers = set()
+        self.broadcasts = {}
+
+    def __len__(self):
+        return len(self.readers)
+
+    @property
+    def sessions(self):
+        """How many sessions track."""
+        return len(self.trackers)
+
+    cdef object remember(self, Tracker tracker, bytes key):
+        readers = self.readers.get(key)
+        if readers is tracker:
+            return
+        if readers is None:
+            self.readers[key] = tracker
+            self.size += KEY_BYTES + len(key)
+        elif type(readers) is Tracker:
+            self.readers[key] = {readers, tracker}
+            self.size += SET_BYTES + 2 * READER_BYTES
+        elif tracker not in readers:
+            readers.add(tracker)
+            self.size += READER_BYTES
+        if self.size > self.limit and not self.is_full:
+            # Not now: the request that reads the key is not sent yet, and the session has to be told behind its reply.
+            self.is_full = True
+            tracker.session.loop.event_loop.call_soon(self._make_room)
+
+    cdef object changed(self, bytes key):
+        """Forget who has read a key, and tell them."""
+        readers = self.readers.pop(key, None)
+        if readers is None:
+            return
+        self.size -= KEY_BYTES + len(key)
+        if type(readers) is not Tracker:
+            self.size -= SET_BYTES + READER_BYTES * len(readers)
+        tell_all(readers, message([key]))
+
+    def _make_room(self):
+        self.is_full = False
+        while self.size > self.limit:
+            for key in list(islice(self.readers, len(self.readers) // FORGOTTEN_PART + 1)):
+                self.changed(key)
+
+    def flush(self):
+        """Tell all sessions to drop everything."""
+        self.readers.clear()
+        self.size = 0
+        tell_all(list(self.trackers), EVERYTHING)
+
+    # -- what servers tell ---------------------------------------------------------------------------------
+
+    def received(self, bytes push):
+        """A server's push: tell the sessions, if it says that keys have changed."""
+        cdef const char* data = push
+        cdef const char* end = data + len(push)
+        cdef list keys = []
+        cdef bytes key
+        cdef int64_t left
+        cdef int64_t size
+        if len(push) < HEAD_SIZE or memcmp(data, HEAD_DATA, HEAD_SIZE) != 0:
+            return
+        data += HEAD_SIZE
+        if self.is_flush(data, end):
+            self.flush()
+            return
+        data += 1
+        left = 0
+        while data < end and data[0] != c'\r':
+            left = left * 10 + data[0] - c'0'
+            data += 1
+        # Past the end of the line and the "$".
+        data += 3
+        while left > 0 and data < end:
+            size = 0
+            while data < end and data[0] != c'\r':
+                size = size * 10 + data[0] - c'0'
+                data += 1
+            data += 2
+            if size < 0 or size > end - data:
+                break
+            key = data[:size]
+            data += size + 3
+            left -= 1
+            if key in self.readers:
+                self.changed(key)
+            if self.broadcasts and not key.startswith(RESERVED):
+                keys.append(key)
+        if left:
+            # Not what it should be. Nobody can tell which keys it means.
+            self.flush()
+        elif keys:
+            self._broadcast(keys)
+
+    cdef bint is_flush(self, const char* data, const char* end) noexcept:
+        """Whether all keys have changed: there is a null in place of the array of keys."""
+        return end - data < 2 or data[0] != c'*' or data[1] < c'0' or data[1] > c'9'
+
+    def _broadcast(self, list keys):
+        for prefixes, trackers in list(self.broadcasts.items()):
+            some = [key for key in keys if key.startswith(prefixes)]
+            if some:
+                tell_all(list(trackers), message(some))
+
+
+cdef bint stays_fast(
+    Session session, const command_t* row, const argument_t* arguments, int count
+) except -1:
+    """Whether the engine can decide by itself on a request of a session that tracks, and does nothing else that plain
+    Python would have to know of. What it reads is remembered."""
+    cdef Tracker tracker = <Tracker> session.tracker
+    cdef int index
+    cdef int last
+    cdef list keys
+    if row.path != PATH_KEYED and row.path != PATH_SPLIT:
+        return False
+    if count != row.arity if row.arity >= 0 else count < -row.arity:
+        return False
+    if row.writes:
+        tracker.begin_request()
+        return not session.read_only
+    if not row.reads:
+        return False
+    tracker.begin_request()
+    if not tracker.remembers():
+        return True
+    last = row.last if row.last >= 0 else count + row.last
+    if last >= count:
+        last = count - 1
+    keys = []
+    index = row.first
+    while index <= last:
+        keys.append(arguments[index].data[:arguments[index].size])
+        index += row.step
+    tracker.note(keys)
+    return True
+
+
+cdef object has_waited(Session session):
+    """A request that had to wait has its place in the replies: the session is told of what it has read."""
+    cdef Tracker tracker = <Tracker> session.tracker
+    cdef list keys
+    cdef bytes data
+    if tracker.noted_at != session.taken or session.protocol != 3 or session.closed:
+        return
+    keys = tracker.noted
+    if tracker.prefixes:
+        keys = [key for key in keys if key.startswith(tracker.prefixes)]
+    if keys:
+        data = message(keys)
+        session.loop.answer(&session.client, data, len(data))

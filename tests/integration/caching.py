@@ -1,0 +1,197 @@
+"""The most trusting client that caches: it keeps each value as it comes until it is told to drop it, and no longer than
+its connection; and a load of such clients, whose values have to be those of the servers in the end."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import hiredis
+import redis.asyncio
+import redis.exceptions
+
+from proxy.engine.backend import command
+
+LIMIT = 60.0
+READS_AT_ONCE = 8
+ERRORS = (redis.exceptions.RedisError, hiredis.HiredisError, OSError)
+
+
+class CachingClient:
+    """One connection and its cache.
+
+    Attributes:
+        values: the cache, by key.
+        hits: reads answered from it.
+        drops: keys that it was told to drop.
+        flushes: how often it was told to drop everything.
+    """
+
+    def __init__(self, address: str, *options: str) -> None:
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._options = options
+        self.values: dict[bytes, Any] = {}
+        self.hits = self.drops = self.flushes = 0
+        self._pending: deque[tuple[bytes | None, asyncio.Future[Any]]] = deque()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        self._writer.close()
+
+    async def _connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        self._reading = asyncio.create_task(self._read())
+        await self._ask(None, "HELLO", 3)
+        await self._ask(None, "CLIENT", "TRACKING", "ON", *self._options)
+
+    def _ask(self, key: bytes | None, *words: bytes | str | int) -> asyncio.Future[Any]:
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending.append((key, reply))
+        self._writer.write(command(words))
+        return reply
+
+    async def _read(self) -> None:
+        parser = hiredis.Reader()
+        with suppress(OSError):
+            while data := await self._reader.read(65536):
+                parser.feed(data)
+                while (reply := parser.gets()) is not False:
+                    self._take(reply)
+        self._lost()
+
+    def _take(self, reply: Any) -> None:
+        if isinstance(reply, hiredis.PushNotification):
+            keys = reply[1]
+            if keys is None:
+                self.flushes += 1
+                self.values.clear()
+            for key in keys or ():
+                self.drops += 1
+                self.values.pop(key, None)
+            return
+        key, waiting = self._pending.popleft()
+        if key is not None and not isinstance(reply, hiredis.ReplyError):
+            self.values[key] = reply
+        if not waiting.done():
+            waiting.set_result(reply)
+
+    def _lost(self) -> None:
+        self.values.clear()
+        self._reading = None
+        while self._pending:
+            _, waiting = self._pending.popleft()
+            if not waiting.done():
+                waiting.set_exception(ConnectionError("the connection was lost"))
+
+    async def get(self, key: bytes) -> Any:
+        """The value of a key, from the cache if it is there."""
+        if key in self.values:
+            self.hits += 1
+            return self.values[key]
+        if self._reading is None:
+            await self._connect()
+        return await self._ask(key, "GET", key)
+
+
+class Load:
+    """Clients that read, and writers that write, until told to end.
+
+    Args:
+        addresses: of the proxies; each has a client that caches for every kind of options.
+        keys: that are read and written.
+    """
+
+    def __init__(self, addresses: Sequence[str], keys: Sequence[bytes]) -> None:
+        self._keys = keys
+        self._addresses = addresses
+        self.clients = [
+            CachingClient(address, *options)
+            for address, options in itertools.product(addresses, [(), ("BCAST",), ("OPTOUT", "NOLOOP")])
+        ]
+        self.written = 0
+        self._ending = False
+
+    async def run(self, disturb: Callable[[], Awaitable[None]]) -> None:
+        """Read and write while ``disturb`` runs; then all caches have to come to hold what the servers hold."""
+        for client in self.clients:
+            await client.__aenter__()
+        tasks = [asyncio.create_task(self._reads(client, at)) for client in self.clients for at in range(READS_AT_ONCE)]
+        tasks += [asyncio.create_task(self._writes(address)) for address in self._addresses]
+        try:
+            await disturb()
+        finally:
+            self._ending = True
+            await asyncio.gather(*tasks)
+        await self._settle()
+        for client in self.clients:
+            await client.__aexit__(None, None, None)
+        assert self.written
+        assert all(client.hits and client.drops for client in self.clients)
+
+    async def _reads(self, client: CachingClient, at: int) -> None:
+        for key in itertools.cycle(self._keys[at:] + self._keys[:at]):
+            if self._ending:
+                return
+            try:
+                await client.get(key)
+            except ERRORS:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0)
+
+    async def _writes(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        async with redis.asyncio.Redis(host=host, port=int(port), socket_timeout=LIMIT) as client:
+            for key in itertools.cycle(self._keys):
+                if self._ending:
+                    return
+                with suppress(*ERRORS):
+                    self.written += 1
+                    await client.set(key, self.written)
+                await asyncio.sleep(0.002)
+
+    async def _settle(self) -> None:
+        """Nobody writes or reads any more: what is kept has to be what is there."""
+        host, _, port = self._addresses[0].rpartition(":")
+        stale: list[Any] = []
+        try:
+            async with redis.asyncio.Redis(host=host, port=int(port)) as plain, asyncio.timeout(LIMIT):
+                while stale := await self._stale(plain):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"(client, key, what it keeps, what is there): {stale[:20]}") from None
+
+    async def _stale(self, plain: redis.asyncio.Redis) -> list[tuple[int, bytes, Any, Any]]:
+        try:
+            there = {key: await plain.get(key) for key in self._keys}
+        except ERRORS as error:
+            return [(0, b"", None, error)]
+        return [
+            (number, key, kept, there[key])
+            for number, client in enumerate(self.clients)
+            for key, kept in client.values.items()
+            if kept != there[key]
+        ]
+
+
+async def kill_what_tells(ports: Sequence[int]) -> int:
+    """End the connections by which the servers at these ports tell workers of changes; how many there were."""
+    killed = 0
+    for port in ports:
+        async with redis.asyncio.Redis(port=port, socket_timeout=LIMIT) as server:
+            for one in await server.client_list():
+                if "t" in one["flags"]:
+                    with suppress(redis.exceptions.ResponseError):  # it is gone
+                        killed += await server.client_kill_filter(_id=one["id"])
+    return killed
