@@ -127,6 +127,9 @@ class RuleChanges(Loop):
         try:
             await super().run()
         finally:
+            if self._task is not None:
+                # Also while it is being taken back: the next topom to lead does that.
+                self._task.cancel()
             await self.cancel()
 
     async def look(self) -> Look:
@@ -158,7 +161,9 @@ class RuleChanges(Loop):
     async def cancel(self) -> None:
         """End the change that is under way, if one is; the old rules hold then."""
         if self._task is not None:
-            self._task.cancel()
+            # What ends already goes on until the coming rules are taken back, for nobody else would do that.
+            if self.last is not None and self.last.stage in RUNNING:
+                self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([self._task])
 

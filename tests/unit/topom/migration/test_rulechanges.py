@@ -19,7 +19,7 @@ from topom.errors import RulesChanging
 from topom.migration.misplaced import Placing, Tally
 from topom.migration.rulechanges import RUNNING, RuleChange, RuleChanges, RulesChange, RulesWait, Stage
 from topom.proxies.members import Refused
-from topom.store import STATE
+from topom.store import STATE, StoreError
 
 MakeBench = Callable[..., Awaitable[Bench]]
 RULES = (SlotRule("bull:(*):*"),)
@@ -274,6 +274,36 @@ async def test_a_change_is_cancelled(bench: MakeBench) -> None:
     await change.cancel()
     assert change.last is not None
     assert (change.last.stage, one.ledger.table.coming, one.ledger.table.rules) == (Stage.CANCELLED, None, ())
+
+
+async def test_a_change_that_is_being_taken_back_is_not_left_half_way(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await bench()
+    counts, away, tried = Counts(0, 1), asyncio.Event(), asyncio.Event()
+    write = one.ledger.change
+
+    async def change(*arguments: Any) -> Any:
+        if away.is_set():
+            tried.set()
+            raise StoreError("the store is away")
+        return await write(*arguments)
+
+    async def then(number: int) -> None:
+        if number == 2:
+            away.set()
+
+    monkeypatch.setattr(one.ledger, "change", change)
+    counts.then = then
+    of = changes(one, counts)
+    of.begin(RULES, dry=False)
+    await tried.wait()
+    cancelling = asyncio.gather(of.cancel(), of.cancel())
+    await asyncio.sleep(0.01)
+    away.clear()
+    await cancelling
+    assert (await over(of)).stage is Stage.FAILED
+    assert (one.ledger.table.coming, one.ledger.table.rules) == (None, ())
 
 
 async def test_the_next_topom_takes_it_back() -> None:
