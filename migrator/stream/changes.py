@@ -127,7 +127,7 @@ def change_of(
     argv: list[bytes],
     database: int,
     arrived_ms: int,
-    moves: Callable[[bytes], bool],
+    moves: Callable[[int, bytes], bool],
     is_late: Callable[[int, bytes], bool],
 ) -> Change:
     """What a command of the stream means for one copy.
@@ -137,7 +137,7 @@ def change_of(
         database: in which it ran.
         arrived_ms: when it came, in milliseconds since 1970. Servers before Redis 7 send how long a key lives, and not
             its deadline.
-        moves: whether the copy has a key's slot.
+        moves: whether the copy has the slot of a key of a database.
         is_late: whether a key of a database is late.
 
     Raises:
@@ -157,13 +157,13 @@ def change_of(
         raise _cannot(argv) from None
     if not keys or not (command.name in PLAIN or command.name in DEADLINES | DELETING | CARRYING | LATE):
         raise _cannot(argv)
-    mine = [key for key in keys if moves(key)]
+    if command.name == "MOVE" or (command.name == "COPY" and len(argv) > 3):
+        return Change(late=tuple(place for place in _everywhere(argv, database, keys) if moves(*place)))
+    mine = [key for key in keys if moves(database, key)]
     if not mine:
         return NOTHING
     if command.split:
-        return _split(argv, command.name, command.step, lambda key: moves(key) and not is_late(database, key))
-    if command.name == "MOVE" or (command.name == "COPY" and len(argv) > 3):
-        return Change(late=_everywhere(argv, database, mine))
+        return _split(argv, command.name, command.step, lambda key: moves(database, key) and not is_late(database, key))
     if len(mine) < len(keys) or command.name in LATE or any(is_late(database, key) for key in mine):
         return Change(late=tuple((database, key) for key in mine))
     if command.name in DEADLINES:
@@ -201,12 +201,12 @@ def _newer(
     argv: list[bytes],
     name: bytes,
     database: int,
-    moves: Callable[[bytes], bool],
+    moves: Callable[[int, bytes], bool],
     is_late: Callable[[int, bytes], bool],
 ) -> Change:
     try:
         keys = argv[2 : 2 + 2 * int(argv[1]) : 2] if name == b"MSETEX" else [argv[1]]
-        late = tuple((database, key) for key in keys if moves(key))
+        late = tuple((database, key) for key in keys if moves(database, key))
         if late and name == b"HSETEX" and not is_late(*late[0]) and (fields := _fields_without_deadlines(argv)):
             return Change(([b"HSET", argv[1], *fields],))
     except (ValueError, IndexError):

@@ -161,7 +161,7 @@ class Copy:
             argv,
             database,
             arrived_ms(),
-            lambda key: self.moves(database, key),
+            self.moves,
             lambda database, key: (database, key) in self._late,
         )
         if self.words is not None:

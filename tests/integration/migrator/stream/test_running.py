@@ -29,6 +29,7 @@ from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
 from slots.keyslots import KeySlots
 from slots.reserved import LEADER, POSITION, RESERVED, SWEPT
+from slots.rules import SlotRule
 from tests.histories.relay import Relay
 from tests.integration.migrator import streams
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, Pair, client_of, slot_of
@@ -61,17 +62,23 @@ class ReadyCopy(RunningCopy):
         await super().nearly_level()
 
 
-def copy_between(pair: Pair, folder: Path, replicas: Sequence[str] = ()) -> RunningCopy:
+def copy_between(
+    pair: Pair,
+    folder: Path,
+    replicas: Sequence[str] = (),
+    rules: Sequence[SlotRule] = (),
+    moving: Collection[int] = MOVING,
+) -> RunningCopy:
     stream = SourceStream(
         pair.source.address, "", id="5eed", folder=folder, access=ServerAccess(), instance=INSTANCE, replicas=replicas
     )
     return ReadyCopy(
         stream,
         pair.target.address,
-        MOVING,
+        moving,
         "c0ffee",
         run_id="",
-        key_slots=KeySlots("crc32", NUMBER_OF_SLOTS),
+        key_slots=KeySlots("crc32", NUMBER_OF_SLOTS, rules),
         pace=pair.pace,
         progress=pair.progress,
     )
@@ -190,6 +197,35 @@ async def test_level_after_the_marker_nothing_of_the_source_reaches_the_target(
     await asyncio.sleep(0.5)
     moved = [key for key in keys if slot_of(key) in MOVING]
     assert await target.exists(*moved) == len(moved)
+
+
+async def test_level_a_rule_gives_a_name_another_slot_in_another_database(
+    pair: Pair, source: Redis, target: Redis, tmp_path: Path
+) -> None:
+    """Scripts at the source copy and move keys into a database whose slot moves, and out of it."""
+    await source.config_set("repl-diskless-sync-delay", 0)
+    five = slot_of(b"five")
+    names = [name for number in range(20) if slot_of(name := b"k%d" % number) != five]
+    copy = copy_between(pair, tmp_path / "spool", rules=[SlotRule("*", 5, "five")], moving=[five])
+    try:
+        async with client_of(pair.source, 5) as there, client_of(pair.target, 5) as seen:
+            await source.mset(dict.fromkeys(names[1:], "old"))
+            await there.mset({names[0]: "gone", names[1]: "replaced"})
+            async with asyncio.timeout(30):
+                await copy.nearly_level()
+            await there.move(names[0].decode(), 0)
+            await source.execute_command("COPY", names[2], names[1], "DB", 5, "REPLACE")
+            await source.execute_command("COPY", names[2], "new", "DB", 5)
+            await source.move(names[3].decode(), 5)
+            await there.execute_command("COPY", names[1], "{five}", "DB", 0)
+            await there.set("plain", "there")
+            await copy.settle([five])
+            have = {key: await there.get(key) for key in await there.keys("*")}
+            assert have == {names[1]: b"old", b"new": b"old", names[3]: b"old", b"plain": b"there"}
+            assert {key: await seen.get(key) for key in await seen.keys("*")} == have
+        assert [key for key in await target.keys("*") if not key.startswith(RESERVED)] == [b"{five}"]
+    finally:
+        await copy.close()
 
 
 async def test_owned_neither_server_counts_as_swept_any_more(copy: RunningCopy, source: Redis, target: Redis) -> None:

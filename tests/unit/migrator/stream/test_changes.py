@@ -9,13 +9,13 @@ from slots.commands import Route, table
 NOW = 1_000_000
 
 
-def change(*argv, database=0, late=()):
+def change(*argv, database=0, late=(), moves=lambda database, key: key.startswith(b"m")):
     """The change for the copy of all keys that begin with ``m``; keys in ``late`` are late."""
     return change_of(
         [item if isinstance(item, bytes) else str(item).encode() for item in argv],
         database,
         NOW,
-        lambda key: key.startswith(b"m"),
+        moves,
         lambda database, key: (database, key) in late,
     )
 
@@ -159,6 +159,17 @@ def test_what_another_database_gets_is_late_in_both():
         (2, b"m2"),
     )
     assert change("COPY", "m1", "m2", "REPLACE").late == ((0, b"m1"), (0, b"m2"))
+
+
+def test_what_another_database_gets_has_the_slot_of_that_database():
+    def in_two(database, key):
+        return database == 2
+
+    assert change("MOVE", "m1", 2, moves=in_two) == Change(late=((2, b"m1"),))
+    assert change("MOVE", "m1", 1, database=2, moves=in_two) == Change(late=((2, b"m1"),))
+    assert change("COPY", "m1", "m2", "DB", 2, moves=in_two).late == ((2, b"m1"), (2, b"m2"))
+    assert change("COPY", "m1", "m2", "DB", 3, moves=in_two) == NOTHING
+    assert change("MOVE", "m1", 3, moves=in_two) == NOTHING
 
 
 def test_a_key_that_gets_the_deadline_of_another_is_told_of():

@@ -115,7 +115,7 @@ def test_a_target_that_knows_the_words_is_told_them(command: str) -> None:
 
 
 def told(argv: Sequence[bytes], by: Words = OLD) -> Change:
-    change = change_of(list(argv), 3, 1000, lambda key: True, lambda database, key: False)
+    change = change_of(list(argv), 3, 1000, lambda database, key: True, lambda database, key: False)
     return by.change(change, argv, 3)
 
 

@@ -10,6 +10,7 @@ from slots.keyslots import KeySlots
 from slots.requests.reading import NotRequests
 from slots.requests.wanted import MIXED, UNKNOWN, WantedRequests
 from slots.reserved import RESERVED, STATE
+from slots.rules import SlotRule
 
 SLOTS = 16
 KEY_SLOTS = KeySlots("crc32", SLOTS)
@@ -202,3 +203,15 @@ def test_the_stream_ends_where_something_else_comes() -> None:
 def test_each_slot_has_a_mark() -> None:
     with pytest.raises(ValueError, match="15 slots are marked"):
         WantedRequests(KEY_SLOTS, bytes(SLOTS - 1))
+
+
+def test_level_what_another_database_gets_is_given_whatever_slot_it_has_here() -> None:
+    """The name of the key is of an unwanted slot in the database of the request, and of a wanted one elsewhere."""
+    key_slots = KeySlots("crc32", SLOTS, [SlotRule("*", 5, FIRST.decode())])
+    reader = WantedRequests(key_slots, bytearray(WANTED))
+    requests = [[b"SET", UNWANTED, b"x"], [b"MOVE", UNWANTED, b"5"], [b"COPY", UNWANTED, UNWANTED, b"DB", b"5"]]
+    reader.feed(b"".join(map(encode, requests)))
+    assert [argv for argv, _, _ in reader] == requests[1:]
+    reader.database = 5
+    reader.feed(encode(requests[0]))
+    assert [(argv, copies) for argv, _, copies in reader] == [(requests[0], 1)]
