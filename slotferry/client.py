@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from slotferry.calls import REQUEST_SECONDS, Answer, TopomCalls, TopomRefused
+from slots.keyslots import KeySlots
+from slots.rules import rules_from_wire
 
 DEFAULT_URL = "http://127.0.0.1:8380"
 
@@ -371,3 +373,8 @@ def _named(**names: str) -> dict[str, str]:
 def _allowed(**flags: bool) -> dict[str, bool]:
     """The flags that are set. An earlier topom does not know them all, and need not while they are not used."""
     return {key: True for key, flag in flags.items() if flag}
+
+
+def key_slots_of(status: Mapping[str, Any]) -> KeySlots:
+    """Which slot each key of the product has, by topom's answer to ``/status``."""
+    return KeySlots(status["slot_function"], status["number_of_slots"], rules_from_wire(status["slot_rules"]))

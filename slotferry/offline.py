@@ -1,4 +1,4 @@
-"""``slotferry slot of`` and ``slotferry plan``: answers that need no topom."""
+"""``slotferry plan``: answers that need no topom."""
 
 import json
 import sys
@@ -8,42 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from slotferry.operator import options
-from slotferry.output import answer, fail, note, print_written, say, size, table
-from slots import functions
+from slotferry.output import fail, note, print_written, say, size, table
 from slots.forms import Form
-from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
-
-
-def slot_of(
-    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys, as a client would write them.")],
-    number_of_slots: Annotated[
-        int, typer.Option("--slots", min=1, max=MAXIMUM_SLOTS, help="The product's number of slots, a power of two.")
-    ] = DEFAULT_SLOTS,
-    form: options.Output = Form.TABLE,
-) -> None:
-    """Show the slot of each key, and the tag that is hashed, by each slot function."""
-    if number_of_slots & (number_of_slots - 1):
-        raise typer.BadParameter("has to be a power of two", param_hint="--slots")
-    found = []
-    for key in keys:
-        # Bytes that are not text come from the shell as surrogates.
-        raw = key.encode(errors="surrogateescape")
-        for name in functions.names():
-            tag = functions.hash_tag(name, raw).decode(errors="surrogateescape")
-            found.append({"key": key, "function": name, "tag": tag, "slot": functions.slot(name, raw, number_of_slots)})
-    columns = ("key", "function", "tag", "slot")
-    rows = [
-        (_shown(key), function, _shown(tag), str(value))
-        for key, function, tag, value in (entry.values() for entry in found)
-    ]
-    answer(found, form, lambda: table(columns, rows))
-
-
-def _shown(value: object) -> str:
-    text = str(value)
-    return text if text.isprintable() and text else repr(text.encode(errors="surrogateescape"))[1:]
-
 
 Policy = Annotated[
     str,

@@ -15,7 +15,7 @@ from typing import Any
 
 from redis import RedisError
 
-from slotferry.client import TopomClient
+from slotferry.client import TopomClient, key_slots_of
 from slotferry.demonstration import CONNECTIONS, GROUPS, WORKERS, DemoOptions, Verdict, stay
 from slotferry.lending import own_context
 from slotferry.live import Counting
@@ -205,7 +205,7 @@ async def hot_clients(address: str, keys: Sequence[str], rate: float) -> AsyncIt
 async def _hot_keys(topom: TopomClient) -> list[str]:
     status, table = await topom.status(), await topom.slots()
     owned = [entry["id"] for entry in table["slots"] if entry["group_id"] == HOT_GROUP]
-    return hot_keys(KeySlots(status["slot_function"], status["number_of_slots"]), owned[:HOT_SLOTS])
+    return hot_keys(key_slots_of(status), owned[:HOT_SLOTS])
 
 
 async def _watch(topom: TopomClient, cluster: LocalCluster) -> bool:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import IO
 
 from sizing.java import JavaNotFound, find_java_home
-from slotferry.client import TopomClient
+from slotferry.client import TopomClient, key_slots_of
 from slotferry.costs import show_costs
 from slotferry.local import LocalCluster
 from slotferry.operator.waiting import wait_moved
 from slotferry.output import say
 from slotferry.processes import ManagedProcess, ProcessError, end_with_parent
 from slots.access import ServerAccess
-from slots.keyslots import KeySlots
 from slots.python import PYTHON
 
 SIZING_SECONDS = 300.0
@@ -65,7 +64,7 @@ async def _make_heavy(cluster: LocalCluster, topom: TopomClient) -> None:
     owned = [entry["id"] for entry in table["slots"] if entry["group_id"] == HEAVY_GROUP][:HEAVY_SLOTS]
     host, _, port = cluster.proxy_addresses[0].rpartition(":")
     wanted = set(owned)
-    key_slots = KeySlots(status["slot_function"], status["number_of_slots"])
+    key_slots = key_slots_of(status)
     async with ServerAccess().client(host, int(port)) as client:
         for number in count():
             key = f"heavy:{number}"

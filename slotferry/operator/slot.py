@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from slotferry import completing, offline
+from slotferry import completing
 from slotferry.calls import Answer
 from slotferry.client import TopomClient
-from slotferry.operator import options, sizes
+from slotferry.operator import options, sizes, slotof
 from slotferry.operator.looking import fields
 from slotferry.operator.waiting import COURSES, wait_moved
 from slotferry.output import answer, fail, in_words, say, table
@@ -25,7 +25,7 @@ To = Annotated[
 ]
 
 
-app.command("of")(offline.slot_of)
+app.command("of")(slotof.slot_of)
 
 
 @app.command("list")

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from slotferry.traffic.content import PREFIX, index_of, name_of
 from slotferry.traffic.keys import Keys
 from slots.keyslots import KeySlots
+from slots.rules import SlotRule, rules_from_wire, rules_to_wire
 
 _SCAN_COUNT = 1000
 _KEPT_TEXTS = 10
@@ -27,13 +28,15 @@ class Layout:
     servers: Sequence[str]
     """All masters to check."""
     password: str | None = None
+    rules: tuple[SlotRule, ...] = ()
 
     @classmethod
     def from_api(cls, status: Mapping[str, Any], slots: Mapping[str, Any], password: str | None = None) -> "Layout":
         """From topom's answers to ``/status`` and ``/slots``."""
         masters = {g["id"]: g["servers"][0]["address"] for g in status["groups"] if g["servers"]}
         owners = [masters.get(slot["group_id"], "") for slot in slots["slots"]]
-        return cls(status["slot_function"], owners, sorted(masters.values()), password)
+        rules = rules_from_wire(status["slot_rules"])
+        return cls(status["slot_function"], owners, sorted(masters.values()), password, rules)
 
     def to_wire(self) -> dict[str, Any]:
         """As JSON."""
@@ -42,12 +45,14 @@ class Layout:
             "owners": list(self.owners),
             "servers": list(self.servers),
             "password": self.password,
+            "rules": rules_to_wire(self.rules),
         }
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "Layout":
         """The reverse of :meth:`to_wire`."""
-        return cls(wire["function"], wire["owners"], wire["servers"], wire["password"])
+        rules = rules_from_wire(wire["rules"])
+        return cls(wire["function"], wire["owners"], wire["servers"], wire["password"], rules)
 
 
 @dataclass
@@ -95,7 +100,7 @@ async def _look(
     client: Redis, server: str, database: int, keys: Keys, layout: Layout, seen: dict[int, str], found: Placement
 ) -> None:
     cursor = 0
-    key_slots = KeySlots(layout.function, len(layout.owners))
+    key_slots = KeySlots(layout.function, len(layout.owners), layout.rules)
     here: set[int] = set()  # SCAN may give a key twice
     while True:
         cursor, found_names = await client.scan(cursor, match=PREFIX.decode() + "*", count=_SCAN_COUNT)

@@ -207,7 +207,7 @@ class Cluster(LocalCluster):
         """Which server has to have which slot; the servers of groups that were removed are looked at too."""
         found = Layout.from_api(await self.api.status(), await self.api.slots())
         everywhere = sorted(server for servers in self.groups.values() for server in servers)
-        return Layout(found.function, found.owners, everywhere)
+        return Layout(found.function, found.owners, everywhere, rules=found.rules)
 
     # What the servers say
 

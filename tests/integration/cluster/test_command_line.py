@@ -9,6 +9,7 @@ import pytest
 
 from slotferry import __version__
 from slotferry.calls import TopomRefused
+from slots import functions
 from tests.integration.cluster.commands import Outcome, slotferry
 from tests.integration.cluster.harness import Cluster, eventually, running
 
@@ -298,3 +299,12 @@ async def test_cancelling_waits_until_what_had_moved_is_back(cluster: Cluster) -
     await cluster.at_rest({1: 32, 2: 32, 3: 0})
     await cluster.check_ballast()
     await cluster.flush()
+
+
+async def test_the_slot_of_a_key_is_by_the_products_function_and_number_of_slots(cluster: Cluster) -> None:
+    said = json.loads(await say(cluster, "slot", "of", "user:{42}", "plain", "-o", "json"))
+    expected = [(b"42", "42"), (b"plain", "plain")]
+    assert [(row["function"], row["tag"], row["rule"], row["slot"]) for row in said] == [
+        ("crc32", tag, None, functions.slot("crc32", key, 64)) for key, tag in expected
+    ]
+    assert "the whole key" in await say(cluster, "slot", "of", "plain", "--database", "3")

@@ -20,6 +20,7 @@ from slotferry.traffic.placement import Layout
 from slotferry.traffic.requests import Difference, Read, Write
 from slotferry.traffic.session import Session, Tally
 from slots.functions import slot
+from slots.rules import SlotRule
 
 LIMIT = 60.0
 PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
@@ -146,6 +147,16 @@ async def test_keys_in_a_wrong_place_are_found(server: RedisServer, tmp_path: Pa
             assert f"traffic:5 is on {server.address} and on {other.address}" in found.misplaced_texts
     finally:
         await other.stop()
+
+
+async def test_a_slot_rule_says_which_place_is_the_right_one(server: RedisServer) -> None:
+    owners = ["127.0.0.1:1"] * 1024
+    owners[slot("crc32", b"one", 1024)] = server.address
+    async with Traffic([server.address], 300, profile="fixed:20") as traffic:
+        await traffic.load()
+        for rules, misplaced in (((SlotRule("traffic:*", tag="one"),), 0), ((), 300)):
+            found = await traffic.verify(Layout("crc32", owners, [server.address], rules=rules))
+            assert (found.misplaced, found.placed) == (misplaced, 300)
 
 
 async def test_errors_are_counted_with_their_text(server: RedisServer) -> None:
