@@ -68,6 +68,12 @@ def plan_import(dump: Dump, status: Mapping[str, Any], slots: Sequence[Mapping[s
             f"number_of_slots = {NUMBER_OF_SLOTS} and slot_function = {SLOT_FUNCTION!r}"
         )
         return plan
+    if status["slot_rules"]:
+        plan.conflicts.append(
+            "this topom has slot rules, and Codis has put every key where its hash tag says, so keys would be looked "
+            "for in other slots; remove the rules ('slotferry rules list' shows them), and add them after the import"
+        )
+        return plan
     taken = _plan_groups(plan, dump.groups, status["groups"])
     _plan_slots(plan, dump.slots, taken, slots)
     _say_the_rest(plan, dump, status["product"])

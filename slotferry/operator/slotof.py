@@ -16,7 +16,6 @@ from slotferry.output import answer, note, table
 from slots import functions
 from slots.forms import Form
 from slots.keyslots import KeySlots
-from slots.rules import SlotRule
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 
 Row = dict[str, Any]
@@ -41,7 +40,7 @@ def slot_of(
     token: options.Token = "",
     form: options.Output = Form.TABLE,
 ) -> None:
-    """Show the slot of each key, and what decides it: a slot rule, or the tag that is hashed."""
+    """Show the slot of each key, what of it is hashed, and the slot rule that says so if there is one."""
     if number_of_slots is not None and number_of_slots & (number_of_slots - 1):
         raise typer.BadParameter("has to be a power of two", param_hint="--slots")
     # Bytes that are not text come from the shell as surrogates.
@@ -55,7 +54,7 @@ def slot_of(
         note("topom was not asked, so no slot rules were looked at: this is the slot of keys that no rule matches")
     else:
         found = rows(key_slots_of(status), database, raw)
-    answer(found, form, lambda: table(("key", "function", "decided by", "slot"), shown(found)))
+    answer(found, form, lambda: table(("key", "function", "tag", "rule", "slot"), shown(found)))
 
 
 def _status(topom: str, token: str) -> Mapping[str, Any] | None:
@@ -83,7 +82,7 @@ def _row(key_slots: KeySlots, database: int, key: bytes) -> Row:
     return {
         "key": _text(key),
         "function": key_slots.function,
-        "tag": _text(functions.hash_tag(key_slots.function, key)) if rule is None else None,
+        "tag": _text(functions.hash_tag(key_slots.function, key_slots.hashed(database, key))),
         "rule": rule.to_wire() if rule is not None else None,
         "slot": key_slots.slot_of(database, key),
     }
@@ -95,13 +94,11 @@ def _text(key: bytes) -> str:
 
 def shown(found: Sequence[Row]) -> list[tuple[str, ...]]:
     """The rows of the table."""
-    return [(_shown(row["key"]), row["function"], _decided(row), str(row["slot"])) for row in found]
+    return [(_shown(row["key"]), row["function"], _shown(row["tag"]), _pattern(row), str(row["slot"])) for row in found]
 
 
-def _decided(row: Row) -> str:
-    if row["rule"] is not None:
-        return str(SlotRule.from_wire(row["rule"]))
-    return "the whole key" if row["tag"] == row["key"] else f"tag {_shown(row['tag'])}"
+def _pattern(row: Row) -> str:
+    return row["rule"]["pattern"] if row["rule"] is not None else ""
 
 
 def _shown(text: str) -> str:

@@ -172,6 +172,46 @@ async def test_what_a_node_says(cluster: LocalCluster) -> None:
         assert await said("KEYSLOT", "key:0") == await said("KEYSLOT", "x{key:0}y") == wanted
 
 
+async def test_slot_rules_hold_at_every_node_and_no_client_is_redirected(cluster: LocalCluster) -> None:
+    """The client prefers a proxy by its own hash of the key, and the proxy goes by the rule."""
+    keys = [f"bull:mail:{number}" for number in range(40)]
+    nodes = [ClusterNode(*place(address)) for address in cluster.proxy_addresses]
+
+    def work() -> set[str]:
+        with RedisCluster(startup_nodes=nodes) as client:
+            for key in keys:
+                assert client.set(key, key)
+                assert client.cluster_keyslot(key) == slot(FUNCTION, key.encode(), SLOTS)
+            owners = {client.get_node_from_key(key).name for key in keys}
+            for node in client.get_nodes():
+                # It raises an error where it is redirected.
+                with redis.Redis(node.host, node.port) as plain:
+                    assert plain.mget(keys) == [key.encode() for key in keys]
+                    # Keys of one rule, which the client would have split over its nodes.
+                    assert plain.sinter("bull:mail:none", "bull:mail:other") == set()
+            return owners
+
+    async with cluster.client() as topom:
+
+        async def change(*rules: list[dict[str, str | None]]) -> None:
+            await topom.change_rules(*rules)
+            async with asyncio.timeout(60):
+                while (ended := (await topom.rules())["change"])["stage"] not in ("done", "failed"):
+                    await asyncio.sleep(0.05)
+            assert ended["stage"] == "done", ended
+
+        await change([{"pattern": "bull:(*):*"}])
+        assert len(await asyncio.to_thread(work)) == 2
+        found = []
+        for servers in cluster.groups.values():
+            async with plain_client(servers[0]) as server:
+                found.append(await server.exists(*keys))
+        assert sorted(found) == [0, len(keys)]
+        async with plain_client(cluster.proxy_addresses[0]) as client:
+            await client.delete(*keys)
+        await change([], [{"pattern": "bull:(*):*", "database": None}])
+
+
 async def test_clients_spread_over_proxies_that_come_and_go_while_slots_move(cluster: LocalCluster) -> None:
     leaves, stays = cluster.proxy_addresses
     for address in (leaves, stays):

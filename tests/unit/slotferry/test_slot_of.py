@@ -23,8 +23,8 @@ def test_a_rule_or_a_tag_decides() -> None:
     found = rows(key_slots_of(STATUS), 0, KEYS)
     assert [row["slot"] for row in found] == [PLAIN.slot_of(0, key) for key in (b"mail", b"t", b"plain")]
     assert [row["rule"] for row in found] == [{"pattern": "bull:(*):*"}, None, None]
-    assert [row["tag"] for row in found] == [None, "t", "plain"]
-    assert [row[2] for row in shown(found)] == ["slot rule 'bull:(*):*'", "tag t", "the whole key"]
+    assert [row["tag"] for row in found] == ["mail", "t", "plain"]
+    assert [row[2:4] for row in shown(found)] == [("mail", "bull:(*):*"), ("t", ""), ("plain", "")]
 
 
 def test_a_rule_may_name_a_database() -> None:

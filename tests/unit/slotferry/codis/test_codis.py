@@ -49,7 +49,7 @@ class Topom:
     """What a topom would say, and what it says after a plan is carried out."""
 
     def __init__(self, **product: Any) -> None:
-        self.product = {"product": "p", "slot_function": "crc32", "number_of_slots": 1024, **product}
+        self.product = {"product": "p", "slot_function": "crc32", "number_of_slots": 1024, "slot_rules": [], **product}
         self.groups: dict[int, dict[str, str]] = {}
         self.slots: dict[int, int] = {}
         self.actions: dict[int, dict[str, Any]] = {}
@@ -181,6 +181,8 @@ def test_nothing_is_done_where_topom_disagrees() -> None:
     for product in ({"slot_function": "crc16"}, {"number_of_slots": 16}):
         (text,) = Topom(**product).plan(document()).conflicts
         assert "other slots" in text
+    (text,) = Topom(slot_rules=[{"pattern": "bull:(*):*"}]).plan(document()).conflicts
+    assert "slot rules" in text
     topom = Topom()
     topom.carry_out(topom.plan(document()))
     topom.slots |= {3: 2, 4: 2}
@@ -246,7 +248,7 @@ def test_a_dry_run_changes_nothing_and_says_all(monkeypatch: pytest.MonkeyPatch)
     def handler(request: httpx.Request) -> httpx.Response:
         asked.append(request.method)
         slots = [{"id": slot, "group_id": 0, "action": {}} for slot in range(1024)]
-        status = {"product": "p", "slot_function": "crc32", "number_of_slots": 1024, "groups": []}
+        status = {"product": "p", "slot_function": "crc32", "number_of_slots": 1024, "slot_rules": [], "groups": []}
         return httpx.Response(200, json={"slots": slots} if request.url.path.endswith("/slots") else status)
 
     monkeypatch.setattr(
