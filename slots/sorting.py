@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slots.rules import SlotRule
+
 ARGUMENTS = {b"LIMIT": 2, b"STORE": 1, b"BY": 1, b"GET": 1}
 """How many arguments each option takes; an option that is not named here takes none."""
 
@@ -36,6 +38,24 @@ def tag_is_fixed(pattern: bytes) -> bool:
     before = pattern.partition(b"*")[0]
     begin = before.find(b"{")
     return begin >= 0 and before.find(b"}", begin + 1) > begin + 1
+
+
+def may_have_several_slots(pattern: bytes, database: int, rules: Sequence[SlotRule]) -> bool:
+    """Whether slot rules may give the keys of a pattern, whose tag is fixed, other slots than the pattern has itself.
+
+    Keys of one pattern have the same beginning. A rule that begins otherwise matches none of them. A rule that asks
+    for no more than a beginning matches all. Of any other rule it is not known before the list has been read.
+    """
+    before = pattern.partition(b"*")[0]
+    for rule in rules:
+        first = rule.literals[0]
+        common = min(len(first), len(before))
+        if rule.database not in (None, database) or first[:common] != before[:common]:
+            continue
+        matches_all = rule.literals[1:] == (b"",) and len(first) <= len(before)
+        # What is hashed has to have the tag.
+        return not (matches_all and (rule.part is None or rule.part[:2] == (0, 0)))
+    return False
 
 
 def denial(option: bytes) -> str:

@@ -18,6 +18,7 @@ from slots.keyslots cimport KeySlots
 from slots.requests.commandlookup cimport CommandLookup
 from slots.requests.parsing cimport argument_t, free_parse
 
+from slots import sorting
 from slots.table import CHANGING
 
 KNOWN_ABSENT = 524_288
@@ -120,6 +121,12 @@ cdef class Router:
     def channel_slot(self, bytes name):
         """Slot of a channel of pub/sub; ``number_of_slots`` for Slotferry's own."""
         return self.slot_of_channel(name, len(name))
+
+    def slot_of_pattern(self, int database, bytes pattern):
+        """The slot of all keys of a pattern of SORT, whose hash tag is fixed; -1 if they may have several."""
+        if sorting.may_have_several_slots(pattern, database, self.key_slots.rules):
+            return -1
+        return self.slot_of_key(database, pattern)
 
     # -- servers -------------------------------------------------------------------------------------------
 

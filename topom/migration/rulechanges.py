@@ -67,6 +67,10 @@ class KeysMisplaced(Conflict):
     kind = Kind.OPERATOR
 
 
+Masters = Mapping[int, tuple[str, str]]
+"""The masters of groups with slots, by address and by the run id under which each was last seen."""
+
+
 class Stage(StrEnum):
     """Where a change is."""
 
@@ -213,7 +217,8 @@ class RuleChanges(Loop):
 
         def decide(state: ClusterState, epoch: int) -> ClusterState:
             self._require(state)
-            if state.table.used_masters != masters:
+            if masters_of(state) != masters:
+                # run-id
                 raise RulesWait("a group has another master by now, whose keys were not looked at; try again")
             return with_rules(state, epoch, change.rules, None)
 
@@ -245,14 +250,14 @@ class RuleChanges(Loop):
                 await self._take_back()
                 raise
 
-    async def _count(self, change: RuleChange) -> Mapping[int, str]:
+    async def _count(self, change: RuleChange) -> Masters:
         """Count the keys that the change would strand; gives the masters that were looked at."""
         state = self._ledger.state
         table = state.table
         new = table.ruled(table.epoch + 1, change.rules).key_slots(state.product.slot_function)
         placing = Placing.of(table, state.key_slots, new)
         await self._count_keys(placing, change.tally)
-        return table.used_masters
+        return masters_of(state)
 
     def _require(self, state: ClusterState) -> None:
         """Raises RulesWait while keys are on their way, or may be where nobody looks for them."""
@@ -287,6 +292,12 @@ class RuleChanges(Loop):
             except TopomError as error:
                 log.warning("rules_not_taken_back", reason=str(error))
                 await asyncio.sleep(backoff.next())
+
+
+def masters_of(state: ClusterState) -> Masters:
+    """Whose keys are counted."""
+    masters = state.table.used_masters.items()
+    return {group_id: (master, state.run_ids.get(master, "")) for group_id, master in masters}
 
 
 def with_rules(

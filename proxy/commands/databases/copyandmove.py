@@ -49,7 +49,7 @@ class CopyAndMoveCommands(Family):
         if refused is not None:
             return refused
         await nothing_owed()
-        slot, address = await clear(keys)
+        slot, address = await clear(keys[:1])
         # owned: a rule may give the key another slot there.
         if (there := self._router.slot_of_key(database, keys[-1])) != slot:
             return crossslot(keys[0], slot, keys[-1], there)

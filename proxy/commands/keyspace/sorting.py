@@ -30,7 +30,7 @@ class SortCommands(Family):
         patterns = sorting.patterns(argv)
         slot = self._router.slot_of_key(session.database, argv[1])
         for option, pattern in patterns:
-            if self._router.slot_of_key(session.database, pattern) != slot:
+            if self._router.slot_of_pattern(session.database, pattern) != slot:
                 return replies.error(sorting.denial(option))
 
         def refused() -> bytes | None:

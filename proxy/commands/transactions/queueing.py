@@ -50,6 +50,7 @@ class Transaction:
         watched: the slot that all keys must have, and a key that has it; None if the first key decides.
         limit: the most bytes it may take.
         slot_of: gives the slot of a key of a database.
+        slot_of_pattern: gives the slot of all keys of a pattern of SORT, in a database; -1 if they may have several.
         database: the database that it begins in.
         databases: how many there are.
         refusal: gives the error for a database that the client may not use.
@@ -63,6 +64,7 @@ class Transaction:
         "_refusal",
         "_size",
         "_slot_of",
+        "_slot_of_pattern",
         "channel",
         "count",
         "database",
@@ -83,6 +85,7 @@ class Transaction:
         watched: tuple[int, bytes] | None,
         limit: int,
         slot_of: Callable[[int, bytes], int],
+        slot_of_pattern: Callable[[int, bytes], int],
         database: int = 0,
         databases: int = 1,
         refusal: Refusal = lambda database: None,
@@ -114,6 +117,7 @@ class Transaction:
         self._size = 0
         self._limit = limit
         self._slot_of = slot_of
+        self._slot_of_pattern = slot_of_pattern
         self._databases = databases
         self._refusal = refusal
 
@@ -203,10 +207,11 @@ class Transaction:
             database = databases.target(argv, self._databases)
             if database is not None:
                 self._check_permission(database)
-                keys.append((database, keys[-1][1]))
+                # The destination is in that database only.
+                keys = [keys[0], (database, keys[-1][1])]
         if command.name in ("SORT", "SORT_RO"):
             for option, pattern in sorting.patterns(argv):
-                if self._slot_of(self.database, pattern) != self._slot_of(self.database, argv[1]):
+                if self._slot_of_pattern(self.database, pattern) != self._slot_of(self.database, argv[1]):
                     raise KeysRefused(sorting.denial(option))
                 self.patterns = True
         return keys

@@ -158,6 +158,7 @@ class TransactionCommands(Family):
             watched,
             self._limit,
             self._router.slot_of_key,
+            self._router.slot_of_pattern,
             session.database,
             self._databases,
             partial(self._permissions.select_refusal, session),

@@ -10,8 +10,11 @@ from slots.commands import Route
 
 def transaction(limit: int = 100_000, watched: tuple[int, bytes] | None = None) -> Transaction:
     """An empty transaction, by a slot function that gives a key's first byte."""
+    def slot_of(database: int, key: bytes) -> int:
+        return key[0]
+
     return Transaction(
-        0, watched, limit, lambda database, key: key[0], 0, 16, lambda number: b"-NOPERM\r\n" if number == 9 else None
+        0, watched, limit, slot_of, slot_of, 0, 16, lambda number: b"-NOPERM\r\n" if number == 9 else None
     )
 
 
