@@ -122,7 +122,9 @@ class Command:
     one of its keys, neither at once nor with the last element. These two are the column ``source``. ``replica`` says
     that a read means the same at every server of its group. It is ``no`` for a cursor, which is valid only at the
     server that gave it: another server has the same elements in another order. ``split`` says how the replies to the
-    parts of a split command are put together: their ``elements``, one ``status``, or the ``sum``.
+    parts of a split command are put together: their ``elements``, one ``status``, or the ``sum``. For a command of
+    another route it is ``computed`` if the proxy reads each key and computes the reply, where its keys are of several
+    slots.
     """
 
     name: str
@@ -149,6 +151,11 @@ class Command:
     def writes(self) -> bool:
         """Whether the command may change a key, or do something else that others notice."""
         return "write" in self.flags or Right.WRITES in self.rights
+
+    @property
+    def computed(self) -> bool:
+        """Whether the proxy computes the reply if the keys are of several slots."""
+        return self.split == "computed"
 
     @property
     def takes_away(self) -> bool:

@@ -26,6 +26,7 @@ from proxy.commands.server.latency import LatencyCommands
 from proxy.commands.server.server import ServerCommands
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
+from proxy.commands.sets.setcommands import SetCommands
 from proxy.commands.tracking.tracking import TrackingCommands
 from proxy.commands.transactions.transactions import TransactionCommands
 
@@ -66,6 +67,7 @@ def make(services: Services) -> Families:
     learned = LearnedCommands(services)
     copying = CopyAndMoveCommands(services, authentication.select_refusal)
     sorting = SortCommands(services)
+    sets = SetCommands(services, versions)
     transactions = TransactionCommands(services, authentication, CodeInTransactions(scripts, functions))
     return Families(
         transactions,
@@ -73,6 +75,6 @@ def make(services: Services) -> Families:
         learned,
         (
             *(authentication, connection, *server, keyspace, flushing, scanning, scripts, functions, pubsub, tracking),
-            *(blocking, copying, sorting, transactions, learned, cluster, versions),
+            *(blocking, copying, sorting, sets, transactions, learned, cluster, versions),
         ),
     )

@@ -41,6 +41,7 @@ cdef class Backend(RequestQueue):
     cdef void send_out(self) noexcept
     cdef void _end_over(self) noexcept
     cdef object _refuse_reply(self, request_t* request)
+    cdef size_t most_held_of(self, const request_t* request) noexcept
     cdef void acknowledge(self) noexcept
     cdef object ready(self, uint32_t events)
     cdef object readable(self)

@@ -22,6 +22,7 @@ from proxy.engine.statistics cimport REPLY_HEAD, is_looked_at, tally_t
 from proxy.engine.stream cimport receive, transmit
 from slots.requests.parsing cimport PARSE_COMPLETE, PARSE_ERROR, parse_status
 
+from proxy.engine.refusals import too_large
 from proxy.engine.serverconnection import command as command
 
 cdef extern from *:
@@ -258,11 +259,13 @@ cdef class Backend(RequestQueue):
 
     cdef object _refuse_reply(self, request_t* request):
         """Give the caller an error, and drop the rest of the reply."""
-        self.loop.tell_caller(
-            request,
-            f"-ERR the reply of server {self.address} is larger than the {self.most_held} bytes that the proxy keeps of"
-            " one (session_output_limit_bytes)\r\n".encode(),
-        )
+        cdef size_t most = self.most_held_of(request)
+        cdef bytes error = too_large(self.address, most, "session_output_limit_bytes" if most == self.most_held else "")
+        self.loop.tell_caller(request, error)
+
+    cdef size_t most_held_of(self, const request_t* request) noexcept:
+        """The most bytes of the reply to a request of the proxy's own."""
+        return min(self.most_held, <size_t> request.part) if request.part > 0 else self.most_held
 
     cdef void acknowledge(self) noexcept:
         """Have the system acknowledge the part of a long reply at once.
@@ -439,7 +442,7 @@ cdef class Backend(RequestQueue):
             self.streaming = True
             return True
         if request.kind == REQUEST_CALL:
-            if size <= self.most_held:
+            if size <= self.most_held_of(request):
                 return False
             self.streaming = True
             self._refuse_reply(request)

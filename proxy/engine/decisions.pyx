@@ -101,7 +101,7 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
             key = outcome[index]
             keys[index].data = key
             keys[index].size = len(key)
-        return route(session, keys, len(outcome), data, size, False)
+        return route(session, keys, len(outcome), data, size, False, False)
     if isinstance(outcome, Channel):
         key = outcome.name
         channel.data = key

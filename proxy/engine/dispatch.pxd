@@ -13,7 +13,7 @@ cdef verdict dispatch(
     Session session, const argument_t* arguments, int count, const char* data, size_t size
 ) except VERDICT_FAILED
 cdef verdict route(
-    Session session, const argument_t* keys, int count, const char* data, size_t size, bint reads
+    Session session, const argument_t* keys, int count, const char* data, size_t size, bint reads, bint apart
 ) except VERDICT_FAILED
 cdef verdict publish(
     Session session, const argument_t* channel, const char* data, size_t size

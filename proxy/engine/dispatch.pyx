@@ -14,7 +14,15 @@ from proxy.engine.records cimport REQUEST_PLAIN, keep_key, request_t
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OPEN, Router, route_t
 from proxy.engine.scans cimport scan
 from proxy.engine.serverconnection cimport BACKEND_READY
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from proxy.engine.session cimport (
+    VERDICT_APART,
+    VERDICT_FAILED,
+    VERDICT_HELD,
+    VERDICT_TAKEN,
+    VERDICT_WAIT,
+    Session,
+    verdict,
+)
 from proxy.engine.splitting cimport split
 from proxy.engine.tracking cimport stays_fast
 from proxy.engine.watches cimport begin_watch
@@ -60,6 +68,7 @@ cdef verdict dispatch(
     cdef int index
     cdef int found = 0
     cdef int16_t number
+    cdef verdict outcome
     if row != NULL and row.path == PATH_CONTAINER and count > 1:
         within = session.router.commands.find_within(row, arguments[1].data, arguments[1].size)
         row = within if within != NULL else row
@@ -81,7 +90,7 @@ cdef verdict dispatch(
         if last <= row.first:
             if row.first >= count:
                 return decide(session, arguments, count, data, size)
-            return route(session, arguments + row.first, 1, data, size, row.reads)
+            return route(session, arguments + row.first, 1, data, size, row.reads, False)
         if last >= count:
             last = count - 1
         keys = session.router.key_room(count)
@@ -92,12 +101,13 @@ cdef verdict dispatch(
             keys[found] = arguments[index]
             found += 1
             index += row.step
-        return route(session, keys, found, data, size, row.reads)
+        outcome = route(session, keys, found, data, size, row.reads, row.computed)
+        return outcome if outcome != VERDICT_APART else decide(session, arguments, count, data, size)
     if row.path == PATH_SPLIT:
         if count < -row.arity:
             return decide(session, arguments, count, data, size)
         if count == 1 + row.step:
-            return route(session, arguments + 1, 1, data, size, row.reads)
+            return route(session, arguments + 1, 1, data, size, row.reads, False)
         return split(session, row, arguments, count, data, size)
     if row.path == PATH_COUNTED or row.path == PATH_STREAMS or row.path == PATH_POP:
         keys = session.router.key_room(count)
@@ -108,7 +118,8 @@ cdef verdict dispatch(
         if found and row.path == PATH_POP:
             return pop(session, keys, found, arguments, count, data, size)
         if found and (row.code == CODE_NONE or finds_code(session, row, arguments, keys)):
-            return route(session, keys, found, data, size, False)
+            outcome = route(session, keys, found, data, size, False, row.computed)
+            return outcome if outcome != VERDICT_APART else decide(session, arguments, count, data, size)
     if row.path == PATH_SCAN and count > 1:
         return scan(session, arguments, count, data, size)
     if row.path == PATH_CHANNEL and count == row.arity:
@@ -147,9 +158,12 @@ cdef bint finds_code(
 
 
 cdef verdict route(
-    Session session, const argument_t* keys, int count, const char* data, size_t size, bint reads
+    Session session, const argument_t* keys, int count, const char* data, size_t size, bint reads, bint apart
 ) except VERDICT_FAILED:
-    """Send a request unchanged to the server of its keys' slot, or find the reason why it cannot be sent."""
+    """Send a request unchanged to the server of its keys' slot, or find the reason why it cannot be sent.
+
+    If its keys are of several slots, it is refused, or, with ``apart``, left to the caller.
+    """
     cdef Router router = session.router
     cdef int32_t slot = router.slot_of(session.database, keys[0].data, keys[0].size)
     cdef int32_t other
@@ -160,6 +174,8 @@ cdef verdict route(
     for index in range(1, count):
         other = router.slot_of(session.database, keys[index].data, keys[index].size)
         if other != slot:
+            if apart:
+                return VERDICT_APART
             return session.refuse_or_reply(
                 crossslot(keys[0].data[: keys[0].size], slot, keys[index].data[: keys[index].size], other)
             )

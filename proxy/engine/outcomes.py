@@ -118,12 +118,15 @@ class NothingOwed(Condition):
 class Clear(Condition):
     """The way of keys, or of a channel, is free."""
 
-    __slots__ = ("database", "size", "way")
+    __slots__ = ("database", "reads", "size", "way")
 
-    def __init__(self, way: Sequence[bytes] | Channel, size: int, database: int | None) -> None:
+    def __init__(
+        self, way: Sequence[bytes] | Channel, size: int, database: int | None, reads: Sequence[bytes] | None
+    ) -> None:
         self.way = way
         self.size = size
         self.database = database
+        self.reads = reads
 
     def __await__(self) -> Generator[Condition, tuple[int, str], tuple[int, str]]:
         return (yield self)
@@ -153,18 +156,25 @@ class Settled(Condition):
         yield self
 
 
-def clear(way: Sequence[bytes] | Channel, size: int = 0, database: int | None = None) -> Clear:
+def clear(
+    way: Sequence[bytes] | Channel,
+    size: int = 0,
+    database: int | None = None,
+    reads: Sequence[bytes] | None = None,
+) -> Clear:
     """Wait until the slot of the keys or the channel lets them through; gives it and the address of its server.
 
     absent-first, drained: then the slot is not locked and, in a migration, every key is absent from the source. That is
     so until the handler waits again. Without keys the slot is -1, and the address is that of any server. ``size`` is in
     bytes, if more is sent than the request at the front. ``database`` is that of the keys, if it is not the session's;
     then they are not looked for at a source, see :mod:`proxy.commands.databases.elsewhere`.
+    ``reads`` is the request that the handler sends then, if it is another one than that at the front: if the keys can
+    be read where they are, Answered brings its reply.
 
     Raises:
         Answered: the keys are in several slots, or of no server; or they were not let through in time.
     """
-    return Clear(way, size, database)
+    return Clear(way, size, database, reads)
 
 
 def unlocked(slots: Callable[[], Collection[int]]) -> Unlocked:

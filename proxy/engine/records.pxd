@@ -77,7 +77,8 @@ ctypedef struct request_t:
     # Number of its user, for the statistics: a client may log in as another one meanwhile.
     uint8_t user
     uint8_t kind
-    # Of a REQUEST_PART: its number. Of others: the length of the key that is kept behind the record; 0 if none is.
+    # Of a REQUEST_PART: its number. Of a REQUEST_CALL: the most bytes of its reply, if it has a limit of its own. Of
+    # others: the length of the key that is kept behind the record; 0 if none is.
     int32_t part
     int16_t slot
     uint8_t done

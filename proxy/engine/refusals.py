@@ -36,3 +36,10 @@ def crossslot(one: bytes, slot: int, other: bytes, other_slot: int) -> bytes:
         whom = "both" if rule.tag is None else "all such keys"
         text += f"; slot rule '{rule.pattern}' would give {whom} one slot"
     return f"-CROSSSLOT Keys in request don't hash to the same slot: {text}\r\n".encode()
+
+
+def too_large(address: str, most: int, setting: str = "") -> bytes:
+    """The error in place of a reply to a request of the proxy's own that has more bytes than are kept. ``setting``: the
+    one that says so."""
+    text = f"-ERR the reply of server {address} is larger than the {most} bytes that the proxy keeps of one"
+    return f"{text} ({setting})\r\n".encode() if setting else f"{text}\r\n".encode()

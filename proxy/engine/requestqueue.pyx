@@ -205,11 +205,12 @@ cdef class RequestQueue(ServerConnection):
         """Have ``session.resume_reading()`` called once the queue has become shorter."""
         self.paused_sessions.append(session)
 
-    def call(self, bytes payload, callback, int before=0):
+    def call(self, bytes payload, callback, int before=0, int most=0):
         """Send requests of the proxy's own. ``callback(reply: bytes)`` gets the last reply, or an error made here;
         ``before`` replies are dropped.
 
-        **bounded**: a reply larger than ``options.own_reply_bytes`` is not kept; an error takes its place.
+        **bounded**: a reply larger than ``most`` bytes, or than ``options.own_reply_bytes``, is not kept; an error
+        takes its place (:func:`proxy.engine.refusals.too_large`).
         """
         cdef request_t* request
         cdef int index
@@ -225,6 +226,7 @@ cdef class RequestQueue(ServerConnection):
         request = self.loop.new_request(REQUEST_CALL, NULL, -1)
         Py_INCREF(callback)
         request.extra = <void*> callback
+        request.part = most
         if not ready:
             self.refuse(request)
         else:

@@ -21,6 +21,8 @@ ctypedef enum verdict:
     VERDICT_PAUSE
     # It stays there until there is room for it in the memory for requests that wait for servers.
     VERDICT_HELD
+    # Its keys are of several slots, and whoever asked decides on that.
+    VERDICT_APART
 
 
 @cython.final

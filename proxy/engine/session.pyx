@@ -39,7 +39,7 @@ from slots.requests.parsing cimport (
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import is_http, split_inline
-from proxy.engine.outcomes import NO_REPLY, Condition, Last, Unit
+from proxy.engine.outcomes import NO_REPLY, Clear, Condition, Last, Unit
 from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS, RULES_CHANGE
 from slots.table import CHANGING
 
@@ -378,12 +378,15 @@ cdef class Session(ClientConnection):
         return self
 
     def front(self):
-        """The arguments and the bytes of the request at the front; None if there is none."""
+        """The arguments and the bytes of the request at the front; None if there is none. If its handler waits for the
+        way of another request, those of that one."""
         cdef int index
         cdef parse_status status
         cdef Router router = self.router
         if self.closed or not self.reasons & FOR_FRONT:
             return None
+        if isinstance(self.awaited, Clear) and self.awaited.reads is not None:
+            return list(self.awaited.reads), make_request(tuple(self.awaited.reads))
         status = parse_request(
             &router.parse,
             self.inbox.data + self.inbox.start,

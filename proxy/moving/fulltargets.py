@@ -175,7 +175,7 @@ class FullTargets:
         return _Request(session, name, keys, payload, error, waits, made)
 
     async def _run(self, request: _Request) -> None:
-        session, before = request.session, request.session.taken
+        session, before = request.session, request.session.stage
         reply: bytes | None = None
         over = False
         try:
@@ -195,7 +195,7 @@ class FullTargets:
                 reply = request.failed(request.error)
             for part in request.parts:
                 self._router.loop.release_slot(part.slot)
-            if session.taken == before:
+            if session.stage == before:
                 if reply is None:
                     session.wake()
                 else:

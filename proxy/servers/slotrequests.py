@@ -10,9 +10,11 @@ Finish = Callable[[bytes], bytes]
 """Called with the reply as soon as it comes, even if the client has gone; gives the client's reply."""
 
 
-def send(router: Router, slot: int, backend: Backend, payload: bytes, before: int, finish: Finish) -> Reply[bytes]:
+def send(
+    router: Router, slot: int, backend: Backend, payload: bytes, before: int, finish: Finish, most: int = 0
+) -> Reply[bytes]:
     """Send requests in one piece, at once. Gives what ``finish`` makes of the last reply; ``before`` replies are
-    dropped.
+    dropped. ``most``: the most bytes of the reply, as :meth:`Backend.call` has it.
 
     drained: it is called in the step that found the slot's way free, and counts for the slot until it is answered.
 
@@ -36,7 +38,7 @@ def send(router: Router, slot: int, backend: Backend, payload: bytes, before: in
     if slot >= 0:
         router.loop.hold_slot(slot)
     try:
-        backend.call(payload, done, before)
+        backend.call(payload, done, before, most)
     except MemoryError:
         # Nothing was sent.
         if slot >= 0:

@@ -86,7 +86,8 @@ cdef class CommandLookup:
             # What a subcommand such as OBJECT IDLETIME says may be the server's own.
             row.reads = command.from_replica and "|" not in command.name
             row.takes_away = command.takes_away
-            row.split = SPLIT_KINDS[command.split]
+            row.split = SPLIT_KINDS.get(command.split, 0)
+            row.computed = command.computed
             row.count_at = row.following = row.grouped = 0
             row.code = CODE_KINDS.get(command.code, CODE_NONE)
             row.path = PATH_SLOW

@@ -22,6 +22,8 @@ BLOCKING = {
     *("BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP"),
     *("XREAD", "XREADGROUP", "WAIT", "WAITAOF"),
 }
+COMPUTED = {"SUNION", "SINTER", "SDIFF", "SINTERCARD", "ZUNION", "ZINTER", "ZDIFF", "ZINTERCARD"}
+"""Commands that the proxy computes over several slots."""
 
 
 def name(command: Command) -> str:
@@ -103,7 +105,7 @@ class Client:
             if called in ("CLIENT", "CONFIG") or for_every_server(command):
                 return False
             return len(self.bound | together) <= 1
-        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"):
+        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", *COMPUTED):
             return True
         return len(together) <= 1
 

@@ -22,6 +22,9 @@ EXAMPLES: dict[str, Example] = {
     "a vertical tab within a word": Example((0,), (Bare(0, b"GET a\vb\r\n"),)),
     "a script's name that cannot be one, and no number of keys": alone("EVALSHA x d3c2 0"),
     "numbers that are none, and then more that is wrong": alone("SORT {a}x LIMIT LIMIT -2 -1 ALPHA STORE {a}y"),
+    "a script that was loaded, asked for twice": alone(
+        (b"SCRIPT", b"LOAD", b"return 1"), (b"SCRIPT", b"EXISTS", *(b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db",) * 2)
+    ),
     "a function that is not there, with more keys than arguments": alone("MULTI", "FCALL nosuch 2 {a}x", "EXEC"),
     **{
         f"{command} for a moment, in RESP{protocol}": Example(

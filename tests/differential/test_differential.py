@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests import searching
-from tests.differential.crossslot import COMMANDS, names_both
+from tests.differential.crossslot import COMMANDS, COMPUTED, names_both
 from tests.differential.examples import Example, examples
 from tests.differential.regressions import EXAMPLES
 from tests.differential.runner import Runner
@@ -61,11 +61,20 @@ def test_keys_of_several_slots(proxy: Control, line: str) -> None:
     refused, *others = proxy.ask(command, (b"GET", b"{a}x"), (b"EXISTS", b"{b}x"))
     assert names_both(refused)
     assert others == [b"$1\r\n1\r\n", b":0\r\n"]
-    # A transaction too is of one slot, and given up as a whole.
     if command[0] != b"WATCH":
-        _, refused, aborted = proxy.ask((b"MULTI",), command, (b"EXEC",))
-        assert names_both(refused)
-        assert aborted == b"-EXECABORT Transaction discarded because of previous errors.\r\n"
+        refused_in_a_transaction(proxy, command)
+
+
+@pytest.mark.parametrize("line", [line for line in COMPUTED.splitlines() if line])
+def test_what_is_computed_is_refused_in_a_transaction(proxy: Control, line: str) -> None:
+    refused_in_a_transaction(proxy, line.encode().split())
+
+
+def refused_in_a_transaction(proxy: Control, command: list[bytes]) -> None:
+    """A transaction too is of one slot, and given up as a whole."""
+    _, refused, aborted = proxy.ask((b"MULTI",), command, (b"EXEC",))
+    assert names_both(refused)
+    assert aborted == b"-EXECABORT Transaction discarded because of previous errors.\r\n"
 
 
 def test_a_transaction_of_several_slots(proxy: Control) -> None:

@@ -304,7 +304,7 @@ class ScriptCommands(Family):
             # A script that was only run may not be loadable: then no server has it.
             level = max((answer[index] for answer in known), default=0)
             # While slots move, EVALSHA needs the text. A client that asks here loads the script then.
-            readable = level or not unnamed.moves(self._router, session.database, ())
+            readable = bool(level) or not unnamed.moves(self._router, session.database, ())
             everywhere = len(there) == len(said) and all(present) and readable
             found.append(replies.integer(int(everywhere or level == LOADED or (level == RUN and any(present)))))
         return replies.array(found)

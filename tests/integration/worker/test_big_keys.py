@@ -1,7 +1,7 @@
 """A key that moves in pieces: reads run at the source meanwhile, what may write waits, and then runs at the target."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 import redis
@@ -20,12 +20,12 @@ StartWorker = Callable[..., Awaitable[WorkerHarness]]
 OTHER = f"{{{KEY}}}small"
 
 
-async def move_it(worker: WorkerHarness) -> None:
+async def move_it(worker: WorkerHarness, slots: Iterable[int] = (SLOT,)) -> None:
     """What the migrator does in the state `migrating`."""
     await migrate(
         worker.servers[0].address,
         worker.servers[1].address,
-        [SLOT],
+        sorted(slots),
         key_slots=KeySlots("crc32", 1024),
         access=ServerAccess(),
         pace=Pace(),

@@ -62,7 +62,7 @@ async def test_a_database_that_is_one_slot_needs_no_tags(start_worker: StartWork
         assert await client.msetnx({f"k{number}": number for number in range(50)})
         assert await client.sinter("a", "b", "c") == set()
         with pytest.raises(redis.exceptions.ResponseError, match="same slot"):
-            await other.sinter("a", "b", "c")
+            await other.msetnx({"a": 1, "b": 2, "c": 3})
     group = KEY_SLOTS.slot_of(5, b"k0") // 512 + 1
     async with worker.direct(group, db=5) as server:
         assert await server.dbsize() == 50
@@ -94,7 +94,7 @@ async def test_other_rules_hold_from_their_table_on(start_worker: StartWorker) -
         worker.table = worker.table.ruled(worker.table.epoch + 1, ())
         await worker.apply()
         with pytest.raises(redis.exceptions.ResponseError, match="same slot"):
-            await client.sinter("celery-a", "celery-b")
+            await client.smove("celery-a", "celery-b", "x")
 
 
 # -- channels ----------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ async def test_the_rule_that_is_named_helps(start_worker: StartWorker, protocol:
         library = "#!lua name=two\nredis.register_function('two', function(keys) return keys end)"
         await talk.ask("FUNCTION", "LOAD", "REPLACE", library)
         alone: list[tuple[str | bytes | int, ...]] = [
-            ("SINTER", ONE, OTHER),
-            ("SINTERCARD", 2, ONE, OTHER),
+            ("SMOVE", ONE, OTHER, "x"),
+            ("ZINTERSTORE", ONE, 2, ONE, OTHER),
             ("MSETNX", ONE, "1", OTHER, "2"),
             ("DEL", ONE, OTHER),
             ("EVAL", SCRIPT, 2, ONE, OTHER),

@@ -26,7 +26,7 @@ class Scene:
         payload = b""
         session = SimpleNamespace(
             front=lambda: ([name, *keys], payload),
-            taken=0,
+            stage=0,
             database=0,
             complete=self.replies.append,
             has_left=lambda: False,

@@ -1,0 +1,89 @@
+"""SUNION, SINTER, SDIFF, SINTERCARD, ZUNION, ZINTER, ZDIFF and ZINTERCARD of keys of several slots.
+
+Where all keys share a slot, their server does it, and the request does not come here as a rule. Else each key is read
+at its owner at one moment, not all keys at the same moment, and the proxy computes the reply.
+
+Options that the proxy does not understand, mostly because they are wrong, are left to the first key's server: it gets
+the request with this key in all places, and its error is the reply.
+
+**bounded**: see :mod:`proxy.commands.sets.reading`. A computation over more than :data:`SMALL` bytes waits until no
+other such one is under way: elements that are Python objects take several times the bytes of their replies.
+"""
+
+import asyncio
+
+from proxy.commands.family import Decided, Family, Handler
+from proxy.commands.serverversions import ServerVersions
+from proxy.commands.services import Services
+from proxy.commands.sets import scores
+from proxy.commands.sets.computing import Computation
+from proxy.commands.sets.reading import MOST_KEYS, Held, Sets, refused
+from proxy.commands.sets.request import understand
+from proxy.engine.outcomes import Outcome
+from proxy.engine.session import Session
+from slots import commands
+from slots.commands import Command
+
+SMALL = 262_144
+
+
+class SetCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+        versions: the versions of the servers, which write scores in different ways.
+    """
+
+    def __init__(self, services: Services, versions: ServerVersions) -> None:
+        self._router = services.router
+        self._versions = versions
+        self._held = Held()
+        self._large = asyncio.Lock()
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {command.name: self.compute for command in commands.table().values() if command.computed}
+
+    def compute(self, session: Session, argv: list[bytes]) -> Decided:
+        """SUNION key [key ...] and its like."""
+        command = commands.find(argv)
+        keys = commands.keys_of(command, argv)
+        slots = {self._router.slot_of_key(session.database, key) for key in keys}
+        if len(slots) == 1:
+            return keys
+        if len(keys) > MOST_KEYS:
+            return refused(command.name, f"the proxy reads at most {MOST_KEYS} keys")
+        return self._compute(session, command, argv)
+
+    async def _compute(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:
+        asked = understand(command, argv)
+        with Sets(self._router, session, command.name, self._held) as sets:
+            if asked is None and command.name == "SINTERCARD":
+                # Redis looks at its options first, and at the keys of all others.
+                return await self._of_first_key(sets, command, argv)
+            read = sets.sorted_sets if command.name.startswith("Z") else sets.sets
+            said = await read(commands.keys_of(command, argv))
+            if asked is None:
+                return await self._of_first_key(sets, command, argv)
+            computation = Computation(asked, session.protocol, self._write)
+            if sets.bytes <= SMALL:
+                return await computation.reply(said)
+            async with self._large:
+                return await computation.reply(said)
+
+    async def _of_first_key(self, sets: Sets, command: Command, argv: list[bytes]) -> bytes:
+        """What is wrong with a request, in the words of its first key's server."""
+        places = commands.key_positions(command, argv)
+        first = argv[places[0]]
+        request = list(argv)
+        for place in places:
+            request[place] = first
+        said = await (await sets.ask(first, request))
+        if said.startswith(b"-"):
+            return said
+        return refused(command.name, "the proxy does not know one of its options")
+
+    @property
+    def _write(self) -> scores.Write:
+        return scores.writer(self._versions.lowest)

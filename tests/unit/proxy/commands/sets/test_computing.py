@@ -1,0 +1,81 @@
+"""Computing over sets in many short turns; tests/integration/worker/test_sets_over_slots.py compares the replies."""
+
+import asyncio
+
+import pytest
+
+from proxy.commands.replies import array, bulk
+from proxy.commands.sets import computing
+from proxy.commands.sets.computing import Computation, UnexpectedReplyError
+from proxy.commands.sets.request import understand
+from proxy.commands.sets.scores import as_before_7_2
+from slots import commands
+
+COUNT = 5000
+LARGE = {
+    b"S": array(bulk(b"member:%d" % number) for number in range(COUNT)),
+    b"Z": array(bulk(b"member:%d" % (index // 2) if index % 2 == 0 else b"1") for index in range(2 * COUNT)),
+}
+
+
+def computation(line: str) -> Computation:
+    argv = line.encode().split()
+    asked = understand(commands.find(argv), argv)
+    assert asked is not None
+    return Computation(asked, 2, as_before_7_2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("SUNION a b", "SINTER a b", "SDIFF a b", "SINTERCARD 2 a b"),
+        *("ZUNION 2 a b WITHSCORES", "ZINTER 2 a b", "ZDIFF 2 a b", "ZINTERCARD 2 a b"),
+    ],
+)
+async def test_others_have_turns_in_between(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(computing, "TURN_SECONDS", 0.0)
+    large = LARGE[line[:1].encode()]
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    task = asyncio.create_task(others())
+    said = {b"a": large, b"b": large}
+    reply = await computation(line).reply(said)
+    task.cancel()
+    # One for each slice of each set, at least.
+    assert turns >= 2 * COUNT // computing.AT_ONCE
+    assert said == {}
+    number = {"D": 0, "U": COUNT, "I": COUNT}[line[1]]
+    if "CARD" in line:
+        assert reply == b":%d\r\n" % number
+    else:
+        assert reply.startswith(b"*%d\r\n" % (number * (2 if "WITHSCORES" in line else 1)))
+
+
+async def test_a_small_one_has_one_turn() -> None:
+    coroutine = computation("SUNION a b").reply({b"a": array([bulk(b"x")]), b"b": array([bulk(b"x")])})
+    with pytest.raises(StopIteration) as ended:
+        coroutine.send(None)
+    assert ended.value.value == b"*1\r\n$1\r\nx\r\n"
+
+
+@pytest.mark.parametrize("reply", [b"+OK\r\n", b":1\r\n", b"$1\r\nx\r\n", b"*2\r\n$1\r\nx\r\n", b"$-1\r\n"])
+async def test_what_is_no_set(reply: bytes) -> None:
+    with pytest.raises(UnexpectedReplyError):
+        await computation("SUNION a b").reply({b"a": reply, b"b": reply})
+
+
+async def test_the_sets_are_taken_by_their_size() -> None:
+    """Redis begins with the smallest, which decides on the last digits of a sum."""
+    said = {
+        b"a": array([bulk(b"m"), bulk(b"1e16"), bulk(b"x"), bulk(b"1"), bulk(b"y"), bulk(b"1")]),
+        b"b": array([bulk(b"m"), bulk(b"-1e16"), bulk(b"x"), bulk(b"1")]),
+        b"c": array([bulk(b"m"), bulk(b"1")]),
+    }
+    found = await computation("ZINTER 3 a b c WITHSCORES").reply(said)
+    assert found == array([bulk(b"m"), bulk(b"0")])
