@@ -207,8 +207,7 @@ class Transaction:
             database = databases.target(argv, self._databases)
             if database is not None:
                 self._check_permission(database)
-                # The destination is in that database only.
-                keys = [keys[0], (database, keys[-1][1])]
+                keys.append((database, keys[-1][1]))
         if command.name in ("SORT", "SORT_RO"):
             for option, pattern in sorting.patterns(argv):
                 if self._slot_of_pattern(self.database, pattern) != self._slot_of(self.database, argv[1]):

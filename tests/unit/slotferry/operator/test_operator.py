@@ -297,6 +297,20 @@ SERVERS_OF_GROUPS = [
     {"address": "h:2", "group_id": 5},
     {"address": "h:3", "group_id": 5},
 ]
+RULES = [
+    {"pattern": "bull:(*):*", "database": None, "tag": None},
+    {"pattern": "*", "database": 5, "tag": "queues"},
+]
+RULES_CHANGE = {
+    "rules": RULES,
+    "dry_run": False,
+    "stage": "done",
+    "began_at": 5.0,
+    "keys": 1234,
+    "misplaced": 0,
+    "named": [],
+    "reason": None,
+}
 ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/v1/load/notable"): {
         "since": 50.0,
@@ -362,6 +376,9 @@ ANSWERS: dict[tuple[str, str], Any] = {
         "known": [{"server": "h:3", "resyncing": False, "reason": because("h:3 differs in 7 keys")}],
     },
     ("DELETE", "/api/v1/groups/1/digest"): {"group_id": 1, "replicas": [DIGEST]},
+    ("GET", "/api/v1/rules"): {"epoch": 9, "rules": RULES, "change": {**RULES_CHANGE, "stage": "checking"}},
+    ("POST", "/api/v1/rules"): {"epoch": 10, "rules": RULES, "change": RULES_CHANGE},
+    ("POST", "/api/v1/rules/cancel"): {"epoch": 9, "rules": [], "change": None},
     ("GET", "/api/v1/protection"): {"active": True, "lost": 3, "members": 5},
     ("POST", "/api/v1/pause"): {"pause": {"by": "operator ada", "at": 1.0, "why": "rebuilding"}},
     ("POST", "/api/v1/resume"): {"pause": None},
@@ -433,6 +450,11 @@ VERBS: list[tuple[str, str, str]] = [
     ("digest show 1", "groups/1/digest", "h:2: cancelled, 7 of 9 keys compared"),
     ("digest cancel 1", "groups/1/digest", "2 keys differ from h:1"),
     ("digest cancel 1", "groups/1/digest", "1 key was not compared"),
+    ("rules list", "rules", "what is in parentheses"),
+    ("rules list", "rules", "clients get TRYAGAIN for keys whose slot changes, 1,234 so far"),
+    ("rules cancel", "rules/cancel", "there are no slot rules"),
+    ("rules add bull:(*):*", "rules", "queues"),
+    ("rules remove bull:*", "rules", "bull:(*):*"),
     ("protection show", "protection", "nothing is done by itself; 3 of 5 members lost"),
     ("protection off", "protection/lift", "protection is off"),
     ("protection off", "protection/lift", "operator ada lifted it at 19"),

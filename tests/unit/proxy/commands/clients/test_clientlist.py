@@ -17,7 +17,7 @@ class Sessions:
 
     def __iter__(self) -> Iterator[Any]:
         self.times += 1
-        return iter([SimpleNamespace(state=state) for state in self.states])
+        return iter([SimpleNamespace(state=state, tracker=None) for state in self.states])
 
 
 def state(blocking: Any = None, subscription: Any = None) -> Any:
@@ -35,7 +35,7 @@ def test_many_questions_at_once_cost_one_look() -> None:
     )
     count = ClientList(services).answers()[ClientCounts]
     for _ in range(1000):
-        assert count(ClientCounts()) == {"blocked": 1, "subscribed": 2}
+        assert count(ClientCounts()) == {"blocked": 1, "subscribed": 2, "tracking": 0}
     assert sessions.times == 1
     sessions.states.append(state(blocking="XREAD"))
     clock[0] += COUNTS_SECONDS * 2

@@ -10,6 +10,7 @@ from slots.commands import Route
 
 def transaction(limit: int = 100_000, watched: tuple[int, bytes] | None = None) -> Transaction:
     """An empty transaction, by a slot function that gives a key's first byte."""
+
     def slot_of(database: int, key: bytes) -> int:
         return key[0]
 
