@@ -109,12 +109,16 @@ class ClientList(Family):
     def _counts(self, question: ClientCounts) -> dict[str, int]:
         now = self._now()
         if now - self._counted_at >= COUNTS_SECONDS:
-            states = [session.state for session in self._router.sessions if session.state is not None]
+            states, tracking = [], 0
+            for session in self._router.sessions:
+                tracking += session.tracker is not None
+                if session.state is not None:
+                    states.append(session.state)
             self._counted_at = now
             self._counted = {
                 "blocked": sum(state.blocking is not None for state in states),
                 "subscribed": sum(bool(state.subscription) for state in states),
-                "tracking": sum(session.tracker is not None for session in self._router.sessions),
+                "tracking": tracking,
             }
         return self._counted
 
