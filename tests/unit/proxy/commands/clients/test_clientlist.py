@@ -39,5 +39,5 @@ def test_many_questions_at_once_cost_one_look() -> None:
     assert sessions.times == 1
     sessions.states.append(state(blocking="XREAD"))
     clock[0] += COUNTS_SECONDS * 2
-    assert count(ClientCounts()) == {"blocked": 2, "subscribed": 2}
+    assert count(ClientCounts()) == {"blocked": 2, "subscribed": 2, "tracking": 0}
     assert sessions.times == 2
