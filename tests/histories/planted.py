@@ -63,8 +63,15 @@ def one_way() -> None:
 
 
 def fencing() -> None:
-    """topom takes a lost proxy for fenced without having fenced it."""
+    """topom takes a lost proxy for fenced without having fenced it, and does not look who uses a server that is about
+    to lose or get slots: it would find that proxy there."""
     from slots import connections
+    from topom.proxies.strangers import Strangers
+
+    async def reason(self: Strangers, server: str) -> None:
+        return
+
+    Strangers.reason = reason  # type: ignore[method-assign]
 
     async def fence(client: Any, instances: Collection[str], by: str = "") -> str:
         return str((await client.info("server"))["run_id"])

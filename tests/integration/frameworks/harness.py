@@ -20,6 +20,7 @@ from migrator.progress import Progress
 from migrator.withdrawing import withdraw
 from slots.access import ServerAccess
 from slots.keyslots import KeySlots
+from slots.messages.questions import WorkerCounters
 from slots.profiles import profile
 from slots.rules import SlotRule
 from slots.states import SlotState
@@ -30,7 +31,7 @@ from tests.integration.worker.harness import INSTANCE, WorkerHarness
 APPLICATIONS = Path(__file__).parent / "applications"
 APART = Path(sys.prefix) / "apart"
 """Where ``scripts/test`` installs frameworks that need other versions than this environment has."""
-SECONDS = 120.0
+SECONDS = 240.0
 """For a program."""
 REST_SECONDS = 0.3
 """Between two moves, so that the framework also works with slots at rest."""
@@ -42,7 +43,7 @@ class Product:
 
     Attributes:
         moves: how often slots have moved, half of them each time.
-        progress: what the migrator has moved; the proxy moves keys that are asked for by itself.
+        progress: what the migrator has moved.
     """
 
     def __init__(self, worker: WorkerHarness, rules: Sequence[SlotRule]) -> None:
@@ -106,6 +107,11 @@ class Product:
         finally:
             ending.set()
             await carrying
+
+    async def keys_moved(self) -> int:
+        """How many keys have left their source: by the migrator, and by the proxy, which moves those that are asked
+        for."""
+        return self.progress.keys_moved + int((await self.worker.asked(WorkerCounters()))["moved"])
 
     async def assert_owned(self) -> None:
         """**owned**: each key is at the group of its slot only."""

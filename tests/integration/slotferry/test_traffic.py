@@ -194,6 +194,7 @@ async def test_nobody_there() -> None:
 async def test_a_layout_from_topoms_answers() -> None:
     status: dict[str, Any] = {
         "slot_function": "crc32",
+        "slot_rules": [],
         "groups": [{"id": 1, "servers": [{"address": "h:1"}, {"address": "h:2"}]}, {"id": 2, "servers": []}],
     }
     slots = {"slots": [{"id": 0, "group_id": 1}, {"id": 1, "group_id": 0}]}

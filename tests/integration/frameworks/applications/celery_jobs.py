@@ -46,18 +46,18 @@ def work() -> dict[str, object]:
         revoked = add.apply_async((1, 2), countdown=600)
         application.control.revoke(revoked.id)
         seen = {
-            "plain": [one.get(30) for one in plain],
-            "urgent": [one.get(30) for one in urgent],
-            "group": group(add.s(number, number) for number in range(10)).apply_async().get(30),
-            "chords": [chord((add.s(n, 1) for n in range(8)), total.s())().get(30) for _ in range(3)],
-            "chain": (add.s(1, 2) | add.s(3) | group(add.s(4), add.s(5)) | total.s()).apply_async().get(30),
-            "retries": third_time.delay().get(30),
-            "failure": str(fail.delay().get(30, propagate=False)),
-            "later": later.get(30),
+            "plain": [one.get(100) for one in plain],
+            "urgent": [one.get(100) for one in urgent],
+            "group": group(add.s(number, number) for number in range(10)).apply_async().get(100),
+            "chords": [chord((add.s(n, 1) for n in range(8)), total.s())().get(100) for _ in range(3)],
+            "chain": (add.s(1, 2) | add.s(3) | group(add.s(4), add.s(5)) | total.s()).apply_async().get(100),
+            "retries": third_time.delay().get(100),
+            "failure": str(fail.delay().get(100, propagate=False)),
+            "later": later.get(100),
             "revoked": until(lambda: revoked.state == "REVOKED", "the task that was revoked"),
         }
-    with Redis(*address()) as client:
-        seen["left"] = client.llen("celery")
+        with Redis(*address()) as client:
+            seen["left"] = until(lambda: not client.llen("celery"), "the queue to be empty")
     return seen
 
 

@@ -95,7 +95,7 @@ $queue->later(1, new Add([1, 1]));
 $queue->push(new Add([2, 2], 'release'));
 $queue->push(new Add([3, 3], 'second'));
 $queue->push(new Add([3, 3], 'fail'));
-for ($end = time() + 60; $client->llen('done') < 26 || $queue->size();) {
+for ($end = time() + 120; $client->llen('done') < 26 || $queue->size();) {
     if (time() > $end) {
         throw new Exception('gave up waiting for all jobs');
     }

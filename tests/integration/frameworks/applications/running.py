@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 HOST, PORT, WHAT = (*sys.argv[1:], "127.0.0.1", "6379", "work")[:3]
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 @contextmanager
