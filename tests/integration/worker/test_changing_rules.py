@@ -208,3 +208,21 @@ async def test_a_watch_from_before_the_change_does_not_hold(start_worker: StartW
             await client.execute_command(*command)
         assert await client.execute_command("EXEC") is None
         assert await other.get(beside) is None
+
+
+async def test_events_of_keys_whose_slot_will_change_are_still_heard(start_worker: StartWorker) -> None:
+    worker = await start_worker(extra=["--notify-keyspace-events", "KEA"])
+    await worker.apply([Slot(index, 1 + index // 512) for index in range(1024)])
+    async with worker.client() as client, worker.direct(1) as owner, worker.direct(2) as other:
+        await owner.set(MOVES, "old")
+        await rule(worker, (), locked=False)
+        async with client.pubsub() as heard:
+            await heard.subscribe(b"__keyspace@0__:" + MOVES, "end")
+            for _ in range(2):
+                await heard.get_message(timeout=60)
+            # hidden: a key of this name that is not at its owner has no events.
+            await other.set(MOVES, "foreign")
+            await owner.expire(MOVES, 600)
+            await client.publish("end", "end")
+            messages = [await heard.get_message(timeout=60) for _ in range(2)]
+        assert {message["data"] for message in messages if message is not None} == {b"expire", b"end"}
