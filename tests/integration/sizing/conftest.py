@@ -45,6 +45,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
             .config("spark.sql.python.filterPushdown.enabled", "true")
             .getOrCreate()
         )
-        session.sparkContext.setLogLevel("ERROR")
-        yield session
-        session.stop()
+    # Spark has its environment now. Commands of other tests in this process are to find what they install, not this.
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.timeout(1100)
 
 
 def make(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``scripts/wheels`` for the Python that runs the tests."""
-    settings = os.environ | {"PYTHONS": sys.executable} | environment
+    """Run ``scripts/wheels`` for the Python that runs the tests, where this checkout is to be found already."""
+    settings = os.environ | {"PYTHONS": sys.executable, "PYTHONPATH": str(ROOT)} | environment
     command = [ROOT / "scripts" / "wheels", folder]
     return subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
 
