@@ -18,8 +18,8 @@ seconds since 1970, and after a blank the table by which topom fenced it (:mod:`
 LEADER = RESERVED + b"leader"
 """Hash in database 0 of a server. ``term``: the newest term of a topom whose migrator has used the server. ``ended``:
 the term in which the connections of all other topoms' migrators were ended. ``format``: of all of these keys
-(:mod:`migrator.terms`); the first one is not written. ``by``: the state by which a topom moved slots to the server last
-(:mod:`topom.proxies.strangers`)."""
+(:mod:`migrator.terms`); the first one is not written. ``by``: the state by which a topom changed the owner of slots
+there last (:mod:`topom.proxies.strangers`)."""
 SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server. ``swept``: the life in which the server was swept. ``data``: the id of its data.
 ``token``: random, of a sweep under way (:mod:`migrator.sweep`). ``left``: keys of its own slots may count as hidden,

@@ -12,7 +12,7 @@ table may have ended by then.
 
 Servers tell of it, too: the mark of a fence names the state by which topom put it up, like a table of the epoch that a
 change of it would have got. So a topom finds that another one over a copy of the store has fenced its proxy, or has
-moved slots to a server (:meth:`topom.proxies.newest.NewestStore.hear_fences` and ``hear_use``).
+changed the owner of slots at a server (:meth:`topom.proxies.newest.NewestStore.hear_fences` and ``hear_use``).
 
 Whoever has a proxy's token could invent such a table, and so end topom for good. So each table goes with a *seal*, by a
 key that is in the store and goes nowhere else. A table without its seal ends nothing; the proxy that names it gets no

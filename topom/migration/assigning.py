@@ -5,6 +5,7 @@ every server. So no proxy sends to a former owner.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 
 from slots.table import SlotTable
 from topom.cluster import leftovers, topology
@@ -21,14 +22,27 @@ ASSIGN_SECONDS = 5.0
 
 
 class Assignments:
-    """The assignments of one topom, one at a time."""
+    """The assignments of one topom, one at a time.
 
-    def __init__(self, ledger: Ledger, edits: Edits, identities: Identities, barrier: Barrier, sweeps: Sweeps) -> None:
+    Args:
+        use: leaves the mark of a topom that changes the owner of slots at these servers (**newest-store**).
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        edits: Edits,
+        identities: Identities,
+        barrier: Barrier,
+        sweeps: Sweeps,
+        use: Callable[[Iterable[str]], Awaitable[object]],
+    ) -> None:
         self._ledger = ledger
         self._edits = edits
         self._identities = identities
         self._barrier = barrier
         self._sweeps = sweeps
+        self._use = use
         self._one_at_a_time = asyncio.Lock()
 
     async def assign(self, text: str, group_id: int) -> tuple[int, list[int]]:
@@ -72,6 +86,9 @@ class Assignments:
                         raise
                     continue
                 if waited:
+                    # newest-store: only what is stored has a state to name. Clients are told of the slots meanwhile.
+                    master = self._ledger.table.master_of(group_id)
+                    await self._use([master] if master is not None else [])
                     return outcome
                 if not left:
                     raise ProxiesNotReady("the table changes faster than proxies acknowledge it; try again in a while")

@@ -5,7 +5,7 @@ Keys that move one by one do so in this process. Copies by the replication strea
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from migrator.checks import Findings, Watch, check, look, watch
-from migrator.errors import NotApart, UsedByOthers
+from migrator.errors import NotApart, ServerUnavailable, UsedByOthers
 from migrator.facts import Facts
 from migrator.followable import Followable, disk_of
 from migrator.move import migrate
@@ -42,8 +42,9 @@ async def no_strangers(server: str) -> Reason | None:
     return None
 
 
-async def no_mark(servers: Iterable[str]) -> None:
+async def no_mark(servers: Iterable[str]) -> Mapping[str, str]:
     """No mark is left."""
+    return {}
 
 
 class _LooksAgain:
@@ -74,7 +75,7 @@ class RedisMover:
         conflict: Callable[[str], Reason | None] = lambda server: None,
         doubt: Callable[[str], Reason | None] = lambda server: None,
         strangers: Callable[[str], Awaitable[Reason | None]] = no_strangers,
-        use: Callable[[Iterable[str]], Awaitable[None]] = no_mark,
+        use: Callable[[Iterable[str]], Awaitable[Mapping[str, str]]] = no_mark,
         migrators: Migrators | None = None,
         spool: Path | None = None,
     ) -> None:
@@ -90,7 +91,7 @@ class RedisMover:
                 (:mod:`topom.servers.identities`).
             doubt: why nothing may be begun at a server; None if anything may.
             strangers: the same because of proxies that use it (:mod:`topom.proxies.strangers`).
-            use: leaves the mark of a topom that moves slots to these.
+            use: leaves the mark of a topom that moves slots at these; gives those that have none, and why.
         """
         self._spool = spool or Path(gettempdir(), "slotferry")
         self._migrators = migrators or Migrators()
@@ -148,7 +149,7 @@ class RedisMover:
         self._require()
         # Slots are about to be locked, perhaps long after the check.
         await self._require_no_strangers(source, target)
-        await self._use((target,))
+        await self._leave_mark(source, target)
         async with watch(source, target, access=self._access, instance=self._instance) as watched:
             yield watched
 
@@ -224,7 +225,7 @@ class RedisMover:
         # A topom that goes on with a stored move has not checked it.
         await self._require_no_strangers(source, target)
         # Its state is newer than it was before the lock.
-        await self._use((target,))
+        await self._leave_mark(source, target)
         self._moves += 1
         self._divide_pace()
         try:
@@ -279,6 +280,12 @@ class RedisMover:
             if reason := self._doubt(server):
                 raise reason.to(NotApart)
         await self._require_no_strangers(*servers)
+
+    async def _leave_mark(self, source: str | None, target: str) -> None:
+        # newest-store: a source that is full takes no mark, and its keys have to leave it all the same.
+        unmarked = await self._use([server for server in (source, target) if server is not None])
+        if why := unmarked.get(target):
+            raise ServerUnavailable(f"{target} does not take the mark of the topom that moves slots to it: {why}")
 
     async def _require_no_strangers(self, *servers: str | None) -> None:
         # one-owner: whoever uses it would not hear of the change.

@@ -24,7 +24,7 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Marked, ProxyRecord
 from topom.errors import ProxyNotFound, TooMany
 from topom.proxies import standdown
-from topom.proxies.newest import NewestStore, NotSettled
+from topom.proxies.newest import NewestStore, NotSettled, UsedBy
 
 log = structlog.get_logger(__name__)
 
@@ -128,6 +128,7 @@ class Members:
         lease_seconds: float,
         stand_down: float | None = None,
         fenced_by: FencedBy | None = None,
+        used_by: UsedBy | None = None,
     ) -> None:
         self._ledger = ledger
         self.fenced_by = fenced_by
@@ -139,7 +140,9 @@ class Members:
         self._waits: set[Wait] = set()
         self._began = 0.0
         """When :meth:`start` took the members, in seconds of the event loop's clock."""
-        self.newest = NewestStore(ledger, lambda: [one.named for one in self.all() if not one.met and not one.lost])
+        self.newest = NewestStore(
+            ledger, lambda: [one.named for one in self.all() if not one.met and not one.lost], used_by
+        )
         """What proxies have said of the store."""
         self.refused_epoch = 0
         """The newest epoch that a proxy could not apply."""

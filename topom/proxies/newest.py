@@ -6,12 +6,15 @@ has registered or is lost. It also gives no table to a proxy that it does not kn
 after the store was saved. A proxy that registers says which table it has had. If that shows that the store is older,
 the term ends, and the proof is stored: no topom begins from that store again, whichever proxies are left.
 
+All servers of the table are asked meanwhile whose marks they have (:mod:`topom.proxies.strangers`). Those that do not
+answer are asked again before anything is done to them.
+
 **bounded**: a proxy is lost after a lease's time, and a store that knows no proxy is taken for the newest after a
 lease's time, too. A new store is so at once. Whoever asks for something meanwhile is told after a while to try again.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -27,6 +30,10 @@ from topom.reasons import Kind
 log = structlog.get_logger(__name__)
 
 
+UsedBy = Callable[[], Awaitable[Mapping[str, str]]]
+"""Gives who has used servers, by server (:meth:`topom.servers.redis_servers.RedisServers.used_by`)."""
+
+
 class NotSettled(Unavailable):
     """Known proxies could still say that the store is an older one."""
 
@@ -38,11 +45,14 @@ class NewestStore:
 
     Args:
         missing: names the known proxies that have not registered and are not lost.
+        used_by: asks the servers of the table whose marks they have; None for no question.
     """
 
-    def __init__(self, ledger: Ledger, missing: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, ledger: Ledger, missing: Callable[[], Sequence[str]], used_by: UsedBy | None = None) -> None:
         self._ledger = ledger
         self._missing = missing
+        self._used_by = used_by
+        self._asked = used_by is None
         self._settled = False
         self._spoken = False
         self._over = False
@@ -85,12 +95,12 @@ class NewestStore:
                 self._hear_topom(signature, f"another topom, which has fenced a proxy off {server},")
 
     def hear_use(self, server: str, signature: str) -> None:
-        """Who has moved slots to a server last, likewise; "" if that is not known.
+        """Who has changed the owner of slots at a server last, likewise; "" for nobody.
 
         Raises:
             StoreIsOlder: nothing may be done at the server.
         """
-        self._hear_topom(signature, f"another topom, which has moved slots to {server},")
+        self._hear_topom(signature, f"another topom, which has changed the owner of slots at {server},")
 
     def _hear_topom(self, signature: str, who: str) -> None:
         known = lineage.signed(signature)
@@ -145,7 +155,7 @@ class NewestStore:
         except TimeoutError:
             missing = self._missing()
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            who = f"{', '.join(missing[:3])}{more}" if missing else "proxies that it does not know"
+            who = f"{', '.join(missing[:3])}{more}" if missing else "proxies that it does not know, or servers"
             raise NotSettled(
                 "topom has just come to lead, and cannot know yet that its store is the newest: it waits for a lease's "
                 f"time for {who}",
@@ -153,7 +163,12 @@ class NewestStore:
             ) from None
 
     async def watch(self) -> None:
-        """Wait for a proof that the store is older. Raises :class:`StoreIsOlder`."""
+        """Ask servers, and wait for a proof that the store is older. Raises :class:`StoreIsOlder`."""
+        if self._used_by is not None and not self._asked:
+            for server, signature in (await self._used_by()).items():
+                self.hear_use(server, signature)
+            self._asked = True
+            self._news.set()
         await self._contradicted.wait()
         assert self._error is not None
         raise self._error
@@ -168,5 +183,7 @@ class NewestStore:
         if self._missing():
             return False
         state = self._ledger.state
+        if len(state.starts) == 1:
+            return True
         # Who knows no proxy cannot wait for it: slots may have moved under proxies that came after the store was saved.
-        return self._spoken or self._over or len(state.starts) == 1 or not state.assigned
+        return self._asked and (self._spoken or self._over or not state.assigned)

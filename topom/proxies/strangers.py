@@ -8,9 +8,11 @@ deletes the first key. In between may be hours, or another topom.
 
 That is no proof: such a proxy may connect a moment later. It finds who uses the same servers for long.
 
-**newest-store**: it also looks who has moved slots to the server last. Before topom moves some, it leaves a mark there
-that names its state. So wherever keys are that have moved, there is such a mark. Whoever finds one that was made after
-its own state has an older store, also if no proxy is left that could tell (:mod:`topom.proxies.newest`).
+**newest-store**: it also looks who has changed the owner of slots at the server last. Before topom moves some, it
+leaves a mark at both ends that names its state. It does so, too, at a server to which it assigns slots, and at one that
+becomes a master. So there is such a mark wherever clients write, and where they did before. Whoever finds one that was
+made after its own state has an older store, also if no proxy is left that could tell (:mod:`topom.proxies.newest`). A
+server that does not say whose mark it has may have that one.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,8 +37,10 @@ class Connections(Protocol):
 class Marks(Connections, Protocol):
     """Knows marks, too."""
 
-    async def used_by(self, address: str) -> str:
-        """Who has moved slots to a server last; "" if that is not known. Does not raise; bounded in time."""
+    async def used_by(self, addresses: Iterable[str]) -> Mapping[str, str]:
+        """Who has changed the owner of slots at each server last; "" for nobody. Servers that do not say are left out.
+        Does not raise; bounded in time.
+        """
 
 
 class Strangers:
@@ -48,13 +52,16 @@ class Strangers:
         self._newest = newest
 
     async def reason(self, server: str) -> Reason | None:
-        """Why nothing may be begun at a server because of proxies that use it; None if it has no stranger's
-        connection, or does not answer.
+        """Why nothing may be begun at a server because of proxies that use it, or because it does not say who does;
+        None if it has no stranger's connection.
 
         Raises:
-            StoreIsOlder: another topom has moved slots there since.
+            StoreIsOlder: another topom has changed the owner of slots there since.
         """
-        self._newest.hear_use(server, await self._servers.used_by(server))
+        marks = await self._servers.used_by([server])
+        if server not in marks:
+            return Reason.now(Kind.SERVER, f"{server} does not say which topom has moved slots there last")
+        self._newest.hear_use(server, marks[server])
         there = (await self._servers.connected([server])).get(server, ())
         # Looked at afterwards: a proxy that registers is stored before it gets a table, and connects after that.
         state = self._ledger.state

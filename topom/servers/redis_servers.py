@@ -111,25 +111,35 @@ class RedisServers:
         await asyncio.gather(*(look(address) for address in addresses))
         return found
 
-    async def used_by(self, address: str) -> str:
-        """Who has moved slots to a server last, as its mark says; "" if that is not known. Does not raise."""
-        found: list[str] = []
+    async def used_by(self, addresses: Iterable[str]) -> Mapping[str, str]:
+        """Who has changed the owner of slots at each server last, as its mark says; "" for no mark. Servers that do not
+        say are left out. Does not raise.
+        """
+        found: dict[str, str] = {}
 
-        async def ask(client: Redis) -> None:
-            mark = await client.hget(LEADER, "by")
-            found.append(mark.decode(errors="replace") if isinstance(mark, bytes) else str(mark or ""))
+        async def look(address: str) -> None:
+            async def ask(client: Redis) -> None:
+                mark = await client.hget(LEADER, "by")
+                found[address] = mark.decode(errors="replace") if isinstance(mark, bytes) else str(mark or "")
 
-        await self.guarded(address, ask)
-        return found[0] if found else ""
+            await self.guarded(address, ask)
 
-    async def use(self, addresses: Iterable[str]) -> None:
-        """Note at these servers that this topom moves slots to them. Does not raise."""
+        await asyncio.gather(*(look(address) for address in addresses))
+        return found
+
+    async def use(self, addresses: Iterable[str]) -> Mapping[str, str]:
+        """Note at these servers that this topom changes the owner of slots there. Gives those that have no mark of it,
+        and why. Does not raise.
+        """
 
         async def note(client: Redis) -> None:
             await client.hset(LEADER, "by", self._by())
 
-        if self._leads():
-            await asyncio.gather(*(self.guarded(address, note) for address in addresses))
+        wanted = list(addresses)
+        if not self._leads():
+            return dict.fromkeys(wanted, "this topom does not lead any more")
+        outcomes = await asyncio.gather(*(self.guarded(address, note) for address in wanted))
+        return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
 
     async def strangers(self, address: str) -> list[bytes]:
         """Keys of somebody else that have one of our names (:func:`slots.moving.strangers`). Does not raise."""

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from slots.permits import WITHDRAW_ALL
 from slots.replies import info_of
-from slots.reserved import STATE
+from slots.reserved import LEADER, STATE
 from topom.cluster.topology import parse_address
 from topom.reasons import Reason
 from topom.servers.lastcopy import As, MasterLacks, NotToFollow, ServerFailed, refusal, still_needed
@@ -53,6 +53,7 @@ class ServerReplication:
         alarm: is called with each server that is not told to follow because its master lacks what it has.
         conflict: why nothing may be done to a server; None if anything may be done (:mod:`topom.servers.identities`).
         seen: what is known of servers without asking them; None if nothing is.
+        by: what this topom's mark at a new master says (**newest-store**, :mod:`topom.proxies.strangers`).
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class ServerReplication:
         alarm: Callable[[str, MasterLacks], None] = lambda server, error: None,
         conflict: Callable[[str], Reason | None] = lambda server: None,
         seen: Seen | None = None,
+        by: Callable[[], str] = lambda: "",
     ) -> None:
+        self._by = by
         self._seen = seen
         self._conflict = conflict
         self._servers = servers
@@ -136,6 +139,8 @@ class ServerReplication:
                     await _require_same(one, run_id)
                 self._require_leading()
                 await _promote(one)
+                with suppress(ResponseError):
+                    await one.execute_command("HSET", LEADER, "by", self._by())
 
         await self._run(address, promote)
 

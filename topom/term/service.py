@@ -158,6 +158,7 @@ class Topom:
             Alarms(self.ledger).raised,
             self.identities.conflict,
             self.health,
+            self._signature,
         )
         self.edits = Edits(self.ledger, self.identities)
 
@@ -167,6 +168,8 @@ class Topom:
             settings.proxy_lease_seconds,
             features.stand_down_seconds(settings),
             lambda instances: self.servers.fenced_by(instances, all_servers(self.ledger.table)),
+            # newest-store: by an operator's word, marks at servers say nothing against it.
+            None if newest else lambda: self.servers.used_by(all_servers(self.ledger.table)),
         )
         self.proxies = ProxyList(self.members)
         self.reloads = Reloads(self.ledger, self.members)
@@ -224,7 +227,9 @@ class Topom:
             partial(misplaced.count, access=access.servers, instance=self.instance),
             settings.barrier_seconds,
         )
-        self.assignments = Assignments(self.ledger, self.edits, self.identities, self.barrier, self.sweeps)
+        self.assignments = Assignments(
+            self.ledger, self.edits, self.identities, self.barrier, self.sweeps, self.servers.use
+        )
 
         detaching = Detaching(self.ledger, self.barrier, self.health, replication, settings.barrier_seconds)
         self.sentinels = Sentinels(

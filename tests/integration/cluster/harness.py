@@ -27,7 +27,7 @@ from slotferry.traffic.driver import Traffic
 from slotferry.traffic.placement import Layout
 from slots.functions import slot
 from slots.keyslots import KeySlots
-from slots.reserved import RESERVED
+from slots.reserved import LEADER, RESERVED
 from topom.term.stores import STORE_FILE
 
 LIMIT = 150.0
@@ -240,6 +240,12 @@ class Cluster(LocalCluster):
             return bool(record.life) and record.swept_in == record.life
 
         await eventually(is_swept, bool, f"{address} to be swept")
+
+    async def forget_marks(self) -> None:
+        """Have no master tell any more which topom has changed the owner of slots there."""
+        for group in self.groups:
+            async with plain_client(await self.master_of(group)) as client:
+                await client.hdel(LEADER, "by")
 
     async def fence_users(self, server: str) -> list[str]:
         """ACL users at a server that fence a proxy off it."""

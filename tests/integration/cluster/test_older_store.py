@@ -19,6 +19,7 @@ from slotferry.client import TopomClient
 from slots.functions import slot
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, Counting, eventually, log_of, plain_client
+from tests.integration.cluster.test_replica_reads import add_replica
 from tests.integration.topom_process import HandProxy, topom_process
 from topom.cluster import lineage
 from topom.term.stores import STORE_FILE
@@ -26,6 +27,7 @@ from topom.term.stores import STORE_FILE
 NAMES = [name for name in (f"key-{number}" for number in range(400)) if slot("crc32", name.encode(), 1024) < 512]
 SERVED = ("registered", "serves_alone")
 OLDER = "made after what the store holds, so the store is an older one"
+AT_SERVER = "another topom, which has changed the owner of slots at"
 
 
 def save(cluster: Cluster, to: Path) -> None:
@@ -96,6 +98,7 @@ async def test_an_operator_s_order_waits_for_proxies_that_the_older_store_does_n
         # when topom comes back with that store, and an operator acts by it before the proxy has spoken
         cluster.signal_proxy(0, signal.SIGSTOP)
         await cluster.topom.kill()
+        await cluster.forget_marks()
         put_back(cluster, tmp_path / "saved")
         await cluster.restart_topom()
         order = asyncio.create_task(cluster.api.sweep_server(2, cluster.groups[2][0]))
@@ -287,6 +290,7 @@ async def test_proxies_that_were_all_restarted_know_from_their_files(
     cluster.signal_proxy(0, signal.SIGKILL)
     await cluster.proxies[0].wait(60)
     await cluster.topom.kill()
+    await cluster.forget_marks()
     put_back(cluster, tmp_path / "saved")
     await cluster.restart_topom()
     cluster.proxies[0].start()
@@ -349,6 +353,7 @@ async def test_a_proxy_that_was_fenced_by_no_change_of_the_table_tells_that_the_
 
         # when topom comes back with that store, and then the proxy
         await cluster.topom.kill()
+        await cluster.forget_marks()
         put_back(cluster, tmp_path / "saved")
         await cluster.restart_topom()
         cluster.signal_proxy(0, signal.SIGCONT)
@@ -391,7 +396,7 @@ async def test_a_topom_that_goes_on_with_a_move_of_an_older_store_takes_no_keys_
     ):
         # then it ends, for the server has had these slots since
         await other.ends()
-        assert "another topom, which has moved slots to" in other.log()
+        assert AT_SERVER in other.log()
         await clients.progress()
     await clients.check()
 
@@ -423,7 +428,7 @@ async def test_servers_tell_that_the_store_is_older_if_no_proxy_is_left_that_cou
 
     # then topom ends instead of removing what it takes for old keys
     assert await cluster.topom.wait(60) == 1
-    assert ["another topom, which has moved slots to" in reason for reason in await reasons(cluster)] == [True]
+    assert [AT_SERVER in reason for reason in await reasons(cluster)] == [True]
     async with plain_client(cluster.groups[2][0]) as direct:
         assert await direct.mget(NAMES) == [b"1"] * len(NAMES)
 
@@ -436,3 +441,83 @@ async def test_servers_tell_that_the_store_is_older_if_no_proxy_is_left_that_cou
     await cluster.restart_topom()
     await cluster.api.move_slots("0-511", 2)
     await cluster.at_rest({1: 0, 2: 1024})
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["both", "the source"])
+async def test_servers_tell_so_before_a_client_is_served(
+    start_cluster: StartCluster, tmp_path: Path, known: bool
+) -> None:
+    """Nothing is due at any server, so nobody else would look there."""
+    # given slots and keys that have moved since the store was saved, perhaps to a group that came since
+    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings={"proxy_lease_seconds": 2})
+    if known:
+        await cluster.swept(2)
+    else:
+        await cluster.api.remove_group(2)
+    save(cluster, tmp_path / "saved")
+    if not known:
+        await cluster.api.add_group(2, cluster.groups[2])
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.mset(dict.fromkeys(NAMES, "1"))
+    await cluster.api.move_slots("0-511", 2)
+    await cluster.at_rest({1: 512, 2: 512})
+
+    # when no proxy is left that could tell, and topom comes back with that store
+    assert await cluster.proxies[0].stop() == 0
+    await cluster.topom.kill()
+    put_back(cluster, tmp_path / "saved")
+    await cluster.restart_topom()
+    cluster.proxies[0].start()
+
+    # then topom ends, and the new proxy gets no table
+    assert await cluster.topom.wait(60) == 1
+    assert [AT_SERVER in reason for reason in await reasons(cluster)] == [True]
+    served = [entry["event"] for entry in log_of(cluster.proxies[0]) if entry.get("event") in SERVED]
+    assert served == ["registered"], "it was so once, before it ended"
+
+
+async def test_a_server_that_was_made_a_master_tells_that_the_store_is_older(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    # given a master that a replica has replaced since the store was saved
+    cluster = await start_cluster(groups=1, proxies=1, topom_settings={"proxy_lease_seconds": 2, "ha": "topom"})
+    replica = (await add_replica(cluster, 1)).address
+    save(cluster, tmp_path / "saved")
+    await cluster.api.promote(1, replica)
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.mset(dict.fromkeys(NAMES, "1"))
+
+    # when no proxy is left that could tell, and topom comes back with that store
+    assert await cluster.proxies[0].stop() == 0
+    await cluster.topom.kill()
+    put_back(cluster, tmp_path / "saved")
+    await cluster.restart_topom()
+
+    # then topom ends, and the master of the store is not made one again
+    assert await cluster.topom.wait(60) == 1
+    assert [AT_SERVER in reason for reason in await reasons(cluster)] == [True]
+    async with plain_client(replica) as direct:
+        assert (await direct.role())[0] == b"master"
+        assert await direct.mget(NAMES) == [b"1"] * len(NAMES)
+
+
+async def test_slots_that_were_assigned_tell_that_the_store_is_older(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    # given a store that was saved while some slots were nobody's, and a client that has used them since
+    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings={"proxy_lease_seconds": 2})
+    await cluster.api.take_slots_offline("0-511")
+    save(cluster, tmp_path / "saved")
+    await cluster.api.assign_slots("0-511", 2)
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.mset(dict.fromkeys(NAMES, "1"))
+
+    # when no proxy is left that could tell, and topom comes back with that store
+    assert await cluster.proxies[0].stop() == 0
+    await cluster.topom.kill()
+    put_back(cluster, tmp_path / "saved")
+    await cluster.restart_topom()
+
+    # then it ends before an operator gives them to another group
+    assert await cluster.topom.wait(60) == 1
+    assert [f"{AT_SERVER} {cluster.groups[2][0]}" in reason for reason in await reasons(cluster)] == [True]

@@ -79,6 +79,7 @@ async def test_a_topom_that_follows_ends_one_that_remembers_nothing(tmp_path: Pa
         follower = 1 - former
         cluster.pause_topom(follower)
         await cluster.topoms[former].kill()
+        await cluster.forget_marks()
         await cluster.stores[0].put_back(tmp_path / "saved")
         cluster.topoms[former].start()
         assert (await cluster.taken_over(follower))[0] == former

@@ -127,6 +127,8 @@ class Following:
             return False
         self._reasons.over(view.group_id)
         self.switches += 1
+        # newest-store
+        await self._servers.use([address])
         log.warning(
             "master_switched",
             group=view.group_id,

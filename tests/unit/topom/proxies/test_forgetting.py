@@ -26,8 +26,8 @@ class FakeConnections:
         self.looks = 0
         self.marks: dict[str, str] = {}
 
-    async def used_by(self, address: str) -> str:
-        return self.marks.get(address, "")
+    async def used_by(self, addresses: Iterable[str]) -> Mapping[str, str]:
+        return {address: self.marks.get(address, "") for address in addresses if address not in self.down}
 
     async def connected(self, addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
         self.looks += 1

@@ -14,7 +14,7 @@ from topom.cluster.lineage import StoreIsOlder
 from topom.errors import NotLeading
 from topom.proxies import members
 from topom.proxies.members import Refused
-from topom.proxies.newest import NotSettled
+from topom.proxies.newest import NewestStore, NotSettled
 
 MakeBench = Callable[..., Awaitable[Bench]]
 LEASE_SECONDS = 3600.0
@@ -185,6 +185,42 @@ async def test_an_older_store_stays_one_however_often_topom_starts(bench: MakeBe
         with pytest.raises(StoreIsOlder, match=r"a table of epoch 9 that was made after what .*backup\.md"):
             await started_again(one, bench)
     assert one.store.version == before
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_nothing_begins_before_servers_were_asked_whose_marks_they_have(bench: MakeBench, older: bool) -> None:
+    """Though no proxy is known, and a lease's time has passed."""
+    one = await started_again(await bench(), bench)
+    own, answers = one.ledger.state.starts[-1].writer, asyncio.Event()
+
+    async def used_by() -> Mapping[str, str]:
+        await answers.wait()
+        return {"s1:1": "", "s2:1": signature(one, "another" if older else own, 10)}
+
+    newest = NewestStore(one.ledger, list, used_by)
+    newest.over()
+    newest.spoke()
+    watching, settled = asyncio.create_task(newest.watch()), asyncio.create_task(newest.settled())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not settled.done()
+    answers.set()
+    async with asyncio.timeout(10):
+        if older:
+            with pytest.raises(StoreIsOlder, match="the owner of slots at s2:1, has a table of epoch 10"):
+                await settled
+            with pytest.raises(StoreIsOlder):
+                await watching
+        else:
+            await settled
+            assert not watching.done()
+            watching.cancel()
+
+
+async def test_a_new_store_has_no_older_one_and_asks_nobody(bench: MakeBench) -> None:
+    one = await bench()
+    async with asyncio.timeout(10):
+        await NewestStore(one.ledger, list, asyncio.Future).settled()
 
 
 class Marks:

@@ -1,11 +1,11 @@
 """Proxies that topom does not know, at the servers that it would move slots from."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-from migrator.errors import MigrationError, UsedByOthers
+from migrator.errors import MigrationError, ServerUnavailable, UsedByOthers
 from migrator.progress import Progress
 from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
@@ -63,10 +63,13 @@ async def test_many_are_counted_and_three_are_named(bench: Make) -> None:
     assert reason.what.count("0" * 30) == 3
 
 
-async def test_a_server_that_does_not_answer_is_for_others_to_tell(bench: Make) -> None:
+async def test_newest_store_nothing_is_begun_at_a_server_that_does_not_say_whose_mark_it_has(bench: Make) -> None:
     one, servers = await bench(), FakeConnections()
-    servers.connected_at["a:1"], servers.down = {STRANGER}, {"a:1"}
-    assert await Strangers(one.ledger, servers, one.members.newest).reason("a:1") is None
+    servers.down = {"a:1"}
+    reason = await Strangers(one.ledger, servers, one.members.newest).reason("a:1")
+    assert reason is not None
+    assert (reason.kind, reason.what) == (Kind.SERVER, "a:1 does not say which topom has moved slots there last")
+    assert await Strangers(one.ledger, servers, one.members.newest).reason("b:1") is None
 
 
 async def test_one_owner_nothing_is_begun_at_a_server_that_strangers_use(bench: Make) -> None:
@@ -127,20 +130,22 @@ async def test_newest_store_a_server_tells_of_a_move_that_was_made_after_the_sta
         servers.marks["a:1"] = mark
         assert await strangers.reason("a:1") is None
     servers.marks["a:1"] = lineage.signature(state.cluster_id, state.seal_key, "x" * 32, 10)
-    with pytest.raises(StoreIsOlder, match="another topom, which has moved slots to a:1, has a table of epoch 10"):
+    with pytest.raises(StoreIsOlder, match="which has changed the owner of slots at a:1, has a table of epoch 10"):
         await strangers.reason("a:1")
     with pytest.raises(StoreIsOlder):
         await one.members.newest.watch()
 
 
-async def test_newest_store_a_mark_is_left_before_slots_are_locked_and_each_time_their_keys_begin_to_move(
+async def test_newest_store_a_mark_is_left_at_both_ends_before_slots_are_locked_and_whenever_their_keys_begin_to_move(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[list[str]] = []
     moved: list[int] = []
+    full: dict[str, str] = {}
 
-    async def use(servers: Iterable[str]) -> None:
+    async def use(servers: Iterable[str]) -> Mapping[str, str]:
         used.append(list(servers))
+        return full
 
     async def migrate(*arguments: object, **options: object) -> None:
         moved.append(len(used))
@@ -151,7 +156,16 @@ async def test_newest_store_a_mark_is_left_before_slots_are_locked_and_each_time
         with pytest.raises(MigrationError):  # nobody is there
             async with mover.watch(source, target):
                 pass
-        assert used[-1] == [target]
+        assert used[-1] == [server for server in (source, target) if server is not None]
     await mover.move("a:1", "b:1", [1], Progress(), UNKNOWN, lambda: None)
-    assert used[-1] == ["b:1"]
-    assert moved == [3]
+    assert used[-1] == ["a:1", "b:1"]
+    full["a:1"] = "it is full"
+    await mover.move("a:1", "b:1", [1], Progress(), UNKNOWN, lambda: None)
+    assert moved == [3, 4]
+    full["b:1"] = "no answer in time"
+    with pytest.raises(ServerUnavailable, match=r"b:1 does not take the mark .* no answer in time"):
+        await mover.move("a:1", "b:1", [1], Progress(), UNKNOWN, lambda: None)
+    with pytest.raises(ServerUnavailable, match="b:1 does not take the mark"):
+        async with mover.watch("a:1", "b:1"):
+            pass
+    assert moved == [3, 4]

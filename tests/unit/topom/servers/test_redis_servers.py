@@ -375,20 +375,28 @@ async def test_the_answer_of_many_servers_is_fresh_for_longer(monkeypatch: pytes
     await servers.close()
 
 
-async def test_who_leads_leaves_its_mark_at_servers_to_which_slots_move(tmp_path: Path) -> None:
+async def test_who_leads_leaves_its_mark_at_servers_where_slots_change_their_owner(tmp_path: Path) -> None:
     server = await start_redis("redis", tmp_path)
     leads = True
     try:
         servers = RedisServers(ServerAccess(), 5.0, lambda: leads, lambda: "who it is")
-        assert await servers.used_by(server.address) == ""
-        await servers.use([server.address, ADDRESS])
-        assert await servers.used_by(server.address) == "who it is"
-        assert await servers.used_by(ADDRESS) == "", "nobody is there"
-        leads = False
+        both = [server.address, ADDRESS]
+        assert await servers.used_by(both) == {server.address: ""}, "nobody is at the other one"
+        assert (await servers.use(both)).keys() == {ADDRESS}
+        assert await servers.used_by(both) == {server.address: "who it is"}
         async with Redis(port=server.port) as client:
+            # It has no memory left, so what it says counts and what is written does not.
+            await client.config_set("maxmemory", 1)
+            assert "maxmemory" in (await servers.use(both))[server.address]
+            await client.config_set("maxmemory", 0)
             await client.hdel(LEADER, "by")
-        await servers.use([server.address])
-        assert await servers.used_by(server.address) == ""
+            leads = False
+            assert (await servers.use(both)).keys() == {*both}
+            assert await servers.used_by(both) == {server.address: ""}
+            leads = True
+            await client.delete(LEADER)
+            await client.set(LEADER, "odd")
+            assert await servers.used_by(both) == {}, "a key of another type is put aside first"
         await servers.close()
     finally:
         await server.stop()

@@ -1,6 +1,6 @@
 """Which master comes into the slot table, by what Sentinels and servers say."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import pytest
 
@@ -31,10 +31,18 @@ async def decide(
         async def read(_: object, address: str) -> Reading | None:
             return servers.get(address)
 
+        async def use(_: object, addresses: Iterable[str]) -> Mapping[str, str]:
+            marked.append((one.ledger.table.master_of(1), *addresses))
+            return {}
+
+        marked: list[tuple[str | None, ...]] = []
         monkeypatch.setattr(RedisServers, "read", read)
+        monkeypatch.setattr(RedisServers, "use", use)
         view = View(1, MASTER, (MASTER, REPLICA), {f"sentinel{place}": name for place, name in enumerate(named)})
         deciding = Following(one.ledger, RedisServers.__new__(RedisServers))
         verdict = await deciding.look(view, known)
+        # newest-store: the new master has a mark that names the state with it.
+        assert marked == ([(REPLICA, REPLICA)] if one.ledger.table.master_of(1) == REPLICA else [])
         return verdict, one.ledger.table.master_of(1), str(deciding.reason(1) or "")
 
     return look
