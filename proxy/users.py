@@ -32,6 +32,8 @@ class UserSettings(BaseModel):
     """Whether any password logs in; ``default`` then needs none at all."""
     databases: list[Annotated[int, Field(ge=0)]] | None = Field(default=None, min_length=1)
     read_only: bool = False
+    sheddable: bool = False
+    """Whether its requests are refused while their server is slow, so that those of other users are served."""
     admin: bool | None = None
     """Whether it may see and change other clients' work. By default, a user without other limits may."""
 
@@ -78,11 +80,12 @@ def check_entries(given: Any, settings: Collection[str]) -> None:
 class User:
     """A user, in the form for its sessions."""
 
-    __slots__ = ("admin", "databases", "digest", "name", "read_only")
+    __slots__ = ("admin", "databases", "digest", "name", "read_only", "sheddable")
 
     def __init__(self, settings: UserSettings) -> None:
         self.name = settings.name
         self.read_only = settings.read_only
+        self.sheddable = settings.sheddable
         self.databases = frozenset(settings.databases) if settings.databases is not None else None
         """The databases it may use; None for all."""
         limited = settings.read_only or settings.databases is not None
@@ -97,8 +100,9 @@ class User:
 
     def may_as_much(self, other: "User") -> bool:
         """Whether it may do what ``other`` may, and needs a password if ``other`` does."""
-        return (self.read_only, self.databases, self.admin, self.digest is None) == (
+        return (self.read_only, self.sheddable, self.databases, self.admin, self.digest is None) == (
             other.read_only,
+            other.sheddable,
             other.databases,
             other.admin,
             other.digest is None,
@@ -106,8 +110,8 @@ class User:
 
     @property
     def unlimited(self) -> bool:
-        """Whether it may do everything."""
-        return self.databases is None and not self.read_only and self.admin
+        """Whether it may do everything, at any time."""
+        return self.databases is None and not self.read_only and not self.sheddable and self.admin
 
     def may_use(self, database: int) -> bool:
         """Whether it may use this database."""

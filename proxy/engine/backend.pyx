@@ -231,6 +231,9 @@ cdef class Backend(RequestQueue):
             # one-owner: if the limit is over, a later reply may be unknown to the server that is the master by now.
             self._end_over()
             return
+        if self.is_late() and self.shared:
+            self.traffic.slow = True
+            self.traffic.slow_at = self.loop.ticks
         self.progress = self.loop.ticks
         self.reply_bytes += received
         if self.replies > FORGOTTEN_REPLIES:

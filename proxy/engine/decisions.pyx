@@ -150,6 +150,8 @@ cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
     if slot != session.way:
         # absent-first, drained
         raise RuntimeError(f"a request for slot {slot} whose way was not cleared in this step")
+    if session.sheddable and backend.is_slow():
+        return session.shed(backend)
     if not backend.ready_to_take():
         return session.refuse(backend.refusal(slot))
     if not session.loop.have_requests(before + 1) or not backend.reserve(len(payload)):

@@ -168,6 +168,9 @@ cdef verdict run(Session session) except VERDICT_FAILED:
     cdef Backend backend = router.backend(
         router.routes[slot].server, session.database, session.protocol, session.connection_number
     )
+    if session.sheddable and backend.is_slow():
+        end_multi(session)
+        return session.shed(backend)
     if session.has_to_wait(backend, size):
         return VERDICT_HELD
     if not backend.ready_to_take():

@@ -38,6 +38,14 @@ def crossslot(one: bytes, slot: int, other: bytes, other_slot: int) -> bytes:
     return f"-CROSSSLOT Keys in request don't hash to the same slot: {text}\r\n".encode()
 
 
+def slow(address: str) -> bytes:
+    """The error for a request of a sheddable user to a server that is slow."""
+    return (
+        f"-TRYAGAIN server {address} is slow, and requests of this user are refused meanwhile (sheddable); nothing was "
+        f"run, try again later\r\n"
+    ).encode()
+
+
 def too_large(address: str, most: int, setting: str = "") -> bytes:
     """The error in place of a reply to a request of the proxy's own that has more bytes than are kept. ``setting``: the
     one that says so."""

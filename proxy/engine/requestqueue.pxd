@@ -10,6 +10,11 @@ from proxy.engine.traffic cimport ServerTraffic
 from slots.slotload cimport SlotLoad
 
 
+cdef enum:
+    # A server that takes longer for a reply is slow: 50 ms. Requests of sheddable users are refused meanwhile.
+    SLOW_TICKS = 12207
+
+
 cdef class RequestQueue(ServerConnection):
     """The part of :class:`proxy.engine.backend.Backend` for the requests as such."""
 
@@ -27,8 +32,11 @@ cdef class RequestQueue(ServerConnection):
         readonly int queued
         double next_try
         double wait
+        # The latest attempt to connect failed: until one succeeds, requests are refused at once.
+        readonly bint broken
         readonly object failure
         bytes failure_reply
+        bytes slow_reply
         size_t pause_bytes
         # Where its requests are counted.
         ServerTraffic traffic
@@ -51,6 +59,7 @@ cdef class RequestQueue(ServerConnection):
     cpdef bint was_lost(self) noexcept
     cdef bint reserve(self, size_t size) noexcept
     cdef bint ready_to_take(self) noexcept
+    cdef bint is_slow(self) noexcept
     cdef void refuse(self, request_t* request) noexcept
     cdef bytes refusal(self, int32_t slot)
     cdef void queue(self, request_t* request, size_t size) noexcept
@@ -83,6 +92,14 @@ cdef class RequestQueue(ServerConnection):
         self.queued -= 1
         self.replies += 1
         return request
+    cdef inline bint is_late(self) noexcept:
+        """Whether the oldest request waits longer than :data:`SLOW_TICKS` for its reply to begin."""
+        # Unsigned, so that the clock may wrap.
+        return (
+            self.head != NULL
+            and not self.streaming
+            and <uint32_t> (self.loop.ticks - <uint32_t> self.head.reply_size) > SLOW_TICKS
+        )
     cdef inline bint is_full(self) noexcept:
         """Whether nothing more should be given to this server before some bytes have been sent."""
         return self.out.end - self.out.start > self.pause_bytes

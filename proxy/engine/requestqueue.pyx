@@ -5,6 +5,9 @@ States: *down* until a request asks for the connection, *connecting* and *greeti
 greeting is answered, so none can run in the wrong database or behind a fence. If a connection fails, every request in
 its queue is answered with an error that names the server. Nothing is sent twice, because it may have run.
 
+Once an attempt to connect has failed, the connection is *broken*: requests get that error at once and wait for no
+further attempt (**bounded**). It goes on trying by itself, so no request is needed to find that the server is back.
+
 What a server is sent and answers is counted where a request leaves the queue (:mod:`proxy.engine.traffic`): in
 :meth:`RequestQueue.count_reply`, or, with others of its sort, by :mod:`proxy.engine.backend`.
 
@@ -36,6 +39,7 @@ from proxy.engine.serverconnection cimport (
 from proxy.engine.statistics cimport UNCOUNTED
 
 from proxy.engine.outcomes import Reply
+from proxy.engine.refusals import slow
 
 OVER = "is not used by this proxy for now: it hears no topom, and another server may have become the master"
 REPLACED = "has failed, and another server takes its place; nothing was run"
@@ -73,6 +77,7 @@ cdef class RequestQueue(ServerConnection):
         self.pause_bytes = options.queue_pause_bytes
         self.paused_sessions = deque()
         self.failure_reply = b""
+        self.slow_reply = slow(address)
         self.traffic = loop.traffic.of_server(address)
         self.slots = loop.traffic.slots
 
@@ -86,8 +91,10 @@ cdef class RequestQueue(ServerConnection):
 
     cdef bint ready_to_take(self) noexcept:
         """Whether requests can be queued now. Opens the connection if it is time to."""
-        if self.state == BACKEND_READY or self.state == BACKEND_GREETING or self.state == BACKEND_CONNECTING:
+        if self.state == BACKEND_READY:
             return True
+        if self.state == BACKEND_GREETING or self.state == BACKEND_CONNECTING:
+            return not self.broken
         if self.state == BACKEND_DOWN and self.loop.now >= self.next_try:
             if is_over(self.allowance):
                 self.reset(f"{OVER}; nothing was run")
@@ -100,8 +107,15 @@ cdef class RequestQueue(ServerConnection):
                 self.connect()
             except Exception as error:
                 self._lose(f"cannot be connected to: {error}")
-            return self.state != BACKEND_DOWN
+            return self.state != BACKEND_DOWN and not self.broken
         return False
+
+    cdef bint is_slow(self) noexcept:
+        """Whether a reply takes longer than :data:`SLOW_TICKS` here, or just did on any connection to this server."""
+        if self.is_late():
+            return True
+        self.traffic.slow = self.traffic.slow and <uint32_t> (self.loop.ticks - self.traffic.slow_at) <= SLOW_TICKS
+        return self.traffic.slow
 
     cdef bytes refusal(self, int32_t slot):
         """The error for a request of a slot (-1: none, or several) that cannot be queued now. It counts as one that the
@@ -259,6 +273,7 @@ cdef class RequestQueue(ServerConnection):
 
     cdef object became_ready(self):
         self.wait = 0
+        self.broken = False
         self.failure = None
         self.loop.list_backend(&self.sender)
         if self.on_ready is not None:
@@ -273,6 +288,7 @@ cdef class RequestQueue(ServerConnection):
         event_loop = self.loop.event_loop
         outstanding = self.used and self.head != NULL
         was_ready = self.state == BACKEND_READY
+        self.broken = not was_ready
         self.drop_socket()
         self.writing = False
         self.failure = reason
@@ -339,6 +355,7 @@ cdef class RequestQueue(ServerConnection):
         if self.state != BACKEND_CLOSED:
             self._lose(reason)
             self.next_try = self.loop.now
+            self.broken = False
 
     def close(self, reason="is no longer in the slot table"):
         """Give the connection up for good."""
@@ -355,8 +372,11 @@ cdef class RequestQueue(ServerConnection):
             self.reset("is another process by now; the command may have run at the one before")
 
     def check_time(self):
-        """Give up a connection that does not come up, or whose oldest request has waited too long (**bounded**)."""
-        if self.state == BACKEND_CONNECTING or self.state == BACKEND_GREETING:
+        """Give up a connection that does not come up, or whose oldest request has waited too long (**bounded**). Try a
+        broken one again when it is time to."""
+        if self.broken and self.state == BACKEND_DOWN:
+            self.ready_to_take()
+        elif self.state == BACKEND_CONNECTING or self.state == BACKEND_GREETING:
             if self.loop.now > self.connect_deadline:
                 if self.state == BACKEND_GREETING and not self.greetings_left:
                     self._lose(NOT_KNOWN)

@@ -43,6 +43,8 @@ cdef class Loop(UnderWay):
         # Counters for the worker's life.
         readonly int64_t requests
         readonly int64_t errors
+        # Requests of sheddable users that were refused.
+        readonly int64_t shed
 
     cdef bint is_process(self, address, process, int64_t opened) except -1
     cdef bint is_full(self, object session, size_t size)

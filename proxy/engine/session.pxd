@@ -44,6 +44,8 @@ cdef class Session(ClientConnection):
         public bint read_only
         # Scripts and functions go to the slow path, which refuses them: its user may use some databases only.
         public bint runs_no_code
+        # Its requests to a server that is slow are refused at once.
+        public bint sheddable
         public bint replica_reads
         # MUTED or MUTED_ONCE of proxy.engine.outcomes.
         public int muted
@@ -102,6 +104,7 @@ cdef class Session(ClientConnection):
     cdef Backend shared(self, address)
     cdef bint has_to_wait(self, Backend backend, size_t size)
     cdef verdict refuse(self, const char* text) noexcept
+    cdef verdict shed(self, Backend backend) noexcept
     cdef verdict refuse_or_reply(self, bytes reply) noexcept
     cdef bytes offline_error(self, int slot)
     cdef verdict refuse_offline(self, int slot) except VERDICT_FAILED

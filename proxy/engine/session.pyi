@@ -11,6 +11,7 @@ from proxy.moving.move import Origin
 class Session(ClientConnection):
     attention: int
     read_only: bool
+    sheddable: bool
     runs_no_code: bool
     replica_reads: bool
     muted: int

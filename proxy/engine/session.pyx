@@ -474,6 +474,11 @@ cdef class Session(ClientConnection):
         self.reply(text, strlen(text))
         return VERDICT_TAKEN
 
+    cdef verdict shed(self, Backend backend) noexcept:
+        """Refuse a request, because its server is slow."""
+        self.loop.shed += 1
+        return self.refuse_or_reply(backend.slow_reply)
+
     cdef verdict refuse_or_reply(self, bytes reply) noexcept:
         if reply[:1] == b"-":
             self.loop.errors += 1

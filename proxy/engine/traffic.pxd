@@ -1,6 +1,6 @@
 """What servers were sent and have answered, by slot and by server."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from slots.slotload cimport SlotLoad
 
@@ -16,6 +16,9 @@ cdef class ServerTraffic:
         # Sum over requests of shared connections, from when they were queued to their replies; and all other requests.
         int64_t ticks
         int64_t untimed
+        # Whether a reply was late, and the ticks of the loop's clock when the latest of those came.
+        bint slow
+        uint32_t slow_at
 
     cdef inline void count(
         self, int64_t requests, uint64_t bytes_in, uint64_t bytes_out, uint64_t ticks, bint timed

@@ -459,6 +459,7 @@ class Worker:
         return {
             "requests": self._loop.requests,
             "errors": self._loop.errors,
+            "shed": self._loop.shed,
             "clients": len(self._router.sessions),
             "max_clients": self._settings.max_clients,
             "max_clients_lacking": self._clients_lacking,

@@ -90,7 +90,7 @@ class Authentication(Family):
         user = self._users.anonymous
         if user is None:
             session.belongs_to(NOBODY)
-            session.read_only = False
+            session.read_only = session.sheddable = False
             session.attention = (session.attention | GATED) & ~LIMITED
         else:
             self._enter(session, user)
@@ -101,6 +101,7 @@ class Authentication(Family):
             state_of(session).user = user
         session.belongs_to(user.name)
         session.read_only = user.read_only
+        session.sheddable = user.sheddable
         session.runs_no_code = user.databases is not None
         session.attention &= ~GATED
         self._look_at_database(session, user)

@@ -1,0 +1,116 @@
+"""Sheddable users: while a server is slow, their requests for it are refused at once, and those of others are not."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+from slots.table import Slot
+from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
+from tests.integration.worker.test_users import Client, connected
+
+StartWorker = Callable[..., Awaitable[WorkerHarness]]
+
+USERS = [
+    {"name": "default", "no_password": True},
+    {"name": "batch", "password": "b", "sheddable": True, "admin": True},
+]
+SLOW_SECONDS = 0.1
+"""Longer than the engine's SLOW_TICKS."""
+
+
+def key_of(group: int, number: int = 0) -> str:
+    """One of the keys of a group, the slots of which are 0 to 511 or the rest."""
+    found = (f"key:{index}" for index in range(1000) if (slot_of(f"key:{index}") < 512) == (group == 1))
+    for _ in range(number):
+        next(found)
+    return next(found)
+
+
+async def started(start_worker: StartWorker) -> WorkerHarness:
+    worker = await start_worker(users=USERS, backend_reply_seconds=60.0)
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    return worker
+
+
+def stopped(worker: WorkerHarness, group: int) -> Callable[[], None]:
+    """Stop the server of a group. Gives what has it go on."""
+    pid = worker.servers[group - 1].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    return lambda: os.kill(pid, signal.SIGCONT)
+
+
+async def until_served(client: Client, request: str, reply: bytes) -> None:
+    async with asyncio.timeout(LIMIT):
+        while (given := await client(request)) != reply:
+            assert given.startswith(b"-TRYAGAIN"), given
+            await asyncio.sleep(0.01)
+
+
+async def test_requests_to_a_slow_server_are_refused_and_those_to_others_are_served(start_worker: StartWorker) -> None:
+    worker = await started(start_worker)
+    slow, quick = key_of(1), key_of(2)
+    several = f"{slow} 1 {key_of(1, 1)} 2 {quick} 3"
+    async with (
+        connected(worker.settings.listen) as usual,
+        connected(worker.settings.listen) as other,
+        connected(worker.settings.listen, "batch b") as batch,
+    ):
+        for key in (slow, quick):
+            await until_served(batch, f"SET {key} v", b"+OK\r\n")
+        # The engine learns where pages begin.
+        await batch("SCAN 0")
+        go_on = stopped(worker, 1)
+        try:
+            waiting = asyncio.create_task(usual(f"GET {slow}"))
+            await asyncio.sleep(SLOW_SECONDS)
+            refused = (f"-TRYAGAIN server {worker.addresses[0]} is slow, ").encode()
+            for request in (
+                f"GET {slow}",
+                f"SET {slow} x",
+                f"LPOP {slow}",
+                f"MSET {several}",
+                f"DEL {slow} {key_of(1, 1)}",
+                f"EVAL return(1) 1 {slow}",
+                "SCAN 0",
+            ):
+                assert (await batch(request)).startswith(refused), request
+            assert (await batch(f"SET {slow} y")).endswith(b"nothing was run, try again later\r\n")
+            # The engine runs the first of these transactions by itself.
+            for queued in ((f"SET {slow} z",), ("SELECT 0", f"SET {slow} z")):
+                for request in ("MULTI", *queued):
+                    assert not (await batch(request)).startswith(b"-")
+                assert (await batch("EXEC")).startswith(refused)
+            assert await batch(f"GET {quick}") == b"$1\r\nv\r\n"
+            assert await other(f"GET {quick}") == b"$1\r\nv\r\n"
+            assert not waiting.done()
+            counted = await worker.next(lambda message: getattr(message, "counters", {}).get("shed", 0) >= 10)
+            assert counted.counters["errors"] >= counted.counters["shed"]
+        finally:
+            go_on()
+        assert await waiting == b"$1\r\nv\r\n"
+        await until_served(batch, f"GET {slow}", b"$1\r\nv\r\n")
+        assert await batch("DBSIZE") == b":2\r\n"
+
+
+async def test_a_server_is_slow_for_all_connections_to_it(start_worker: StartWorker) -> None:
+    worker = await started(start_worker)
+    slow = key_of(1)
+    async with (
+        connected(worker.settings.listen) as usual,
+        connected(worker.settings.listen, "batch b") as batch,
+    ):
+        assert await batch("SELECT 3") == b"+OK\r\n"
+        await until_served(batch, f"SET {slow} v", b"+OK\r\n")
+        refused = b""
+        async with asyncio.timeout(LIMIT):
+            while not refused.startswith(b"-TRYAGAIN"):
+                go_on = stopped(worker, 1)
+                waiting = asyncio.create_task(usual(f"GET {slow}"))
+                await asyncio.sleep(SLOW_SECONDS)
+                go_on()
+                await waiting
+                # Its own connection has had no request meanwhile.
+                refused = await batch(f"GET {slow}")
+        await until_served(batch, f"GET {slow}", b"$1\r\nv\r\n")
