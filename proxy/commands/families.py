@@ -63,7 +63,7 @@ def make(services: Services) -> Families:
     functions = FunctionCommands(services)
     pubsub = PubSubCommands(services, versions)
     tracking = TrackingCommands(services, versions)
-    blocking = BlockingCommands(services)
+    blocking = BlockingCommands(services, versions)
     learned = LearnedCommands(services)
     copying = CopyAndMoveCommands(services, authentication.select_refusal)
     sorting = SortCommands(services)

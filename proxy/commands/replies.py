@@ -13,6 +13,13 @@ def error(message: str) -> bytes:
     return b"-%b\r\n" % message.replace("\r", " ").replace("\n", " ").encode("utf-8", "surrogateescape")
 
 
+def refused_over_slots(name: str, why: str) -> bytes:
+    """The error for a request over several slots that the proxy does not take, with the way out."""
+    return error(
+        f"ERR {name} over several slots: {why}; with a hash tag in common ({{tag}} in the keys' names) a server does it"
+    )
+
+
 def shown(value: bytes) -> str:
     """An argument as Redis repeats it in an error, for :func:`error`: up to the first zero byte."""
     return value.partition(b"\0")[0].decode("utf-8", "surrogateescape")

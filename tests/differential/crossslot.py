@@ -28,14 +28,8 @@ SMOVE {a}x {b}x m
 LMOVE {a}x {b}x LEFT LEFT
 RPOPLPUSH {a}x {b}x
 LMPOP 2 {a}x {b}x LEFT
-BLPOP {a}x {b}x 0
-BRPOP {a}x {b}x 0
 BLMOVE {a}x {b}x LEFT LEFT 0
 BRPOPLPUSH {a}x {b}x 0
-BLMPOP 0 2 {a}x {b}x LEFT
-BZPOPMIN {a}x {b}x 0
-BZPOPMAX {a}x {b}x 0
-BZMPOP 0 2 {a}x {b}x MIN
 ZMPOP 2 {a}x {b}x MIN
 ZUNIONSTORE {b}x 1 {a}x
 ZINTERSTORE {b}x 1 {a}x
@@ -57,7 +51,7 @@ FCALL f 2 {a}x {b}x
 FCALL_RO f 2 {a}x {b}x
 WATCH {a}x {b}x
 """
-COMPUTED = """
+OVER_SLOTS = """
 SINTER {a}x {b}x
 SUNION {a}x {a}y {b}x
 SDIFF {a}x {b}x
@@ -66,5 +60,11 @@ ZUNION 2 {a}x {b}x
 ZINTER 2 {a}x {b}x
 ZDIFF 2 {a}x {b}x
 ZINTERCARD 2 {a}x {b}x
+BLPOP {a}x {b}x 0
+BRPOP {a}x {b}x 0
+BLMPOP 0 2 {a}x {b}x LEFT
+BZPOPMIN {a}x {b}x 0
+BZPOPMAX {a}x {b}x 0
+BZMPOP 0 2 {a}x {b}x MIN
 """
-"""Those that the proxy computes: only in a transaction they are refused."""
+"""Those that work over slots: only in a transaction they are refused."""

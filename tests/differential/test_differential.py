@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests import searching
-from tests.differential.crossslot import COMMANDS, COMPUTED, names_both
+from tests.differential.crossslot import COMMANDS, OVER_SLOTS, names_both
 from tests.differential.examples import Example, examples
 from tests.differential.regressions import EXAMPLES
 from tests.differential.runner import Runner
@@ -65,8 +65,8 @@ def test_keys_of_several_slots(proxy: Control, line: str) -> None:
         refused_in_a_transaction(proxy, command)
 
 
-@pytest.mark.parametrize("line", [line for line in COMPUTED.splitlines() if line])
-def test_what_is_computed_is_refused_in_a_transaction(proxy: Control, line: str) -> None:
+@pytest.mark.parametrize("line", [line for line in OVER_SLOTS.splitlines() if line])
+def test_what_works_over_slots_is_refused_in_a_transaction(proxy: Control, line: str) -> None:
     refused_in_a_transaction(proxy, line.encode().split())
 
 

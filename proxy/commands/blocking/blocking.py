@@ -1,10 +1,12 @@
 """Commands that wait at a server: BLPOP and similar, XREAD and XREADGROUP with BLOCK, WAIT, and CLIENT UNBLOCK.
 
 Pops take what is there by now before they get here (:mod:`proxy.engine.pops`). A command that has to wait does so on a
-connection of its session's own. **drained**: waiting commands of a slot hold up its lock, so they are unblocked when
-the slot leaves its server. The command then waits in the proxy until the slot is served again, and goes to the new
-server with the rest of its timeout. **in-order**: a command waits once everything before it has been answered, and
-later requests wait for its reply. **bounded**: ``own_connections`` of :mod:`proxy.servers.ownconnections`.
+connection of its session's own; for keys of several slots, it waits in the proxy
+(:mod:`proxy.commands.blocking.overslots`). **drained**: waiting commands of a slot hold up its lock, so they are
+unblocked when the slot leaves its server. The command then waits in the proxy until the slot is served again, and goes
+to the new server with the rest of its timeout. **in-order**: a command waits once everything before it has been
+answered, and later requests wait for its reply. **bounded**: ``own_connections`` of
+:mod:`proxy.servers.ownconnections`.
 """
 
 import asyncio
@@ -16,8 +18,10 @@ from proxy.commands import replies
 from proxy.commands.blocking import acknowledged, streamreads
 from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand
 from proxy.commands.blocking.blockingrequest import BlockingRequest
-from proxy.commands.blocking.waiter import NO_SLOT, Waiter
+from proxy.commands.blocking.overslots import OverSlots
+from proxy.commands.blocking.waiter import NO_SLOT, UNBLOCKED, Waiter
 from proxy.commands.family import Answer, Decided, Family, Handler
+from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.engine.outcomes import ASKED, Outcome, Reply, nothing_owed
@@ -31,18 +35,19 @@ from slots.keys import INTEGER, NOT_AN_INTEGER
 from slots.messages.questions import Asked, Unblock
 from slots.table import SlotTable
 
-UNBLOCKED = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
-
 
 class BlockingCommands(Family):
     """The family's handlers.
 
     Args:
         services: the worker's parts.
+        versions: knows servers that cannot tell of changes.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, versions: ServerVersions) -> None:
         self._services = services
+        self._versions = versions
+        self._over_slots = OverSlots(services)
         self._router = services.router
         self._own = services.own
         self._reply_seconds = services.settings.backend_reply_seconds
@@ -77,8 +82,18 @@ class BlockingCommands(Family):
     async def pop(self, command: Command, limit: Timeout, session: Session, argv: list[bytes]) -> Outcome:
         """BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, BZPOPMIN, BZPOPMAX, BZMPOP."""
         keys = commands.keys_of(command, argv)
+        request = self._request(argv, limit)
+        if self._over_slots.takes(session.database, argv[0], keys):
+            if self._versions.old:
+                # It cannot tell of changes: refused, as all else over slots.
+                return keys
+            if request.refused:
+                # Its server says why, which looks at the timeout first.
+                for place in commands.key_positions(command, argv):
+                    request.argv[place] = keys[0]
+                keys = keys[:1]
         await nothing_owed()
-        return await self._block(Waiter(session, self._request(argv, limit)), keys, {})
+        return await self._block(Waiter(session, request), keys, {})
 
     def _request(self, argv: list[bytes], limit: Timeout) -> BlockingRequest:
         return BlockingRequest(argv, limit.place % len(argv), limit.milliseconds, self._time())
@@ -118,7 +133,7 @@ class BlockingCommands(Family):
     async def _block(
         self, waiter: Waiter, keys: list[bytes], newest: dict[int, bytes], reply: bytes | None = None
     ) -> bytes:
-        """Wait at the server of the keys' slot. If the slot leaves it, wait at its next server.
+        """Wait at the server of the keys' slot, or over their slots. If the slot leaves its server, go to the next one.
 
         ``reply`` is that of the first server, if it has waited there by now.
         """
@@ -127,7 +142,11 @@ class BlockingCommands(Family):
             while True:
                 if reply is None:
                     waiter.leaving = waiter.stopped = False
-                    reply = await self._at_server(waiter, keys, newest)
+                    if self._over_slots.takes(waiter.session.database, waiter.request.argv[0], keys):
+                        self._begin(waiter, NO_SLOT)
+                        reply = await self._over_slots.take(waiter)
+                    else:
+                        reply = await self._at_server(waiter, keys, newest)
                 if not reply.startswith(b"-UNBLOCKED "):
                     return reply
                 # It has run nothing.
@@ -149,10 +168,10 @@ class BlockingCommands(Family):
         """
         command, limit = self._pops[argv[0].upper()]
         keys = commands.keys_of(command, argv)
-        slot = self._router.slot_of_key(session.database, keys[0])
+        slot, *others = {self._router.slot_of_key(session.database, key) for key in keys}
         state, address, _ = self._router.route(slot)
-        # drained: the slot's way is free in this step. in-order: nothing is owed.
-        if state != OPEN or address is None or session.owed:
+        # drained: the slot's way is free in this step. in-order: nothing is owed. Rules may have changed meanwhile.
+        if others or state != OPEN or address is None or session.owed:
             return self.pop(command, limit, session, argv)
         connection = self._own.take_idle(address, session.database, session.protocol)
         if connection is None:
@@ -187,7 +206,7 @@ class BlockingCommands(Family):
         if waiter is not None and not waiter.followed:
             self._forget(waiter)
             for running in waiter.commands:
-                running.leave()
+                running.stop(ERROR)
 
     # -- at the server -----------------------------------------------------------------------------------------
 
@@ -340,9 +359,17 @@ class BlockingCommands(Family):
 
     def table_applied(self, table: SlotTable) -> None:
         """Slots may have been unlocked."""
-        self.tick()
+        self._over_slots.keys.table_applied(table)
+        self._go_on()
 
     def tick(self) -> None:
+        """Called ten times a second."""
+        if self._versions.old:
+            self._over_slots.keys.refuse_all(f"{self._versions.old[0]} is older than Redis 6")
+        self._over_slots.keys.tick()
+        self._go_on()
+
+    def _go_on(self) -> None:
         """Let commands go on whose slot is served again."""
         for waiter in list(self._parked):
             if waiter.parked is not None and not self._locked(waiter.slot):
@@ -350,6 +377,7 @@ class BlockingCommands(Family):
 
     async def close(self) -> None:
         """The worker ends."""
+        self._over_slots.keys.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,14 +1,29 @@
 """A session that waits at servers, and how it is told to come back."""
 
 import asyncio
+from typing import Protocol
 
-from proxy.commands.blocking.blockedcommand import BlockedCommand
 from proxy.commands.blocking.blockingrequest import BlockingRequest
 from proxy.engine.outcomes import Reply
 from proxy.engine.session import Session
 from proxy.servers.ownconnections import OwnConnection
 
 NO_SLOT = -1
+UNBLOCKED = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
+
+
+class Running(Protocol):
+    """Something that is under way for a session that waits."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has come to its end."""
+
+    def stop(self, reason: bytes) -> None:
+        """Have it come to its end. ``reason`` is the argument of CLIENT UNBLOCK."""
+
+    async def unblocked(self) -> bool:
+        """Whether it was ended by :meth:`stop`, and not by its own reply. Waits until that is known."""
 
 
 class Waiter:
@@ -36,7 +51,7 @@ class Waiter:
         self.request = request
         self.making: set[asyncio.Task[OwnConnection]] = set()
         """Its connections that have yet to be made."""
-        self.commands: list[BlockedCommand] = []
+        self.commands: list[Running] = []
         self.leaving = False
         """Whether its slot is leaving the server."""
         self.asked: bytes | None = None

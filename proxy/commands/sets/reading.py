@@ -27,16 +27,11 @@ FULL = replies.error(
 )
 
 
-def refused(name: str, why: str) -> bytes:
-    """The error for a request over several slots that the proxy does not take, with the way out."""
-    return replies.error(
-        f"ERR {name} over several slots: {why}; with a hash tag in common ({{tag}} in the keys' names) a server does it"
-    )
-
-
 def too_many_bytes(name: str) -> bytes:
     """The error for sets that are too large together."""
-    return refused(name, f"the proxy reads at most {MOST_BYTES} bytes of elements, and there are more")
+    return replies.refused_over_slots(
+        name, f"the proxy reads at most {MOST_BYTES} bytes of elements, and there are more"
+    )
 
 
 class Held:

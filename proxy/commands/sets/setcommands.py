@@ -12,12 +12,13 @@ other such one is under way: elements that are Python objects take several times
 
 import asyncio
 
+from proxy.commands import replies
 from proxy.commands.family import Decided, Family, Handler
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.sets import scores
 from proxy.commands.sets.computing import Computation
-from proxy.commands.sets.reading import MOST_KEYS, Held, Sets, refused
+from proxy.commands.sets.reading import MOST_KEYS, Held, Sets
 from proxy.commands.sets.request import understand
 from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
@@ -53,7 +54,7 @@ class SetCommands(Family):
         if len(slots) == 1:
             return keys
         if len(keys) > MOST_KEYS:
-            return refused(command.name, f"the proxy reads at most {MOST_KEYS} keys")
+            return replies.refused_over_slots(command.name, f"the proxy reads at most {MOST_KEYS} keys")
         return self._compute(session, command, argv)
 
     async def _compute(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:
@@ -82,7 +83,7 @@ class SetCommands(Family):
         said = await (await sets.ask(first, request))
         if said.startswith(b"-"):
             return said
-        return refused(command.name, "the proxy does not know one of its options")
+        return replies.refused_over_slots(command.name, "the proxy does not know one of its options")
 
     @property
     def _write(self) -> scores.Write:

@@ -10,17 +10,16 @@ keeps a value for ever that has changed, whatever was lost: a connection, a serv
 are also told so when a slot has got another master without an action. A slot that changes hands by its states needs no
 such word: its target is a master in use from before the lock, so the worker is told of all that changes there.
 
-**bounded**: a server that cannot be reached is not waited for. The loss of a silent connection shows within two
-``backend_reply_seconds``.
+**bounded**: a server that cannot be reached is not waited for.
 """
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 
 from proxy.commands.services import Services
-from proxy.engine.backend import Backend, command
+from proxy.commands.tracking.trackedserver import TrackedServer
+from proxy.engine.backend import command
 from proxy.engine.tracking import TrackedKeys
 from slots.states import UNTOUCHED
 from slots.table import Slot, SlotTable
@@ -28,97 +27,9 @@ from slots.table import Slot, SlotTable
 log = structlog.get_logger()
 
 TRACK = command(("CLIENT", "TRACKING", "ON", "BCAST"))
-PING = command(("PING",))
 FLUSH_SECONDS = 1.0
-AGAIN_SECONDS = 1.0
-"""How often a server is asked again that has refused."""
 IDLE_SECONDS = 10.0
 """How long the connections stay when no session tracks any more."""
-
-
-class TrackedServer:
-    """The connection to one master.
-
-    Args:
-        services: the worker's parts.
-        address: of the master.
-        received: gets every push.
-        changed: called when one of the attributes may have changed.
-    """
-
-    def __init__(
-        self, services: Services, address: str, received: Callable[[bytes], None], changed: Callable[[], None]
-    ) -> None:
-        self.address = address
-        self.tells = False
-        """The server has confirmed that it tracks, and the connection is up."""
-        self.is_settled = False
-        """It tells, or the latest attempt has failed."""
-        self.refused: str | None = None
-        """What it said when it refused."""
-        self._services = services
-        self._received = received
-        self._changed = changed
-        self._quiet_seconds = services.settings.backend_reply_seconds
-        self._heard = self._again_at = 0.0
-        router = services.router
-        self._backend = backend = Backend(router.loop, address, 0, 3, services.options, self._quiet_seconds)
-        backend.on_ready = self._ask
-        backend.on_down = self._lost
-        backend.on_push = self._pushed
-        backend.open()
-
-    def _ask(self) -> None:
-        self._again_at = self._services.now() + AGAIN_SECONDS
-        self._backend.call(TRACK, self._answered)
-
-    def _answered(self, reply: bytes) -> None:
-        if not self._backend.is_ready:
-            return  # the connection was lost: see _lost
-        self._heard = self._services.now()
-        self.is_settled = True
-        self.tells = not reply.startswith(b"-")
-        refused = None if self.tells else reply[1:].decode(errors="replace").strip()
-        if refused is not None and refused != self.refused:
-            log.warning("tracking_refused", server=self.address, reason=refused)
-        self.refused = refused
-        self._changed()
-
-    def _lost(self, reason: str) -> None:
-        self.tells = False
-        self.is_settled = True
-        self._changed()
-
-    def _pushed(self, push: bytes) -> None:
-        self._heard = self._services.now()
-        self._received(push)
-
-    def _pinged(self, reply: bytes) -> None:
-        self._heard = self._services.now()
-
-    def tick(self) -> None:
-        """Check the limits of time; called a few times a second."""
-        backend, now = self._backend, self._services.now()
-        backend.check_time()
-        if not backend.is_ready:
-            backend.open()
-        elif backend.queued:
-            return
-        elif not self.tells:
-            if now >= self._again_at:
-                self._ask()
-        elif now - self._heard > self._quiet_seconds:
-            # If the other end has gone without a word, the missing reply shows it.
-            backend.call(PING, self._pinged)
-
-    def reset(self, reason: str) -> None:
-        """End the connection, and reconnect."""
-        self._backend.reset(reason)
-
-    def close(self, reason: str) -> None:
-        """End the connection."""
-        self._backend.on_down = None
-        self._backend.close(reason)
 
 
 class TrackedServers:
@@ -132,7 +43,6 @@ class TrackedServers:
     def __init__(self, services: Services, keys: TrackedKeys) -> None:
         self._services = services
         self._keys = keys
-        self._instance = services.options.instance
         self._open: dict[str, TrackedServer] = {}
         self._wanted = False
         self._wanted_at = 0.0
@@ -199,16 +109,13 @@ class TrackedServers:
 
     def _follow(self) -> None:
         """Have a connection to every master of the table, also of groups without slots, which may get some."""
-        instance = self._services.options.instance
-        if instance != self._instance:
-            self._instance = instance
-            for server in self._open.values():
-                server.reset("was left: this proxy takes a new identity")
+        for server in self._open.values():
+            server.take_identity()
         masters = set(self._services.every_master())
         for address in self._open.keys() - masters:
             self._open.pop(address).close("is no master in the slot table any more")
         for address in masters - self._open.keys():
-            self._open[address] = TrackedServer(self._services, address, self._keys.received, self._look)
+            self._open[address] = TrackedServer(self._services, address, TRACK, self._keys.received, self._look)
         self._look()
 
     def _look(self) -> None:

@@ -138,8 +138,9 @@ async def test_replies_are_those_of_one_server(worker: WorkerHarness, plain: Red
 
 
 async def test_keys_of_several_slots_are_refused(worker: WorkerHarness) -> None:
+    """But for those of tests/integration/worker/test_over_slots.py."""
     async with Wire(worker.settings.listen) as wire:
-        for line in ("BLPOP a b 0", "BLMOVE a b LEFT LEFT 0", "BLMPOP 0 2 a b LEFT", "XREAD BLOCK 0 STREAMS a b $ $"):
+        for line in ("BRPOPLPUSH a b 0", "BLMOVE a b LEFT LEFT 0", "XREAD BLOCK 0 STREAMS a b $ $"):
             assert await wire.say(*line.split()) == crossslot(b"a", slot_of("a"), b"b", slot_of("b"))
 
 
@@ -293,7 +294,7 @@ async def test_the_client_list_shows_who_waits(worker: WorkerHarness) -> None:
             listed = (await other.say("CLIENT", "LIST", "ID", number[1:].strip())).decode()
             return listed.partition("flags=")[2].partition(" ")[0]
 
-        assert (await wire.say("BLPOP", "a", "b", 0)).startswith(b"-CROSSSLOT")
+        assert (await wire.say("BRPOPLPUSH", "a", "b", 0)).startswith(b"-CROSSSLOT")
         assert await flags() == "N"
         wire.send("BLPOP", "{t}k", 0)
         await blocked_at(worker.servers[0 if slot_of(SAME) < 512 else 1])

@@ -14,9 +14,11 @@ from proxy.servers.ownconnections import OwnConnection, OwnConnections
 from proxy.settings import ProxySettings
 from slots.functions import slot as slot_by
 from slots.messages.questions import Unblock
+from slots.rules import SlotRule
 from tests.unit.proxy.engine.inprocess import SLOTS, Engine, Server, Visit, engine, nothing_stored, once, until
 from tests.unit.proxy.servers.test_ownconnections import Numbering
 
+VERSIONS: Any = SimpleNamespace(old=[])
 POP = ("BLPOP", "k", 0)
 READ = [b"XREAD", b"BLOCK", b"0", b"STREAMS", b"k", b"0"]
 SLOT = slot_by("crc32", b"k", SLOTS)
@@ -27,7 +29,7 @@ async def test_drained_a_lock_that_comes_with_the_connection_is_not_held_up() ->
         with engine(server.address) as proxy:
             own = OwnConnections(proxy.loop, proxy.options, ProxySettings())
             services: Any = SimpleNamespace(router=proxy.router, own=own, settings=ProxySettings())
-            blocking, client = BlockingCommands(services), proxy.connect()
+            blocking, client = BlockingCommands(services, VERSIONS), proxy.connect()
             proxy.slow_path.session_closed = lambda session: None  # type: ignore[attr-defined]
             proxy.slow_path.handlers[b"XREAD"] = lambda: blocking.read(client.session, READ)
             await client.send(tuple(READ))
@@ -61,7 +63,7 @@ def waiting_at(proxy: Engine) -> Iterator[tuple[OwnConnections, BlockingCommands
     """An engine whose pops can wait."""
     own = OwnConnections(proxy.loop, proxy.options, ProxySettings())
     services: Any = SimpleNamespace(router=proxy.router, own=own, settings=ProxySettings())
-    blocking = BlockingCommands(services)
+    blocking = BlockingCommands(services, VERSIONS)
     proxy.slow_path.session_closed = blocking.session_closed  # type: ignore[attr-defined]
     yield own, blocking
     own.reset("the test is over")
@@ -100,6 +102,33 @@ async def test_bounded_nothing_is_left_of_a_pop_that_could_not_be_sent(monkeypat
             assert client.session.closed
             # No wait is known of it.
             assert blocking.answers()[Unblock](Unblock(number=client.session.id, error=True)) is None
+
+
+async def test_a_pop_whose_keys_get_several_slots_meanwhile_does_not_wait_at_one_server() -> None:
+    other = next(key for key in (b"%d" % number for number in range(99)) if slot_by("crc32", key, SLOTS) != SLOT)
+    let_go = asyncio.Event()
+
+    async def answer(visit: Visit, words: list[bytes]) -> None:
+        if words == [b"EXEC"]:
+            await let_go.wait()
+        if words == [b"LPOP", b"k"]:
+            visit.say(b"$-1\r\n")
+        elif words[0] == b"LPOP":
+            visit.say(b"$1\r\nx\r\n")
+        else:
+            await nothing_to_take(visit, words)
+
+    async with Server(answer) as server:
+        with engine(server.address) as proxy, waiting_at(proxy) as (own, _):
+            own.give_back(await own.take(server.address, 0, 2))
+            proxy.router.rule_by((SlotRule("*", tag="all"),))
+            client = proxy.connect()
+            await client.send(("BLPOP", "k", other, 0))
+            await until(lambda: [b"EXEC"] in server.asked)
+            proxy.router.rule_by(())
+            let_go.set()
+            reply = b"*2\r\n$%d\r\n%b\r\n$1\r\nx\r\n" % (len(other), other)
+            assert await client.read(len(reply)) == reply
 
 
 async def test_a_pop_that_was_answered_waits_no_more() -> None:

@@ -1,0 +1,116 @@
+"""One connection by which a master tells a worker of keys that change there (CLIENT TRACKING).
+
+**bounded**: the loss of a silent connection shows within two ``backend_reply_seconds``.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from proxy.commands.services import Services
+from proxy.engine.backend import Backend, command
+
+log = structlog.get_logger()
+
+PING = command(("PING",))
+AGAIN_SECONDS = 1.0
+"""How often a server is asked again that has refused."""
+
+
+class TrackedServer:
+    """The connection to one master.
+
+    Args:
+        services: the worker's parts.
+        address: of the master.
+        track: the CLIENT TRACKING by which the server is asked to tell.
+        received: gets every push.
+        changed: called when one of the attributes may have changed.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        address: str,
+        track: bytes,
+        received: Callable[[bytes], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.tells = False
+        """The server has confirmed that it tracks, and the connection is up."""
+        self.is_settled = False
+        """It tells, or the latest attempt has failed."""
+        self.refused: str | None = None
+        """What it said when it refused."""
+        self._services = services
+        self._instance = services.options.instance
+        self._track = track
+        self._received = received
+        self._changed = changed
+        self._quiet_seconds = services.settings.backend_reply_seconds
+        self._heard = self._again_at = 0.0
+        router = services.router
+        self._backend = backend = Backend(router.loop, address, 0, 3, services.options, self._quiet_seconds)
+        backend.on_ready = self._ask
+        backend.on_down = self._lost
+        backend.on_push = self._pushed
+        backend.open()
+
+    def _ask(self) -> None:
+        self._again_at = self._services.now() + AGAIN_SECONDS
+        self._backend.call(self._track, self._answered)
+
+    def _answered(self, reply: bytes) -> None:
+        if not self._backend.is_ready:
+            return  # the connection was lost: see _lost
+        self._heard = self._services.now()
+        self.is_settled = True
+        self.tells = not reply.startswith(b"-")
+        refused = None if self.tells else reply[1:].decode(errors="replace").strip()
+        if refused is not None and refused != self.refused:
+            log.warning("tracking_refused", server=self.address, reason=refused)
+        self.refused = refused
+        self._changed()
+
+    def _lost(self, reason: str) -> None:
+        self.tells = False
+        self.is_settled = True
+        self._changed()
+
+    def _pushed(self, push: bytes) -> None:
+        self._heard = self._services.now()
+        self._received(push)
+
+    def _pinged(self, reply: bytes) -> None:
+        self._heard = self._services.now()
+
+    def tick(self) -> None:
+        """Check the limits of time; called a few times a second."""
+        backend, now = self._backend, self._services.now()
+        backend.check_time()
+        if not backend.is_ready:
+            backend.open()
+        elif backend.queued:
+            return
+        elif not self.tells:
+            if now >= self._again_at:
+                self._ask()
+        elif now - self._heard > self._quiet_seconds:
+            # If the other end has gone without a word, the missing reply shows it.
+            backend.call(PING, self._pinged)
+
+    def ask(self, request: bytes, heard: Callable[[bytes], None]) -> None:
+        """Send a request over this connection, in the order of what the server tells; ``heard`` gets the reply."""
+        self._backend.call(request, heard)
+
+    def take_identity(self) -> None:
+        """Reconnect if the proxy has taken a new identity."""
+        if self._services.options.instance != self._instance:
+            self._instance = self._services.options.instance
+            self._backend.reset("was left: this proxy takes a new identity")
+
+    def close(self, reason: str) -> None:
+        """End the connection."""
+        self._backend.on_down = None
+        self._backend.close(reason)
