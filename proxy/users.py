@@ -1,5 +1,9 @@
 """The users that clients may log in as, with constant-time password checks, and what each user may do.
 
+What a user may do is decided once, when the user is made: it is one :class:`~proxy.rights.Rights`, and a set of the
+commands that these refuse. The fields ``read_only``, ``admin`` and ``databases`` are words of it like those of
+``rules``. Only the database of a session is looked at besides.
+
 As in Redis, there is a user ``default``. A client is that user before it logs in, if the user needs no password. AUTH
 with only a password also means that user. If there are other users, every client has to log in, unless ``default`` is
 among them with ``no_password``, or has the password of the setting ``password``.
@@ -7,12 +11,18 @@ among them with ``no_password``, or has the password of the setting ``password``
 
 import hashlib
 import hmac
+import ipaddress
 import re
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from proxy.rights import EVERYTHING, Refusal, Rights, parse
+from slots import commands
+from slots.commands import Command, Right
 
 DEFAULT = "default"
 NAME = re.compile(r"[!-~]{1,128}")
@@ -35,7 +45,13 @@ class UserSettings(BaseModel):
     sheddable: bool = False
     """Whether its requests are refused while their server is slow, so that those of other users are served."""
     admin: bool | None = None
-    """Whether it may see and change other clients' work. By default, a user without other limits may."""
+    """Whether it may see and change other clients' work. By default, a user without the two limits above may."""
+    rules: str | None = None
+    """What it may do, in Redis's ACL language. By default, everything."""
+    addresses: list[str] | None = Field(default=None, min_length=1)
+    """Addresses and networks that it may come from. By default, any."""
+    connections: int | None = Field(default=None, ge=1)
+    """The most connections that it may have at a time, at each worker. By default, any number."""
 
     @field_validator("name")
     @classmethod
@@ -49,6 +65,23 @@ class UserSettings(BaseModel):
     def _check_digest(cls, value: SecretStr) -> SecretStr:
         if value.get_secret_value() and not DIGEST.fullmatch(value.get_secret_value()):
             raise ValueError("it has to be 64 hexadecimal digits")
+        return value
+
+    @field_validator("rules")
+    @classmethod
+    def _check_rules(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse(value)
+        return value
+
+    @field_validator("addresses")
+    @classmethod
+    def _check_addresses(cls, value: list[str] | None) -> list[str] | None:
+        for text in value or ():
+            try:
+                ipaddress.ip_network(text)
+            except ValueError as error:
+                raise ValueError(f"{text!r} is neither an IP address nor a network such as 10.1.0.0/16") from error
         return value
 
     @model_validator(mode="after")
@@ -80,17 +113,34 @@ def check_entries(given: Any, settings: Collection[str]) -> None:
 class User:
     """A user, in the form for its sessions."""
 
-    __slots__ = ("admin", "databases", "digest", "name", "read_only", "sheddable")
+    __slots__ = (
+        "connections",
+        "databases",
+        "digest",
+        "name",
+        "networks",
+        "proves_scripts",
+        "refused",
+        "rights",
+        "sheddable",
+    )
 
     def __init__(self, settings: UserSettings) -> None:
         self.name = settings.name
-        self.read_only = settings.read_only
         self.sheddable = settings.sheddable
         self.databases = frozenset(settings.databases) if settings.databases is not None else None
         """The databases it may use; None for all."""
-        limited = settings.read_only or settings.databases is not None
-        self.admin = settings.admin if settings.admin is not None else not limited
-        """Whether it may use commands about other clients, the proxy and the servers."""
+        given = parse(settings.rules if settings.rules is not None else EVERYTHING)
+        self.proves_scripts = not given.whole
+        """Whether it may run only scripts whose text shows that they stay within its rights: at the server they have
+        the rights of the proxy."""
+        self.rights = given.without(_withheld(settings, self.proves_scripts))
+        self.refused = _refused(self.rights.words)
+        """The names of the commands of the table that it may not run."""
+        self.networks = tuple(map(ipaddress.ip_network, settings.addresses)) if settings.addresses else ()
+        """Where it may come from; empty for anywhere."""
+        self.connections = settings.connections
+        """The most that it may have; None for any number."""
         self.digest: bytes | None = None
         """SHA-256 of the password; None if any will do."""
         if settings.password_sha256.get_secret_value():
@@ -100,22 +150,76 @@ class User:
 
     def may_as_much(self, other: "User") -> bool:
         """Whether it may do what ``other`` may, and needs a password if ``other`` does."""
-        return (self.read_only, self.sheddable, self.databases, self.admin, self.digest is None) == (
-            other.read_only,
+        return (self.rights, self.sheddable, self.databases, self.digest is None) == (
+            other.rights,
             other.sheddable,
             other.databases,
-            other.admin,
             other.digest is None,
         )
 
     @property
     def unlimited(self) -> bool:
         """Whether it may do everything, at any time."""
-        return self.databases is None and not self.read_only and not self.sheddable and self.admin
+        return self.databases is None and not self.sheddable and self.rights.whole
+
+    def refusal(self, command: Command, argv: Sequence[bytes]) -> Refusal | None:
+        """Why it may not send a request, whatever the session's database; None if it may.
+
+        Raises:
+            KeysError: the arguments are inconsistent.
+        """
+        if command.name in self.refused:
+            return Refusal("command", command.name.lower())
+        return self.rights.refusal(command, argv, known=not command.learned)
+
+    def may_come_from(self, peer: str) -> bool:
+        """Whether a client with this address may log in. A client of a Unix socket has none."""
+        if not self.networks:
+            return True
+        try:
+            address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]"))
+        except ValueError:
+            return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self.networks)
 
     def may_use(self, database: int) -> bool:
         """Whether it may use this database."""
         return self.databases is None or database in self.databases
+
+
+def _withheld(settings: UserSettings, proves_scripts: bool) -> list[str]:
+    """What the other fields take from the rules of a user, as rules."""
+    limited = settings.read_only or settings.databases is not None
+    admin = settings.admin if settings.admin is not None else not limited
+    found: list[str] = []
+    if settings.read_only:
+        found += ["-@write", *_without(Right.WRITES)]
+    if not admin:
+        # Those two are of the category, and show nothing of others. Clients send ROLE when they connect.
+        found += ["-@admin", "+lastsave", "+role", *_without(Right.ADMIN)]
+    if settings.databases is not None:
+        found += _without(Right.DATABASES)
+    if proves_scripts:
+        # Nothing can be told of a function from the request that calls it.
+        found += ["-fcall", "-fcall_ro"]
+    return list(dict.fromkeys(found))
+
+
+@cache
+def _without(right: Right) -> tuple[str, ...]:
+    """Rules that take away all commands with this property."""
+    rows = commands.table().values()
+    names = {row.name for row in rows if right in row.rights}
+    whole = {name for name in names if all(row.name in names for row in rows if row.name.startswith(f"{name}|"))}
+    return tuple(f"-{name.lower()}" for name in sorted(names) if name.partition("|")[0] not in whole - {name})
+
+
+@cache
+def _refused(words: tuple[str, ...]) -> frozenset[str]:
+    rights = Rights(words, None, None)
+    return frozenset(name for name, row in commands.table().items() if not rights.allows(row))
 
 
 class Users:
@@ -142,6 +246,9 @@ class Users:
     def wants_default_password(self) -> bool:
         """Whether AUTH with nothing but a password makes sense."""
         return self.default is not None and self.default.digest is not None
+
+    def __iter__(self) -> Iterator[User]:
+        return iter(self._users.values())
 
     def find(self, name: str) -> User | None:
         """The user of that name; None if there is none."""

@@ -1,16 +1,16 @@
 """The command table: the properties of each command of Redis 7, the places of its keys, and its treatment by the proxy.
 
-The rows are in ``commands.tsv`` beside this file. The columns ``name`` to ``flags`` are what a Redis server reports
-(``scripts/command-table`` reads them); the others are written by hand. :class:`Command` says what they mean. A new
-command of Redis is one row. Every command has a row, even a command that is not served. If the proxy does not know a
-command's keys, the command could reach a server that does not own them (**one-owner**). So a command without a row is
+The rows are in ``commands.tsv`` beside this file. The columns ``name`` to ``categories`` are what a Redis server
+reports (``scripts/command-table`` reads them); the others are written by hand. :class:`Command` says what they mean. A
+new command of Redis is one row. Every command has a row, even a command that is not served. If the proxy does not know
+a command's keys, the command could reach a server that does not own them (**one-owner**). So a command without a row is
 refused as unknown.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -124,7 +124,8 @@ class Command:
     server that gave it: another server has the same elements in another order. ``split`` says how the replies to the
     parts of a split command are put together: their ``elements``, one ``status``, or the ``sum``. For a command of
     another route it is ``computed`` if the proxy reads each key and computes the reply, where its keys are of several
-    slots.
+    slots. ``categories`` are those of Redis's ACL. ``access`` says what the command does with the values of its keys,
+    see :mod:`slots.keyaccess`; it is empty if there are no keys.
     """
 
     name: str
@@ -146,6 +147,8 @@ class Command:
     code: Code = Code.NONE
     timeout: Timeout | None = None
     split: str = ""
+    categories: frozenset[str] = frozenset()
+    access: str = ""
 
     @property
     def writes(self) -> bool:
@@ -194,9 +197,21 @@ def table() -> dict[str, Command]:
             code=Code(row["code"]),
             timeout=_timeout(row["timeout"]),
             split=row["split"],
+            categories=categories(row["flags"].split(","), filter(None, row["categories"].split(","))),
+            access=row["access"],
         )
         for row in rows
     }
+
+
+def categories(flags: Collection[str], declared: Iterable[str]) -> frozenset[str]:
+    """The ACL categories of a command: those that it declares, and those that follow from its flags."""
+    found = set(declared) | {flag for flag in ("write", "admin", "pubsub", "fast", "blocking") if flag in flags}
+    if "admin" in flags:
+        found.add("dangerous")
+    if "readonly" in flags and "scripting" not in found:
+        found.add("read")
+    return frozenset(found if "fast" in found else found | {"slow"})
 
 
 def _timeout(text: str) -> Timeout | None:

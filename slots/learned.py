@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slots.commands import Command, KeysError, Right, Route, key_positions
+from slots.commands import Command, KeysError, Right, Route, categories, key_positions
 from slots.keys import positions
 
 ASKED = "asked"
@@ -88,7 +88,11 @@ def _row(entry: Sequence[Any], any_server: Collection[str], container: bool) -> 
             route = Route.ANY
         else:
             route, reason = Route.REFUSED, WITHOUT_KEYS
-    return Command(name, arity, first, last, step, flags, route, rule, reason, container, learned=True)
+    row = Command(name, arity, first, last, step, flags, route, rule, reason, container, learned=True)
+    declared = [str(category).removeprefix("@") for category in entry[6]] if len(entry) > 6 else ()
+    # What it does with each key is not looked at: a command that writes needs both rights to all of them.
+    access = ("rw" if "write" in flags else "r") if rule or first else ""
+    return replace(row, categories=categories(flags, declared), access=access)
 
 
 def _rule(entry: Sequence[Any], flags: Collection[str]) -> str:

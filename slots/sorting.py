@@ -23,11 +23,16 @@ def patterns(argv: Sequence[bytes]) -> list[Pattern]:
 
     BY without a ``*`` means not to sort. GET without one gives the element (``#``) or nothing. Neither names a key.
     """
+    return [(option, pattern) for option, pattern in options(argv) if b"*" in pattern]
+
+
+def options(argv: Sequence[bytes]) -> list[Pattern]:
+    """The options BY and GET of a SORT whose options are known to be consistent, in their order."""
     found: list[Pattern] = []
     index = 2
     while index < len(argv):
         option = argv[index].upper()
-        if option in (b"BY", b"GET") and b"*" in argv[index + 1]:
+        if option in (b"BY", b"GET"):
             found.append((option, argv[index + 1]))
         index += 1 + ARGUMENTS.get(option, 0)
     return found

@@ -58,7 +58,7 @@ class SlowPath:
             session.last_command = command.name.lower()
             if session.attention & GATED and Right.LOGIN not in command.rights:
                 return b"-NOAUTH Authentication required.\r\n"
-            refused = self._refusal(session, command)
+            refused = self._refusal(session, command, argv)
             if refused is None:
                 is_queued = command.multi is not Multi.NOW and transactions.is_open(session)
                 if tracker is not None:
@@ -100,9 +100,9 @@ class SlowPath:
 
         return await self._go_through(session, argv, decided())
 
-    def _refusal(self, session: Session, command: Command) -> bytes | None:
-        """Why this session may not use this command now; None if it may."""
-        refused = self._families.permissions.refusal(session, command)
+    def _refusal(self, session: Session, command: Command, argv: list[bytes]) -> bytes | None:
+        """Why this session may not send this request now; None if it may."""
+        refused = self._families.permissions.refusal(session, command, argv)
         if refused is None and session.attention & SUBSCRIBED and Right.SUBSCRIBED not in command.rights:
             return replies.error(
                 f"ERR Can't execute '{command.name.lower()}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT /"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.commands.blocking.blocking import BlockingCommands
+from proxy.commands.clients.accesslist import AccessList
 from proxy.commands.clients.authentication import Authentication
 from proxy.commands.clients.clientlist import ClientList
 from proxy.commands.clients.clients import ClientCommands
@@ -18,6 +19,7 @@ from proxy.commands.learned.learned import LearnedCommands
 from proxy.commands.pubsub.pubsub import PubSubCommands
 from proxy.commands.scripting.functions import FunctionCommands
 from proxy.commands.scripting.intransactions import CodeInTransactions
+from proxy.commands.scripting.scriptcalls import ScriptCalls
 from proxy.commands.scripting.scripts import ScriptCommands
 from proxy.commands.server.cluster import ClusterCommands
 from proxy.commands.server.configuration import ConfigurationCommands
@@ -44,7 +46,8 @@ class Families:
 def make(services: Services) -> Families:
     """The families of a worker."""
     versions = ServerVersions(services)
-    authentication = Authentication(services, versions)
+    scripts = ScriptCommands(services)
+    authentication = Authentication(services, versions, ScriptCalls(scripts.scripts.body))
     connection = ConnectionCommands(services, authentication.begin)
     server: list[Family] = [
         ClientCommands(),
@@ -59,12 +62,12 @@ def make(services: Services) -> Families:
     flushing = FlushCommands(services, moves)
     scanning = Scanning(services, moves)
     cluster = ClusterCommands(services)
-    scripts = ScriptCommands(services)
     functions = FunctionCommands(services)
     pubsub = PubSubCommands(services, versions)
     tracking = TrackingCommands(services, versions)
     blocking = BlockingCommands(services, versions)
     learned = LearnedCommands(services)
+    acl = AccessList(authentication, learned.find)
     copying = CopyAndMoveCommands(services, authentication.select_refusal)
     sorting = SortCommands(services)
     sets = SetCommands(services, versions)
@@ -75,6 +78,6 @@ def make(services: Services) -> Families:
         learned,
         (
             *(authentication, connection, *server, keyspace, flushing, scanning, scripts, functions, pubsub, tracking),
-            *(blocking, copying, sorting, sets, transactions, learned, cluster, versions),
+            *(acl, blocking, copying, sorting, sets, transactions, learned, cluster, versions),
         ),
     )

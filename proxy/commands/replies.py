@@ -47,6 +47,12 @@ def array(items: Iterable[bytes]) -> bytes:
     return b"*%d\r\n%b" % (len(made), b"".join(made))
 
 
+def flags(names: Iterable[str], protocol: int) -> bytes:
+    """A set of names; an array in RESP2."""
+    made = array(map(bulk, names))
+    return b"~" + made[1:] if protocol == 3 else made
+
+
 def mapping(items: Mapping[str, bytes], protocol: int) -> bytes:
     """A map of replies by name; a flat array in RESP2."""
     body = b"".join(bulk(name) + value for name, value in items.items())

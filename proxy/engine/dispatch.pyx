@@ -80,8 +80,8 @@ cdef verdict dispatch(
     session.asks = row == NULL or row.takes_away
     if session.multi != NULL:
         return within_multi(session, row, arguments, count, data, size)
-    if row == NULL or session.attention or (session.read_only and row.writes):
-        if row == NULL or session.attention != TRACKED_BIT or not stays_fast(session, row, arguments, count):
+    if row == NULL or session.attention or session.limited:
+        if row == NULL or not may_go_on(session, row, arguments, count):
             return decide(session, arguments, count, data, size)
     if row.path == PATH_KEYED:
         if count != row.arity if row.arity >= 0 else count < -row.arity:
@@ -134,6 +134,17 @@ cdef verdict dispatch(
     return decide(session, arguments, count, data, size)
 
 
+cdef bint may_go_on(
+    Session session, const command_t* row, const argument_t* arguments, int count
+) except -1:
+    """Whether the engine may decide by itself on a request of a session with attention or with a limited user."""
+    if session.limited and not session.rights.passes(row.number, row, arguments, count):
+        return False
+    return not session.attention or (
+        session.attention == TRACKED_BIT and stays_fast(session, row, arguments, count)
+    )
+
+
 cdef bint finds_code(
     Session session, const command_t* row, const argument_t* arguments, const argument_t* key
 ) noexcept:
@@ -145,7 +156,7 @@ cdef bint finds_code(
     cdef Router router = session.router
     cdef const route_t* there = &router.routes[router.slot_of(session.database, key.data, key.size)]
     cdef Backend backend
-    if session.runs_no_code or there.state != ROUTE_OPEN or there.server < 0:
+    if there.state != ROUTE_OPEN or there.server < 0:
         return False
     if row.code == CODE_TEXT:
         return router.loaded.has_text(&arguments[1])

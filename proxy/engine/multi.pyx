@@ -80,7 +80,13 @@ cdef verdict within_multi(
     size_t size,
 ) except VERDICT_FAILED:
     """Decide on a request between MULTI and EXEC."""
-    if row != NULL and row.path == PATH_EXEC and count == 1 and is_at_rest(session):
+    if (
+        row != NULL
+        and row.path == PATH_EXEC
+        and count == 1
+        and (not session.limited or session.rights.passes(row.number, row, arguments, count))
+        and is_at_rest(session)
+    ):
         if session.watch is None:
             return run(session)
         if may_run(session):
@@ -89,7 +95,7 @@ cdef verdict within_multi(
         row != NULL
         and row.queueable
         and not session.attention
-        and not (session.read_only and row.writes)
+        and (not session.limited or session.rights.passes(row.number, row, arguments, count))
         and keep(session, row, arguments, count, data, size)
     ):
         session.reply(b"+QUEUED\r\n", 9)

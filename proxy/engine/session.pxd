@@ -6,6 +6,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from proxy.engine.backend cimport Backend
 from proxy.engine.connection cimport ClientConnection
 from proxy.engine.records cimport client_t, multi_t, sender_t
+from proxy.engine.rights cimport CommandRights
 from proxy.engine.router cimport Router
 
 ctypedef enum verdict:
@@ -40,10 +41,11 @@ cdef class Session(ClientConnection):
         size_t most_request
         # Bits of proxy.engine.outcomes; while one is set, every command goes to the slow path.
         public int attention
-        # Writes go to the slow path, which refuses them.
-        public bint read_only
-        # Scripts and functions go to the slow path, which refuses them: its user may use some databases only.
-        public bint runs_no_code
+        # What its user may do is limited, by ``rights``.
+        readonly bint limited
+        readonly CommandRights rights
+        # Its user may use some databases only.
+        public bint in_some_databases
         # Its requests to a server that is slow are refused at once.
         public bint sheddable
         public bint replica_reads

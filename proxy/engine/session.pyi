@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 from proxy.commands.state import SessionState
 from proxy.engine.connection import ClientConnection
+from proxy.engine.rights import CommandRights
 from proxy.engine.router import Router
 from proxy.engine.tracking import Tracker
 from proxy.engine.watches import Watch
@@ -10,9 +11,8 @@ from proxy.moving.move import Origin
 
 class Session(ClientConnection):
     attention: int
-    read_only: bool
+    in_some_databases: bool
     sheddable: bool
-    runs_no_code: bool
     replica_reads: bool
     muted: int
     database: int
@@ -35,6 +35,7 @@ class Session(ClientConnection):
     @property
     def session(self) -> Session: ...
     def belongs_to(self, user: str) -> None: ...
+    def limit(self, rights: CommandRights | None) -> None: ...
     def wake(self, cleared: int = ...) -> None: ...
     def fail(self, error: bytes) -> None: ...
     def complete(self, reply: bytes) -> None: ...

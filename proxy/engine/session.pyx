@@ -409,6 +409,11 @@ cdef class Session(ClientConnection):
         """From now on, its requests count for this user."""
         self.client.user = self.loop.statistics.user_number(user)
 
+    def limit(self, CommandRights rights):
+        """From now on, it may do only this; None for everything."""
+        self.rights = rights
+        self.limited = rights is not None
+
     @property
     def multi_count(self):
         """How many requests are queued in a transaction that plain Python knows nothing of; -1 if there is none."""

@@ -50,7 +50,7 @@ cdef object tell(Tracker tracker, bytes data):
     cdef bint is_owed
     if session is None or session.closed or session.protocol != 3:
         return
-    if tracker.broadcast and session.runs_no_code:
+    if tracker.broadcast and session.in_some_databases:
         # It has logged in as a user who may not see all databases. It would be told of keys of the others.
         session.close()
         return
@@ -313,7 +313,7 @@ cdef bint stays_fast(
         return False
     if row.writes:
         tracker.begin_request()
-        return not session.read_only
+        return True
     if not row.reads:
         return False
     tracker.begin_request()

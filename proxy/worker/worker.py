@@ -468,6 +468,7 @@ class Worker:
             "arriving": len(self._arrivals),
             "arrivals_failed": self._arrivals.failed,
             "authentications_failed": self._authentication.failures,
+            "logins_refused": self._authentication.refused,
             "held": len(self._holding),
             "moving": self._mover.waiting,
             "moved": self._mover.moved,

@@ -37,7 +37,7 @@ ROOMS = {
         *("masters", "placement", "balance", "leaving", "term", "web", "api", "server"),
     ),
     "proxy": (
-        *("users", "clusterview", "settings", "channel", "listening", "engine", "commandmetrics"),
+        *("rights", "users", "clusterview", "settings", "channel", "listening", "engine", "commandmetrics"),
         *("servers", "moving", "commands", "worker", "supervisor"),
     ),
 }
@@ -48,7 +48,8 @@ MODULES: dict[tuple[str, str], set[str]] = {
     ("topom", "errors"): set(),
     ("topom", "periodic"): {"errors", "reasons"},
     ("topom", "server"): {"errors", "term", "api"},
-    ("proxy", "users"): set(),
+    ("proxy", "rights"): set(),
+    ("proxy", "users"): {"rights"},
     ("proxy", "clusterview"): set(),
     ("proxy", "settings"): {"users", "clusterview"},
     ("proxy", "channel"): set(),

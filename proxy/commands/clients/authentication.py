@@ -1,17 +1,21 @@
 """AUTH, HELLO and SELECT: which user a session has, and what it may do.
 
-A user's limits hold because the engine checks before anything is sent. ``read_only`` keeps writes off its fast path.
-The bit LIMITED of ``attention`` keeps every request off it while the session's database is not one of its user's.
-Between MULTI and EXEC, the database that the transaction has reached by its SELECTs counts.
+A user's limits hold because the engine checks before anything is sent. What the user may not do for sure, it leaves to
+plain Python (:mod:`proxy.commands.clients.userrights`), where :class:`proxy.users.User` decides.
+The bit LIMITED of ``attention`` keeps every request off the fast path while the session's database is not one of its
+user's. Between MULTI and EXEC, the database that the transaction has reached by its SELECTs counts.
 """
 
 import structlog
 
 from proxy.commands import replies
 from proxy.commands.arguments import SYNTAX_ERROR, integer, mode, printable
+from proxy.commands.clients.userconnections import UserConnections
+from proxy.commands.clients.userrights import UserRights
 from proxy.commands.databases import databases
 from proxy.commands.databases.databases import DatabaseError
 from proxy.commands.family import Family, Handler
+from proxy.commands.scripting.scriptcalls import ScriptCalls
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import SessionState, state_of
@@ -45,11 +49,14 @@ class Authentication(Family):
     Args:
         services: the worker's parts.
         versions: knows whether HELLO 3 has to be refused.
+        scripts: knows what scripts call.
     """
 
-    def __init__(self, services: Services, versions: ServerVersions) -> None:
+    def __init__(self, services: Services, versions: ServerVersions, scripts: ScriptCalls) -> None:
         self._versions = versions
+        self._rights = UserRights(services.router.loop.statistics, scripts)
         self._users = Users(services.settings.users, services.settings.password)
+        self._connections = UserConnections()
         self._router = services.router
         self._databases = services.databases
         self._mode = mode(services.settings)
@@ -65,6 +72,8 @@ class Authentication(Family):
         needs none any more if no new one does.
         """
         before, self._users = self._users, Users(settings.users, settings.password)
+        self._rights.forget()
+        self._connections.forget()
         self._router.gated = self._users.anonymous is None
         closed = 0
         for session in list(self._router.sessions):
@@ -74,10 +83,36 @@ class Authentication(Family):
                     self.begin(session)
                 continue  # it had yet to log in
             now = self._users.find(user.name)
-            if now is None or not now.may_as_much(user):
+            if now is None or not now.may_as_much(user) or not now.may_come_from(session.peer):
                 session.close()
                 closed += 1
+            else:
+                self._connections.enter(session, now)
+                if session.state is not None or now.connections is not None:
+                    state_of(session).user = now
         log.info("users_changed", sessions_closed=closed)
+
+    @property
+    def refused(self) -> int:
+        """Clients that were not let in although the password was right."""
+        return self._connections.refused
+
+    @property
+    def users(self) -> Users:
+        """Those that may log in now."""
+        return self._users
+
+    def verdict(self, user: User, command: Command, argv: list[bytes]) -> str | None:
+        """What Redis says of a request that a user may not send, whatever its database; None if it may.
+
+        Raises:
+            KeysError: its arguments are inconsistent.
+        """
+        return self._rights.verdict(user, command, argv)
+
+    def session_closed(self, session: Session) -> None:
+        """A session was closed or reset."""
+        self._connections.leave(session)
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
@@ -88,21 +123,23 @@ class Authentication(Family):
     def begin(self, session: Session) -> None:
         """Put a new session, or one that was reset, into the state before a login. Its database is 0."""
         user = self._users.anonymous
-        if user is None:
+        if user is None or self._connections.refusal(session, user) is not None:
             session.belongs_to(NOBODY)
-            session.read_only = session.sheddable = False
+            session.limit(None)
+            session.sheddable = False
             session.attention = (session.attention | GATED) & ~LIMITED
         else:
             self._enter(session, user)
 
     def _enter(self, session: Session, user: User) -> None:
+        self._connections.enter(session, user)
         # A client that never logs in and may do everything needs no state for that.
-        if session.state is not None or user.name != DEFAULT or not user.unlimited:
+        if session.state is not None or user.name != DEFAULT or not user.unlimited or user.connections is not None:
             state_of(session).user = user
         session.belongs_to(user.name)
-        session.read_only = user.read_only
+        session.limit(self._rights.engines(user))
+        session.in_some_databases = user.databases is not None
         session.sheddable = user.sheddable
-        session.runs_no_code = user.databases is not None
         session.attention &= ~GATED
         self._look_at_database(session, user)
 
@@ -112,22 +149,19 @@ class Authentication(Family):
         else:
             session.attention |= LIMITED
 
-    def refusal(self, session: Session, command: Command) -> bytes | None:
-        """The error for a command that the session's user may not use; None if it may."""
-        if session.read_only and command.writes:
-            return _no_permission(command)
+    def refusal(self, session: Session, command: Command, argv: list[bytes]) -> bytes | None:
+        """The error for a request that the session's user may not send; None if it may.
+
+        Raises:
+            KeysError: its arguments are inconsistent.
+        """
         user = user_of(session)
         if user is None:
             return None
-        if not user.admin and ("admin" in command.flags or Right.ADMIN in command.rights):
-            return _no_permission(command)
-        if user.databases is None:
-            return None
-        if Right.DATABASES in command.rights:
-            return _no_permission(command)
-        if session.attention & LIMITED and _uses_database(command):
+        refused = self._rights.refusal(user, command, argv)
+        if refused is None and session.attention & LIMITED and _uses_database(command):
             return self.select_refusal(session, database_of(session))
-        return None
+        return refused
 
     def select_refusal(self, session: Session, database: int) -> bytes | None:
         """The error for a database that the session's user may not use; None if it may."""
@@ -147,8 +181,10 @@ class Authentication(Family):
         if user is None:
             self.failures += 1
             return WRONG_PASSWORD
-        self._enter(session, user)
-        return None
+        refused = self._connections.refusal(session, user)
+        if refused is None:
+            self._enter(session, user)
+        return refused
 
     def auth(self, session: Session, argv: list[bytes]) -> Outcome:
         """AUTH [user] password."""
@@ -236,10 +272,6 @@ def _uses_database(command: Command) -> bool:
     if "pubsub" in command.flags:
         return False  # channels are not in a database
     return bool(command.first or command.keys) or Right.DATABASE in command.rights
-
-
-def _no_permission(command: Command) -> bytes:
-    return replies.error(f"NOPERM this user has no permissions to run the '{command.name.lower()}' command")
 
 
 def _no_database(database: int) -> bytes:

@@ -88,25 +88,32 @@ class Facts:
 
 def keeps_to_keys(script: bytes) -> bool:
     """Whether a script's text shows that it only touches the keys that it is given, in its session's database."""
+    return commands_called(script) is not None
+
+
+def commands_called(script: bytes) -> frozenset[str] | None:
+    """The commands that a script calls, as the command table names them; None if its text does not show that it keeps
+    to its keys."""
     if len(script) > LONGEST or b"\0" in script:
-        return False
+        return None
     text = script.decode("latin-1")
     if text.startswith("#!"):
         text = text.partition("\n")[2]
     try:
         facts = _Parser(_tokens(text)).facts()
     except NotUnderstood:
-        return False
+        return None
     runs = {name for name, kinds in facts.bound.items() if CALL in kinds}
     if any(facts.bound[name] != {CALL} or name in facts.used for name in runs):
-        return False
+        return None
     calls = facts.calls + [arguments for name, arguments in facts.called if name in runs]
     names = {NAME + name for name, kinds in facts.bound.items() if KEY in kinds and kinds <= {KEY, NOTHING}}
-    return all(_is_limited(arguments, names) for arguments in calls)
+    found = {_limited(arguments, names) for arguments in calls}
+    return None if None in found else frozenset(name for name in found if name is not None)
 
 
-def _is_limited(arguments: list[str], names: set[str]) -> bool:
-    """Whether a call of a command has one of the script's keys at each place of a key."""
+def _limited(arguments: list[str], names: set[str]) -> str | None:
+    """The command of a call that has one of the script's keys at each place of a key; None for another call."""
     words = []
     for argument in arguments[:2]:
         if not argument.startswith(STRING):
@@ -116,21 +123,21 @@ def _is_limited(arguments: list[str], names: set[str]) -> bool:
     if row is not None and row.container:
         row = commands.table().get("|".join(words))
     if row is None:
-        return False
+        return None
     if row.name in KEYLESS:
-        return True
+        return row.name
     if row.route not in (Route.KEYED, Route.SPLIT) or row.keys or not row.first or row.last < -1:
-        return False
+        return None
     if arguments[-1] == MANY and (row.last < 0 or len(arguments) - 1 <= row.last):
         # The last argument may stand for several values, which may be keys.
-        return False
+        return None
     last = row.last if row.last > 0 else len(arguments) - 1
     for place in range(row.first, min(last, len(arguments) - 1) + 1, row.step):
         if arguments[place] == SPREAD_KEYS and place == len(arguments) - 1:
             break
         if arguments[place] != KEY and arguments[place] not in names:
-            return False
-    return True
+            return None
+    return row.name
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from proxy.commands.family import Answer, Decided, Family, Handler, to_its_end
 from proxy.commands.scripting import unnamed
 from proxy.commands.scripting.killing import ask_busy, verdict
 from proxy.commands.scripting.knownscripts import LOADED, RUN, digest
+from proxy.commands.scripting.scriptcalls import NO_SCRIPT
 from proxy.commands.scripting.scriptkeeping import ScriptKeeping
 from proxy.commands.scripting.seenscripts import Scripts
 from proxy.commands.scripting.unnamed import KeepingToKeys
@@ -32,7 +33,6 @@ from slots.commands import Code, CodeRequests
 from slots.messages.questions import Asked, Script, ScriptLoaded, ScriptsFlushed, ScriptsKnown
 from slots.table import SlotTable
 
-NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 DIGEST_LENGTH = 40
 
 

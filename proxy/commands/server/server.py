@@ -1,9 +1,8 @@
-"""Commands about the server that the proxy answers for itself: TIME, ROLE and ACL WHOAMI, and LOLWUT."""
+"""Commands about the server that the proxy answers for itself: TIME and ROLE, and LOLWUT."""
 
 import time
 
 from proxy.commands import replies
-from proxy.commands.clients.clientlist import user_name
 from proxy.commands.family import Family, Handler
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
@@ -27,7 +26,7 @@ class ServerCommands(Family):
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
-        return {"TIME": self.time, "ROLE": self.role, "ACL|WHOAMI": self.whoami, "LOLWUT": self.lolwut}
+        return {"TIME": self.time, "ROLE": self.role, "LOLWUT": self.lolwut}
 
     def time(self, session: Session, argv: list[bytes]) -> Outcome:
         """TIME."""
@@ -37,10 +36,6 @@ class ServerCommands(Family):
     def role(self, session: Session, argv: list[bytes]) -> Outcome:
         """ROLE: a master without replicas. Clients do not see how the servers replicate among themselves."""
         return replies.array([replies.bulk("master"), replies.integer(0), replies.array([])])
-
-    def whoami(self, session: Session, argv: list[bytes]) -> Outcome:
-        """ACL WHOAMI."""
-        return replies.bulk(user_name(session))
 
     async def lolwut(self, session: Session, argv: list[bytes]) -> Outcome:
         """LOLWUT: a server of the lowest version draws, and tells its version."""

@@ -192,7 +192,7 @@ class TrackingCommands(Family):
             raise RefusedError(REDIRECT)
         if session.protocol != 3:
             raise RefusedError(RESP2)
-        if options.broadcast and session.runs_no_code:
+        if options.broadcast and session.in_some_databases:
             raise RefusedError(BCAST)
         if self._versions.old:
             raise RefusedError(f"{REFUSED}it needs Redis 6 at every server, and {self._versions.old[0]} is older")

@@ -46,7 +46,8 @@ def test_other_users_turn_the_default_user_off() -> None:
 def test_a_default_user_among_the_users_may_be_anonymous_and_limited() -> None:
     known = users("", {"name": "app", "password": "pw"}, {"name": "default", "no_password": True, "read_only": True})
     assert known.anonymous is known.default is not None
-    assert known.anonymous.read_only
+    assert {"SET", "EVAL", "PUBLISH"} <= known.anonymous.refused
+    assert not {"GET", "EVAL_RO", "AUTH"} & known.anonymous.refused
     assert not known.anonymous.unlimited
 
 

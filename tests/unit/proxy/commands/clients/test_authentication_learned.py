@@ -1,23 +1,45 @@
-"""A subcommand of SCRIPT or FUNCTION that a newer server has is not for users limited to some databases."""
-
-from types import SimpleNamespace
+"""A command that the proxy has learned is refused to limited users by its container's and its own properties."""
 
 import pytest
 
-from proxy.commands.clients.authentication import Authentication
+from proxy.users import User, UserSettings
 from slots import commands, learned
 
 ENTRIES = [
-    ["script", -2, [], 0, 0, 0, [], [], [], [["script|show", 3, ["noscript"], 0, 0, 0, [], [], [], []]]],
+    ["script", -2, [], 0, 0, 0, [], [], [], [["script|show", 3, ["noscript"], 0, 0, 0, ["@slow"], [], [], []]]],
+    ["json.get", -2, ["readonly"], 1, 1, 1, ["@read", "@slow", "@json"], [], [], []],
+    ["json.set", -2, ["write"], 1, 1, 1, ["@write", "@slow", "@json"], [], [], []],
+    ["json.purge", -2, ["write", "admin"], 1, 1, 1, ["@write"], [], [], []],
 ]
 
 
-@pytest.mark.parametrize("name", ["SCRIPT|SHOW"])
-def test_a_learned_subcommand_has_its_containers_rights(name: str) -> None:
+def refused(name: str, **settings: object) -> str:
+    """Of the command that is refused."""
     known = commands.table()
-    new = learned.missing(known, learned.rows(ENTRIES, {name}))
-    row = commands.find([b"SCRIPT", b"SHOW", b"x" * 40], known | new)
-    assert row.route is commands.Route.ANY
-    user = SimpleNamespace(admin=True, databases=frozenset({0}), read_only=False)
-    session = SimpleNamespace(read_only=False, attention=0, state=SimpleNamespace(user=user))
-    assert Authentication.refusal(SimpleNamespace(), session, row) is not None  # as at 6e8ec1a
+    new = learned.missing(known, learned.rows(ENTRIES, {"SCRIPT|SHOW"}))
+    argv = [*name.encode().split(b"|"), b"app:1"]
+    user = User(UserSettings.model_validate({"name": "u", "password": "p", **settings}))
+    found = user.refusal(commands.find(argv, known | new), argv)
+    return found.of if found is not None else ""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "of"),
+    [
+        ("SCRIPT|SHOW", {"databases": [0]}, "command"),
+        ("SCRIPT|SHOW", {}, ""),
+        ("JSON.SET", {"read_only": True}, "command"),
+        ("JSON.GET", {"read_only": True}, ""),
+        ("JSON.PURGE", {"admin": False}, "command"),
+        ("JSON.GET", {"rules": "~* +json.get"}, ""),
+        ("JSON.SET", {"rules": "~* +json.get"}, "command"),
+        ("JSON.SET", {"rules": "~* +@all -json.set"}, "command"),
+        ("JSON.SET", {"rules": "~* +@write"}, ""),
+        ("JSON.GET", {"rules": "~other +@all"}, "key"),
+        ("JSON.GET", {"rules": "%R~app:* +@all"}, ""),
+        ("JSON.SET", {"rules": "%W~app:* +@all"}, "key"),
+        ("JSON.SET", {"rules": "~app:* +@all"}, ""),
+    ],
+)
+def test_learned_commands(name: str, settings: dict[str, object], of: str) -> None:
+    assert refused(name, **settings) == of
