@@ -37,8 +37,12 @@ FUNCTION LOAD REPLACE "#!lua name=lib\\nredis.register_function{function_name='f
 # A line for each command that is not refused; ` & ` between several requests, the last of which counts.
 SAMPLES = r"""
 ACL CAT
+ACL DRYRUN default GET x
 ACL GENPASS
+ACL GETUSER default
 ACL HELP
+ACL LIST
+ACL USERS
 ACL WHOAMI
 APPEND {t}text x
 AUTH default x
