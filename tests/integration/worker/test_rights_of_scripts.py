@@ -99,6 +99,22 @@ async def test_scripts_in_a_transaction(start_worker: StartWorker) -> None:
         assert await client("EXEC") == b"*1\r\n+OK\r\n"
 
 
+async def test_what_others_have_run_is_looked_at_for_users_with_all_keys_too(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1, users=USERS)
+    script = "return redis.call('keys', '*')"
+    name = digest(script.encode())
+    async with (
+        connected(worker.settings.listen, "boss b") as boss,
+        connected(worker.settings.listen, "listener l") as client,
+    ):
+        for _ in range(3):
+            # The engine knows now that the server has it.
+            assert await boss(["EVAL", script, "1", "a"]) == await boss(["EVALSHA", name, "1", "a"]) == b"*0\r\n"
+        assert await client(["EVAL", script, "1", "a"]) == NOT_SHOWN
+        assert await client(["EVALSHA", name, "1", "a"]) == NOT_SHOWN
+        assert await client(["EVAL_RO", script, "1", "a"]) == NOT_SHOWN
+
+
 async def test_functions_are_refused_and_channels_may_be_all(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=1, users=USERS)
     async with connected(worker.settings.listen, "listener l") as client:
