@@ -53,6 +53,8 @@ cdef bint matches(const char* pattern, size_t pattern_size, const char* text, si
     while True:
         if at < pattern_size and letters[at] == c'*':
             at += 1
+            if at == pattern_size:
+                return True
             starred, behind_star, tried = True, at, place
             continue
         if place == size:
