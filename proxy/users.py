@@ -45,7 +45,7 @@ class UserSettings(BaseModel):
     sheddable: bool = False
     """Whether its requests are refused while their server is slow, so that those of other users are served."""
     admin: bool | None = None
-    """Whether it may see and change other clients' work. By default, a user without the two limits above may."""
+    """Whether it may see and change other clients' work. By default, unless databases or read_only limit it."""
     rules: str | None = None
     """What it may do, in Redis's ACL language. By default, everything."""
     addresses: list[str] | None = Field(default=None, min_length=1)
