@@ -8,8 +8,10 @@ import pytest
 from proxy.engine.backend import command
 from proxy.engine.framing import EXEC, MULTI
 from proxy.engine.outcomes import IN_TRANSACTION
+from proxy.engine.rights import KEYED, CommandRights
 from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN
 from proxy.engine.session import Session
+from slots.keyaccess import READS, WRITES
 from tests.unit.proxy.engine.inprocess import Client, Engine, Server, Visit, engine, once, until
 
 QUEUED = b"+QUEUED\r\n"
@@ -148,16 +150,32 @@ async def test_an_empty_one() -> None:
             assert taken.queued == []
 
 
-@pytest.mark.parametrize("what", ["attention", "read_only"])
+@pytest.mark.parametrize("what", ["attention", "a command", "a key"])
 async def test_a_session_that_loses_a_right_meanwhile(what: str) -> None:
     async with Server(run_at_exec) as server:
         with engine(server.address) as proxy:
             taken = Taken(proxy)
             client = proxy.connect()
             assert await said(client, ("MULTI",), ("SET", "{t}a", "1")) == [b"+OK", b"+QUEUED"]
-            setattr(client.session, what, 1)
+            if what == "attention":
+                client.session.attention = 1
+            elif what == "a command":
+                client.session.limit(CommandRights(b"", []))
+            else:
+                client.session.limit(CommandRights(bytes([KEYED | WRITES]) * 1000, [(b"{t}a", READS), (b"b", WRITES)]))
             assert await said(client, ("SET", "{t}a", "2")) == [b"+TAKEN"]
             assert taken.queued == [[b"SET", b"{t}a", b"1"]]
+
+
+async def test_a_session_with_the_rights_to_its_keys() -> None:
+    async with Server(run_at_exec) as server:
+        with engine(server.address) as proxy:
+            taken = Taken(proxy)
+            client = proxy.connect()
+            assert await said(client, ("MULTI",)) == [b"+OK"]
+            client.session.limit(CommandRights(bytes([KEYED | WRITES]) * 1000, [(b"{t}*", WRITES)]))
+            assert await said(client, ("SET", "{t}a", "1")) == [b"+QUEUED"]
+            assert taken.queued is None
 
 
 async def test_bounded_a_large_one_is_for_plain_python_which_knows_the_limit() -> None:
