@@ -1,5 +1,6 @@
 """BLPOP and its like for keys of several slots: what they give, in which order, who is woken, and the limits."""
 
+import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -342,6 +343,24 @@ async def test_users_may_not_wait_where_they_may_not_write(start_worker: StartWo
         await wire.say("SELECT", 5)
         await wire.say("RPUSH", FAR, "x")
         assert (await wire.say("BLPOP", NEAR, FAR, 0)).endswith(b"x\r\n")
+
+
+async def test_users_wait_for_keys_that_they_may_use(start_worker: StartWorker) -> None:
+    users = [
+        {"name": "default", "no_password": True},
+        {"name": "some", "password": "some", "rules": f"~{NEAR} ~no +blpop"},
+    ]
+    worker = await start_worker(users=users)
+    async with Wire(worker.settings.listen) as wire, Wire(worker.settings.listen) as other:
+        for key in (NEAR, FAR):
+            await other.say("RPUSH", key, "x")
+        wire.send("AUTH", "some", "some")
+        wire.send("BLPOP", "no", FAR, 0)
+        wire.send("BLPOP", "no", NEAR, 0)
+        assert await wire.read(len(b"+OK\r\n-NOPERM ")) == b"+OK\r\n-NOPERM "
+        async with asyncio.timeout(LIMIT):
+            await wire.reader.readuntil(b"$1\r\nx\r\n")
+        assert await other.say("EXISTS", NEAR, FAR) == b":1\r\n"
 
 
 # -- limits ------------------------------------------------------------------------------------------------
