@@ -15,7 +15,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
@@ -216,7 +216,7 @@ def _without(right: Right) -> tuple[str, ...]:
     return tuple(f"-{name.lower()}" for name in sorted(names) if name.partition("|")[0] not in whole - {name})
 
 
-@cache
+@lru_cache(maxsize=1024)  # bounded: users may change often
 def _refused(words: tuple[str, ...]) -> frozenset[str]:
     rights = Rights(words, None, None)
     return frozenset(name for name, row in commands.table().items() if not rights.allows(row))
