@@ -107,8 +107,10 @@ class WaitedKeys:
         self._by_slot: dict[int, set[WaitedKey]] = {}
         self._changes: dict[int, int] = {}
         self._ruling = 0
-        # Those that cannot be asked for now: looked at in each tick.
+        # Those that cannot be asked for until their slot or their server's connection changes.
         self._later: set[WaitedKey] = set()
+        # Those that are looked at again in the next tick.
+        self._soon: set[WaitedKey] = set()
         self._servers: dict[str, TrackedServer] = {}
         self._used_at = 0.0
         self._places = 0
@@ -169,7 +171,7 @@ class WaitedKeys:
         key = wait.turn
         if key is not None:
             key.taker = wait.turn = None
-            self._later.add(key)
+            self._soon.add(key)
             self._serve_all(other for other in wait.keys if other is not key)
 
     def release(self, wait: KeyWait) -> None:
@@ -218,6 +220,7 @@ class WaitedKeys:
     def _forget(self, key: WaitedKey) -> None:
         del self._keys[key.database, key.kind, key.name]
         self._later.discard(key)
+        self._soon.discard(key)
         self._leave_place(key)
         same = self._by_name[key.name]
         same.remove(key)
@@ -227,6 +230,7 @@ class WaitedKeys:
     def _look(self, key: WaitedKey) -> None:
         """Have a key's owner tell of its next change, if it does not."""
         self._later.discard(key)
+        self._soon.discard(key)
         if not key.waits:
             return
         address = self.owner(key)
@@ -253,7 +257,7 @@ class WaitedKeys:
         elif reply.startswith(NOT_ALLOWED):
             self._fail(key, reply)
         else:
-            self._later.add(key)
+            self._soon.add(key)
 
     def refuse_all(self, reason: str) -> None:
         """End all waits with an error."""
@@ -345,12 +349,12 @@ class WaitedKeys:
                     key.slot = slot
                     self._place(key)
                     key.told_by = None
-                    self._later.add(key)
+                    self._soon.add(key)
         for slot, keys in list(self._by_slot.items()):
             changes = self._router.changes(slot)
             if changes != self._changes[slot]:
                 self._changes[slot] = changes
                 for key in list(keys):
                     self._again(key)
-        for key in list(self._later):
+        for key in list(self._soon):
             self._look(key)
