@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hiredis
@@ -23,7 +23,7 @@ from tests.histories.operations import (
     outcome_of,
     wire,
 )
-from tests.histories.workload import Workload, final_calls, unexpected
+from tests.histories.workload import Asked, Workload, final_calls, unexpected
 
 CONNECT_SECONDS = 2.0
 REPLY_SECONDS = 12.0
@@ -34,6 +34,8 @@ PAUSE_SECONDS = 0.05
 SCRIPTS_DATABASE = 7
 """For sessions that run scripts which select the database of their keys."""
 FINAL_ATTEMPTS = 20
+SELDOM_SECONDS = 0.15
+"""Between two writes of keys that are written seldom."""
 LATENESS = 1.25
 """A run's clients may take so many times the run's seconds: after faults held them up, they do more at the end."""
 
@@ -125,7 +127,14 @@ class Recorder:
         return time.monotonic() - self._begun
 
     async def run(self, clients: int, operations: int, seconds: float) -> None:
-        """Have so many clients send so many operations, evenly over the seconds. Late operations are left out."""
+        """Have so many clients send so many operations, evenly over the seconds. Late operations are left out. One more
+        writes the keys that are written seldom."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send(range(clients), operations, seconds, self._workload.next))
+            seldom = round(seconds / SELDOM_SECONDS)
+            group.create_task(self._send(range(clients, clients + 1), seldom, seconds, self._workload.next_seldom))
+
+    async def _send(self, clients: range, operations: int, seconds: float, choose: Callable[[], Asked]) -> None:
         left = operations
         pace = operations / seconds
 
@@ -137,7 +146,7 @@ class Recorder:
                     left -= 1
                     due = (operations - left) / pace
                     await asyncio.sleep(due - self.now)
-                    partition, calls, form = self._workload.next()
+                    partition, calls, form = choose()
                     if not await self._operate(number, connections, partition, calls, form):
                         await asyncio.sleep(PAUSE_SECONDS)
             finally:
@@ -145,7 +154,7 @@ class Recorder:
                     connection.close()
 
         async with asyncio.TaskGroup() as group:
-            for number in range(clients):
+            for number in clients:
                 group.create_task(client(number))
 
     async def read_all(self) -> list[str]:

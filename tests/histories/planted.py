@@ -272,6 +272,30 @@ def sweep_mark() -> None:
     sweep.Timeouts = partial(sweep.Timeouts, reply_seconds=1.5)  # type: ignore[misc,assignment]
 
 
+def told() -> None:
+    """Workers do not say to clients that cache that they were not told of everything for a while."""
+    from proxy.commands.tracking.servers import TrackedServers
+
+    def flush(self: TrackedServers) -> None:
+        return
+
+    TrackedServers._flush = flush  # type: ignore[method-assign]
+
+
+def heard() -> None:
+    """Workers do not notice that a connection has ended by which a server tells them what changes."""
+    from proxy.commands.tracking.servers import TrackedServer
+
+    def lost(self: TrackedServer, reason: str) -> None:
+        return
+
+    def tick(self: TrackedServer) -> None:
+        return
+
+    TrackedServer._lost = lost  # type: ignore[method-assign]
+    TrackedServer.tick = tick  # type: ignore[method-assign]
+
+
 def applied_once() -> None:
     """A batch of a copy whose reply is lost is sent again, whatever position the target has."""
     from migrator.stream.applying import Applier
@@ -363,6 +387,8 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "shown": ("worker", shown),
     "one-pass": ("worker", one_pass),
     "sweep-mark": ("topom", sweep_mark),
+    "told": ("worker", told),
+    "heard": ("worker", heard),
     "applied-once": ("migrator", applied_once),
     "late-batch": ("all", late_batch),
     "level": ("migrator", level),

@@ -45,6 +45,7 @@ class Report:
         excused: partitions from which a server that came back with older data may have lost something.
         lists: how many lists of keys were asked for meanwhile.
         scans: how many scans of all keys came to their end meanwhile.
+        cached: how many values were used from caches of clients.
         copies: what became of copies by the replication stream.
         slots_copied: how often a slot has switched to a copy.
         verdicts: of the searches.
@@ -63,6 +64,7 @@ class Report:
     excused: int = 0
     lists: int = 0
     scans: int = 0
+    cached: int = 0
     copies: Counter[str] = field(default_factory=Counter)
     slots_copied: int = 0
     verdicts: Counter[Verdict] = field(default_factory=Counter)
@@ -76,7 +78,7 @@ class Report:
         return (
             f"seed {self.seed}: {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
             f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories ({self.excused} excused), "
-            f"{self.lists} lists of keys, {self.scans} scans, "
+            f"{self.lists} lists of keys, {self.scans} scans, {self.cached} cached values, "
             f"{len(self.faults)} faults, "
             f"{self.slots_moved} slots moved{self._copies()}, {self.seconds:.0f} s, longest search {self.steps} steps"
             + (f", {undecided} undecided" if undecided else "")

@@ -19,6 +19,7 @@ from slotferry.processes import ProcessError
 from slots import ranges
 from slots.states import SlotState
 from tests.histories.accounting import account
+from tests.histories.caches import Caches, lived_on
 from tests.histories.checker import Verdict, check, first_unexplained
 from tests.histories.clients import Recorder
 from tests.histories.cluster import BALLAST_DATABASE, PROXIES, SLOTS, WORKERS, HistoriesCluster, NotAtRest
@@ -88,22 +89,27 @@ async def run(
     faults = Faults(cluster, mover, workload, losses, lambda: recorder.now)
     schedule = draw(seed, seconds, proxies=PROXIES, workers=WORKERS, servers=len(cluster.server_links), kinds=kinds)
     lister = Lister(cluster.proxy_addresses, seed, lambda: recorder.now, cluster.server_pids)
+    caches = Caches(cluster.proxy_addresses, workload, seed, lambda: recorder.now)
     beside = [asyncio.create_task(it) for it in (mover.run(), losses.watch(), lister.run())]
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(recorder.run(CLIENTS, operations, seconds))
-            group.create_task(faults.run(schedule))
-    finally:
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
-    report.faults = sorted(faults.done, key=lambda text: float(text.split()[0]))
-    try:
-        await _come_to_rest(cluster, mover, faults.evicted if cluster.way == "stream" else set())
-    except (NotAtRest, AssertionError, ProcessError) as error:
-        report.findings.append(Finding("rest", str(error)))
-    missing = await recorder.read_all()
-    report.findings += [Finding("reading at the end", text) for text in missing]
+    async with caches:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(recorder.run(CLIENTS, operations, seconds))
+                group.create_task(faults.run(schedule))
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        report.faults = sorted(faults.done, key=lambda text: float(text.split()[0]))
+        try:
+            await _come_to_rest(cluster, mover, faults.evicted if cluster.way == "stream" else set())
+        except (NotAtRest, AssertionError, ProcessError) as error:
+            report.findings.append(Finding("rest", str(error)))
+        missing = await recorder.read_all()
+        report.findings += [Finding("reading at the end", text) for text in missing]
+        report.findings += await caches.settled()
+    report.findings += lived_on(caches.used)
+    report.cached = len(caches.used)
     report.findings += [Finding("listing", text) for text in lister.findings(losses.excuses_key)]
     report.lists, report.scans = lister.asked, lister.scanned
     report.findings += await _look_at_servers(cluster, workload, losses, faults.evicted)

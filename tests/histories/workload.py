@@ -35,11 +35,16 @@ SEARCHED = {
 """Kinds of partitions whose histories are searched, with how many are in use at a time."""
 ACCOUNTED = {"total": 8, "queue": 2}
 """Kinds whose histories are accounted for."""
+SELDOM = "seldom"
+"""The kind of keys that only clients which cache read, and that are written seldom: what they missed stays old."""
+SELDOM_KEYS = 32
 LASTING = {*ACCOUNTED, "large"}
 """Kinds that are not retired. Large ones are among them because making them takes long, and they have few
 operations."""
 USED = b":total:", b":register:"
 """In the names of keys that many clients use."""
+CACHED = ("register", "deadline", "flushed", RESTING, SELDOM)
+"""Kinds with one key, of which no value comes twice. Clients that cache read these, too."""
 LARGE_FIELDS = 4000
 """Fields that a large hash has from the beginning, which no operation touches."""
 
@@ -47,6 +52,7 @@ MOST_UNKNOWN_FLUSHES = 2
 """After so many flushes of unknown outcome a run has no more flushes: each may reach every key at any later time."""
 
 Choice = tuple[tuple[Call, ...], Form]
+Asked = tuple[Partition, tuple[Call, ...], Form]
 
 
 class Workload:
@@ -71,6 +77,13 @@ class Workload:
         for kind, count in (SEARCHED | ACCOUNTED).items():
             for _ in range(count):
                 self._in_use.append(self._new(kind))
+        self._seldom_random = random.Random(f"seldom {seed}")
+        self._written_seldom = 0
+        self._seldom = [
+            Partition(SELDOM, (f"h{seed}:{SELDOM}:{number}",), DATABASES[number % len(DATABASES)])
+            for number in range(SELDOM_KEYS)
+        ]
+        self.partitions += self._seldom
 
     @property
     def large(self) -> list[Partition]:
@@ -82,7 +95,20 @@ class Workload:
         """The partitions that FLUSHDB empties, in use or not."""
         return [it for it in self.partitions if it.kind == "flushed"]
 
-    def next(self) -> tuple[Partition, tuple[Call, ...], Form]:
+    def cached(self, database: int) -> list[Partition]:
+        """The partitions in use in a database that clients which cache may read."""
+        return [
+            it
+            for it in (*self._in_use, *self._seldom)
+            if it.database == database and it.kind in CACHED and not (self.resting and it.kind == RESTING)
+        ]
+
+    def next_seldom(self) -> Asked:
+        """The next write of a key that is written seldom."""
+        self._written_seldom += 1
+        return self._seldom_random.choice(self._seldom), (call("SET", f"v{self._written_seldom}"),), Form.PLAIN
+
+    def next(self) -> Asked:
         """The next operation, and its keys."""
         place = self._random.randrange(len(self._in_use))
         while self.resting and self._in_use[place].kind == RESTING:

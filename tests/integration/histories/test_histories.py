@@ -39,6 +39,7 @@ async def test_histories_are_linearizable(tmp_path: Path, way: str) -> None:
             assert not report.findings, [*map(str, report.findings), *map(str, report.write(tmp_path))]
             assert report.operations > OPERATIONS / 4
             assert report.slots_moved > 0
+            assert report.cached > 0
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ async def test_histories_are_linearizable(tmp_path: Path, way: str) -> None:
     [
         ("absent-first", [Kind.MIGRATION_PAUSED]),
         ("fencing", [Kind.PROXY_STOPPED]),
+        ("heard", [Kind.SERVER_CUT]),
     ],
 )
 @pytest.mark.timeout(400)
