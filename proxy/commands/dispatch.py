@@ -115,6 +115,10 @@ class SlowPath:
         if command.name == "RESET" and (session.state is not None or session.watch is not None):
             # All state that families have for this session goes, as if it were closed.
             self.session_closed(session)
+        if command.name == "HELLO" and session.owed and (session.tracker is not None or subscription_of(session)):
+            # in-order: the form of messages changes with the protocol at once, so no message of the other protocol may
+            # come in between.
+            return AFTER_OWED
         if handler is not None and subscription_of(session):
             return self._subscribed(session, command, argv, handler)
         if handler is not None:
@@ -135,10 +139,6 @@ class SlowPath:
         """A handler's answer to a session that has a subscription."""
         if command.name == "PING" and session.protocol == 2 and len(argv) <= 2:
             return ping(argv)
-        if command.name == "HELLO" and session.owed:
-            # in-order: the form of messages changes with the protocol at once, so no message of the other protocol may
-            # come in between.
-            return AFTER_OWED
         decided = handler(session, argv)
         if isinstance(decided, CoroutineType):
             return _marked(session, decided)

@@ -26,7 +26,7 @@ from proxy.engine.multi cimport free_multi
 from proxy.engine.records cimport client_t
 from proxy.engine.router cimport Router
 from proxy.engine.statistics cimport Statistics
-from proxy.engine.tracking cimport has_waited
+from proxy.engine.tracking cimport has_waited, left_front
 from slots.requests.parsing cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
@@ -223,6 +223,8 @@ cdef class Session(ClientConnection):
 
     cdef void leave_front(self) noexcept:
         """What comes next is at the front now."""
+        if self.attention & TRACKED_BIT:
+            left_front(self)
         self.cleared = -1
         self.waits_since = 0
         self.taken += 1

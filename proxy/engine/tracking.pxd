@@ -28,9 +28,8 @@ cdef class Tracker:
         bint is_open
         # What the open transaction will read.
         list queued
-        # What a request has read, and its number.
+        # What the request at the front reads; None behind it.
         list noted
-        int64_t noted_at
 
     cdef void begin_request(self) noexcept
     cdef bint is_chosen(self) noexcept
@@ -46,17 +45,24 @@ cdef class TrackedKeys:
         # By key: a Tracker, or a set of them. The oldest key comes first.
         dict readers
         readonly int64_t size
-        readonly int64_t limit
+        public int64_t limit
         # Whether room is about to be made.
         bint is_full
-        # All that are not over; those with BCAST also by their prefixes.
+        # All that are not over; those with BCAST also by each of their prefixes.
         set trackers
         dict broadcasts
+        # How many of these prefixes there are of each length, and the lengths in ascending order.
+        dict prefixes_of
+        list lengths
 
+    cdef object listen(self, Tracker tracker)
+    cdef object unlisten(self, Tracker tracker)
     cdef object remember(self, Tracker tracker, bytes key)
+    cdef object leave_out_ended(self, set readers)
     cdef bint is_flush(self, const char* data, const char* end) noexcept
     cdef object changed(self, bytes key)
 
 
 cdef bint stays_fast(Session session, const command_t* row, const argument_t* arguments, int count) except -1
 cdef object has_waited(Session session)
+cdef void left_front(Session session) noexcept

@@ -11,14 +11,16 @@ therefore told by one rule, which does not depend on any order between connectio
   the session is told of its keys behind its reply.
 
 To tell too often costs a client one more read, and nothing else. **bounded**: above ``limit`` bytes, the keys that have
-been remembered longest are forgotten, and their readers are told that they have changed, as a Redis server does.
+been remembered longest are forgotten, and their readers are told that they have changed, as a Redis server does. A
+session that is owed twice as much as it may ask for is told to drop everything, once behind all of that.
 """
 
 from itertools import islice
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp
 
+from proxy.engine.records cimport REQUEST_PLACE, client_t, request_t
 from proxy.engine.session cimport Session
 from slots.requests.commandlookup cimport PATH_KEYED, PATH_SPLIT, command_t
 from slots.requests.parsing cimport argument_t
@@ -47,17 +49,38 @@ cdef bytes message(list keys):
 cdef object tell(Tracker tracker, bytes data):
     """Tell a session now, and behind all that it is owed. With RESP2 it cannot be told anything."""
     cdef Session session = tracker.session
+    cdef client_t* client
     cdef bint is_owed
+    cdef bint is_crowded
     if session is None or session.closed or session.protocol != 3:
         return
     if tracker.broadcast and session.in_some_databases:
         # It has logged in as a user who may not see all databases. It would be told of keys of the others.
         session.close()
         return
-    is_owed = session.client.owed > 0
-    session.loop.push(&session.client, data, len(data))
-    if is_owed:
-        session.loop.answer(&session.client, data, len(data))
+    client = &session.client
+    is_owed = client.owed > 0
+    # bounded: each message has a place of its own in the session's queue, whatever its size. There is room for as many
+    # as for replies.
+    is_crowded = client.owed >= 2 * session.most_owed
+    if is_crowded:
+        data = EVERYTHING
+    if not (is_crowded and client.streaming):
+        session.loop.push(client, data, len(data))
+    if is_owed and not is_last(client, data):
+        session.loop.answer(client, data, len(data))
+
+
+cdef bint is_last(const client_t* client, bytes data) noexcept:
+    """Whether this is what a client hears behind all that it is owed."""
+    cdef const request_t* last = client.tail
+    return (
+        last != NULL
+        and last.kind == REQUEST_PLACE
+        and last.done
+        and last.reply_size == <uint64_t> len(data)
+        and memcmp(last.reply, <const char*> data, len(data)) == 0
+    )
 
 
 cdef object tell_all(object readers, bytes data):
@@ -95,22 +118,20 @@ cdef class Tracker:
         self.opt_in = opt_in
         self.opt_out = opt_out
         self.no_loop = no_loop
-        self.chosen = self.noted_at = -1
+        self.chosen = -1
         self.queued = []
         table.trackers.add(self)
-        if self.broadcast:
-            table.broadcasts.setdefault(self.prefixes, set()).add(self)
+        table.listen(self)
 
     def end(self):
         """The session is told nothing more."""
         cdef TrackedKeys table = self.table
         self.session = None
+        # What it has read may be remembered for long.
+        self.noted = None
+        self.queued = []
         table.trackers.discard(self)
-        if self.broadcast:
-            same = table.broadcasts[self.prefixes]
-            same.discard(self)
-            if not same:
-                del table.broadcasts[self.prefixes]
+        table.unlisten(self)
         if not table.trackers:
             table.readers.clear()
             table.size = 0
@@ -148,7 +169,6 @@ cdef class Tracker:
 
     cdef object note(self, list keys):
         self.noted = keys
-        self.noted_at = self.session.taken
         if not self.broadcast:
             for key in keys:
                 self.table.remember(self, key)
@@ -194,6 +214,8 @@ cdef class TrackedKeys:
         self.limit = limit
         self.trackers = set()
         self.broadcasts = {}
+        self.prefixes_of = {}
+        self.lengths = []
 
     def __len__(self):
         return len(self.readers)
@@ -202,6 +224,24 @@ cdef class TrackedKeys:
     def sessions(self):
         """How many sessions track."""
         return len(self.trackers)
+
+    cdef object listen(self, Tracker tracker):
+        for prefix in tracker.prefixes:
+            if prefix not in self.broadcasts:
+                self.broadcasts[prefix] = set()
+                self.prefixes_of[len(prefix)] = self.prefixes_of.get(len(prefix), 0) + 1
+            self.broadcasts[prefix].add(tracker)
+        self.lengths = sorted(self.prefixes_of)
+
+    cdef object unlisten(self, Tracker tracker):
+        for prefix in tracker.prefixes:
+            self.broadcasts[prefix].discard(tracker)
+            if not self.broadcasts[prefix]:
+                del self.broadcasts[prefix]
+                self.prefixes_of[len(prefix)] -= 1
+                if not self.prefixes_of[len(prefix)]:
+                    del self.prefixes_of[len(prefix)]
+        self.lengths = sorted(self.prefixes_of)
 
     cdef object remember(self, Tracker tracker, bytes key):
         readers = self.readers.get(key)
@@ -214,12 +254,21 @@ cdef class TrackedKeys:
             self.readers[key] = {readers, tracker}
             self.size += SET_BYTES + 2 * READER_BYTES
         elif tracker not in readers:
+            if len(readers) & len(readers) - 1 == 0:
+                self.leave_out_ended(readers)
             readers.add(tracker)
             self.size += READER_BYTES
         if self.size > self.limit and not self.is_full:
             # Not now: the request that reads the key is not sent yet, and the session has to be told behind its reply.
             self.is_full = True
             tracker.session.loop.event_loop.call_soon(self._make_room)
+
+    cdef object leave_out_ended(self, set readers):
+        """Forget those of a key's readers that have ended: one key may be read by many sessions, and never change. This
+        is done whenever their number has doubled."""
+        for tracker in [tracker for tracker in readers if (<Tracker> tracker).session is None]:
+            readers.discard(tracker)
+            self.size -= READER_BYTES
 
     cdef object changed(self, bytes key):
         """Forget who has read a key, and tell them."""
@@ -292,10 +341,20 @@ cdef class TrackedKeys:
         return end - data < 2 or data[0] != c'*' or data[1] < c'0' or data[1] > c'9'
 
     def _broadcast(self, list keys):
-        for prefixes, trackers in list(self.broadcasts.items()):
-            some = [key for key in keys if key.startswith(prefixes)]
-            if some:
-                tell_all(list(trackers), message(some))
+        """Tell those with BCAST. What that takes grows with the lengths of prefixes, and not with their number."""
+        cdef dict found = {}
+        cdef bytes key
+        cdef bytes prefix
+        for key in keys:
+            for length in self.lengths:
+                if length > len(key):
+                    break
+                prefix = key[:length]
+                if prefix in self.broadcasts:
+                    found.setdefault(prefix, []).append(key)
+        for prefix, some in found.items():
+            # To tell one may end others.
+            tell_all(list(self.broadcasts.get(prefix, ())), message(some))
 
 
 cdef bint stays_fast(
@@ -336,7 +395,7 @@ cdef object has_waited(Session session):
     cdef Tracker tracker = <Tracker> session.tracker
     cdef list keys
     cdef bytes data
-    if tracker.noted_at != session.taken or session.protocol != 3 or session.closed:
+    if tracker.noted is None or session.protocol != 3 or session.closed:
         return
     keys = tracker.noted
     if tracker.prefixes:
@@ -344,3 +403,8 @@ cdef object has_waited(Session session):
     if keys:
         data = message(keys)
         session.loop.answer(&session.client, data, len(data))
+
+
+cdef void left_front(Session session) noexcept:
+    """The request at the front is under way, or answered."""
+    (<Tracker> session.tracker).noted = None

@@ -284,7 +284,7 @@ def told() -> None:
 
 def heard() -> None:
     """Workers do not notice that a connection has ended by which a server tells them what changes."""
-    from proxy.commands.tracking.servers import TrackedServer
+    from proxy.commands.tracking.trackedserver import TrackedServer
 
     def lost(self: TrackedServer, reason: str) -> None:
         return

@@ -19,9 +19,63 @@ LIMIT = 60.0
 READS_AT_ONCE = 8
 ERRORS = (redis.exceptions.RedisError, hiredis.HiredisError, OSError)
 
+Requests = list[tuple[bytes | str | int, ...]]
+CACHING = ("CLIENT", "CACHING", "YES")
+
+
+def plainly(key: bytes) -> Requests:
+    return [("GET", key)]
+
+
+def with_others(key: bytes) -> Requests:
+    return [("MGET", key, b"key:1", b"key:2", b"key:3")]
+
+
+def by_script(key: bytes) -> Requests:
+    return [("EVAL", "return redis.call('GET', KEYS[1])", 1, key)]
+
+
+def in_transaction(key: bytes) -> Requests:
+    return [("MULTI",), ("PTTL", key), ("GET", key), ("EXEC",)]
+
+
+def by_choice(key: bytes) -> Requests:
+    return [CACHING, ("GET", key)]
+
+
+def by_choice_in_transaction(key: bytes) -> Requests:
+    return [CACHING, *in_transaction(key)]
+
+
+def value_in(reply: Any, how: "How") -> Any:
+    """The value of the key in the last reply."""
+    if not isinstance(reply, list):
+        return reply
+    return reply[0] if how is with_others else reply[-1]
+
+
+How = Callable[[bytes], Requests]
+"""How a client reads a key: the requests, which go in one piece."""
+WAYS: tuple[tuple[How, tuple[str, ...]], ...] = (
+    (plainly, ()),
+    (plainly, ("BCAST",)),
+    (plainly, ("OPTOUT", "NOLOOP")),
+    (with_others, ()),
+    (by_script, ()),
+    (in_transaction, ()),
+    (by_choice, ("OPTIN",)),
+    (by_choice_in_transaction, ("OPTIN",)),
+)
+"""With the options of CLIENT TRACKING."""
+
 
 class CachingClient:
     """One connection and its cache.
+
+    Args:
+        address: of the proxy.
+        how: it reads a key.
+        options: of CLIENT TRACKING.
 
     Attributes:
         values: the cache, by key.
@@ -30,7 +84,9 @@ class CachingClient:
         flushes: how often it was told to drop everything.
     """
 
-    def __init__(self, address: str, *options: str) -> None:
+    def __init__(self, address: str, how: How, options: Sequence[str]) -> None:
+        self.name = " ".join((how.__name__, *options))
+        self._how = how
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self._options = options
@@ -83,7 +139,7 @@ class CachingClient:
             return
         key, waiting = self._pending.popleft()
         if key is not None and not isinstance(reply, hiredis.ReplyError):
-            self.values[key] = reply
+            self.values[key] = value_in(reply, self._how)
         if not waiting.done():
             waiting.set_result(reply)
 
@@ -102,14 +158,17 @@ class CachingClient:
             return self.values[key]
         if self._reading is None:
             await self._connect()
-        return await self._ask(key, "GET", key)
+        *before, last = self._how(key)
+        for words in before:
+            self._ask(None, *words)
+        return await self._ask(key, *last)
 
 
 class Load:
     """Clients that read, and writers that write, until told to end.
 
     Args:
-        addresses: of the proxies; each has a client that caches for every kind of options.
+        addresses: of the proxies; each has a client that caches for each of the ways.
         keys: that are read and written.
     """
 
@@ -117,8 +176,7 @@ class Load:
         self._keys = keys
         self._addresses = addresses
         self.clients = [
-            CachingClient(address, *options)
-            for address, options in itertools.product(addresses, [(), ("BCAST",), ("OPTOUT", "NOLOOP")])
+            CachingClient(address, how, options) for address, (how, options) in itertools.product(addresses, WAYS)
         ]
         self.written = 0
         self._ending = False
@@ -172,14 +230,14 @@ class Load:
         except TimeoutError:
             raise AssertionError(f"(client, key, what it keeps, what is there): {stale[:20]}") from None
 
-    async def _stale(self, plain: redis.asyncio.Redis) -> list[tuple[int, bytes, Any, Any]]:
+    async def _stale(self, plain: redis.asyncio.Redis) -> list[tuple[str, bytes, Any, Any]]:
         try:
             there = {key: await plain.get(key) for key in self._keys}
         except ERRORS as error:
-            return [(0, b"", None, error)]
+            return [("", b"", None, error)]
         return [
-            (number, key, kept, there[key])
-            for number, client in enumerate(self.clients)
+            (client.name, key, kept, there[key])
+            for client in self.clients
             for key, kept in client.values.items()
             if kept != there[key]
         ]

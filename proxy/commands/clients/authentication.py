@@ -6,6 +6,8 @@ The bit LIMITED of ``attention`` keeps every request off the fast path while the
 user's. Between MULTI and EXEC, the database that the transaction has reached by its SELECTs counts.
 """
 
+import asyncio
+
 import structlog
 
 from proxy.commands import replies
@@ -226,6 +228,9 @@ class Authentication(Family):
                 return replies.error(f"ERR Syntax error in HELLO option '{replies.shown(argv[position])}'")
         if session.attention & GATED:
             return HELLO_NOT_AUTHENTICATED
+        if session.tracker is not None and session.protocol != protocol:
+            # Behind the reply. With RESP2 it was not told of what has changed.
+            asyncio.get_running_loop().call_soon(session.tracker.drop)
         session.protocol = protocol
         return replies.mapping(
             {

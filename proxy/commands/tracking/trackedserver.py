@@ -1,6 +1,10 @@
 """One connection by which a master tells a worker of keys that change there (CLIENT TRACKING).
 
-**bounded**: the loss of a silent connection shows within two ``backend_reply_seconds``.
+**bounded**: the server is asked for a reply every ``backend_reply_seconds``, whatever it tells meanwhile, and has as
+long to give it: word of a change comes before a later reply. So a connection that is silent, or late, is known for it
+within twice that time. The connection is subscribed to a channel, too. A server ends a subscriber that does not read
+(``client-output-buffer-limit pubsub``, 32 MiB unless changed). For other connections it keeps all that they have yet to
+read.
 """
 
 from collections.abc import Callable
@@ -9,10 +13,13 @@ import structlog
 
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
+from slots.reserved import RESERVED
 
 log = structlog.get_logger()
 
 PING = command(("PING",))
+SUBSCRIBE = command(("SUBSCRIBE", RESERVED + b"tracking"))
+"""Nobody publishes there."""
 AGAIN_SECONDS = 1.0
 """How often a server is asked again that has refused."""
 
@@ -46,25 +53,31 @@ class TrackedServer:
         self._services = services
         self._instance = services.options.instance
         self._track = track
-        self._received = received
         self._changed = changed
         self._quiet_seconds = services.settings.backend_reply_seconds
         self._heard = self._again_at = 0.0
+        # When it was asked what it has yet to reply to.
+        self._asked: float | None = None
         router = services.router
         self._backend = backend = Backend(router.loop, address, 0, 3, services.options, self._quiet_seconds)
-        backend.on_ready = self._ask
+        backend.on_ready = self._begin
         backend.on_down = self._lost
-        backend.on_push = self._pushed
+        backend.on_push = received
         backend.open()
 
+    def _begin(self) -> None:
+        self._backend.write(SUBSCRIBE)
+        self._ask()
+
     def _ask(self) -> None:
-        self._again_at = self._services.now() + AGAIN_SECONDS
+        self._asked = self._services.now()
+        self._again_at = self._asked + AGAIN_SECONDS
         self._backend.call(self._track, self._answered)
 
     def _answered(self, reply: bytes) -> None:
         if not self._backend.is_ready:
             return  # the connection was lost: see _lost
-        self._heard = self._services.now()
+        self._pinged(reply)
         self.is_settled = True
         self.tells = not reply.startswith(b"-")
         refused = None if self.tells else reply[1:].decode(errors="replace").strip()
@@ -78,11 +91,8 @@ class TrackedServer:
         self.is_settled = True
         self._changed()
 
-    def _pushed(self, push: bytes) -> None:
-        self._heard = self._services.now()
-        self._received(push)
-
     def _pinged(self, reply: bytes) -> None:
+        self._asked = None
         self._heard = self._services.now()
 
     def tick(self) -> None:
@@ -91,13 +101,15 @@ class TrackedServer:
         backend.check_time()
         if not backend.is_ready:
             backend.open()
-        elif backend.queued:
-            return
+        elif self._asked is not None:
+            if now - self._asked > self._quiet_seconds:
+                # Whatever comes meanwhile may be as late as the reply.
+                backend.reset(f"did not reply within {self._quiet_seconds:g} s")
         elif not self.tells:
             if now >= self._again_at:
                 self._ask()
         elif now - self._heard > self._quiet_seconds:
-            # If the other end has gone without a word, the missing reply shows it.
+            self._asked = now
             backend.call(PING, self._pinged)
 
     def ask(self, request: bytes, heard: Callable[[bytes], None]) -> None:

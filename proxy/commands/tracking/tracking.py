@@ -133,6 +133,7 @@ class TrackingCommands(Family):
     """
 
     def __init__(self, services: Services, versions: ServerVersions) -> None:
+        self._services = services
         self._versions = versions
         self._keys = TrackedKeys(services.settings.sessions_limit_bytes // KEYS_PART)
         self._servers = TrackedServers(services, self._keys)
@@ -257,6 +258,7 @@ class TrackingCommands(Family):
 
     def tick(self) -> None:
         """Called ten times a second."""
+        self._keys.limit = self._services.settings.sessions_limit_bytes // KEYS_PART
         self._servers.tick()
 
     async def close(self) -> None:
