@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.differential.examples import Example, examples
 from tests.differential.topologies import TOPOLOGIES, cluster_of, plain_redis, runner_of
+from tests.differential.users import USERS, User
 
 ROUND = 200
 """Examples between looks at the clock."""
@@ -21,16 +22,20 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10, help="for each topology (10)")
     parser.add_argument("--topology", choices=TOPOLOGIES, action="append", help="all, when none is named")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32, help="of the first round; by chance")
+    parser.add_argument("--user", choices=USERS, help="of the topology users (a tenant)", default="a tenant")
     parser.add_argument("--kinds", default="", help="only these kinds of blocks, as in data,transaction")
     arguments = parser.parse_args()
     total = 0
-    for topology in arguments.topology or TOPOLOGIES:
+    for name in arguments.topology or TOPOLOGIES:
+        topology = TOPOLOGIES[name]
+        user = USERS[arguments.user] if topology.users else None
+        one_slot = topology.one_slot or (user is not None and user.database is not None)
         with (
             cluster_of(topology) as (cluster, mover),
             plain_redis() as redis,
-            runner_of(cluster, redis, mover) as runner,
+            runner_of(topology, cluster, redis) as runner,
         ):
-            print(f"{topology}: seed {arguments.seed}", flush=True)
+            print(f"{name}: seed {arguments.seed}", flush=True)
             begun = time.monotonic()
             number = arguments.seed
             while time.monotonic() < begun + arguments.minutes * 60:
@@ -43,9 +48,9 @@ def main() -> int:
                     phases=(Phase.generate, Phase.shrink),
                     suppress_health_check=list(HealthCheck),
                 )
-                @given(example=examples(tuple(filter(None, arguments.kinds.split(",")))))
-                def run(example: Example) -> None:
-                    runner.run(example)
+                @given(example=examples(tuple(filter(None, arguments.kinds.split(","))), one_slot))
+                def run(example: Example, user: User | None = user) -> None:
+                    runner.run(example, user)
 
                 run()
                 number += 1
@@ -53,9 +58,7 @@ def main() -> int:
             if runner.given_up:
                 moved += f" ({runner.given_up} examples not to their end)"
             seconds = time.monotonic() - begun
-            print(
-                f"{topology}: {runner.compared} replies of {runner.examples} examples compared{moved}, {seconds:.0f} s"
-            )
+            print(f"{name}: {runner.compared} replies of {runner.examples} examples compared{moved}, {seconds:.0f} s")
             total += runner.compared
     print(f"{total} replies compared, all the same", flush=True)
     return 0

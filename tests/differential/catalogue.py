@@ -279,6 +279,7 @@ EVAL <lua-get> 1 <string>
 EVAL <lua-arguments> #<key> <value>...
 EVAL <lua-values> 0
 EVAL <lua-set> 1 <string> <value>
+EVAL <lua-both> 2 <string> <string> <value>
 EVAL <lua-incr> 1 <key>
 EVAL <lua-broken> 0
 EVAL <lua-get> <count> <key>
@@ -333,6 +334,7 @@ BZPOPMIN <zset>... TIMEOUT
 BZPOPMAX <zset>... TIMEOUT
 BZMPOP TIMEOUT #<zset> (MIN|MAX) [COUNT <positive>]
 XREAD [COUNT <positive>] BLOCK MILLISECONDS STREAMS <stream> (<id>|$)
+XREAD BLOCK MILLISECONDS STREAMS <stream> <stream> (<id>|$) (<id>|$)
 XREADGROUP GROUP <group> <consumer> BLOCK MILLISECONDS STREAMS <stream> >
 WAIT 0 MILLISECONDS
 """

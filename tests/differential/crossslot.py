@@ -1,6 +1,12 @@
-"""Commands whose keys are of several slots: Redis Cluster refuses them, and so does a proxy."""
+"""Commands whose keys are of several slots: Redis Cluster refuses them, and so does a proxy.
+
+In a product where a slot rule makes all keys one slot, they do what they do at one Redis.
+"""
 
 import re
+
+from tests.differential.examples import Example, Send, Step
+from tests.differential.wire import words
 
 _SAID = re.compile(
     rb"-CROSSSLOT Keys in request don't hash to the same slot: '\{([ab])\}[xy]' has slot \d+, '\{([ab])\}[xy]' \d+\r\n"
@@ -11,6 +17,42 @@ def names_both(reply: bytes) -> bool:
     """Whether a reply is an error that names a key of each of the two slots."""
     said = _SAID.fullmatch(reply)
     return said is not None and said[1] != said[2]
+
+
+FILLED = {
+    "nothing": (),
+    "string": ("MSET {a}x foobar {a}y foo {b}x foobaz",),
+    "list": ("RPUSH {a}x m n", "RPUSH {b}x n m"),
+    "hash": ("HSET {a}x m 1", "HSET {b}x n 2"),
+    "set": ("SADD {a}x m n", "SADD {a}y m", "SADD {b}x n o"),
+    "zset": ("GEOADD {a}x 1 1 m 1.001 1 n", "ZADD {a}y 1 m", "ZADD {b}x 1 n 2 o"),
+    "stream": (
+        *("XGROUP CREATE {a}x g 0 MKSTREAM", "XGROUP CREATE {b}x g 0 MKSTREAM"),
+        *("XADD {a}x 1-1 f v", "XADD {b}x 2-2 f v"),
+    ),
+    "hll": ("PFADD {a}x m n", "PFADD {b}x o"),
+}
+"""What may be there before: commands that write keys of one type."""
+BROUGHT = ("RPUSH {b}x v", "DEL {b}x", "ZADD {b}x 1 v", "DEL {b}x", "XADD {b}x 5-5 f v")
+"""What ends the wait of those that wait where nothing is."""
+
+
+def in_one_slot(line: str) -> Example:
+    """The command on keys of each type, also in a transaction; a client for each type, and another one."""
+    brings = len(FILLED)
+
+    def named(text: str, kind: str) -> tuple[bytes, ...]:
+        return words(re.sub(r"(\{[ab]\}[xy])", rf"\1-{kind}", text))
+
+    # While slots move, a script is run only if its text has been seen.
+    steps: list[Step] = [Send(brings, ((b"SCRIPT", b"LOAD", b"return 1"),))]
+    for client, (kind, before) in enumerate(FILLED.items()):
+        steps += [Send(brings, (named(text, kind),)) for text in before]
+        steps.append(Send(client, (named(line, kind),)))
+        if "WATCH" not in line:
+            steps.append(Send(brings, (words("MULTI"), named(line, kind), words("EXEC"))))
+    steps += [Send(brings, (named(text, "nothing"),)) for text in BROUGHT]
+    return Example((0, 3) * (brings // 2) + (3,), tuple(steps))
 
 
 COMMANDS = """

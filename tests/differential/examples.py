@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.differential import catalogue
 from tests.differential.grammar import Emit, Scope, key, template
-from tests.differential.vocabulary import CHANNELS, KINDS, TAGS, WORDS
+from tests.differential.vocabulary import ANY_TAGS, CHANNELS, KINDS, TAGS, WORDS
 
 Command = tuple[bytes, ...]
 MOST_CLIENTS = 3
@@ -74,10 +74,10 @@ FORMS["waiting, shortly"] = [
 ]
 
 
-def _written(draw: st.DrawFn, families: list[str], tag: bytes) -> Command:
+def _written(draw: st.DrawFn, families: list[str], tag: bytes, tags: tuple[bytes, ...]) -> Command:
     """A command of one of the families, as the catalogue has it."""
     forms = FORMS[draw(st.sampled_from(families))]
-    scope = Scope(draw, tag)
+    scope = Scope(draw, tag, tags)
     forms[draw(st.integers(0, len(forms) - 1))](scope)
     return tuple(scope.words)
 
@@ -107,18 +107,19 @@ def _changed(draw: st.DrawFn, command: Command) -> Command:
 class Blocks:
     """Draws what one client does, as a list of steps; between them others may do something."""
 
-    def __init__(self, draw: st.DrawFn, clients: int) -> None:
+    def __init__(self, draw: st.DrawFn, clients: int, one_slot: bool) -> None:
         self.draw = draw
         self.clients = clients
         # Few of each, so that commands find what others have left.
-        self.tags = draw(st.lists(st.sampled_from(TAGS), min_size=1, max_size=3))
+        self.tags = draw(st.lists(st.sampled_from(ANY_TAGS if one_slot else TAGS), min_size=1, max_size=3))
+        self.free = tuple(self.tags) if one_slot else ()
         self.families = draw(st.one_of(st.lists(st.sampled_from(DATA), min_size=1, max_size=3), st.just(DATA)))
 
     def tag(self) -> bytes:
         return self.draw(st.sampled_from(self.tags))
 
     def command(self, families: list[str], tag: bytes | None = None) -> Command:
-        command = _written(self.draw, families, tag or self.tag())
+        command = _written(self.draw, families, self.tag() if tag is None else tag, self.free)
         return _changed(self.draw, command) if self.draw(st.integers(1, CHANGED)) == CHANGED else command
 
     def client(self) -> int:
@@ -158,7 +159,7 @@ class Blocks:
                 options += [name, self.draw(st.sampled_from(values))]
         kind = self.draw(st.sampled_from(("", "hash", "set", "zset")))
         if kind:
-            scope = Scope(self.draw, self.tag())
+            scope = Scope(self.draw, self.tag(), self.free)
             name = {"hash": b"HSCAN", "set": b"SSCAN", "zset": b"ZSCAN"}[kind]
             return [Walk(self.client(), name, key(scope, kind), tuple(options))]
         if self.draw(st.booleans()):
@@ -172,7 +173,8 @@ class Blocks:
         commands: list[Command] = []
         if self.draw(st.booleans()):
             kind = self.draw(st.sampled_from(KINDS))
-            commands.append((b"WATCH", *(b"%b%b%d" % (tag, kind.encode(), n) for n in (1, 2))))
+            tags = (self.tag() if self.free else tag for _ in range(2))
+            commands.append((b"WATCH", *(b"%b%b%d" % (each, kind.encode(), n) for n, each in enumerate(tags, 1))))
         commands.append((b"MULTI",))
         families = [*self.families, "scripts"] if self.draw(st.booleans()) else self.families
         for _ in range(self.draw(st.integers(0, 5))):
@@ -234,10 +236,13 @@ KINDS_OF_BLOCKS = {
 
 
 @st.composite
-def examples(draw: st.DrawFn, kinds: tuple[str, ...] = ()) -> Example:
-    """Examples of up to a hundred commands or so; only with ``kinds`` of blocks, where any are named."""
+def examples(draw: st.DrawFn, kinds: tuple[str, ...] = (), one_slot: bool = False) -> Example:
+    """Examples of up to a hundred commands or so; only with ``kinds`` of blocks, where any are named.
+
+    With ``one_slot``, keys of a command have any tags, or none.
+    """
     protocols = draw(st.lists(st.sampled_from((0, 3, 2)), min_size=1, max_size=MOST_CLIENTS))
-    blocks = Blocks(draw, len(protocols))
+    blocks = Blocks(draw, len(protocols), one_slot)
     weighted = [kind for kind, weight in KINDS_OF_BLOCKS.items() for _ in range(weight) if not kinds or kind in kinds]
     steps: list[Step] = []
     for client in range(len(protocols)):

@@ -3,8 +3,8 @@
 ``word`` stands for itself, ``<name>`` for a word of :data:`tests.differential.vocabulary.WORDS` or a key of that type,
 ``[x]`` for x or nothing, ``(x | y)`` and ``[x | y]`` for one of several, ``x...`` for x once or more. ``#<set>`` is a
 number and as many keys; ``@float`` then as many words. ``<x->`` means many words in one command, ``<key>`` a key of any
-type, ``<any>`` one of any slot as well, ``<any-set>`` a set of any slot: all other keys of a command share a slot.
-``<named>`` stands for keys by a pattern with the command's tag.
+type, ``<any>`` one of any slot as well, ``<any-set>`` a set of any slot: all other keys of a command share a slot,
+unless all keys do. ``<named>`` stands for keys by a pattern with the command's tag.
 """
 
 import re
@@ -28,8 +28,16 @@ class Scope:
 
     draw: st.DrawFn
     tag: bytes
+    tags: tuple[bytes, ...] = ()
+    """Where the product has one slot: each key has one of these, whatever it has."""
     counted: int = 1
     words: list[bytes] = field(default_factory=list)
+
+    def next_tag(self, anywhere: bool = False) -> bytes:
+        """The tag of the next key."""
+        if self.tags or anywhere:
+            self.tag = self.draw(st.sampled_from(self.tags or TAGS))
+        return self.tag
 
 
 Emit = Callable[[Scope], None]
@@ -37,12 +45,11 @@ Emit = Callable[[Scope], None]
 
 def key(scope: Scope, kind: str) -> bytes:
     """The name of a key that usually is of this type."""
-    if kind.startswith("any"):
-        scope.tag = scope.draw(st.sampled_from(TAGS))
-        kind = kind.removeprefix("any-")
+    tag = scope.next_tag(anywhere=kind.startswith("any"))
+    kind = kind.removeprefix("any-")
     if kind in ("key", "any") or scope.draw(st.integers(1, ANOTHER_TYPE)) == ANOTHER_TYPE:
         kind = scope.draw(st.sampled_from(KINDS))
-    return b"%b%b%d" % (scope.tag, kind.encode(), scope.draw(st.integers(1, KEYS_PER_KIND)))
+    return b"%b%b%d" % (tag, kind.encode(), scope.draw(st.integers(1, KEYS_PER_KIND)))
 
 
 def _word(text: str) -> Emit:
@@ -53,7 +60,7 @@ def _placeholder(name: str) -> Emit:
     if name.endswith("-") and name[:-1] in WORDS:
         return lambda scope: scope.words.extend(scope.draw(many(name[:1].encode())))
     if name == "named":
-        return lambda scope: scope.words.append(scope.tag + scope.draw(st.sampled_from(NAMED)))
+        return lambda scope: scope.words.append(scope.next_tag() + scope.draw(st.sampled_from(NAMED)))
     if name in (*KINDS, "key", "any") or name.startswith("any-"):
         return lambda scope: scope.words.append(key(scope, name))
     return lambda scope: scope.words.append(scope.draw(WORDS[name]))

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from proxy.commands.scripting.luakeys import keeps_to_keys
 from slots import commands
 from slots.commands import CommandError, KeysError, Route
-from slots.functions import slot
 from slots.keys import KeysRefused
-from slots.sorting import patterns
+from slots.keyslots import KeySlots
+from slots.sorting import may_have_several_slots, patterns
 from tests.differential.wire import Node, decode
 
 Command = tuple[bytes, ...]
@@ -72,15 +72,11 @@ def may_touch_others(command: Command) -> bool:
     return bool(sorting_keys(command))
 
 
-def slots_of(keys: list[bytes]) -> set[int]:
-    """Slots of keys."""
-    return {slot("crc32", one, 1024) for one in keys}
-
-
 @dataclass
 class Client:
-    """One client's state, which is the same on both sides."""
+    """One client's state, which is the same on both sides. ``key_slots``: the product's."""
 
+    key_slots: KeySlots
     awaited: deque[Command] = field(default_factory=deque)
     """Commands whose replies have not come."""
     subscription: Command = ()
@@ -98,9 +94,12 @@ class Client:
     def may_send(self, command: Command, keys: list[bytes]) -> bool:
         """Whether a proxy could take the command as one Redis does. ``keys``: those Redis finds in it."""
         called = name(command)
-        if refused(command):
+        # What a pattern of SORT names is known to have one slot by some patterns only.
+        if refused(command) or any(
+            may_have_several_slots(pattern, 0, self.key_slots.rules) for pattern in sorting_keys(command)[1:]
+        ):
             return False
-        together = slots_of(keys)
+        together = self._slots_of(keys)
         if self.in_transaction or called == "WATCH":
             if called in ("CLIENT", "CONFIG") or for_every_server(command):
                 return False
@@ -109,11 +108,14 @@ class Client:
             return True
         return len(together) <= 1
 
+    def _slots_of(self, keys: list[bytes]) -> set[int]:
+        return set(self.key_slots.slots_of(0, keys))
+
     def sent(self, command: Command, keys: list[bytes]) -> None:
         """Note a command that was sent."""
         called = name(command)
         if self.in_transaction or called == "WATCH":
-            self.bound |= slots_of(keys)
+            self.bound |= self._slots_of(keys)
         if called == "WATCH":
             self.watched = True
         if len(command) == 1:

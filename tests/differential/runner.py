@@ -9,6 +9,9 @@ from collections import deque
 from collections.abc import Callable
 
 from proxy.commands.databases.elsewhere import MOVES
+from slots.keyslots import KeySlots
+from slots.rules import SlotRule
+from tests.differential.contents import contents_of
 from tests.differential.differences import in_redis_order, same_reply
 from tests.differential.examples import Bare, Example, Send, Step, Walk
 from tests.differential.model import (
@@ -22,8 +25,10 @@ from tests.differential.model import (
     sorting_keys,
 )
 from tests.differential.sides import PATIENCE, Control, Side, Silence
+from tests.differential.users import User
 from tests.differential.wire import decode, encode, show
 
+ONE_SLOT = SlotRule("*", tag="one")
 MOST_ROUNDS = 3000
 """Steps of a walk over all keys, after which it counts as one that never ends."""
 
@@ -43,24 +48,40 @@ class Runner:
         proxy: host and port of a proxy.
         redis: those of a plain Redis that only this uses.
         servers: those of the Redis servers behind the proxy.
+        key_slots: the product's slots.
         moving: whether slots move meanwhile.
+        beside: databases of the servers that hold something else than examples.
     """
 
     def __init__(
-        self, proxy: tuple[str, int], redis: tuple[str, int], servers: list[tuple[str, int]], moving: bool = False
+        self,
+        proxy: tuple[str, int],
+        redis: tuple[str, int],
+        servers: list[tuple[str, int]],
+        key_slots: KeySlots,
+        moving: bool = False,
+        beside: tuple[bytes, ...] = (),
     ) -> None:
         self.proxy = Side("the proxy", proxy)
         self.redis = Side("Redis", redis)
         self.control = Control(redis)
         self.behind = [Control(server) for server in servers]
+        self.key_slots = key_slots
         self.moving = moving
+        self._beside = beside
         self.compared = 0
         """Replies and messages that were compared."""
         self.examples = 0
         self.given_up = 0
         """Examples that were not compared to their end."""
         self._clients: list[Client] = []
+        self._user: User | None = None
         self._waiting: set[int] = set()
+
+    @property
+    def one_slot(self) -> bool:
+        """Whether a slot rule makes all keys one slot."""
+        return self.key_slots.rules == (ONE_SLOT,)
 
     def close(self) -> None:
         """Close all connections."""
@@ -69,25 +90,29 @@ class Runner:
         for control in (self.control, *self.behind):
             control.close()
 
-    def run(self, example: Example) -> None:
-        """Run an example from an empty keyspace.
+    def run(self, example: Example, user: User | None = None) -> None:
+        """Run an example from an empty keyspace, with clients that have logged in as a user.
 
         Raises:
             Different: with the first thing that differs.
         """
         self.examples += 1
-        self._clients = [Client() for _ in example.protocols]
-        self._waiting = set()
-        self._forget_everything()
+        self._user = user
+        key_slots = user.key_slots(self.key_slots.rules) if user is not None else self.key_slots
+        self.forget_everything()
+        self._clients = [Client(key_slots) for _ in example.protocols]
         try:
             self.proxy.open(len(example.protocols))
             self.redis.open(len(example.protocols))
             for client, protocol in enumerate(example.protocols):
                 if protocol:
                     self._step(Send(client, ((b"HELLO", b"%d" % protocol),)))
+                if user is not None:
+                    self._step(Send(client, user.login))
             for step in example.steps:
                 self._step(step)
             self._leave()
+            self._compare_contents()
         except Silence as error:
             raise Different(str(error)) from error
         except GivenUp:
@@ -98,16 +123,18 @@ class Runner:
 
     # What comes before and after
 
-    def _forget_everything(self) -> None:
-        """No key, no script, no function on either side."""
+    def forget_everything(self) -> None:
+        """No key, no script, no function on either side, and no client."""
+        self._clients = []
+        self._waiting = set()
         forget = [(b"FLUSHALL",), (b"SCRIPT", b"FLUSH"), (b"FUNCTION", b"FLUSH")]
         self.control.ask(*forget)
         proxy = Control(self.proxy.address)
-        replies = proxy.ask(*forget)
+        # While slots move, a request to all servers may have to be made again.
+        self._until(
+            lambda: proxy.ask(*forget) == [b"+OK\r\n"] * len(forget), lambda: "the proxy does not forget everything"
+        )
         proxy.close()
-        if replies != [b"+OK\r\n"] * len(forget):
-            for server in self.behind:
-                server.ask(*forget)  # TEMPORARY
         # Clients of the example before have gone: what they waited for is over as well.
         self._until(lambda: self.control.waiting() == 0, lambda: "Redis has clients that wait, without any client")
         self._until(self._all_wait, lambda: "servers have clients that wait, without any client")
@@ -132,6 +159,17 @@ class Runner:
             for kind in ("replies", "messages"):
                 if getattr(ours, kind) or getattr(theirs, kind):
                     raise Different(f"client {number}: more {kind} {getattr(ours, kind)}, {getattr(theirs, kind)}")
+
+    def _compare_contents(self) -> None:
+        """Compare what the servers have."""
+        # A key that moves while this looks is at the next server, or was at the one before.
+        ours = contents_of([*self.behind, *self.behind[:-1][::-1]], self._beside)
+        theirs = contents_of([self.control], self._beside)
+        self.compared += len(theirs)
+        for database, key in sorted(ours.keys() | theirs.keys()):
+            one, other = ours.get((database, key)), theirs.get((database, key))
+            if one != other:
+                raise Different(f"database {database!r} has {key!r}, by its digest: proxy: {one!r}, Redis: {other!r}")
 
     # One step
 
@@ -163,6 +201,8 @@ class Runner:
         found: list[Command] = []
         asked = self.control.ask(*((b"COMMAND", b"GETKEYS", *command) for command in step.commands))
         for command, reply in zip(step.commands, asked, strict=True):
+            if self._user is not None and self._user.may_leave(command):
+                continue
             keys = keys_in(reply) + sorting_keys(command)
             # With somebody waiting while slots move, who gets there first is not ours to say.
             unsaid = self.moving and self._waiting and found
@@ -269,6 +309,8 @@ class Runner:
         if self.moving and ours == MOVES:
             # Nothing is run in two databases while a slot moves; the client tries again later.
             raise GivenUp
+        if self._user is not None and self._user.same_refusal(command, ours, theirs):
+            return
         if not same_reply(command, ours, theirs, self.moving, queued):
             raise Different(
                 f"client {client}: {' '.join(map(repr, command))}\n  proxy: {show(ours)}\n  Redis: {show(theirs)}"

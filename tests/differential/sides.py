@@ -53,7 +53,11 @@ class Connection:
                 self.ended = True
             for value in self.values.feed(data):
                 self.received += 1
-                (self.messages if is_message(value, self.subscribed) else self.replies).append(value)
+                self.take(value)
+
+    def take(self, value: bytes) -> None:
+        """Take a reply or a message, in the order in which they come."""
+        (self.messages if is_message(value, self.subscribed) else self.replies).append(value)
 
     def close(self) -> None:
         self.socket.close()

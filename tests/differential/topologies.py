@@ -1,24 +1,57 @@
-"""What is behind the proxy: one group, three groups, or two with slots moving back and forth all the time."""
+"""What is behind the proxy: one group, three groups, or two with slots moving back and forth all the time; and whether
+a slot rule makes all keys one slot."""
 
 import asyncio
+import json
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from slotferry.client import TopomClient
 from slotferry.local import LocalCluster
 from slotferry.redis_server import RedisServer, start_redis
-from tests.differential.runner import Runner
+from slots.keyslots import KeySlots
+from slots.rules import SlotRule, rules_to_wire
+from tests.differential.runner import ONE_SLOT, Runner
 from tests.differential.sides import Control
+from tests.differential.users import ALL_IN_ONE, USERS
 from tests.integration.cluster.harness import PATIENT, PATIENT_TOPOM
 
 BALLAST = 300
 """Keys that only the migrator moves, in a database of their own, so that slots are on their way for a while."""
 BALLAST_DATABASE = b"14"
-TOPOLOGIES = {"one group": 1, "three groups": 3, "moving slots": 2}
+DEBUG = ("--enable-debug-command", "local")
+"""Options of servers that tell what their keys have."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """So many groups, whether slots move between them, and the product's slot rules."""
+
+    groups: int
+    moving: bool = False
+    rules: tuple[SlotRule, ...] = ()
+    users: bool = False
+    """Whether clients log in as :data:`tests.differential.users.USERS`."""
+
+    @property
+    def one_slot(self) -> bool:
+        """Whether all keys have one slot."""
+        return self.rules == (ONE_SLOT,)
+
+
+TOPOLOGIES = {
+    "one group": Topology(1),
+    "three groups": Topology(3),
+    "moving slots": Topology(2, moving=True),
+    "one slot": Topology(3, rules=(ONE_SLOT,)),
+    "one moving slot": Topology(2, moving=True, rules=(ONE_SLOT,)),
+    "users": Topology(3, rules=(ALL_IN_ONE,), users=True),
+}
 
 
 def place(address: str) -> tuple[str, int]:
@@ -83,12 +116,26 @@ class Mover:
             await asyncio.sleep(0.02)
 
 
+async def _start(cluster: LocalCluster, rules: tuple[SlotRule, ...]) -> None:
+    """Start it, and have the slot rules hold."""
+    await cluster.start()
+    if not rules:
+        return
+    async with cluster.client() as topom:
+        await topom.change_rules(rules_to_wire(rules))
+        async with asyncio.timeout(120):
+            while (change := (await topom.rules())["change"])["stage"] not in ("done", "failed"):
+                await asyncio.sleep(0.02)
+    assert change["stage"] == "done", change
+
+
 @contextmanager
-def cluster_of(topology: str) -> Iterator[tuple[LocalCluster, Mover | None]]:
+def cluster_of(topology: Topology) -> Iterator[tuple[LocalCluster, Mover | None]]:
     """A cluster of one of :data:`TOPOLOGIES`, and what moves its slots."""
-    moving = topology == "moving slots"
+    moving = topology.moving
+    users = [{"name": "default", "no_password": True}, *(user.entry for user in USERS.values())]
     cluster = LocalCluster(
-        groups=TOPOLOGIES[topology],
+        groups=topology.groups,
         proxies=1,
         workers=2,
         slots_on=[1] if moving else None,
@@ -98,11 +145,12 @@ def cluster_of(topology: str) -> Iterator[tuple[LocalCluster, Mover | None]]:
             "migration_way": "keys",
             **({"migration_parallel_slots": 256, "migration_keys_per_second": 2000} if moving else {}),
         },
-        proxy_settings=PATIENT,
+        proxy_settings={**PATIENT, **({"users": json.dumps(users)} if topology.users else {})},
+        redis_arguments=DEBUG,
     )
-    asyncio.run(cluster.start())
     mover = Mover(cluster) if moving else None
     try:
+        asyncio.run(_start(cluster, topology.rules))
         if mover is not None:
             mover.start()
         yield cluster, mover
@@ -124,10 +172,21 @@ def show_logs(cluster: LocalCluster) -> None:
 
 
 @contextmanager
-def runner_of(cluster: LocalCluster, redis: RedisServer, mover: Mover | None) -> Iterator[Runner]:
+def runner_of(topology: Topology, cluster: LocalCluster, redis: RedisServer) -> Iterator[Runner]:
     """A runner for many examples, with the cluster's proxy on the one side."""
     servers = [place(server) for group in cluster.groups.values() for server in group]
-    runner = Runner(place(cluster.proxy_addresses[0]), place(redis.address), servers, moving=mover is not None)
+    key_slots = KeySlots("crc32", 1024, topology.rules)
+    control = Control(place(redis.address))
+    control.ask(*(user.acl for user in USERS.values()))
+    control.close()
+    runner = Runner(
+        place(cluster.proxy_addresses[0]),
+        place(redis.address),
+        servers,
+        key_slots,
+        moving=topology.moving,
+        beside=(BALLAST_DATABASE,) if topology.moving else (),
+    )
     try:
         yield runner
     finally:
@@ -138,7 +197,7 @@ def runner_of(cluster: LocalCluster, redis: RedisServer, mover: Mover | None) ->
 def plain_redis() -> Iterator[RedisServer]:
     """One Redis server."""
     with tempfile.TemporaryDirectory() as directory:
-        server = asyncio.run(start_redis("plain", Path(directory)))
+        server = asyncio.run(start_redis("plain", Path(directory), extra=DEBUG))
         try:
             yield server
         finally:

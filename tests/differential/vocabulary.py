@@ -7,6 +7,8 @@ from hypothesis.strategies import SearchStrategy
 
 TAGS = (b"{a}", b"{b}", b"{c}", b"{d}")
 """Slots; the keys of one command share one. With 1024 slots they are of different groups."""
+ANY_TAGS = (*TAGS, b"")
+"""Of keys in a product where all is one slot."""
 KINDS = ("string", "bitmap", "hash", "list", "set", "zset", "stream", "hll", "geo")
 KEYS_PER_KIND = 2
 CHANNELS = (b"news", b"news.sport", b"{a}news", b"other")
@@ -58,6 +60,7 @@ LUA = {
         b"return {}",
         b"redis.setresp(3) return {map={a=1}}",
     ),
+    "lua-both": (b"return {redis.call('GET', KEYS[1]), redis.call('APPEND', KEYS[2], ARGV[1])}",),
     "lua-set": (
         b"return redis.call('SET', KEYS[1], ARGV[1])",
         b"redis.call('APPEND', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])",
