@@ -17,8 +17,7 @@ A rule is one or more parts joined by ``+``, whose keys follow each other:
 ``streams``
     The first half of what follows STREAMS, among the options of XREAD and XREADGROUP.
 ``sort``, ``sort_ro``
-    The key and the STORE of SORT. What a BY or GET pattern names is not among them (:mod:`slots.sorting`); one that
-    may name keys of several slots is refused.
+    The key and the STORE of SORT. What a BY or GET pattern names is not among them (:mod:`slots.sorting`).
 ``spec:BEGIN:FIND``
     A key specification as a server declares it: BEGIN is ``index:P`` or ``keyword:WORD:FROM``, FIND is
     ``range:LAST:STEP:LIMIT`` or ``keynum:INDEX:FIRST:STEP``, with Redis's meanings. The keys
@@ -33,8 +32,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-
-from slots.sorting import denial, tag_is_fixed
 
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX_ERROR = "ERR syntax error"
@@ -155,9 +152,6 @@ def _sort(writes: bool) -> Finder:
                 raise KeysError(SYNTAX_ERROR)
             if word == b"LIMIT" and None in (_integer(argv[index + 1]), _integer(argv[index + 2])):
                 raise KeysError(NOT_AN_INTEGER)
-            # one-owner: the server with the list also has to have these keys, for any elements of the list.
-            if word in (b"BY", b"GET") and b"*" in argv[index + 1] and not tag_is_fixed(argv[index + 1]):
-                raise KeysRefused(denial(word))
             if word == b"STORE":
                 stored = [index + 1]
             index += 1 + arguments_of[word]

@@ -1,14 +1,16 @@
 """The keys of the BY and GET patterns of SORT: for each element, the pattern with the element in place of the ``*``.
 
 These keys are not known before the list has been read. But their slot is known if a pattern has a hash tag before its
-``*``: then all its keys have that tag, for any elements. As Redis Cluster does since 7.4, SORT is served where the slot
-of every pattern is that of the key that is sorted (**one-owner**).
+``*``: then all its keys have that tag, for any elements. It is known, too, if a slot rule gives one slot to all keys
+that begin as the pattern does. As Redis Cluster does since 7.4, SORT is served where the slot of every pattern is that
+of the key that is sorted (**one-owner**).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slots.reserved import RESERVED
 from slots.rules import SlotRule
 
 ARGUMENTS = {b"LIMIT": 2, b"STORE": 1, b"BY": 1, b"GET": 1}
@@ -46,21 +48,26 @@ def tag_is_fixed(pattern: bytes) -> bool:
 
 
 def may_have_several_slots(pattern: bytes, database: int, rules: Sequence[SlotRule]) -> bool:
-    """Whether slot rules may give the keys of a pattern, whose tag is fixed, other slots than the pattern has itself.
+    """Whether the keys of a pattern may have other slots than the pattern has itself.
 
     Keys of one pattern have the same beginning. A rule that begins otherwise matches none of them. A rule that asks
     for no more than a beginning matches all. Of any other rule it is not known before the list has been read.
+
+    Slotferry's own keys have no slot that a client may use. So a pattern that may name them has several.
     """
     before = pattern.partition(b"*")[0]
+    if RESERVED.startswith(before):
+        return True
     for rule in rules:
         first = rule.literals[0]
         common = min(len(first), len(before))
         if rule.database not in (None, database) or first[:common] != before[:common]:
             continue
-        matches_all = rule.literals[1:] == (b"",) and len(first) <= len(before)
-        # What is hashed has to have the tag.
-        return not (matches_all and (rule.part is None or rule.part[:2] == (0, 0)))
-    return False
+        if rule.literals[1:] != (b"",) or len(first) > len(before):
+            return True
+        # What is hashed is the rule's tag, or has to have one: all from the part's beginning on.
+        return rule.part is not None and not tag_is_fixed(pattern[rule.part[1] :])
+    return not tag_is_fixed(pattern)
 
 
 def denial(option: bytes) -> str:

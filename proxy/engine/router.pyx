@@ -123,7 +123,7 @@ cdef class Router:
         return self.slot_of_channel(name, len(name))
 
     def slot_of_pattern(self, int database, bytes pattern):
-        """The slot of all keys of a pattern of SORT, whose hash tag is fixed; -1 if they may have several."""
+        """The slot of all keys of a pattern of SORT; -1 if they may have several."""
         if sorting.may_have_several_slots(pattern, database, self.key_slots.rules):
             return -1
         return self.slot_of_key(database, pattern)

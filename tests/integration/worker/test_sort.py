@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from slots.rules import SlotRule
 from slots.states import SlotState
 from slots.table import Slot
 from tests.integration.worker.conversations import Request, converse
@@ -100,6 +101,35 @@ async def test_patterns_of_other_slots(start_worker: StartWorker, option: str, p
         denied = DENIED % option.encode()
         assert said[:3] == [denied, b"+OK\r\n", denied]
         assert said[3].startswith(b"-EXECABORT")
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_where_a_rule_makes_all_one_slot(start_worker: StartWorker, protocol: int) -> None:
+    worker = await start_worker(servers=2)
+    worker.table = worker.table.ruled(worker.table.epoch + 1, (SlotRule("k:*"), SlotRule("*", 5, "five")))
+    await worker.apply()
+
+    def tagless(requests: list[Request]) -> list[Request]:
+        return [tuple(str(word).replace("{t}", "k:") for word in request) for request in requests]
+
+    sorts = tagless(BY_PATTERNS)
+    requests = [*tagless(DATA), *sorts, *tagless(PLAIN), ("MULTI",), sorts[0], ("EXEC",)]
+    in_five: list[Request] = [
+        *(("SELECT", 5), ("RPUSH", "list", 2, 1), ("MSET", "w1", 2, "w2", 1), ("SORT", "list", "BY", "w*")),
+        ("MULTI",),
+        ("SORT", "list", "BY", "w*", "STORE", "sorted"),
+        ("EXEC",),
+    ]
+    expected = await converse(worker.servers[1].address, [*requests, *in_five], protocol)
+    async with worker.direct(2) as direct:
+        await direct.flushall()
+    assert await converse(worker.settings.listen, [*requests, *in_five], protocol) == expected
+    # In another database it is none. What may be a key of Slotferry has no slot anywhere.
+    said = await converse(worker.settings.listen, [("SORT", "list", "BY", "w*"), *in_five[:1]], protocol)
+    assert said[0] == DENIED % b"BY"
+    for pattern in ("*", "_*->name"):
+        said = await converse(worker.settings.listen, [*in_five[:1], ("SORT", "list", "GET", pattern)], protocol)
+        assert said[1] == DENIED % b"GET"
 
 
 async def test_in_a_transaction(start_worker: StartWorker) -> None:

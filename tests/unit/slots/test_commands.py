@@ -288,24 +288,6 @@ def test_split_commands() -> None:
     assert split == {"MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "sort a by weight_*",
-        "sort a by nosort get obj_*->name",
-        "sort a get # GET *",
-        "sort_ro a by w*",
-        "sort {a}b by *{a}",
-        "sort a by {}*",
-        "sort a by {a*}",
-    ],
-)
-def test_keys_that_cannot_be_known(line: str) -> None:
-    [argv] = lines(line)
-    with pytest.raises(keys.KeysRefused, match=r"^ERR (BY|GET) option of SORT denied in cluster mode when keys formed"):
-        commands.keys_of(commands.find(argv), argv)
-
-
 def test_a_rule_that_is_none() -> None:
     for rule in ("", "at", "count:1", "streams:1", "at:1+keys"):
         with pytest.raises(ValueError, match="is not a rule"):

@@ -6,7 +6,7 @@ import pytest
 
 from slots.keyslots import KeySlots
 from slots.rules import RuleError, SlotRule
-from slots.sorting import may_have_several_slots, tag_is_fixed
+from slots.sorting import may_have_several_slots
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,37 @@ from slots.sorting import may_have_several_slots, tag_is_fixed
         ([SlotRule("w{a}-(*)")], True),
         ([SlotRule("w{a}-1")], True),
         ([SlotRule("w{a}-*x*")], True),
+        ([SlotRule("w(*)")], False),
+        ([SlotRule("w{(*)")], True),
     ],
 )
 def test_one_slot_or_perhaps_several(rules: list[SlotRule], several: bool) -> None:
     assert may_have_several_slots(b"w{a}-*", 5, rules) == several
+
+
+@pytest.mark.parametrize(
+    ("rules", "several"),
+    [
+        ((), True),
+        ([SlotRule("other*")], True),
+        ([SlotRule("w:*")], False),
+        ([SlotRule("w*", tag="one")], False),
+        ([SlotRule("*", 5, "one")], False),
+        ([SlotRule("*", 4, "one")], True),
+        ([SlotRule("other*"), SlotRule("*", tag="one")], False),
+        ([SlotRule("w:*:done"), SlotRule("*", tag="one")], True),
+        ([SlotRule("*", tag="one"), SlotRule("w:*:done")], False),
+        ([SlotRule("w:(*)")], True),
+        ([SlotRule("w:1")], True),
+    ],
+)
+def test_without_a_tag_only_a_rule_makes_it_one_slot(rules: list[SlotRule], several: bool) -> None:
+    assert may_have_several_slots(b"w:*", 5, rules) == several
+
+
+@pytest.mark.parametrize("pattern", [b"*", b"_*", b"__slotferry:*", b"*->name"])
+def test_what_may_name_keys_of_slotferry(pattern: bytes) -> None:
+    assert may_have_several_slots(pattern, 5, [SlotRule("*", tag="one")])
 
 
 def test_what_has_one_slot_has_it_for_all_elements() -> None:
@@ -44,7 +71,7 @@ def test_what_has_one_slot_has_it_for_all_elements() -> None:
         pattern = (
             "".join(chance.choices(["a", "b", ":", "{a}", "{b}"], k=3)).encode() + b"*" + chance.choice((b"", b":a"))
         )
-        if not tag_is_fixed(pattern) or len(set(rules)) < len(rules):
+        if len(set(rules)) < len(rules):
             continue
         several = may_have_several_slots(pattern, 5, rules)
         said[several] += 1
