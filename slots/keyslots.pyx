@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from slots.functions cimport checked, find
-from slots.patterns cimport EVERY_DATABASE, NO_PART, compile_rule, head_of, matches, pattern_t
+from slots.patterns cimport EVERY_DATABASE, FIRST_BYTES, NO_PART, compile_rule, matches, pattern_t
 
 from slots import rules as slot_rules
 
@@ -18,6 +18,43 @@ cdef extern from *:
     #define slotferry_lowest(bits) __builtin_ctzll(bits)
     """
     int slotferry_lowest(uint64_t bits) noexcept nogil
+
+
+cdef inline uint64_t candidates_of(KeySlots slots, int database, const char* key, size_t length) noexcept nogil:
+    """The rules that match a key's first bytes, and that may be about its database."""
+    cdef uint64_t found = slots.about[database & (DATABASES - 1)]
+    cdef int i
+    if length < FIRST_BYTES:
+        for i in range(<int>length):
+            found &= slots.beginning[i][<uint8_t>key[i]]
+        return found
+    # A number of looks that is known needs no loop.
+    for i in range(FIRST_BYTES):
+        found &= slots.beginning[i][<uint8_t>key[i]]
+    return found
+
+
+cdef inline int deciding(
+    KeySlots slots,
+    uint64_t candidates,
+    int database,
+    const char* key,
+    size_t length,
+    const char** part,
+    size_t* part_length,
+) noexcept nogil:
+    """The number of the candidate that decides the slot of a key, -1 for none; what it hashes is as for ``matches``."""
+    cdef const pattern_t* pattern
+    cdef int number
+    while candidates:
+        number = slotferry_lowest(candidates)
+        pattern = &slots.patterns[number]
+        if (pattern.database == EVERY_DATABASE or pattern.database == database) and matches(
+            pattern, key, length, part, part_length
+        ):
+            return number
+        candidates &= candidates - 1
+    return -1
 
 
 cdef class KeySlots:
@@ -51,41 +88,42 @@ cdef class KeySlots:
 
     cdef int add(self, int number, rule) except -1:
         cdef pattern_t* pattern = &self.patterns[number]
-        cdef int byte
+        cdef uint64_t bit = <uint64_t>1 << number
+        cdef int byte, place
         cdef bytes tag
         compile_rule(rule, pattern)
         if rule.tag is not None:
             tag = rule.tag.encode()
             pattern.slot = self.hash_key(tag, len(tag), self.number_of_slots)
-        for byte in range(256):
-            if pattern.literal[0].length == 0 or <uint8_t>pattern.literal[0].text[0] == byte:
-                self.candidates[byte] |= <uint64_t>1 << number
+        for place in range(FIRST_BYTES):
+            for byte in range(256):
+                if place >= <int>pattern.literal[0].length or <uint8_t>pattern.literal[0].text[place] == byte:
+                    self.beginning[place][byte] |= bit
+        for place in range(DATABASES):
+            if pattern.database == EVERY_DATABASE or pattern.database & (DATABASES - 1) == place:
+                self.about[place] |= bit
         return 0
 
-    cdef int deciding(
-        self, int database, const char* key, size_t length, const char** part, size_t* part_length
-    ) noexcept nogil:
-        """The number of the rule that decides the slot of a key, -1 for none; what it hashes is as for ``matches``."""
-        cdef uint64_t candidates = self.candidates[<uint8_t>key[0] if length else 0]
-        cdef uint64_t head = head_of(key, length)
-        cdef const pattern_t* pattern
-        cdef int number
-        while candidates:
-            number = slotferry_lowest(candidates)
-            pattern = &self.patterns[number]
-            if (
-                (head ^ pattern.head) & pattern.head_mask == 0
-                and (pattern.database == EVERY_DATABASE or pattern.database == database)
-                and matches(pattern, key, length, part, part_length)
-            ):
-                return number
-            candidates &= candidates - 1
-        return -1
-
     cdef uint32_t by_rules(self, int database, const char* key, size_t length) noexcept nogil:
+        cdef uint64_t candidates = candidates_of(self, database, key, length)
+        cdef const pattern_t* pattern
+        # Most keys that begin with a rule's first byte cost no more than this.
+        if candidates == 0:
+            return self.hash_key(key, length, self.number_of_slots)
+        # Most rules ask for no more than a beginning.
+        pattern = &self.patterns[slotferry_lowest(candidates)]
+        if length >= pattern.enough and (pattern.database == EVERY_DATABASE or pattern.database == database):
+            if pattern.opened == NO_PART:
+                return pattern.slot
+            return self.hash_key(key + pattern.opened_at, length - pattern.opened_at, self.number_of_slots)
+        return self.by_candidates(candidates, database, key, length)
+
+    cdef uint32_t by_candidates(
+        self, uint64_t candidates, int database, const char* key, size_t length
+    ) noexcept nogil:
         cdef const char* part
         cdef size_t part_length
-        cdef int number = self.deciding(database, key, length, &part, &part_length)
+        cdef int number = deciding(self, candidates, database, key, length, &part, &part_length)
         if number < 0:
             return self.hash_key(key, length, self.number_of_slots)
         if self.patterns[number].opened == NO_PART:
@@ -96,14 +134,16 @@ cdef class KeySlots:
         """The rule that decides the slot of a key, or ``None``."""
         cdef const char* part
         cdef size_t part_length
-        cdef int number = self.deciding(database, key, len(key), &part, &part_length)
+        cdef uint64_t candidates = candidates_of(self, database, key, len(key))
+        cdef int number = deciding(self, candidates, database, key, len(key), &part, &part_length)
         return None if number < 0 else self.rules[number]
 
     def hashed(self, int database, bytes key not None) -> bytes:
         """What is hashed of a key; if that has a hash tag, only the tag counts."""
         cdef const char* part
         cdef size_t part_length
-        cdef int number = self.deciding(database, key, len(key), &part, &part_length)
+        cdef uint64_t candidates = candidates_of(self, database, key, len(key))
+        cdef int number = deciding(self, candidates, database, key, len(key), &part, &part_length)
         if number < 0:
             return key
         if self.patterns[number].opened == NO_PART:

@@ -1,9 +1,10 @@
 """Patterns of slot rules, for compiled modules."""
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int32_t, uint32_t
 
 cdef enum:
+    # So many first bytes of a key are looked at for all rules at once.
+    FIRST_BYTES = 8
     # slots.rules.MOST_STARS and one more.
     MOST_LITERALS = 9
     EVERY_DATABASE = -1
@@ -17,10 +18,6 @@ ctypedef struct literal_t:
 ctypedef struct pattern_t:
     # The database whose keys it is about, or EVERY_DATABASE.
     int32_t database
-    # The first bytes of its first literal, and which of the eight there are: head_of() of a key that matches is the
-    # same there.
-    uint64_t head
-    uint64_t head_mask
     # There is a star between each two literals.
     int literals
     literal_t[MOST_LITERALS] literal
@@ -31,21 +28,14 @@ ctypedef struct pattern_t:
     size_t closed_at
     # Without such a part: the slot of all that match.
     uint32_t slot
-
-cdef inline uint64_t head_of(const char* text, size_t length) noexcept nogil:
-    """Its first eight bytes, with zeros behind a shorter one."""
-    cdef uint64_t head = 0
-    # Of a known length, it is one load.
-    if length >= 8:
-        memcpy(&head, text, 8)
-    else:
-        memcpy(&head, text, length)
-    return head
+    # A key of so many bytes matches if its first ones, up to FIRST_BYTES, are those of the first literal. What is hashed
+    # is then all from `opened_at` on.
+    size_t enough
 
 # Takes a slots.rules.SlotRule, which has to live as long as the pattern.
 cdef int compile_rule(rule, pattern_t* pattern) except -1
 
-# Whether the key matches. Then `part` and `part_length` are what is hashed, if the pattern has a part in parentheses.
+# Whether the key matches, whose first bytes, up to FIRST_BYTES, are known to be those of the first literal. Then `part` and `part_length` are what is hashed, if the pattern has a part in parentheses.
 cdef bint matches(
     const pattern_t* pattern, const char* key, size_t length, const char** part, size_t* part_length
 ) noexcept nogil

@@ -4,6 +4,7 @@ Each literal is looked for once, from the end of the one before on. The leftmost
 follows, so nothing is tried twice. The time is at most the length of the key by that of the pattern, which is bounded.
 """
 
+from libc.stdint cimport SIZE_MAX
 from libc.string cimport memcmp
 
 
@@ -33,24 +34,32 @@ cdef int compile_rule(rule, pattern_t* pattern) except -1:
         pattern.literal[i].text = text
         pattern.literal[i].length = len(text)
         i += 1
-    pattern.head = head_of(pattern.literal[0].text, pattern.literal[0].length)
-    pattern.head_mask = head_of(b"\xff" * 8, pattern.literal[0].length if pattern.literal[0].length < 8 else 8)
     pattern.opened = NO_PART
     if rule.part is not None:
         pattern.opened, pattern.opened_at, pattern.closed, pattern.closed_at = rule.part
+    pattern.enough = SIZE_MAX
+    if rule.literals[1:] == (b"",) and pattern.literal[0].length <= FIRST_BYTES:
+        # A part is not empty.
+        pattern.enough = pattern.literal[0].length
+        if rule.part is not None and pattern.opened_at == pattern.enough:
+            pattern.enough += 1
     return 0
 
 
 cdef bint matches(
     const pattern_t* pattern, const char* key, size_t length, const char** part, size_t* part_length
 ) noexcept nogil:
+    cdef size_t first = pattern.literal[0].length
     cdef const char* end = key + length
-    cdef const char* position = key + pattern.literal[0].length
+    cdef const char* position = key + first
     cdef const char* found
     cdef const char* opened = key + pattern.opened_at
     cdef int last = pattern.literals - 1
     cdef int i
-    if length < pattern.literal[0].length or memcmp(key, pattern.literal[0].text, pattern.literal[0].length):
+    if length < first or (
+        first > FIRST_BYTES
+        and memcmp(key + FIRST_BYTES, pattern.literal[0].text + FIRST_BYTES, first - FIRST_BYTES)
+    ):
         return False
     if last == 0:
         return position == end
@@ -63,8 +72,8 @@ cdef bint matches(
             )
         else:
             found = end - pattern.literal[i].length
-            if <size_t>(end - position) < pattern.literal[i].length or memcmp(
-                found, pattern.literal[i].text, pattern.literal[i].length
+            if <size_t>(end - position) < pattern.literal[i].length or (
+                pattern.literal[i].length and memcmp(found, pattern.literal[i].text, pattern.literal[i].length)
             ):
                 return False
         if found == NULL:

@@ -68,6 +68,31 @@ def test_compiled_rules_say_what_regular_expressions_say(
         assert hashed([] if rule is None else [rule], 0, key) == hashed(rules, 0, key)
 
 
+BEGINNINGS = st.sampled_from(["a", "abababa", "abababab", "ababababa"])
+"""All rules that begin alike are looked at together, up to eight bytes."""
+DATABASES = st.sampled_from([None, 5, 69])
+"""Two whose last six bits are the same."""
+
+
+@given(
+    BEGINNINGS,
+    st.lists(st.tuples(PATTERNS, DATABASES), max_size=6),
+    st.lists(st.tuples(BEGINNINGS, KEYS), max_size=10),
+    st.sampled_from([0, 5, 69, 133]),
+)
+def test_whatever_they_begin_with_and_in_every_database(
+    beginning: str, chosen: list[tuple[SlotRule, int | None]], ends: list[tuple[str, bytes]], database: int
+) -> None:
+    said = {(beginning + rule.pattern, where): rule.tag for rule, where in chosen}
+    rules = [SlotRule(pattern, where, tag) for (pattern, where), tag in said.items()]
+    keys = [*(begin.encode() + end for begin, end in ends), *(beginning[:length].encode() for length in range(10))]
+    key_slots = KeySlots("crc32", 1024, rules)
+    expected = [functions.slot("crc32", hashed(rules, database, key), 1024) for key in keys]
+    assert key_slots.slots_of(database, keys) == expected
+    for key in keys:
+        assert key_slots.hashed(database, key) == hashed(rules, database, key)
+
+
 @pytest.mark.parametrize(
     ("pattern", "key", "part"),
     [
@@ -81,6 +106,12 @@ def test_compiled_rules_say_what_regular_expressions_say(
         ("(a*b)", b"a\x00\nb", b"a\x00\nb"),
         (r"\((*)\*", b"(key*", b"key"),
         ("*:(*)", b":x:y", b"x:y"),
+        ("bull:(*)", b"bull:", None),
+        ("bull:(*)", b"bull:x", b"x"),
+        ("bu(ll:*)", b"bull:", b"ll:"),
+        ("bull:mail:(*)", b"bull:mail:", None),
+        ("bull:mail:(*)", b"bull:male:1", None),
+        ("bull:mail:(*)", b"bull:mail:1", b"1"),
     ],
 )
 def test_the_part_in_parentheses(pattern: str, key: bytes, part: bytes | None) -> None:
