@@ -119,7 +119,7 @@ _PROFILES = (
         "rq",
         "Jobs, results, retries, dependencies, schedules and the failed jobs of RQ.",
         "Nothing: each of its transactions uses the registries of all jobs.",
-        "It is tried at rest, not while its slot moves. Another RQ_KEY_PREFIX than rq needs a rule of its own.",
+        "A dependent job may wait for RQ's maintenance if its slot moves. Another RQ_KEY_PREFIX needs its own rule.",
         (SlotRule("rq:*", tag="rq"),),
     ),
     Profile(

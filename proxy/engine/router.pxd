@@ -26,7 +26,7 @@ ctypedef struct route_t:
     int32_t server
     # Index of the replica for reads of sessions that want one; -1 for none.
     int32_t replica
-    # Counts changes of the server or the state.
+    # Counts changes of the server, the state and the migration, but when a migration ends well.
     uint32_t changes
     # Number of the migration (**one-way**: knowledge about one migration does not hold in another).
     uint32_t migration

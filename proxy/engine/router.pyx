@@ -207,18 +207,21 @@ cdef class Router:
     def set_route(self, int slot, int state, str address, uint32_t migration):
         """Set where a slot's requests go. ``address`` may be None where ``state`` is OFFLINE or LOCKED."""
         cdef int32_t server = self.server_index(address) if address is not None else -1
-        if self.routes[slot].state != state or self.routes[slot].server != server:
-            self.routes[slot].changes += 1
-        self.routes[slot].state = state
-        self.routes[slot].server = server
-        self.routes[slot].migration = migration
+        cdef route_t* route = &self.routes[slot]
+        # A migration that is over leaves the slot where it is.
+        cdef bint arrives = route.state == ROUTE_MIGRATING and state == ROUTE_OPEN
+        if route.server != server or ((route.state != state or route.migration != migration) and not arrives):
+            route.changes += 1
+        route.state = state
+        route.server = server
+        route.migration = migration
 
     def set_replica(self, int slot, address):
         """Set where reads of sessions with ``replica_reads`` go while the slot is at rest; None for the master."""
         self.routes[slot].replica = self.server_index(address) if address is not None else -1
 
     def changes(self, int slot):
-        """A number that grows whenever the slot's server or its state changes."""
+        """A number that grows whenever the slot's server, state or migration changes, but when a migration ends well."""
         return self.routes[slot].changes
 
     def open_route(self, int slot):

@@ -32,7 +32,6 @@ cdef class Watch:
         # When the latest WATCH was sent, by the sessions' clock.
         public double since
         uint32_t changes
-        uint32_t migration
         int64_t ruling
 
     cpdef bint holds(self) noexcept

@@ -2,9 +2,10 @@
 
 The server keeps the watch, as Redis does. The proxy only has to know when that watch is no longer valid: the connection
 was lost, the slot's server, state or migration has changed since WATCH was sent, or the session has switched its RESP
-version. EXEC then answers as if a watched key had changed. So an EXEC that runs was sent over the very connection that
-watches, to the server that has owned the slot all the time. The server saw every write to a watched key. What a session
-reads between WATCH and EXEC comes from that server, too: not from a replica, which may lag behind the watch.
+version. EXEC then answers as if a watched key had changed. A migration that ends well is no such change: the slot stays
+at its target. So an EXEC that runs was sent over the very connection that watches, to the server that has owned the
+slot all the time. The server saw every write to a watched key. What a session reads between WATCH and EXEC comes from
+that server, too: not from a replica, which may lag behind the watch.
 
 **absent-first**: WATCH waits until its keys are absent from the slot's source. They stay absent (**one-way**) while the
 migration is the same, and a move that brings a key to the target changes it there. **drained**: WATCH and EXEC are sent

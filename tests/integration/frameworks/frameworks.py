@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +26,6 @@ class Framework:
         profiles: the profiles that it needs; none if it works without.
         work, probe: what the program is told, for all that it does and for the first step that needs rules.
         apart: the folder with the framework, if that is not this environment.
-        moves: whether it is tried while slots move.
     """
 
     name: str
@@ -36,7 +34,6 @@ class Framework:
     work: str = "work"
     probe: str = "probe"
     apart: str = ""
-    moves: bool = True
 
     def found(self) -> Program:
         """The program; the test is passed over where the framework's language is missing."""
@@ -72,16 +69,17 @@ def _has_framework(language: str) -> bool:
 
 
 async def assert_works(framework: Framework, product: Product, one_redis: tuple[str, int]) -> None:
-    """It does the same as on one Redis, as a rule while all slots move, and leaves each key where it belongs."""
+    """It does the same as on one Redis, while all slots move, and leaves each key where it belongs."""
     program = framework.found()
     status, expected, log = await program.run(one_redis, framework.work)
     assert status == 0, log
-    async with product.moving() if framework.moves else nullcontext():
+    async with product.moving():
         status, seen, log = await program.run(product.address, framework.work)
     assert status == 0, log[-6000:]
     assert seen == expected, f"{seen}\nis not\n{expected}\n{log[-6000:]}"
     moved = await product.keys_moved()
-    assert not framework.moves or (product.moves >= 2 and moved)
+    assert product.moves >= 2
+    assert moved
     await product.assert_owned()
     print(f"{product.moves} moves, {moved} keys moved\n{log[-3000:]}")
 

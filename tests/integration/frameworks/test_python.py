@@ -11,7 +11,7 @@ FRAMEWORKS = (
     Framework("django", "django_cache.py", ["django"]),
     Framework("huey", "huey_jobs.py", []),
     Framework("redis-lock", "redis_lock_jobs.py", ["redis-lock"]),
-    Framework("rq", "rq_jobs.py", ["rq"], moves=False),
+    Framework("rq", "rq_jobs.py", ["rq"]),
 )
 NEED_RULES = [one for one in FRAMEWORKS if one.profiles]
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import redis.asyncio
@@ -155,6 +156,33 @@ async def test_a_slot_that_has_not_changed_hands_yet(start_worker: StartWorker, 
         await worker.act([SLOT], state)
         await worker.apply([Slot(slot_of(OTHER), 2)])
         assert await talk.ask("EXEC") == b"*1\r\n+OK\r\n"
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+async def test_a_migration_that_ends_leaves_the_slot_where_it_is(start_worker: StartWorker, theirs: bool) -> None:
+    worker = await start_worker()
+    for state in (SlotState.PREPARED, SlotState.MIGRATING):
+        await worker.act([SLOT], state)
+    async with worker.client() as client, watching(worker) as talk:
+        if theirs:
+            await client.set(KEY, "theirs")
+        await worker.act([SLOT], SlotState.FINISHED)
+        await worker.apply([Slot(SLOT, 2)])
+        assert await talk.ask("EXEC") == (CHANGED if theirs else b"*1\r\n+OK\r\n")
+
+
+async def test_another_migration_to_the_same_server_is_a_change(start_worker: StartWorker) -> None:
+    """by-action: what is known to be absent counts for one action."""
+    worker = await start_worker()
+    for state in (SlotState.PREPARED, SlotState.MIGRATING):
+        await worker.act([SLOT], state)
+    async with watching(worker) as talk:
+        action = worker.table.slots[SLOT].action
+        assert action is not None
+        await worker.apply([Slot(SLOT, 1, replace(action, epoch=action.epoch + 1))])
+        await worker.act([SLOT], SlotState.FINISHED)
+        await worker.apply([Slot(SLOT, 2)])
+        assert await talk.ask("EXEC") == CHANGED
 
 
 async def test_absent_first_keys_move_before_watch_and_before_exec(start_worker: StartWorker) -> None:

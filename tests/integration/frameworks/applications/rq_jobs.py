@@ -1,4 +1,4 @@
-"""RQ with its default settings: a worker with its scheduler, and what is asked of it."""
+"""RQ with its default settings, but for its maintenance: a worker with its scheduler, and what is asked of it."""
 
 from datetime import timedelta
 
@@ -13,7 +13,8 @@ def work() -> dict[str, object]:
     """What an application does."""
     with Redis(HOST, int(PORT)) as client:
         high, queue = Queue("high", connection=client), Queue(connection=client)
-        with worker("rq.cli", "worker", "high", "default", "--with-scheduler", "--url", f"redis://{HOST}:{PORT}"):
+        of = "--worker-class", "rq_tasks.TidyWorker", "--url", f"redis://{HOST}:{PORT}"
+        with worker("rq.cli", "worker", "high", "default", "--with-scheduler", *of):
             plain = [queue.enqueue(rq_tasks.add, number, 1) for number in range(8)]
             many = high.enqueue_many([Queue.prepare_data(rq_tasks.add, (number,)) for number in range(3)])
             after = queue.enqueue(rq_tasks.add, 5, 6, depends_on=plain[-1])
