@@ -79,9 +79,11 @@ class UserSettings(BaseModel):
     def _check_addresses(cls, value: list[str] | None) -> list[str] | None:
         for text in value or ():
             try:
-                ipaddress.ip_network(text)
+                network = ipaddress.ip_network(text)
             except ValueError as error:
                 raise ValueError(f"{text!r} is neither an IP address nor a network such as 10.1.0.0/16") from error
+            if isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None:
+                raise ValueError(f"{text!r} is of addresses of IPv4; write it as one of those")
         return value
 
     @model_validator(mode="after")
@@ -202,8 +204,8 @@ def _withheld(settings: UserSettings, proves_scripts: bool) -> list[str]:
     if settings.databases is not None:
         found += _without(Right.DATABASES)
     if proves_scripts:
-        # Nothing can be told of a function from the request that calls it.
-        found += ["-fcall", "-fcall_ro"]
+        # Nothing can be told of a function from the request that calls it. Others call what this user would load.
+        found += ["-fcall", "-fcall_ro", *(f"-function|{word}" for word in ("delete", "flush", "load", "restore"))]
     return list(dict.fromkeys(found))
 
 

@@ -46,7 +46,9 @@ class Reading:
             self.backend.call(WHO, self._said)
 
     def _said(self, reply: bytes) -> None:
-        self.run_id, self.identified = run_id_of(reply), self.backend.connects
+        # A refused question says nothing of the connection that comes up meanwhile.
+        self.run_id = run_id_of(reply)
+        self.identified = self.backend.connects if self.run_id else 0
 
     def leads_to(self, run_id: str) -> bool:
         """Whether this process gave the latest answer."""

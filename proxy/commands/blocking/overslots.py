@@ -24,7 +24,8 @@ from proxy.commands.blocking.waitedkeys import FULL, FullError, KeyWait, WaitedK
 from proxy.commands.blocking.waiter import UNBLOCKED, Waiter
 from proxy.commands.services import Services
 from proxy.engine.backend import command
-from proxy.engine.outcomes import Reply, clear
+from proxy.engine.outcomes import Answered, Reply, clear
+from proxy.engine.refusals import LEFT
 from proxy.servers import slotrequests
 from slots import commands
 
@@ -35,6 +36,8 @@ SORTED_SET = b"zset"
 NOTHING = (b"$-1\r\n", b"*-1\r\n", b"_\r\n", b"*0\r\n")
 """Replies of pops that have found nothing."""
 NO_TYPE = b"+none\r\n"
+NOT_NOW = (b"-BUSY ", b"-LOADING ", b"-MASTERDOWN ", b"-MISCONF ", b"-NOREPLICAS ", b"-READONLY ")
+"""Errors by which a server says that it has run nothing, and may later. As in Redis, who waits goes on waiting."""
 
 
 def _with_key(key: bytes, said: bytes) -> bytes:
@@ -179,10 +182,21 @@ class OverSlots:
                     waiter.parked = None
                     continue
                 address = self.keys.owner(key)
-                if address is None or not self._router.shared(session, address).open():
+                backend = None if address is None else self._router.shared(session, address)
+                if backend is None or not backend.open() or not backend.is_ready:
                     self.keys.has_to_look_later(wait)
                     continue
-                said = await self._ask(waiter, key.name, pop.request(request.argv, last, key.name))
+                try:
+                    said = await self._ask(waiter, key.name, pop.request(request.argv, last, key.name))
+                except Answered as answered:
+                    if session.closed or answered.reply == LEFT:
+                        raise
+                    # The key was not let through, and may be later.
+                    self.keys.has_to_look_later(wait)
+                    continue
+                if said.startswith(NOT_NOW):
+                    self.keys.has_to_look_later(wait)
+                    continue
                 if not said.startswith(b"-") and said not in NOTHING:
                     self.keys.has_looked(wait)
                     return pop.reply(key.name, said)

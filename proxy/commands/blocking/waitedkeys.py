@@ -203,13 +203,14 @@ class WaitedKeys:
             wait.wake()
 
     def _is_open(self, key: WaitedKey) -> bool:
-        return key.may_hold and key.taker is None and self.owner(key) is not None
+        return key.may_hold and key.taker is None and key not in self._soon and self.owner(key) is not None
 
     # -- keys ----------------------------------------------------------------------------------------------
 
     def _place(self, key: WaitedKey) -> None:
         self._by_slot.setdefault(key.slot, set()).add(key)
-        self._changes[key.slot] = self._router.changes(key.slot)
+        # A change that the slot's other keys have not followed yet counts for this one, too.
+        self._changes.setdefault(key.slot, self._router.changes(key.slot))
 
     def _leave_place(self, key: WaitedKey) -> None:
         same = self._by_slot[key.slot]
@@ -252,12 +253,16 @@ class WaitedKeys:
         if reply.startswith(b":"):
             key.told_by = address
             key.looks += 1
-            key.may_hold = True
+            key.may_hold = not self._is_absent(key, reply)
             self._serve(key)
         elif reply.startswith(NOT_ALLOWED):
             self._fail(key, reply)
         else:
             self._soon.add(key)
+
+    def _is_absent(self, key: WaitedKey, reply: bytes) -> bool:
+        """Whether a reply to EXISTS in database 0 shows that a key holds nothing, wherever its slot has been."""
+        return reply == b":0\r\n" and key.database == 0 and self._router.route(key.slot)[0] == OPEN
 
     def refuse_all(self, reason: str) -> None:
         """End all waits with an error."""
@@ -268,6 +273,8 @@ class WaitedKeys:
         for wait in key.waits:
             wait.failed = error
             wait.wake()
+        # A client may begin to wait for it before those have left.
+        self._soon.add(key)
 
     def _again(self, key: WaitedKey) -> None:
         """What was said of a key's changes does not hold any more."""

@@ -20,7 +20,7 @@ class UserConnections:
         """Why a user is not let in here; None if it is."""
         if not user.may_come_from(session.peer):
             problem = f"from {session.peer.rpartition(':')[0] or 'here'}: it is not one of its addresses"
-        elif user.connections is not None and len(self._numbers[user.name] - {session.id}) >= user.connections:
+        elif user.connections is not None and self._others(session, user) >= user.connections:
             problem = f"once more: it has {user.connections} connections at this worker, its limit"
         else:
             return None
@@ -38,6 +38,10 @@ class UserConnections:
         state: SessionState | None = session.state
         if state is not None and state.user is not None:
             self._numbers[state.user.name].discard(session.id)
+
+    def _others(self, session: Session, user: User) -> int:
+        held = self._numbers[user.name]
+        return len(held) - (session.id in held)
 
     def forget(self) -> None:
         """There are other users: their sessions enter anew."""

@@ -35,10 +35,11 @@ HARMLESS = frozenset(
 )
 """Fields of ``redis`` that run no command."""
 FORBIDDEN = frozenset(
-    {"_ENV", "_G", "debug", "dofile", "getfenv", "load", "loadfile", "loadstring", "module", "rawset", "require"}
-    | {"_VERSION", "server", "setfenv"}
+    {"_ENV", "_G", "debug", "dofile", "getfenv", "getmetatable", "load", "loadfile", "loadstring", "module", "rawset"}
+    | {"_VERSION", "require", "server", "setfenv"}
 )
-"""Names by which a script may run, change or name something that its text does not show."""
+"""Names by which a script may run, change or name something that its text does not show. All scripts of a server share
+the metatable of strings."""
 OURS = frozenset({"KEYS", "ipairs", "redis", "unpack"})
 """Names that must have the meaning of Redis and Lua."""
 
@@ -48,10 +49,11 @@ TOKENS = re.compile(
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<number>0[xX][0-9A-Fa-f]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
     |(?P<string>"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*'|\[(?P<long>=*)\[.*?\](?P=long)\])
-    |(?P<symbol>\.\.\.|\.\.|==|~=|<=|>=|[-+*/%^#<>=(){}\[\];:,.])
+    |(?P<symbol>(?!--|\[=*\[)(?:\.\.\.|\.\.|==|~=|<=|>=|[-+*/%^#<>=(){}\[\];:,.]))
     """,
     re.VERBOSE | re.DOTALL,
 )
+"""A comment or a long string that does not end is nothing else. Else its end would be looked for at every bracket."""
 KEYWORDS = frozenset(
     {"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not", "or"}
     | {"repeat", "return", "then", "true", "until", "while"}

@@ -290,7 +290,12 @@ class ScriptCommands(Family):
         return done
 
     async def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
-        """SCRIPT EXISTS sha1 [sha1 ...]: what EVALSHA would find at every master, if necessary by loading it first."""
+        """SCRIPT EXISTS sha1 [sha1 ...]: what EVALSHA would find at every master, if necessary by loading it first.
+
+        A user whose scripts are looked at finds only those of which this worker has the text.
+        """
+        state = session.state
+        looked_at = state is not None and state.user is not None and state.user.proves_scripts
         names = [name.lower().decode("latin-1") for name in argv[2:]]
         question = ScriptsKnown(names=names)
         known = [self._answer_known(question), *await self._services.ask_all(question)]
@@ -306,7 +311,9 @@ class ScriptCommands(Family):
             # While slots move, EVALSHA needs the text. A client that asks here loads the script then.
             readable = bool(level) or not unnamed.moves(self._router, session.database, ())
             everywhere = len(there) == len(said) and all(present) and readable
-            found.append(replies.integer(int(everywhere or level == LOADED or (level == RUN and any(present)))))
+            loadable = level == LOADED or (level == RUN and any(present))
+            here = not looked_at or names[index].encode("latin-1") in self.scripts
+            found.append(replies.integer(int(here and (everywhere or loadable))))
         return replies.array(found)
 
     async def script_flush(self, session: Session, argv: list[bytes]) -> Outcome:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
+from proxy.commands import replies
 from proxy.commands.services import Services
 from proxy.engine.backend import Backend, command
 from slots.reserved import RESERVED
@@ -113,8 +114,12 @@ class TrackedServer:
             backend.call(PING, self._pinged)
 
     def ask(self, request: bytes, heard: Callable[[bytes], None]) -> None:
-        """Send a request over this connection, in the order of what the server tells; ``heard`` gets the reply."""
-        self._backend.call(request, heard)
+        """Send a request over this connection, in the order of what the server tells; ``heard`` gets the reply, or an
+        error at once. Nothing is sent before the server has been asked to track."""
+        if self._backend.is_ready:
+            self._backend.call(request, heard)
+        else:
+            heard(replies.error(f"ERR server {self.address} is not connected to"))
 
     def take_identity(self) -> None:
         """Reconnect if the proxy has taken a new identity."""

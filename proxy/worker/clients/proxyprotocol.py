@@ -133,7 +133,7 @@ def _read_binary(header: bytes) -> str | None:
             return address.join(str(ipaddress.IPv6Address(bytes(body[:16]))), int.from_bytes(body[32:34]))
         case 3, 1:
             path = bytes(body[:108]).split(b"\0", 1)[0].decode(errors="replace")
-            # It becomes part of a line of CLIENT LIST, for instance.
-            return f"{NOT_FOR_A_NAME.sub('?', path) or '/'}:0"
+            # It becomes part of a line of CLIENT LIST, for instance. It begins so that it looks like no IP address.
+            return f"/{NOT_FOR_A_NAME.sub('?', path).removeprefix('/')}:0"
         case _:
             return None

@@ -86,6 +86,23 @@ async def test_a_script_that_only_the_servers_know_has_to_be_shown(start_worker:
         assert await client(["EVALSHA", "short", "1", "app:a"]) == NO_SCRIPT
 
 
+async def test_a_script_that_was_not_shown_is_said_not_to_be_there(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1, users=USERS)
+    name = digest(SETS.encode())
+    async with worker.direct(1) as direct:
+        await direct.script_load(SETS)
+    async with (
+        connected(worker.settings.listen, "boss b") as boss,
+        connected(worker.settings.listen, "tenant t") as client,
+    ):
+        assert await boss(["SCRIPT", "EXISTS", name]) == b"*1\r\n:1\r\n"
+        # Clients load in advance what is not there, as for EVALSHA within MULTI.
+        assert await client(["SCRIPT", "EXISTS", name]) == b"*1\r\n:0\r\n"
+        await client(["SCRIPT", "LOAD", SETS])
+        assert await client(["SCRIPT", "EXISTS", name]) == b"*1\r\n:1\r\n"
+        assert await client(["EVALSHA", name, "1", "app:a", "1"]) == b"+OK\r\n"
+
+
 async def test_scripts_in_a_transaction(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=1, users=USERS)
     async with connected(worker.settings.listen, "tenant t") as client:
@@ -121,6 +138,13 @@ async def test_functions_are_refused_and_channels_may_be_all(start_worker: Start
         for name in ("fcall", "fcall_ro"):
             refused = f"-NOPERM this user has no permissions to run the '{name}' command\r\n".encode()
             assert await client([name, "f", "1", "app:a"]) == refused
+        # Others would call what this user has put in place of their library.
+        library = "#!lua name=lib\nredis.register_function('f', function() end)"
+        for words in (["LOAD", "REPLACE", library], ["DELETE", "lib"], ["FLUSH"], ["RESTORE", "x"]):
+            refused = (
+                f"-NOPERM this user has no permissions to run the 'function|{words[0].lower()}' command\r\n".encode()
+            )
+            assert await client(["FUNCTION", *words]) == refused
         assert await client(["EVAL", "return redis.call('publish', 'any', 'x')", "0"]) == b":0\r\n"
     async with connected(worker.settings.listen, "boss b") as boss:
         assert await boss(["EVAL", "return redis.call('set', 'other', 1)", "1", "other"]) == b"+OK\r\n"

@@ -108,3 +108,9 @@ def test_where_a_user_comes_from(addresses: list[str] | None, peer: str, let_in:
 def test_what_is_no_address_is_said(text: str) -> None:
     with pytest.raises(SettingsError, match="is neither an IP address nor a network such as"):
         ProxySettings.load(users=[{"name": "a", "password": "p", "addresses": [text]}])
+
+
+@pytest.mark.parametrize("text", ["::ffff:10.0.0.1", "::ffff:10.0.0.0/104"])
+def test_an_address_of_ipv4_is_written_as_one(text: str) -> None:
+    with pytest.raises(SettingsError, match="is of addresses of IPv4"):
+        ProxySettings.load(users=[{"name": "a", "password": "p", "addresses": [text]}])

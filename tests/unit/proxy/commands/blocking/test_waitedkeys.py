@@ -1,5 +1,7 @@
-"""The keys that clients wait for over slots, while nobody owns their slots: how many there may be."""
+"""The keys that clients wait for over slots: how many there may be, and whose turn it is."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,9 +9,9 @@ import pytest
 
 from proxy.commands.blocking import waitedkeys
 from proxy.commands.blocking.waitedkeys import FullError, WaitedKeys
-from proxy.engine.router import OFFLINE
+from proxy.engine.router import LOCKED, OFFLINE, OPEN
 from slots.functions import slot as slot_by
-from tests.unit.proxy.engine.inprocess import SLOTS, engine
+from tests.unit.proxy.engine.inprocess import SLOTS, Engine, engine
 
 KEYS = [b"%d" % number for number in range(8)]
 
@@ -39,3 +41,93 @@ async def test_bounded_all_keys_together(monkeypatch: pytest.MonkeyPatch) -> Non
             keys.remove(wait)
         for _ in range(2):
             keys.add(waiter(), b"list", KEYS)
+
+
+ADDRESS = "127.0.0.1:1"
+
+
+class Told:
+    """It stands in for the connection by which a server tells of changes."""
+
+    def __init__(self) -> None:
+        self.tells = True
+        self.refused = None
+        self.reply = b":1\r\n"
+        self.asked: list[Callable[[bytes], None]] = []
+
+    def ask(self, request: bytes, heard: Callable[[bytes], None]) -> None:
+        self.asked.append(heard)
+
+    def answer(self) -> None:
+        """Answer all that was asked."""
+        asked, self.asked = self.asked, []
+        for heard in asked:
+            heard(self.reply)
+
+    def tick(self) -> None:
+        """Nothing has a limit here."""
+
+
+@contextmanager
+def waited_keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[WaitedKeys, Told, Engine]]:
+    """The keys, at one server that owns all slots."""
+    with engine(ADDRESS) as proxy:
+        told = Told()
+        services: Any = SimpleNamespace(router=proxy.router, now=lambda: 0.0)
+        keys = WaitedKeys(services)
+        monkeypatch.setattr(keys, "_server", lambda address: told)
+        yield keys, told, proxy
+
+
+async def test_keys_that_cannot_be_looked_at_are_looked_at_in_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    with waited_keys(monkeypatch) as (keys, told, _):
+        wait = keys.add(waiter(), b"list", KEYS[:2])
+        told.answer()
+        for name in KEYS[:2]:
+            assert wait.turn is not None
+            assert wait.turn.name == name
+            keys.has_to_look_later(wait)
+        # It waits, else it would take turns for ever.
+        assert wait.turn is None
+        keys.tick()
+        assert wait.turn is not None
+
+
+async def test_a_slot_that_opens_as_another_key_of_it_comes_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with waited_keys(monkeypatch) as (keys, told, proxy):
+        proxy.route(LOCKED, ADDRESS)
+        first = keys.add(waiter(), b"list", KEYS[:1])
+        proxy.route(OPEN, ADDRESS)
+        second = keys.add(waiter(), b"zset", KEYS[:1])
+        keys.tick()
+        told.answer()
+        for wait in (first, second):
+            assert wait.turn is not None
+
+
+async def test_who_begins_to_wait_while_others_end_with_an_error_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with waited_keys(monkeypatch) as (keys, told, _):
+        told.reply = b"-NOPERM no\r\n"
+        first = keys.add(waiter(), b"list", KEYS[:1])
+        told.answer()
+        assert first.failed is not None
+        second = keys.add(waiter(), b"list", KEYS[:1])
+        keys.remove(first)
+        told.reply = b":1\r\n"
+        keys.tick()
+        told.answer()
+        assert second.turn is not None
+
+
+@pytest.mark.parametrize("database", [0, 3])
+async def test_a_key_that_is_absent_brings_no_look(monkeypatch: pytest.MonkeyPatch, database: int) -> None:
+    with waited_keys(monkeypatch) as (keys, told, _):
+        told.reply = b":0\r\n"
+        one = waiter()
+        one.session.database = database
+        wait = keys.add(one, b"list", KEYS[:2])
+        told.answer()
+        # The question is about database 0.
+        assert (wait.turn is None) is (database == 0)

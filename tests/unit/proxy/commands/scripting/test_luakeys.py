@@ -1,10 +1,13 @@
 """Which scripts show that they use only their declared keys: those in common use do, and scripts that may use others do
 not."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.commands.scripting import luakeys
 from proxy.commands.scripting.luakeys import LONGEST, keeps_to_keys
 
 COMMON = {
@@ -211,6 +214,7 @@ OTHERS = {
     "redis by its field": "redis['call']('SELECT', 1)",
     "redis by all globals": "_G['redis'].call('SELECT', 1)",
     "redis by the environment": "getfenv(0).redis.call('SELECT', 1)",
+    "what others' strings do": "getmetatable('').__index = function(s) return redis.call('GET', KEYS[1]) end",
     "redis by Valkey's name": "server.call('SELECT', 1)",
     "code in a string": "loadstring([[redis.call('SELECT', 1)]])()",
     "a call handed on": "return pcall(redis.call, 'SELECT', 1)",
@@ -264,3 +268,26 @@ def test_any_text(pieces: list[str]) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes(script: bytes) -> None:
     assert keeps_to_keys(script) in (True, False)
+
+
+@pytest.mark.parametrize("opening", ["[", "[=", "--[[", "x=[[ ", "[=[", "--[==["])
+def test_the_end_of_what_does_not_end_is_looked_for_once(opening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each look at a bracket goes to the end of the text.
+    places: list[int] = []
+    tokens = luakeys.TOKENS
+
+    class Counting:
+        def match(self, text: str, place: int) -> re.Match[str] | None:
+            places.append(place)
+            return tokens.match(text, place)
+
+    monkeypatch.setattr(luakeys, "TOKENS", Counting())
+    assert not keeps_to_keys((opening * LONGEST).encode()[:LONGEST])
+    assert 1 <= len(places) <= 4
+
+
+@pytest.mark.parametrize(
+    "text", ["local a = {} return a[a[1]]", "return {[ [[c]] ]=1}", "return -1 - -1 -- - [", "return [[--]] --[[ [ ]]"]
+)
+def test_brackets_and_signs_that_are_no_opening_are_symbols(text: str) -> None:
+    assert keeps_to_keys(text.encode())

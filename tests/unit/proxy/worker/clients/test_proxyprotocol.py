@@ -65,6 +65,7 @@ def version2(command: int, kind: int, body: bytes) -> bytes:
         (version2(1, 0x31, b"/run/client".ljust(108, b"\0") + b"/run/us".ljust(108, b"\0")), "/run/client:0"),
         (version2(1, 0x31, b"/a b\n=".ljust(108, b"\0") + b"\0" * 108), "/a?b?=:0"),
         (version2(1, 0x31, b"\0" * 216), "/:0"),
+        (version2(1, 0x31, b"10.1.0.5".ljust(108, b"\0") + b"\0" * 108), "/10.1.0.5:0"),
         (version2(0, 0x00, b""), None),
         (version2(0, 0x11, b"\0" * 12), None),
         (version2(0, 0x11, b"\0"), None),
