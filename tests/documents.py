@@ -32,6 +32,7 @@ PAGES = {
     "docs/servers-odd.md": 5,
     "docs/security.md": 1,
     "docs/server-access.md": 13,
+    "docs/shedding.md": 1,
     "docs/sizing-rdb.md": 6,
     "docs/sizing-source.md": 8,
     "docs/sizing.md": 13,

@@ -11,8 +11,8 @@ import redis
 from redis.asyncio import Redis
 
 from slotferry.redis_server import start_redis
-from slots import connections, reserved
-from slots.reserved import SWEPT
+from slots import connections
+from slots.reserved import FENCED, LEADER, SWEPT
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, Counting, eventually, plain_client
 
@@ -119,7 +119,7 @@ async def test_an_old_server_is_served_with_resp2_and_its_slots_move_to_a_curren
         assert counting.errors == []
         await check(client)
         await eventually(
-            lambda: server.keys("*"), lambda keys: set(keys) == {reserved.FENCED, SWEPT}, "only marks to be there"
+            lambda: server.keys("*"), lambda keys: set(keys) == {FENCED, LEADER, SWEPT}, "only marks to be there"
         )
         await eventually(lambda: said(cluster), lambda answer: answer is None, "RESP3 to be there")
         async with plain_client(cluster.proxy_addresses[0], protocol=3, decode_responses=True) as current:
