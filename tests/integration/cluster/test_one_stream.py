@@ -49,6 +49,13 @@ async def cluster(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
     async with shared_cluster.visit():
         await shared_cluster.flush()
         await shared_cluster.at_rest({1: 1024, 2: 0, 3: 0, 4: 0})
+        if not any(entry.get("event") == "slots_moved" for entry in log_of(shared_cluster.topom)):
+            # Once slots have moved to a server, it has been compared with the others. Until then its batch is put off.
+            for target in SENT:
+                await shared_cluster.api.move_slots("0-1023", target)
+                await shared_cluster.at_rest()
+            await shared_cluster.api.move_slots("0-1023", 1)
+            await shared_cluster.at_rest()
         await shared_cluster.load_ballast()
         yield shared_cluster
         await shared_cluster.api.set_migration(keys_per_second=0, way="stream")
