@@ -7,8 +7,9 @@ there while a session tracks, and a little longer.
 A worker is *told of everything* while all masters in use have confirmed that they track. When that ends, and when it
 begins, all sessions are told to drop everything; in between they are told so every :data:`FLUSH_SECONDS`. So no client
 keeps a value for ever that has changed, whatever was lost: a connection, a server, the proxy's right to use it. They
-are also told so when a slot has got another master without an action. A slot that changes hands by its states needs no
-such word: its target is a master in use from before the lock, so the worker is told of all that changes there.
+are also told so when a slot has got another master without an action, and when it goes back to its source, which may
+have come back with older data meanwhile. A slot that changes hands by its states needs no such word: its target is a
+master in use from before the lock, so the worker is told of all that changes there.
 
 **bounded**: a server that cannot be reached is not waited for.
 """
@@ -138,9 +139,10 @@ class TrackedServers:
 
 
 def _went_elsewhere(before: SlotTable, table: SlotTable) -> bool:
-    """Whether a slot or a group has got another master without an action by which the worker knew that it would."""
+    """Whether a slot or a group has got another master without an action by which the worker knew that it would, or a
+    slot the one that it had before."""
     return any(
-        old is not new and _owner(new) not in (old.group_id, old.action.target_id if old.action is not None else None)
+        old is not new and _owner(new) not in (_owner(old), old.action.target_id if old.action is not None else None)
         for old, new in zip(before.slots, table.slots, strict=True)
     ) or any(before.master_of(number) != table.master_of(number) for number in before.groups.keys() & table.groups)
 

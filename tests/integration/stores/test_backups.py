@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 
+from slots.reserved import LEADER
 from tests.integration.stores.servers import (
     StoreServer,
     need_etcdctl,
@@ -212,6 +213,9 @@ async def test_a_current_backup_goes_on_and_an_older_one_is_refused_to_proxies(
             for slot in range(8, 12):
                 await assign(restored, proxy, str(slot), 2)
         newest = proxy.table
+        for server in servers:
+            # The servers could tell, too, and before the proxy does.
+            server.hdel(LEADER, "by")
         older = await stack.enter_async_context(again(backup, restored))
         proxy = back_at(older, proxy)
         async with proxy:
