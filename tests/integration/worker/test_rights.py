@@ -78,7 +78,10 @@ async def said(client: Client, requests: Sequence[Sequence[str | bytes]]) -> lis
 
 
 def needs_proof(request: Sequence[str]) -> bool:
-    """Whether it runs code, which is looked at here and which Redis looks at while it runs."""
+    """Whether it runs code, which is looked at here and which Redis looks at while it runs, or changes what others
+    call."""
+    if request[0].upper() == "FUNCTION":
+        return request[1].upper() in ("DELETE", "FLUSH", "LOAD", "RESTORE")
     row = commands.table().get(request[0].upper())
     return row is not None and row.code in (Code.TEXT, Code.DIGEST, Code.FUNCTION)
 

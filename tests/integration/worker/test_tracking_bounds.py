@@ -154,7 +154,8 @@ async def test_a_protocol_that_comes_back(worker: WorkerHarness, protocol: int) 
         if protocol == 3:
             await until(reader, told("k"))
         # What comes before the reply, a client that speaks RESP2 could not read.
-        assert (await reader.say("HELLO", 3)).startswith(b"%7\r\n")
-        if protocol == 2:
+        said = await reader.say("HELLO", 3)
+        assert said.startswith(b"%7\r\n")
+        if protocol == 2 and not said.endswith(EVERYTHING):
             await expect(reader, EVERYTHING)
         assert await reader.heard() == b""
