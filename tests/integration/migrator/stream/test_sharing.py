@@ -75,7 +75,7 @@ class Sharing:
         self.folder = folder
         self.source = client_of(source)
         self.pace = Pace()
-        self.timeouts = Timeouts(connect_seconds=SECONDS)
+        self.timeouts = Timeouts()
         self.copies: list[RunningCopy] = []
 
     def stream(self, run_id: str, id: str = STREAM) -> SourceStream:
