@@ -1,5 +1,6 @@
 """The slot of a key, for compiled modules."""
 
+cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from slots.functions cimport slot_function
@@ -10,6 +11,7 @@ cdef enum:
     DATABASES = 64
 
 
+@cython.final
 cdef class KeySlots:
     """Which slot each key of a product has."""
 

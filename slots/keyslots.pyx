@@ -4,11 +4,12 @@ checks of copies, and the sizing, by whose figures is planned.
 A slot function does not look at the database; a product's rules (:mod:`slots.rules`) may.
 """
 
+cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from slots.functions cimport checked, find
-from slots.patterns cimport EVERY_DATABASE, FIRST_BYTES, NO_PART, compile_rule, matches, pattern_t
+from slots.patterns cimport EVERY_DATABASE, FIRST_BYTES, NO_PART, compile_rule, matches, pattern_t, slotferry_first
 
 from slots import rules as slot_rules
 
@@ -57,6 +58,7 @@ cdef inline int deciding(
     return -1
 
 
+@cython.final
 cdef class KeySlots:
     """Which slot each key of a product has.
 
@@ -107,15 +109,30 @@ cdef class KeySlots:
     cdef uint32_t by_rules(self, int database, const char* key, size_t length) noexcept nogil:
         cdef uint64_t candidates = candidates_of(self, database, key, length)
         cdef const pattern_t* pattern
+        cdef const char* found
+        cdef const char* part
+        cdef const char* end
         # Most keys that begin with a rule's first byte cost no more than this.
         if candidates == 0:
             return self.hash_key(key, length, self.number_of_slots)
-        # Most rules ask for no more than a beginning.
+        # Most rules ask for no more than a beginning, and maybe for one byte behind it.
         pattern = &self.patterns[slotferry_lowest(candidates)]
-        if length >= pattern.enough and (pattern.database == EVERY_DATABASE or pattern.database == database):
-            if pattern.opened == NO_PART:
-                return pattern.slot
-            return self.hash_key(key + pattern.opened_at, length - pattern.opened_at, self.number_of_slots)
+        if pattern.database == EVERY_DATABASE or pattern.database == database:
+            if length >= pattern.enough:
+                if pattern.opened == NO_PART:
+                    return pattern.slot
+                return self.hash_key(key + pattern.opened_at, length - pattern.opened_at, self.number_of_slots)
+            if length > pattern.one_byte_behind:
+                found = slotferry_first(
+                    key + pattern.one_byte_behind, length - pattern.one_byte_behind, pattern.literal[1].text[0]
+                )
+                if found != NULL:
+                    if pattern.opened == NO_PART:
+                        return pattern.slot
+                    part = (found if pattern.opened else key) + pattern.opened_at
+                    end = found + pattern.closed_at if pattern.closed == 1 else key + length
+                    if end > part:
+                        return self.hash_key(part, end - part, self.number_of_slots)
         return self.by_candidates(candidates, database, key, length)
 
     cdef uint32_t by_candidates(

@@ -37,6 +37,14 @@ cdef int compile_rule(rule, pattern_t* pattern) except -1:
     pattern.opened = NO_PART
     if rule.part is not None:
         pattern.opened, pattern.opened_at, pattern.closed, pattern.closed_at = rule.part
+    pattern.one_byte_behind = SIZE_MAX
+    if (
+        pattern.literals == 3
+        and pattern.literal[0].length <= FIRST_BYTES
+        and pattern.literal[1].length == 1
+        and pattern.literal[2].length == 0
+    ):
+        pattern.one_byte_behind = pattern.literal[0].length
     pattern.enough = SIZE_MAX
     if rule.literals[1:] == (b"",) and pattern.literal[0].length <= FIRST_BYTES:
         # A part is not empty.

@@ -27,7 +27,7 @@ def readable(pattern: str) -> SlotRule | None:
 
 
 PATTERNS = st.text(LETTERS, min_size=1, max_size=12).map(readable).filter(lambda rule: rule is not None)
-KEYS = st.text("ab:*()\\{}", max_size=14).map(str.encode)
+KEYS = st.text("ab:*()\\{}", max_size=30).map(str.encode)
 
 
 def as_expression(rule: SlotRule) -> re.Pattern[bytes]:
