@@ -93,6 +93,24 @@ def test_whatever_they_begin_with_and_in_every_database(
         assert key_slots.hashed(database, key) == hashed(rules, database, key)
 
 
+ONE_BYTE = st.tuples(
+    st.text("ab", max_size=9), st.sampled_from(["*:*", "(*):*", "(*:)*", "(*:*)", "*(:*)", "*:(*)"])
+).map("".join)
+"""Patterns of a beginning, and one byte behind it."""
+
+
+@given(
+    st.lists(ONE_BYTE, min_size=1, max_size=3, unique=True).map(lambda patterns: [SlotRule(one) for one in patterns]),
+    st.lists(st.builds(str.encode, st.text("ab:{}", max_size=30)), max_size=10),
+    st.text("ab:", max_size=30).map(str.encode),
+)
+def test_one_byte_behind_a_beginning(rules: list[SlotRule], keys: list[bytes], end: bytes) -> None:
+    keys = [*keys, *(rule.literals[0] + end for rule in rules)]
+    assert KeySlots("crc32", 1024, rules).slots_of(0, keys) == [
+        functions.slot("crc32", hashed(rules, 0, key), 1024) for key in keys
+    ]
+
+
 @pytest.mark.parametrize(
     ("pattern", "key", "part"),
     [
@@ -106,6 +124,9 @@ def test_whatever_they_begin_with_and_in_every_database(
         ("(a*b)", b"a\x00\nb", b"a\x00\nb"),
         (r"\((*)\*", b"(key*", b"key"),
         ("*:(*)", b":x:y", b"x:y"),
+        ("*:(*)", b"w:x:y", b"x:y"),
+        ("bull:(*:)*", b"bull:mail:12", b"mail:"),
+        ("bull:*(:*)", b"bull:mail:12", b":12"),
         ("bull:(*)", b"bull:", None),
         ("bull:(*)", b"bull:x", b"x"),
         ("bu(ll:*)", b"bull:", b"ll:"),
