@@ -123,9 +123,10 @@ class Command:
     that a read means the same at every server of its group. It is ``no`` for a cursor, which is valid only at the
     server that gave it: another server has the same elements in another order. ``split`` says how the replies to the
     parts of a split command are put together: their ``elements``, one ``status``, or the ``sum``. For a command of
-    another route it is ``computed`` if the proxy reads each key and computes the reply, where its keys are of several
-    slots. ``categories`` are those of Redis's ACL. ``access`` says what the command does with the values of its keys,
-    see :mod:`slots.keyaccess`; it is empty if there are no keys.
+    another route it says what the proxy does where the keys are of several slots: ``computed`` if it reads each key and
+    computes the reply, ``first`` if it takes from the first key that has something. ``categories`` are those of
+    Redis's ACL. ``access`` says what the command does with the values of its keys, see :mod:`slots.keyaccess`; it is
+    empty if there are no keys.
     """
 
     name: str
@@ -154,6 +155,11 @@ class Command:
     def writes(self) -> bool:
         """Whether the command may change a key, or do something else that others notice."""
         return "write" in self.flags or Right.WRITES in self.rights
+
+    @property
+    def apart(self) -> bool:
+        """Whether its keys are of one slot as a rule, and the proxy has a way if they are of several."""
+        return self.route is not Route.SPLIT and self.split != ""
 
     @property
     def computed(self) -> bool:

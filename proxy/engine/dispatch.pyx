@@ -101,7 +101,7 @@ cdef verdict dispatch(
             keys[found] = arguments[index]
             found += 1
             index += row.step
-        outcome = route(session, keys, found, data, size, row.reads, row.computed)
+        outcome = route(session, keys, found, data, size, row.reads, row.apart)
         return outcome if outcome != VERDICT_APART else decide(session, arguments, count, data, size)
     if row.path == PATH_SPLIT:
         if count < -row.arity:
@@ -118,7 +118,7 @@ cdef verdict dispatch(
         if found and row.path == PATH_POP:
             return pop(session, keys, found, arguments, count, data, size)
         if found and (row.code == CODE_NONE or finds_code(session, row, arguments, keys)):
-            outcome = route(session, keys, found, data, size, False, row.computed)
+            outcome = route(session, keys, found, data, size, False, row.apart)
             return outcome if outcome != VERDICT_APART else decide(session, arguments, count, data, size)
     if row.path == PATH_SCAN and count > 1:
         return scan(session, arguments, count, data, size)

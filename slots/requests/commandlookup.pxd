@@ -74,8 +74,8 @@ ctypedef struct command_t:
     uint8_t grouped
     # A code_kind: what else the server has to have.
     uint8_t code
-    # If its keys are of several slots, plain Python computes the reply.
-    uint8_t computed
+    # If its keys are of several slots, plain Python has a way.
+    uint8_t apart
 
 
 cdef inline char upper(char letter) noexcept nogil:

@@ -87,7 +87,7 @@ cdef class CommandLookup:
             row.reads = command.from_replica and "|" not in command.name
             row.takes_away = command.takes_away
             row.split = SPLIT_KINDS.get(command.split, 0)
-            row.computed = command.computed
+            row.apart = command.apart
             row.count_at = row.following = row.grouped = 0
             row.code = CODE_KINDS.get(command.code, CODE_NONE)
             row.path = PATH_SLOW

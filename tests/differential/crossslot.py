@@ -69,10 +69,8 @@ SDIFFSTORE {b}x {a}x
 SMOVE {a}x {b}x m
 LMOVE {a}x {b}x LEFT LEFT
 RPOPLPUSH {a}x {b}x
-LMPOP 2 {a}x {b}x LEFT
 BLMOVE {a}x {b}x LEFT LEFT 0
 BRPOPLPUSH {a}x {b}x 0
-ZMPOP 2 {a}x {b}x MIN
 ZUNIONSTORE {b}x 1 {a}x
 ZINTERSTORE {b}x 1 {a}x
 ZDIFFSTORE {b}x 1 {a}x
@@ -102,6 +100,8 @@ ZUNION 2 {a}x {b}x
 ZINTER 2 {a}x {b}x
 ZDIFF 2 {a}x {b}x
 ZINTERCARD 2 {a}x {b}x
+LMPOP 2 {a}x {b}x LEFT
+ZMPOP 2 {a}x {b}x MIN
 BLPOP {a}x {b}x 0
 BRPOP {a}x {b}x 0
 BLMPOP 0 2 {a}x {b}x LEFT

@@ -104,7 +104,7 @@ class Client:
             if called in ("CLIENT", "CONFIG") or for_every_server(command):
                 return False
             return len(self.bound | together) <= 1
-        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", *COMPUTED):
+        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", "LMPOP", "ZMPOP", *COMPUTED):
             return True
         return len(together) <= 1
 

@@ -2,11 +2,11 @@
 
 Pops take what is there by now before they get here (:mod:`proxy.engine.pops`). A command that has to wait does so on a
 connection of its session's own; for keys of several slots, it waits in the proxy
-(:mod:`proxy.commands.blocking.overslots`). **drained**: waiting commands of a slot hold up its lock, so they are
-unblocked when the slot leaves its server. The command then waits in the proxy until the slot is served again, and goes
-to the new server with the rest of its timeout. **in-order**: a command waits once everything before it has been
-answered, and later requests wait for its reply. **bounded**: ``own_connections`` of
-:mod:`proxy.servers.ownconnections`.
+(:mod:`proxy.commands.blocking.overslots`). LMPOP and ZMPOP, which do not wait, come here for such keys only.
+**drained**: waiting commands of a slot hold up its lock, so they are unblocked when the slot leaves its server. The
+command then waits in the proxy until the slot is served again, and goes to the new server with the rest of its timeout.
+**in-order**: a command waits once everything before it has been answered, and later requests wait for its reply.
+**bounded**: ``own_connections`` of :mod:`proxy.servers.ownconnections`.
 """
 
 import asyncio
@@ -66,6 +66,7 @@ class BlockingCommands(Family):
         """Handlers by the command's name."""
         return {
             **{command.name: partial(self.pop, command, timeout) for command, timeout in self._pops.values()},
+            **dict.fromkeys(("LMPOP", "ZMPOP"), self._over_slots.take_now),
             "XREAD": self.read,
             "XREADGROUP": self.read,
             "WAIT": self.wait,

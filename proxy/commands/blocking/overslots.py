@@ -1,9 +1,6 @@
 """BLPOP and its like for keys of several slots: they wait without taking, and then take from one key.
 
-A request looks at its keys one by one, in its order, with a pop that does not wait (LPOP for BLPOP), and ends with the
-first that gives something. A pop goes the way of every command about its key: it waits for a locked slot, and in a
-migration until the key has left the source (**absent-first**, **drained**). A pop whose outcome is unknown ends the
-request with its error: nothing is ever taken for it a second time.
+A request takes from the first of its keys that has something (:mod:`proxy.commands.blocking.firstkey`).
 
 If no key gives anything, the client waits (:mod:`proxy.commands.blocking.waitedkeys`), and nothing is under way for it.
 When its turn comes to look at a key, it looks, and waits again if there is nothing. So what was pushed stays at its
@@ -12,71 +9,26 @@ server until a client that is there is about to get it, and a proxy that dies ta
 The client of a worker that has waited longest comes first. So a request that finds others waiting for a key leaves it
 to them, once it has seen that the key has the right type.
 
-**bounded**: a request has :data:`MOST_KEYS` keys.
+**bounded**: a request has :data:`proxy.commands.blocking.firstkey.MOST_KEYS` keys.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 
 from proxy.commands import replies
+from proxy.commands.blocking.firstkey import MOST_KEYS, NOTHING, POPS, FirstKey
 from proxy.commands.blocking.waitedkeys import FULL, FullError, KeyWait, WaitedKeys
 from proxy.commands.blocking.waiter import UNBLOCKED, Waiter
+from proxy.commands.family import Decided
 from proxy.commands.services import Services
-from proxy.engine.backend import command
-from proxy.engine.outcomes import Answered, Reply, clear
+from proxy.engine.outcomes import Answered, Reply
 from proxy.engine.refusals import LEFT
-from proxy.servers import slotrequests
-from slots import commands
+from proxy.engine.session import Session
 
-MOST_KEYS = 1000
 WRONG_TYPE = b"-WRONGTYPE "
-LIST = b"list"
-SORTED_SET = b"zset"
-NOTHING = (b"$-1\r\n", b"*-1\r\n", b"_\r\n", b"*0\r\n")
-"""Replies of pops that have found nothing."""
-NO_TYPE = b"+none\r\n"
 NOT_NOW = (b"-BUSY ", b"-LOADING ", b"-MASTERDOWN ", b"-MISCONF ", b"-NOREPLICAS ", b"-READONLY ")
 """Errors by which a server says that it has run nothing, and may later. As in Redis, who waits goes on waiting."""
-
-
-def _with_key(key: bytes, said: bytes) -> bytes:
-    """The reply of BLPOP, from that of LPOP."""
-    return b"*2\r\n" + replies.bulk(key) + said
-
-
-def _with_key_and_score(key: bytes, said: bytes) -> bytes:
-    """The reply of BZPOPMIN, from that of ZPOPMIN."""
-    return b"*3\r\n" + replies.bulk(key) + said.removeprefix(b"*2\r\n")
-
-
-def _as_it_is(key: bytes, said: bytes) -> bytes:
-    return said
-
-
-@dataclass(frozen=True, slots=True)
-class Pop:
-    """How a command takes from one key without waiting: by which command, of which type, and what its reply becomes."""
-
-    name: bytes
-    kind: bytes
-    reply: Callable[[bytes, bytes], bytes] = _as_it_is
-    counted: bool = False
-    """Whether it has options behind its keys, and the number of keys before them."""
-
-    def request(self, argv: Sequence[bytes], last: int, key: bytes) -> list[bytes]:
-        """The pop from one key; ``last`` is the place of the last key in ``argv``."""
-        return [self.name, b"1", key, *argv[last + 1 :]] if self.counted else [self.name, key]
-
-
-POPS = {
-    b"BLPOP": Pop(b"LPOP", LIST, _with_key),
-    b"BRPOP": Pop(b"RPOP", LIST, _with_key),
-    b"BZPOPMIN": Pop(b"ZPOPMIN", SORTED_SET, _with_key_and_score),
-    b"BZPOPMAX": Pop(b"ZPOPMAX", SORTED_SET, _with_key_and_score),
-    b"BLMPOP": Pop(b"LMPOP", LIST, counted=True),
-    b"BZMPOP": Pop(b"ZMPOP", SORTED_SET, counted=True),
-}
 
 
 class Taking:
@@ -117,6 +69,16 @@ class OverSlots:
         """Whether a request is one of these: its keys are of several slots, and it can wait for them."""
         return name.upper() in POPS and len({self._router.slot_of_key(database, key) for key in keys}) > 1
 
+    def take_now(self, session: Session, argv: list[bytes]) -> Decided:
+        """LMPOP and ZMPOP: they do not wait."""
+        looking = FirstKey(self._router, session, argv)
+        if not self.takes(session.database, argv[0], looking.keys):
+            return looking.keys
+        if len(looking.keys) > MOST_KEYS:
+            name = argv[0].upper().decode()
+            return replies.refused_over_slots(name, f"the proxy looks at {MOST_KEYS} keys at most")
+        return looking.first()
+
     async def take(self, waiter: Waiter) -> bytes:
         """Take from the first key that has something; the client's reply, or UNBLOCKED if the waiter was stopped.
 
@@ -134,36 +96,26 @@ class OverSlots:
 
     async def _take(self, waiter: Waiter) -> bytes:
         session, argv = waiter.session, waiter.request.argv
-        pop = POPS[argv[0].upper()]
-        places = commands.key_positions(commands.find(argv), argv)
-        keys = list(dict.fromkeys(argv[place] for place in places))
+        looking = FirstKey(self._router, session, argv, lambda: waiter.stopped)
+        keys, kind = looking.keys, looking.pop.kind
         if len(keys) > MOST_KEYS:
             name = argv[0].upper().decode()
             return replies.refused_over_slots(name, f"the proxy waits for at most {MOST_KEYS} keys")
-        last = places[-1]
-        for key in keys:
-            if waiter.stopped:
-                return UNBLOCKED
-            request = pop.request(argv, last, key)
-            if self.keys.is_waited_for(session.database, pop.kind, key):
-                kind = await self._ask(waiter, key, [b"TYPE", key])
-                if kind in (NO_TYPE, b"+%b\r\n" % pop.kind):
-                    continue
-            said = await self._ask(waiter, key, request)
-            if said not in NOTHING:
-                return said if said.startswith(b"-") else pop.reply(key, said)
+        said = await looking.first(partial(self.keys.is_waited_for, session.database, kind))
+        if said not in NOTHING:
+            return said
         if waiter.stopped:
             return UNBLOCKED
         try:
-            wait = self.keys.add(waiter, pop.kind, keys)
+            wait = self.keys.add(waiter, kind, keys)
         except FullError:
             return FULL
         try:
-            return await self._wait(waiter, wait, pop, last)
+            return await self._wait(waiter, wait, looking)
         finally:
             self.keys.remove(wait)
 
-    async def _wait(self, waiter: Waiter, wait: KeyWait, pop: Pop, last: int) -> bytes:
+    async def _wait(self, waiter: Waiter, wait: KeyWait, looking: FirstKey) -> bytes:
         session, request = waiter.session, waiter.request
         event_loop = self._router.loop.event_loop
         timer = None if request.deadline is None else event_loop.call_at(request.deadline, wait.time_is_over)
@@ -187,7 +139,7 @@ class OverSlots:
                     self.keys.has_to_look_later(wait)
                     continue
                 try:
-                    said = await self._ask(waiter, key.name, pop.request(request.argv, last, key.name))
+                    said = await looking.take(key.name)
                 except Answered as answered:
                     if session.closed or answered.reply == LEFT:
                         raise
@@ -199,7 +151,7 @@ class OverSlots:
                     continue
                 if not said.startswith(b"-") and said not in NOTHING:
                     self.keys.has_looked(wait)
-                    return pop.reply(key.name, said)
+                    return said
                 # As in Redis, a key of another type is none for those who wait.
                 if said.startswith(b"-") and not said.startswith(WRONG_TYPE):
                     return said
@@ -208,12 +160,3 @@ class OverSlots:
             waiter.parked = None
             if timer is not None:
                 timer.cancel()
-
-    async def _ask(self, waiter: Waiter, key: bytes, request: Sequence[bytes]) -> bytes:
-        """The reply to a request about one key, once its way is free; of nothing, if the waiter was stopped before."""
-        slot, address = await clear([key])
-        # It has not been sent, so nothing is taken for a client that is gone.
-        if waiter.stopped:
-            return NOTHING[0]
-        backend = self._router.shared(waiter.session, address)
-        return await slotrequests.send(self._router, slot, backend, command(tuple(request)), 0, slotrequests.as_it_came)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.commands.blocking.overslots import MOST_KEYS
+from proxy.commands.blocking.firstkey import MOST_KEYS
 from proxy.engine.refusals import crossslot
 from slotferry.redis_server import RedisServer, start_redis
 from slots.messages.channel import Drain

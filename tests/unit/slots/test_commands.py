@@ -283,6 +283,11 @@ def test_containers() -> None:
     assert commands.find([b"Command", b"count"]).name == "COMMAND|COUNT"
 
 
+def test_commands_that_the_proxy_can_do_over_slots() -> None:
+    apart = {row.name for row in commands.table().values() if row.apart}
+    assert apart == {row.name for row in commands.table().values() if row.computed} | {"LMPOP", "ZMPOP"}
+
+
 def test_split_commands() -> None:
     split = {row.name for row in commands.table().values() if row.route == Route.SPLIT}
     assert split == {"MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"}
