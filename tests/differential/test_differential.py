@@ -17,7 +17,7 @@ from tests.differential.examples import Example, examples
 from tests.differential.regressions import EXAMPLES
 from tests.differential.runner import Runner
 from tests.differential.sides import Control
-from tests.differential.topologies import TOPOLOGIES
+from tests.differential.topologies import OF_USERS, TOPOLOGIES
 from tests.differential.users import USERS, User
 
 RANDOM = searching.examples(70)
@@ -36,7 +36,7 @@ def test_random_commands(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("user", USERS.values(), ids=USERS)
-@pytest.mark.parametrize("runner", ["users"], indirect=True)
+@pytest.mark.parametrize("runner", OF_USERS, indirect=True)
 def test_random_commands_of_users(runner: Runner, user: User) -> None:
     compare_random_commands(runner, RANDOM // 2, user)
 

@@ -15,6 +15,8 @@ from tests import searching
 from tests.differential.model import COMPUTED, Command, keys_in, name
 from tests.differential.runner import Runner
 from tests.differential.sides import Connection, Side
+from tests.differential.topologies import OF_USERS
+from tests.differential.users import USERS, User
 from tests.differential.wire import decode, encode, is_message, words
 
 STEPS = searching.examples(60)
@@ -120,7 +122,7 @@ class Reader(Connection):
             self.emptied += not keys.items
             return
         keys_of_it = self.reading.popleft()
-        assert value[:1] != b"-" or value.startswith(b"-WRONGTYPE"), value
+        assert value[:1] != b"-" or value.startswith((b"-WRONGTYPE", b"-NOPERM")), value
         if value[:1] != b"-":
             self.cached |= keys_of_it
 
@@ -132,8 +134,14 @@ class Reader(Connection):
 class Both:
     """Clients of both sides."""
 
-    def __init__(self, runner: Runner, chance: random.Random) -> None:
+    def __init__(self, runner: Runner, chance: random.Random, user: User | None) -> None:
         self.runner = runner
+        self.login = user.login if user is not None else ()
+        """What each reader sends first."""
+        self.database = user.database or 0 if user is not None else 0
+        self.key_slots = runner.key_slots if user is None else user.key_slots(runner.key_slots.rules)
+        # Broadcasts tell of the keys of all databases.
+        self.modes = MODES if user is None or user.database is None else [one for one in MODES if "BCAST" not in one]
         self.chance = chance
         self.sides = (runner.proxy, runner.redis)
         self.readers: list[list[Reader]] = []
@@ -147,10 +155,13 @@ class Both:
     def open(self) -> None:
         """Connect, and track."""
         self.runner.forget_everything()
-        self.readers = [[Reader(side.address, mode) for side in self.sides] for mode in MODES]
+        self.readers = [[Reader(side.address, mode) for side in self.sides] for mode in self.modes]
         for side, mine in zip(self.sides, zip(*self.readers, strict=True), strict=True):
             side.clients = [Connection(side.address), *mine]
+            self._done(side, [(b"SELECT", b"%d" % self.database)])
             for reader in mine:
+                for command in self.login:
+                    reader.ask(command)
                 reader.ask(words("HELLO 3"))
                 reader.ask(words(f"CLIENT TRACKING {reader.mode}"))
             side.wait_until(lambda mine=mine: all(one.settled() for one in mine), lambda: "no tracking")  # type: ignore[misc]
@@ -171,7 +182,7 @@ class Both:
 
     def step(self) -> None:
         """Reads, writes, and the comparison of what each reader is told."""
-        read = [[self.drawn(READS) for _ in range(self.chance.randrange(4))] for _ in MODES]
+        read = [[self.drawn(READS) for _ in range(self.chance.randrange(4))] for _ in self.modes]
         writes = [self.drawn(WRITES) for _ in range(self.chance.randrange(1, 5))]
         if self.chance.randrange(3) == 0:
             writes = [(b"MULTI",), (b"SET", b"{a}key:K1", b"v"), (b"DEL", b"{a}key:K2"), (b"EXEC",), *writes]
@@ -223,7 +234,9 @@ class Both:
         assert ours.cached <= theirs.cached, f"{said}: it still has {ours.cached - theirs.cached}"
         computed = [self.keys_of(command) for command in read if name(command) in COMPUTED]
         # What is computed over several slots is dropped behind the reply.
-        more = {key for keys in computed if len(set(self.runner.key_slots.slots_of(0, list(keys)))) > 1 for key in keys}
+        more = {
+            key for keys in computed if len(set(self.key_slots.slots_of(self.database, list(keys)))) > 1 for key in keys
+        }
         if not self.runner.moving:
             assert (EVERYTHING in theirs.told) == (EVERYTHING in ours.told), said
         if not self.runner.moving and EVERYTHING not in ours.told:
@@ -235,8 +248,14 @@ class Both:
 
 
 @pytest.fixture
-def both(runner: Runner, seed: int) -> Iterator[Both]:
-    found = Both(runner, random.Random(seed))
+def user() -> User | None:
+    """Whom the readers log in as; None for nobody."""
+    return None
+
+
+@pytest.fixture
+def both(runner: Runner, seed: int, user: User | None) -> Iterator[Both]:
+    found = Both(runner, random.Random(seed), user)
     found.open()
     yield found
     for side in found.sides:
@@ -248,3 +267,10 @@ def test_clients_are_told_of_what_changes(both: Both) -> None:
     for _ in range(STEPS):
         both.step()
     assert both.told > STEPS
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("user", USERS.values(), ids=USERS)
+@pytest.mark.parametrize("runner", OF_USERS, indirect=True)
+def test_clients_of_a_user_with_limits_are_told_of_what_changes(both: Both) -> None:
+    test_clients_are_told_of_what_changes(both)

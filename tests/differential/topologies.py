@@ -51,7 +51,10 @@ TOPOLOGIES = {
     "one slot": Topology(3, rules=(ONE_SLOT,)),
     "one moving slot": Topology(2, moving=True, rules=(ONE_SLOT,)),
     "users": Topology(3, rules=(ALL_IN_ONE,), users=True),
+    "users of moving slots": Topology(2, moving=True, rules=(ALL_IN_ONE,), users=True),
 }
+
+OF_USERS = [name for name, topology in TOPOLOGIES.items() if topology.users]
 
 
 def place(address: str) -> tuple[str, int]:
