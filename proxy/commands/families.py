@@ -10,6 +10,7 @@ from proxy.commands.clients.clients import ClientCommands
 from proxy.commands.clients.connection import ConnectionCommands
 from proxy.commands.databases.copyandmove import CopyAndMoveCommands
 from proxy.commands.family import Family
+from proxy.commands.keyreads import Held
 from proxy.commands.keyspace.flushing import FlushCommands
 from proxy.commands.keyspace.keyspace import KeyspaceCommands
 from proxy.commands.keyspace.moves import follow
@@ -65,12 +66,13 @@ def make(services: Services) -> Families:
     functions = FunctionCommands(services)
     pubsub = PubSubCommands(services, versions)
     tracking = TrackingCommands(services, versions)
-    blocking = BlockingCommands(services, versions)
+    held = Held()
+    blocking = BlockingCommands(services, versions, held)
     learned = LearnedCommands(services)
     acl = AccessList(authentication, learned.find)
     copying = CopyAndMoveCommands(services, authentication.select_refusal)
     sorting = SortCommands(services)
-    sets = SetCommands(services, versions)
+    sets = SetCommands(services, versions, held)
     transactions = TransactionCommands(services, authentication, CodeInTransactions(scripts, functions))
     return Families(
         transactions,

@@ -81,7 +81,6 @@ GEOSEARCHSTORE {b}x {a}x FROMMEMBER m BYRADIUS 1 km
 GEORADIUS {a}x 1 1 1 km STORE {b}x
 GEORADIUSBYMEMBER {a}x m 1 km STOREDIST {b}x
 SORT {a}x STORE {b}x
-XREAD STREAMS {a}x {b}x 0 0
 XREAD BLOCK 0 STREAMS {a}x {b}x 0 0
 XREADGROUP GROUP g c STREAMS {a}x {b}x > >
 EVAL return 2 {a}x {b}x
@@ -102,6 +101,7 @@ ZDIFF 2 {a}x {b}x
 ZINTERCARD 2 {a}x {b}x
 LMPOP 2 {a}x {b}x LEFT
 ZMPOP 2 {a}x {b}x MIN
+XREAD STREAMS {a}x {b}x 0 0
 BLPOP {a}x {b}x 0
 BRPOP {a}x {b}x 0
 BLMPOP 0 2 {a}x {b}x LEFT

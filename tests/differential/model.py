@@ -22,7 +22,7 @@ BLOCKING = {
     *("BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP"),
     *("XREAD", "XREADGROUP", "WAIT", "WAITAOF"),
 }
-COMPUTED = {"SUNION", "SINTER", "SDIFF", "SINTERCARD", "ZUNION", "ZINTER", "ZDIFF", "ZINTERCARD"}
+COMPUTED = {"SUNION", "SINTER", "SDIFF", "SINTERCARD", "ZUNION", "ZINTER", "ZDIFF", "ZINTERCARD", "XREAD"}
 """Commands that the proxy computes over several slots."""
 
 
@@ -104,6 +104,8 @@ class Client:
             if called in ("CLIENT", "CONFIG") or for_every_server(command):
                 return False
             return len(self.bound | together) <= 1
+        if called == "XREAD" and b"BLOCK" in map(bytes.upper, command):
+            return len(together) <= 1
         if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", "LMPOP", "ZMPOP", *COMPUTED):
             return True
         return len(together) <= 1

@@ -19,8 +19,10 @@ from proxy.commands.blocking import acknowledged, streamreads
 from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand
 from proxy.commands.blocking.blockingrequest import BlockingRequest
 from proxy.commands.blocking.overslots import OverSlots
+from proxy.commands.blocking.streamsoverslots import StreamsOverSlots
 from proxy.commands.blocking.waiter import NO_SLOT, UNBLOCKED, Waiter
 from proxy.commands.family import Answer, Decided, Family, Handler
+from proxy.commands.keyreads import MOST_KEYS, Held, are_apart, too_many_keys
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
@@ -42,12 +44,14 @@ class BlockingCommands(Family):
     Args:
         services: the worker's parts.
         versions: knows servers that cannot tell of changes.
+        held: what all requests over several slots keep.
     """
 
-    def __init__(self, services: Services, versions: ServerVersions) -> None:
+    def __init__(self, services: Services, versions: ServerVersions, held: Held) -> None:
         self._services = services
         self._versions = versions
         self._over_slots = OverSlots(services)
+        self._streams = StreamsOverSlots(services, held)
         self._router = services.router
         self._own = services.own
         self._reply_seconds = services.settings.backend_reply_seconds
@@ -100,11 +104,16 @@ class BlockingCommands(Family):
         return BlockingRequest(argv, limit.place % len(argv), limit.milliseconds, self._time())
 
     async def read(self, session: Session, argv: list[bytes]) -> Outcome:
-        """XREAD and XREADGROUP. Those without BLOCK are routed like any other command."""
+        """XREAD and XREADGROUP. Those without BLOCK are routed like any other command, if their keys share a slot."""
         how = streamreads.parse(argv)
         keys = [argv[place] for place in how.keys]
         if how.block is None:
-            return keys
+            over_slots = argv[0].upper() == b"XREAD" and are_apart(self._router, session.database, keys)
+            if not over_slots:
+                return keys
+            if len(keys) > MOST_KEYS:
+                return too_many_keys("XREAD")
+            return await self._streams.read(session, argv, how)
         await nothing_owed()
         waiter = Waiter(session, BlockingRequest(argv, how.block, True, self._time()))
         return await self._block(waiter, keys, how.newest(argv))

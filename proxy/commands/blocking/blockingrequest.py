@@ -54,6 +54,11 @@ def milliseconds_of(text: bytes) -> float | None:
     return value / 1000 if 0 <= value < 2**63 else None
 
 
+def nothing_came(protocol: int) -> bytes:
+    """The reply when nothing has come: a null array, even where it would be a single value."""
+    return b"_\r\n" if protocol == 3 else b"*-1\r\n"
+
+
 class BlockingRequest:
     """One request and its deadline.
 
@@ -111,5 +116,4 @@ class BlockingRequest:
         name = self.argv[0].upper()
         if name in COUNTS:
             return COUNTS[name]
-        # Redis gives a null array even where the reply would be a single value.
-        return b"_\r\n" if protocol == 3 else b"*-1\r\n"
+        return nothing_came(protocol)

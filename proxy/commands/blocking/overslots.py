@@ -21,6 +21,7 @@ from proxy.commands.blocking.firstkey import MOST_KEYS, NOTHING, POPS, FirstKey
 from proxy.commands.blocking.waitedkeys import FULL, FullError, KeyWait, WaitedKeys
 from proxy.commands.blocking.waiter import UNBLOCKED, Waiter
 from proxy.commands.family import Decided
+from proxy.commands.keyreads import are_apart
 from proxy.commands.services import Services
 from proxy.engine.outcomes import Answered, Reply
 from proxy.engine.refusals import LEFT
@@ -67,7 +68,7 @@ class OverSlots:
 
     def takes(self, database: int, name: bytes, keys: Sequence[bytes]) -> bool:
         """Whether a request is one of these: its keys are of several slots, and it can wait for them."""
-        return name.upper() in POPS and len({self._router.slot_of_key(database, key) for key in keys}) > 1
+        return name.upper() in POPS and are_apart(self._router, database, keys)
 
     def take_now(self, session: Session, argv: list[bytes]) -> Decided:
         """LMPOP and ZMPOP: they do not wait."""

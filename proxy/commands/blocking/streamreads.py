@@ -25,10 +25,16 @@ NO_SUCH_KEY = "ERR no such key"
 
 @dataclass(frozen=True, slots=True)
 class StreamRead:
-    """How a request reads: the place of BLOCK's timeout (None without BLOCK), and the places of its keys."""
+    """How a request reads: the places of BLOCK's timeout, of its keys and of COUNT's number; None without them."""
 
     block: int | None
     keys: range
+    count: int | None = None
+
+    def of_one(self, argv: Sequence[bytes], key: int) -> list[bytes]:
+        """XREAD of one of the streams alone, by the place of its key, without BLOCK."""
+        limit = [] if self.count is None else [b"COUNT", argv[self.count]]
+        return [b"XREAD", *limit, b"STREAMS", argv[key], argv[key + len(self.keys)]]
 
     def newest(self, argv: Sequence[bytes]) -> dict[int, bytes]:
         """The places of ids that mean the newest entry, each with its key."""
@@ -46,7 +52,7 @@ def parse(argv: Sequence[bytes]) -> StreamRead:
     """
     group_allowed = argv[0].upper() == b"XREADGROUP"
     grouped = False
-    block = None
+    block = count = None
     place = 1
     while place < len(argv):
         word = argv[place].upper()
@@ -58,6 +64,7 @@ def parse(argv: Sequence[bytes]) -> StreamRead:
         elif word == b"COUNT" and more:
             if not INTEGER.fullmatch(argv[place + 1]) or not -(2**63) <= int(argv[place + 1]) < 2**63:
                 raise KeysError(NOT_AN_INTEGER)
+            count = place + 1
             place += 2
         elif word == b"CLAIM" and more and group_allowed:
             # It is an option of Redis 8.4; an older server reports the error.
@@ -69,7 +76,7 @@ def parse(argv: Sequence[bytes]) -> StreamRead:
                 )
             if group_allowed and not grouped:
                 raise KeysError("ERR Missing GROUP option for XREADGROUP")
-            return StreamRead(block, range(place + 1, place + 1 + more // 2))
+            return StreamRead(block, range(place + 1, place + 1 + more // 2), count)
         elif word in (b"GROUP", b"NOACK") and not (word == b"GROUP" and more < 2):
             if not group_allowed:
                 raise KeysError(

@@ -6,7 +6,7 @@ at its owner at one moment, not all keys at the same moment, and the proxy compu
 Options that the proxy does not understand, mostly because they are wrong, are left to the first key's server: it gets
 the request with this key in all places, and its error is the reply.
 
-**bounded**: see :mod:`proxy.commands.sets.reading`. A computation over more than :data:`SMALL` bytes waits until no
+**bounded**: see :mod:`proxy.commands.keyreads`. A computation over more than :data:`SMALL` bytes waits until no
 other such one is under way: elements that are Python objects take several times the bytes of their replies.
 """
 
@@ -14,11 +14,12 @@ import asyncio
 
 from proxy.commands import replies
 from proxy.commands.family import Decided, Family, Handler
+from proxy.commands.keyreads import MOST_KEYS, Held, too_many_keys
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.sets import scores
 from proxy.commands.sets.computing import Computation
-from proxy.commands.sets.reading import MOST_KEYS, Held, Sets
+from proxy.commands.sets.reading import Sets
 from proxy.commands.sets.request import understand
 from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
@@ -34,12 +35,13 @@ class SetCommands(Family):
     Args:
         services: the worker's parts.
         versions: the versions of the servers, which write scores in different ways.
+        held: what all requests of the worker keep.
     """
 
-    def __init__(self, services: Services, versions: ServerVersions) -> None:
+    def __init__(self, services: Services, versions: ServerVersions, held: Held) -> None:
         self._router = services.router
         self._versions = versions
-        self._held = Held()
+        self._held = held
         self._large = asyncio.Lock()
 
     def handlers(self) -> dict[str, Handler]:
@@ -54,7 +56,7 @@ class SetCommands(Family):
         if len(slots) == 1:
             return keys
         if len(keys) > MOST_KEYS:
-            return replies.refused_over_slots(command.name, f"the proxy reads at most {MOST_KEYS} keys")
+            return too_many_keys(command.name)
         return self._compute(session, command, argv)
 
     async def _compute(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:

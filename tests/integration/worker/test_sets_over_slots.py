@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis.exceptions
 
-from proxy.commands.sets.reading import FULL, MOST_BYTES, MOST_BYTES_TOGETHER, MOST_KEYS, too_many_bytes
+from proxy.commands.keyreads import FULL, MOST_BYTES, MOST_BYTES_TOGETHER, MOST_KEYS, too_many_bytes
 from proxy.engine.refusals import crossslot
 from slots.states import SlotState
 from slots.table import Slot

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.commands.blocking.blocking import BlockingCommands
+from proxy.commands.keyreads import Held
 from proxy.engine.router import LOCKED, OPEN
 from proxy.servers.ownconnections import OwnConnection, OwnConnections
 from proxy.settings import ProxySettings
@@ -29,7 +30,7 @@ async def test_drained_a_lock_that_comes_with_the_connection_is_not_held_up() ->
         with engine(server.address) as proxy:
             own = OwnConnections(proxy.loop, proxy.options, ProxySettings())
             services: Any = SimpleNamespace(router=proxy.router, own=own, settings=ProxySettings())
-            blocking, client = BlockingCommands(services, VERSIONS), proxy.connect()
+            blocking, client = BlockingCommands(services, VERSIONS, Held()), proxy.connect()
             proxy.slow_path.session_closed = lambda session: None  # type: ignore[attr-defined]
             proxy.slow_path.handlers[b"XREAD"] = lambda: blocking.read(client.session, READ)
             await client.send(tuple(READ))
@@ -63,7 +64,7 @@ def waiting_at(proxy: Engine) -> Iterator[tuple[OwnConnections, BlockingCommands
     """An engine whose pops can wait."""
     own = OwnConnections(proxy.loop, proxy.options, ProxySettings())
     services: Any = SimpleNamespace(router=proxy.router, own=own, settings=ProxySettings())
-    blocking = BlockingCommands(services, VERSIONS)
+    blocking = BlockingCommands(services, VERSIONS, Held())
     proxy.slow_path.session_closed = blocking.session_closed  # type: ignore[attr-defined]
     yield own, blocking
     own.reset("the test is over")
