@@ -19,8 +19,10 @@ from slots.reserved import RESERVED
 log = structlog.get_logger()
 
 PING = command(("PING",))
-SUBSCRIBE = command(("SUBSCRIBE", RESERVED + b"tracking"))
-"""Nobody publishes there."""
+SUBSCRIBE = command(("SUBSCRIBE", RESERVED + b"tracking")) + command(("HELLO",))
+"""Nobody publishes there. The server says by a push that it has subscribed, and refuses by a reply. So HELLO follows,
+which is never refused: an error is the reply to SUBSCRIBE."""
+MAY_NOT_SUBSCRIBE = " (allow this proxy's user there +subscribe and &*)"
 AGAIN_SECONDS = 1.0
 """How often a server is asked again that has refused."""
 
@@ -67,21 +69,32 @@ class TrackedServer:
         backend.open()
 
     def _begin(self) -> None:
-        self._backend.write(SUBSCRIBE)
-        self._ask()
+        self._ask(SUBSCRIBE, self._subscribed)
 
-    def _ask(self) -> None:
+    def _ask(self, request: bytes, answered: Callable[[bytes], None]) -> None:
         self._asked = self._services.now()
         self._again_at = self._asked + AGAIN_SECONDS
-        self._backend.call(self._track, self._answered)
+        self._backend.call(request, answered)
+
+    def _subscribed(self, reply: bytes) -> None:
+        if not self._backend.is_ready:
+            return  # the connection was lost: see _lost
+        if not reply.startswith(b"-"):
+            self._ask(self._track, self._answered)
+            return
+        self._settle(reply[1:].decode(errors="replace").strip() + MAY_NOT_SUBSCRIBE)
+        # It is one reply off.
+        self._backend.reset(f"refuses subscriptions: {self.refused}")
 
     def _answered(self, reply: bytes) -> None:
         if not self._backend.is_ready:
-            return  # the connection was lost: see _lost
+            return
         self._pinged(reply)
+        self._settle(reply[1:].decode(errors="replace").strip() if reply.startswith(b"-") else None)
+
+    def _settle(self, refused: str | None) -> None:
         self.is_settled = True
-        self.tells = not reply.startswith(b"-")
-        refused = None if self.tells else reply[1:].decode(errors="replace").strip()
+        self.tells = refused is None
         if refused is not None and refused != self.refused:
             log.warning("tracking_refused", server=self.address, reason=refused)
         self.refused = refused
@@ -101,14 +114,15 @@ class TrackedServer:
         backend, now = self._backend, self._services.now()
         backend.check_time()
         if not backend.is_ready:
-            backend.open()
+            if self.refused is None or now >= self._again_at:
+                backend.open()
         elif self._asked is not None:
             if now - self._asked > self._quiet_seconds:
                 # Whatever comes meanwhile may be as late as the reply.
                 backend.reset(f"did not reply within {self._quiet_seconds:g} s")
         elif not self.tells:
             if now >= self._again_at:
-                self._ask()
+                self._ask(self._track, self._answered)
         elif now - self._heard > self._quiet_seconds:
             self._asked = now
             backend.call(PING, self._pinged)
