@@ -22,7 +22,7 @@ from proxy.commands.services import Services
 from proxy.commands.tracking.trackedserver import TrackedServer
 from proxy.engine.backend import command
 from proxy.engine.tracking import TrackedKeys
-from slots.states import UNTOUCHED
+from slots.states import UNTOUCHED, Course
 from slots.table import Slot, SlotTable
 
 log = structlog.get_logger()
@@ -142,9 +142,16 @@ def _went_elsewhere(before: SlotTable, table: SlotTable) -> bool:
     """Whether a slot or a group has got another master without an action by which the worker knew that it would, or a
     slot the one that it had before."""
     return any(
-        old is not new and _owner(new) not in (_owner(old), old.action.target_id if old.action is not None else None)
+        old is not new and _owner(new) not in _owners_from_now_on(old)
         for old, new in zip(before.slots, table.slots, strict=True)
     ) or any(before.master_of(number) != table.master_of(number) for number in before.groups.keys() & table.groups)
+
+
+def _owners_from_now_on(slot: Slot) -> tuple[int, ...]:
+    """The group that the slot's requests go to, and the one to which its action sends them for the first time."""
+    if slot.action is None or slot.action.course is Course.BACK:
+        return (_owner(slot),)
+    return _owner(slot), slot.action.target_id
 
 
 def _owner(slot: Slot) -> int:

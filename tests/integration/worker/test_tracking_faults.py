@@ -2,14 +2,16 @@
 
 import asyncio
 
+from proxy.commands.tracking.servers import FLUSH_SECONDS
 from proxy.engine.allowance import clock
 from slots.messages.channel import Allowance, Grant
-from slots.states import SlotState
-from slots.table import Group, Slot
-from tests.integration.caching import Load, kill_what_tells
+from slots.states import Course, SlotState
+from slots.table import Action, Group, Slot
+from tests.integration.caching import CachingClient, Load, kill_what_tells, plainly
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import INSTANCE, OTHER, WorkerHarness, slot_of
+from tests.integration.worker.replicated import eventually
 
 KEYS = [b"key:%d" % number for number in range(60)]
 ROUNDS = 3
@@ -68,6 +70,40 @@ async def test_slots_that_move_there_and_back(worker: WorkerHarness) -> None:
             await move(2, 1)
 
     await Load([worker.settings.listen], KEYS).run(disturb)
+
+
+async def test_a_slot_that_is_turned_round_to_a_source_with_older_data(worker: WorkerHarness) -> None:
+    """given a key that was deleted at the target, and is at the source again since that was restarted."""
+    key = next(key for key in KEYS if slot_of(key) < 512)
+    slot, server = slot_of(key), worker.servers[0]
+    async with worker.client() as plain, CachingClient(worker.settings.listen, plainly, ()) as caching:
+        await plain.set(key, "older")
+        async with worker.direct(1) as source:
+            await source.save()
+        for state in (SlotState.PREPARING, SlotState.PREPARED, SlotState.MIGRATING):
+            await worker.act([slot], state)
+        await plain.delete(key)
+        await server.kill()
+        server.start()
+        await server.ready()
+
+        async def is_kept() -> bool:
+            # While the worker is not told by the source, nothing is kept for long.
+            await caching.get(key)
+            await asyncio.sleep(2 * FLUSH_SECONDS)
+            return key in caching.values
+
+        await eventually(is_kept, "the worker to be told again of what changes")
+        assert caching.values[key] is None
+        await worker.apply([Slot(slot, 1, Action(SlotState.MIGRATING, 2, Course.TURNING))])
+        await worker.apply([Slot(slot, 2, Action(SlotState.PREPARED, 1, Course.BACK))])
+        await worker.apply([Slot(slot, 2, Action(SlotState.MIGRATING, 1, Course.BACK))])
+        assert await plain.get(key) == b"older"
+
+        async def is_current() -> bool:
+            return bool(await caching.get(key) == b"older")
+
+        await eventually(is_current, "the client to drop what it keeps")
 
 
 async def test_another_master_with_other_data(start_worker: StartWorker) -> None:

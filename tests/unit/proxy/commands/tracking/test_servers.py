@@ -3,13 +3,17 @@
 import pytest
 
 from proxy.commands.tracking.servers import _went_elsewhere
-from slots.states import SlotState
+from slots.states import Course, SlotState
 from slots.table import Action, Group, Slot, SlotTable
 
 SOURCE, TARGET = 1, 2
 AT_REST, ARRIVED = Slot(0, SOURCE), Slot(0, TARGET)
 PREPARED, MIGRATING = (
     Slot(0, SOURCE, Action(state, TARGET, epoch=1)) for state in (SlotState.PREPARED, SlotState.MIGRATING)
+)
+TURNED, GOING_BACK, BACK = (
+    Slot(0, TARGET, Action(state, SOURCE, Course.BACK, epoch=2))
+    for state in (SlotState.PREPARED, SlotState.MIGRATING, SlotState.FINISHED)
 )
 
 
@@ -23,6 +27,11 @@ PREPARED, MIGRATING = (
         (AT_REST, ARRIVED, True),
         # The source may have come back with older data, of which no server tells.
         (MIGRATING, AT_REST, True),
+        (MIGRATING, TURNED, False),
+        (TURNED, MIGRATING, False),
+        (TURNED, GOING_BACK, True),
+        (GOING_BACK, BACK, False),
+        (BACK, AT_REST, False),
     ],
 )
 def test_who_has_a_slot_from_now_on(before: Slot, after: Slot, dropped: bool) -> None:
