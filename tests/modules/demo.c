@@ -52,6 +52,19 @@ static int demo_last(Context *context, Text **arguments, int count) {
     return set(context, arguments[count - 1], arguments[1]);
 }
 
+/* DEMO.LOOK anything ... key: whether the key is there; only the module knows where its key is. */
+static int demo_look(Context *context, Text **arguments, int count) {
+    Key *key;
+    if (count < 3) return WrongArity(context);
+    if (IsKeysPositionRequest(context)) {
+        KeyAtPos(context, count - 1);
+        return OK;
+    }
+    key = OpenKey(context, arguments[count - 1], READ);
+    if (key != NULL) CloseKey(key);
+    return ReplyWithLongLong(context, key != NULL);
+}
+
 /* DEMO.COUNT: it names no key. */
 static int demo_count(Context *context, Text **arguments, int count) {
     (void)arguments;
@@ -100,6 +113,7 @@ int RedisModule_OnLoad(Context *context) {
     SetModuleAttribs(context, "demo", 1, 1);
     create(context, "demo.set", demo_set, "write", 1);
     create(context, "demo.last", demo_last, "write getkeys-api", 0);
+    create(context, "demo.look", demo_look, "readonly getkeys-api", 0);
     create(context, "demo.count", demo_count, "readonly", 0);
     create(context, "demo.known", demo_count, "readonly", 0);
     create(context, "demo.later", demo_later, "write blocking", 1);

@@ -14,6 +14,7 @@ from proxy.commands import replies
 from proxy.commands.family import Family
 from proxy.commands.learned.learning import Learning
 from proxy.commands.services import Services
+from proxy.commands.tracking import reads
 from proxy.engine.backend import command
 from proxy.engine.outcomes import GATED, IN_TRANSACTION, Outcome, nothing_owed
 from proxy.engine.refusals import NO_SERVER
@@ -97,6 +98,8 @@ class LearnedCommands(Family):
         if not keys:
             # The same holds for every learned command without keys.
             return replies.error(f"ERR {row.name.replace('|', ' ')} is refused by Slotferry: {learned.WITHOUT_KEYS}")
+        if session.tracker is not None:
+            reads.note_keys(session.tracker, row, keys)
         if row.route is not Route.BLOCKING:
             return keys
         # in-order: it uses another connection than the requests before it.

@@ -31,10 +31,21 @@ def note(tracker: Tracker, command: Command, argv: Sequence[bytes], is_queued: b
                 tracker.read(keys)
 
 
+def note_keys(tracker: Tracker, command: Command, keys: list[bytes]) -> None:
+    """The request at the front, which was noted without keys because only a server could tell them, has these."""
+    if _reads(command):
+        tracker.read(keys)
+
+
+def _reads(command: Command) -> bool:
+    return "readonly" in command.flags or command.code in RUNS
+
+
 def _read_by(command: Command, argv: Sequence[bytes]) -> list[bytes]:
-    if "readonly" not in command.flags and command.code not in RUNS:
+    if not _reads(command):
         return []
     try:
         return commands.keys_of(command, argv)
     except KeysError:
-        return []  # it will be refused
+        # It will be refused, or a server will be asked for its keys.
+        return []

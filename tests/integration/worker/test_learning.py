@@ -13,7 +13,9 @@ from slots.table import Slot
 from tests.integration.worker import harness
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness, slot_of
+from tests.integration.worker.replicated import eventually
 from tests.integration.worker.test_scripts import key_at, request, until
+from tests.integration.worker.wire import Wire
 from tests.modules.compiling import compiled
 
 LIMIT = 60.0
@@ -141,6 +143,29 @@ async def test_keys_that_are_asked_for_while_their_slot_moves(with_module: Worke
         await worker.act([slot_of(key)], SlotState.MIGRATING)
         assert await held == b"OK"
         assert [await at(worker, group, key) for group in (1, 2)] == [None, b"2"]
+
+
+@pytest.mark.parametrize("options", [(), ("OPTIN",)])
+async def test_a_client_that_caches_is_told_of_keys_that_are_asked_for(
+    with_module: WorkerHarness, options: tuple[str, ...]
+) -> None:
+    worker = with_module
+    key = key_at(1)
+    changed = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key.encode())
+    async with Wire(worker.settings.listen, protocol=3) as wire, worker.client() as client:
+        assert await wire.say("CLIENT", "TRACKING", "ON", *options) == b"+OK\r\n"
+        if options:
+            wire.send("CLIENT", "CACHING", "YES")
+        assert b":0\r\n" in await wire.say("DEMO.LOOK", "x", key)
+        await client.set(key, "new")
+        told = b""
+
+        async def is_told() -> bool:
+            nonlocal told
+            told += await wire.heard()
+            return told.endswith(changed)
+
+        await eventually(is_told, "word of the change")
 
 
 async def test_a_command_that_waits_holds_nobody_up(with_module: WorkerHarness) -> None:
