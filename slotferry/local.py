@@ -24,7 +24,7 @@ from slotferry.redis_server import HOST, RedisServer, ask, find_binary, start_re
 from slots.python import PYTHON
 from slots.ranges import show
 
-READY_SECONDS = 30.0
+READY_SECONDS = 60.0
 """How long topom, and each proxy, may take until it serves."""
 END_SECONDS = 1.3
 """How long the proxies, then topom, then the servers may take to end before they are killed, when a person waits for

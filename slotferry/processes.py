@@ -30,6 +30,9 @@ _PORTS = range(20000, 32000)
 """Below the range of ports for outgoing connections, so that no such connection takes one of ours."""
 _GIVEN: deque[int] = deque(maxlen=1000)
 """Ports that were given lately. A process that got one may not have begun to listen there."""
+_RESERVED: deque[socket.socket] = deque()
+_MOST_RESERVED = 64
+"""The latest of them are kept from other processes that look for ports here: by UDP sockets of the same numbers."""
 
 
 class ProcessError(RuntimeError):
@@ -59,7 +62,8 @@ def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> Non
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Different TCP ports on which nothing listens at ``host`` now, and which were not given lately.
+    """Different TCP ports on which nothing listens at ``host`` now, and which were not given lately, here or by
+    another process.
 
     Raises:
         ProcessError: when there are not enough free ports.
@@ -68,12 +72,26 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     # The system's random numbers: a test may have seeded those of its process.
     start = random.SystemRandom().randrange(len(_PORTS))
     for port in itertools.chain(_PORTS[start:], _PORTS[:start]):
-        if len(found) == count:
-            return found
-        if port not in _GIVEN and port_is_free(port, host):
+        if port not in _GIVEN and port_is_free(port, host) and _reserve(port, host):
             found.append(port)
             _GIVEN.append(port)
+        if len(found) == count:
+            return found
     raise ProcessError(f"no {count} free TCP ports between {_PORTS[0]} and {_PORTS[-1]} on {host}; end what uses them")
+
+
+def _reserve(port: int, host: str) -> bool:
+    """Keep a port from other processes for a while, if none of them has it."""
+    sock = socket.socket(type=socket.SOCK_DGRAM)
+    try:
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        return False
+    _RESERVED.append(sock)
+    if len(_RESERVED) > _MOST_RESERVED:
+        _RESERVED.popleft().close()
+    return True
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:

@@ -1,10 +1,11 @@
 """A pair of real servers, and what tests of the migrator ask of them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -68,11 +69,23 @@ class Pair:
         access = ServerAccess(password or "")
         await withdraw(self.source.address, self.target.address, access=access, instance=INSTANCE)
 
-    async def keys_moved(self, count: int) -> None:
-        """Return once so many keys have moved."""
-        async with asyncio.timeout(30):
-            while self.progress.keys_moved < count:
-                await asyncio.sleep(0.001)
+    async def keys_moved(self, call: asyncio.Task[None], count: int) -> None:
+        """Return once so many keys have moved. A call that ends before ends this with its own error."""
+        await while_under_way(call, lambda: self.progress.keys_moved >= count)
+
+
+async def while_under_way(call: asyncio.Task[None], holds: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Return once something holds. A call that ends before ends this with its own error."""
+    async with asyncio.timeout(60):
+        while True:
+            ended = call.done()
+            found = holds()
+            if found if isinstance(found, bool) else await found:
+                return
+            if ended:
+                await call
+                pytest.fail("the call ended before")
+            await asyncio.sleep(0.001)
 
 
 async def run_id_at(server: RedisServer, password: str | None = None) -> str:

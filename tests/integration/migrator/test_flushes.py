@@ -113,7 +113,7 @@ async def test_a_flush_while_keys_move_leaves_none(pair: Pair, source: Redis, ta
         await fill(source, 3000)
         pair.progress.keys_moved = 0
         call = asyncio.create_task(pair.migrate())
-        await pair.keys_moved(300)
+        await pair.keys_moved(call, 300)
         await withhold(source, target)
         for server in (source, target) if number % 2 else (target, source):
             assert await flush(server) == b"OK"
@@ -128,7 +128,7 @@ async def test_a_flush_at_the_servers_themselves_leaves_none(pair: Pair, source:
         await fill(source, 2000)
         pair.progress.keys_moved = 0
         call = asyncio.create_task(pair.migrate())
-        await pair.keys_moved(300)
+        await pair.keys_moved(call, 300)
         await source.flushall()
         await target.flushall()
         await call

@@ -97,7 +97,7 @@ async def test_a_key_that_a_client_asks_for_while_it_is_copied_is_not_held_back_
     pair.pace.pause()
     others = {name.encode() for name in contents} - {copied}
     await source.rpush(reserved.WANTED, *(b"0:" + name for name in (copied, *others)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await source.exists(copied, *others):
             await asyncio.sleep(0.005)
     await assert_big(target, contents)

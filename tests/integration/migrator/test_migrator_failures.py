@@ -50,7 +50,7 @@ async def test_a_cancelled_call_can_be_made_again(pair: Pair, source: Redis, tar
     await fill(source, 30_000)
     for count in (1, 10_000):
         call = asyncio.create_task(pair.migrate())
-        await pair.keys_moved(pair.progress.keys_moved + count)
+        await pair.keys_moved(call, pair.progress.keys_moved + count)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -101,7 +101,7 @@ async def test_a_target_that_dies_and_comes_back_empty_handed(fragile_pair: Pair
     async with client_of(pair.source) as source:
         await fill(source, 20_000)
         call = asyncio.create_task(pair.migrate())
-        await pair.keys_moved(2000)
+        await pair.keys_moved(call, 2000)
         await pair.target.kill()
         with pytest.raises(TargetUnavailable, match=pair.target.address):
             await call
@@ -126,7 +126,7 @@ async def test_a_source_that_dies(fragile_pair: Pair) -> None:
     async with client_of(pair.source) as source:
         await fill(source, 10_000)
     call = asyncio.create_task(pair.migrate())
-    await pair.keys_moved(1000)
+    await pair.keys_moved(call, 1000)
     await pair.source.kill()
     with pytest.raises(SourceUnavailable, match=pair.source.address):
         await call
@@ -140,7 +140,7 @@ async def test_a_target_that_pauses_for_a_while_loses_and_doubles_nothing(fragil
         await fill(source, 30_000)
         call = asyncio.create_task(pair.migrate())
         for count in (3000, 9000):
-            await pair.keys_moved(count)
+            await pair.keys_moved(call, count)
             os.kill(pair.target.pid, signal.SIGSTOP)
             await asyncio.sleep(0.5)
             os.kill(pair.target.pid, signal.SIGCONT)
@@ -155,7 +155,7 @@ async def test_a_target_that_hangs_ends_the_call_and_takes_nothing_with_it(fragi
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 20_000)
         call = asyncio.create_task(pair.migrate())
-        await pair.keys_moved(1000)
+        await pair.keys_moved(call, 1000)
         os.kill(pair.target.pid, signal.SIGSTOP)
         try:
             asked = 0
@@ -367,7 +367,7 @@ async def test_a_later_call_ends_an_earlier_one(pair: Pair, source: Redis, targe
     await fill(source, 20_000)
     pair.pace = Pace(PaceSettings(keys_per_second=5000))
     earlier = asyncio.create_task(pair.migrate())
-    await pair.keys_moved(100)
+    await pair.keys_moved(earlier, 100)
 
     await Pair(pair.source, pair.target).migrate()
 
@@ -380,7 +380,7 @@ async def test_our_connection_is_named(pair: Pair, source: Redis) -> None:
     await fill(source, 1000)
     pair.pace = Pace(PaceSettings(keys_per_second=1000))
     call = asyncio.create_task(pair.migrate())
-    await pair.keys_moved(10)
+    await pair.keys_moved(call, 10)
     names = {entry["name"] for entry in await source.client_list()}
     call.cancel()
     await asyncio.wait([call])
@@ -399,7 +399,7 @@ async def test_a_source_that_restarts_with_older_data_undoes_nothing(fragile_pai
             await source.rpush(key, *range(2000))
         await source.save()
         call = asyncio.create_task(pair.migrate())
-        await pair.keys_moved(600)
+        await pair.keys_moved(call, 600)
         async with asyncio.timeout(30):
             while not (big_moved := await target.keys("big:*")):
                 await asyncio.sleep(0.01)

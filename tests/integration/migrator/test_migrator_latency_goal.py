@@ -140,7 +140,7 @@ async def test_servers_are_asked_only_while_there_is_a_goal(pair: Pair, source: 
     await fill(source, 5000)
     pair.pace = Pace(PaceSettings(keys_per_second=100))
     call = asyncio.create_task(pair.migrate())
-    await pair.keys_moved(10)
+    await pair.keys_moved(call, 10)
     assert await probes(pair.source) == await probes(pair.target) == []
     assert pair.progress.pacing() is None
 
@@ -169,7 +169,7 @@ async def test_what_cannot_be_measured_does_not_keep_keys_from_moving(pair: Pair
         async with client_of(server) as redis:
             await redis.client_kill_filter(_id=number)
     moved = pair.progress.keys_moved
-    await pair.keys_moved(moved + 20)
+    await pair.keys_moved(call, moved + 20)
     for server in (pair.source, pair.target):
         await until_probed(server, 1)
     pair.pace.change(PaceSettings(latency_goal_milliseconds=60_000))

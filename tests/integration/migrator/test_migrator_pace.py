@@ -38,7 +38,7 @@ async def test_bytes_per_second(pair: Pair, source: Redis) -> None:
 async def test_pause_takes_effect_within_a_batch_and_resume_goes_on(pair: Pair, source: Redis, target: Redis) -> None:
     await fill(source, 20_000)
     call = asyncio.create_task(pair.migrate())
-    await pair.keys_moved(1000)
+    await pair.keys_moved(call, 1000)
 
     pair.pace.pause()
     at_pause = pair.progress.keys_moved
@@ -61,7 +61,7 @@ async def test_a_limit_can_be_lifted_while_it_holds(pair: Pair, source: Redis, t
     await fill(source, 10_000)
     pair.pace = Pace(PaceSettings(keys_per_second=100))
     call = asyncio.create_task(pair.migrate())
-    await pair.keys_moved(10)
+    await pair.keys_moved(call, 10)
 
     pair.pace.change(PaceSettings())
 

@@ -23,7 +23,7 @@ from slotferry.redis_server import RedisServer, start_redis
 from slots import permits
 from slots.access import ServerAccess
 from slots.reserved import STATE, WANTED
-from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, permit_at
+from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, permit_at, while_under_way
 
 
 @pytest.fixture
@@ -31,6 +31,7 @@ async def replicas(fragile_pair: Pair, tmp_path: Path) -> AsyncIterator[list[Red
     """Two replicas of the target, in sync with it."""
     started = [await start_redis(f"replica-{number}", tmp_path) for number in range(2)]
     async with client_of(fragile_pair.target) as target:
+        await target.config_set("repl-diskless-sync-delay", 0)
         for server in started:
             async with client_of(server) as redis:
                 await redis.replicaof("127.0.0.1", fragile_pair.target.port)
@@ -59,19 +60,35 @@ async def blocked(server: Redis) -> int:
     return int((await server.info("clients"))["blocked_clients"])
 
 
-async def begun(source: Redis, target: Redis, waits: int) -> None:
-    """Wait until a call that is paused has its permit. Before it moves anything, it waits until replicas have what
-    earlier calls wrote.
+async def paused_call(pair: Pair, source: Redis, target: Redis) -> asyncio.Task[None]:
+    """A call that is paused, and has its permit. Before it moves anything, it waits until replicas have what earlier
+    calls wrote."""
+    waits = await calls(target, "wait")
+    pair.pace = Pace(paused=True)
+    call = asyncio.create_task(pair.migrate())
 
-    Args:
-        waits: how many WAITs the target had before the call.
-    """
-    while not await permit_at(source) or await calls(target, "wait") == waits or await blocked(target):
-        await asyncio.sleep(0.01)
+    async def begun() -> bool:
+        return bool(await permit_at(source)) and await calls(target, "wait") > waits and not await blocked(target)
+
+    await while_under_way(call, begun)
+    return call
+
+
+async def small_keys_wait(pair: Pair, source: Redis, target: Redis, replica: RedisServer) -> asyncio.Task[None]:
+    """A call whose small keys wait for a replica that stands still."""
+    call = await paused_call(pair, source, target)
+    os.kill(replica.pid, signal.SIGSTOP)
+    pair.pace.resume()
+
+    async def waits() -> bool:
+        return await blocked(target) > 0
+
+    await while_under_way(call, waits)
+    return call
 
 
 MEGABYTE = 1024 * 1024
-LINK_BYTES_PER_SECOND = 4 * MEGABYTE
+LINK_BYTES_PER_SECOND = 2 * MEGABYTE
 
 
 @asynccontextmanager
@@ -83,9 +100,13 @@ async def behind_a_slow_link(pair: Pair, folder: Path) -> AsyncIterator[None]:
             writer.write(data)
 
     async def down(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        now = asyncio.get_running_loop().time
+        free_at = now()
         while data := await reader.read(MEGABYTE // 16):
             writer.write(data)
-            await asyncio.sleep(len(data) / LINK_BYTES_PER_SECOND)
+            # A sleep that takes longer makes the next one shorter, so that the link is no slower than it says.
+            free_at = max(free_at, now() - 0.5) + len(data) / LINK_BYTES_PER_SECOND
+            await asyncio.sleep(max(0.0, free_at - now()))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_target, to_target = await asyncio.open_connection("127.0.0.1", pair.target.port)
@@ -118,10 +139,9 @@ async def test_a_big_key_moves_as_fast_as_a_replica_follows(
     """given a replica to which the key takes longer to go than a step may, one call moves the key."""
     pair = fragile_pair
     pair.confirmation = Confirmation(1)
-    monkeypatch.setattr(options, "CONFIRM_SECONDS", 1.0)
-    if kind == "hash":
-        # It is confirmed as it goes: no wait may be longer because of its bytes.
-        monkeypatch.setattr(options, "LEAST_BYTES_PER_SECOND", 1e12)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 2.0)
+    # A hash is confirmed as it goes: no wait may be longer because of its bytes.
+    monkeypatch.setattr(options, "LEAST_BYTES_PER_SECOND", 1e12 if kind == "hash" else LINK_BYTES_PER_SECOND)
     if kind == "whole":
         monkeypatch.setattr(copying, "KINDS", {})
     async with (
@@ -170,12 +190,16 @@ async def test_a_copy_that_no_replica_confirms_ends_early_and_leaves_no_claim(
     """given a replica that stands still, a client can delete the key at the source after the call."""
     pair = fragile_pair
     pair.confirmation = Confirmation(2)
-    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.1)
-    os.kill(replicas[1].pid, signal.SIGSTOP)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 60.0)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await source.hset("big", mapping={f"field:{number}": "x" * 1024 for number in range(8192)})
+        call = await paused_call(pair, source, target)
+        os.kill(replicas[1].pid, signal.SIGSTOP)
+        monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.1)
+        pair.pace.resume()
         with pytest.raises(TooFewReplicas):
-            await pair.migrate()
+            await call
+        assert await calls(target, "hset"), "the copy had begun"
         assert not [field for field in await source.hkeys(STATE) if field.startswith(b"claim:")]
         assert (await target.info("stats"))["total_net_input_bytes"] < 4 * MEGABYTE
         assert not await target.exists("big")
@@ -190,13 +214,10 @@ async def test_a_key_that_goes_whole_and_is_confirmed_slowly_goes_once(
     monkeypatch.setattr(options, "CONFIRM_SECONDS", 60.0)
     monkeypatch.setattr(move, "BUSY_SECONDS", 0.05)
     monkeypatch.setattr(copying, "KINDS", {})
-    pair.pace = Pace(paused=True)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await source.rpush("big", *range(3000))
-        waits = await calls(target, "wait")
-        call = asyncio.create_task(pair.migrate())
-        async with asyncio.timeout(30):
-            await begun(source, target, waits)
+        call = await paused_call(pair, source, target)
+        async with asyncio.timeout(60):
             permit = await permit_at(source)
             os.kill(replicas[1].pid, signal.SIGSTOP)
             await source.rpush(WANTED, "0:big")
@@ -219,7 +240,7 @@ async def test_replicas_have_what_the_source_has_deleted(
     """given replicas that stop in the middle, the source keeps what they do not have, and all goes on with them."""
     pair = fragile_pair
     pair.confirmation = Confirmation(replicas=2)
-    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.3)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 10.0)
     async with (
         client_of(pair.source) as source,
         client_of(pair.target) as target,
@@ -229,8 +250,9 @@ async def test_replicas_have_what_the_source_has_deleted(
         await fill(source, 20_000)
         await source.hset("big", mapping={f"field:{number}": "value" for number in range(3000)})
         call = asyncio.create_task(pair.migrate())
-        await pair.keys_moved(2000)
+        await pair.keys_moved(call, 2000)
         os.kill(replicas[1].pid, signal.SIGSTOP)
+        monkeypatch.setattr(options, "CONFIRM_SECONDS", 2.0)
         with pytest.raises(TooFewReplicas, match="has 1 replicas that took the last keys"):
             await call
         left = {key for key in await source.keys("*") if key.startswith(b"key:")}
@@ -276,13 +298,10 @@ async def test_a_key_that_a_client_asked_for_and_replicas_do_not_have_yet_is_wai
     pair = fragile_pair
     pair.confirmation = Confirmation(replicas=2)
     monkeypatch.setattr(options, "CONFIRM_SECONDS", 60.0)
-    pair.pace = Pace(paused=True)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await source.rpush("big", *range(3000))
-        waits = await calls(target, "wait")
-        call = asyncio.create_task(pair.migrate())
-        async with asyncio.timeout(30):
-            await begun(source, target, waits)
+        call = await paused_call(pair, source, target)
+        async with asyncio.timeout(60):
             os.kill(replicas[1].pid, signal.SIGSTOP)
             await source.rpush(WANTED, "0:big")
             while not await target.exists("big"):
@@ -325,15 +344,18 @@ async def test_a_call_allows_for_what_an_earlier_one_wrote(
 ) -> None:
     """given a call that is cancelled while a replica takes a string, the next call is not too impatient."""
     pair = fragile_pair
-    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 2.0)
+    monkeypatch.setattr(options, "LEAST_BYTES_PER_SECOND", LINK_BYTES_PER_SECOND)
     monkeypatch.setattr(ending, "QUIET_SECONDS", 0.1)
     async with behind_a_slow_link(pair, tmp_path), client_of(pair.source) as source, client_of(pair.target) as target:
         await source.set("big", b"x" * 12 * MEGABYTE)
         pair.confirmation = Confirmation(1)
         call = asyncio.create_task(pair.migrate())
-        async with asyncio.timeout(30):
-            while not (await target.info("keyspace")).get("db0", {}).get("expires"):
-                await asyncio.sleep(0.01)
+
+        async def written() -> bool:
+            return bool((await target.info("keyspace")).get("db0", {}).get("expires"))
+
+        await while_under_way(call, written)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         await source.delete("big")
@@ -379,18 +401,23 @@ async def test_a_call_ends_with_the_error_that_it_met(
 ) -> None:
     """given a proxy that renews the permit while small keys wait for replicas, and a big key that a client wants."""
     pair = fragile_pair
-    monkeypatch.setattr(options, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 60.0)
     pair.confirmation = Confirmation(2)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 3000)
         await source.rpush("big", *range(3000))
-        call = asyncio.create_task(pair.migrate())
-        async with asyncio.timeout(30):
-            while not await target.exists(*(f"key:{number}" for number in range(3000))):
-                await asyncio.sleep(0.001)
-        os.kill(replicas[1].pid, signal.SIGSTOP)
+        call = await small_keys_wait(pair, source, target, replicas[1])
         await permits.renew(source, target, pair.target.address, await permit_at(source))
         await source.rpush(WANTED, "0:big")
+
+        async def ended() -> bool:
+            # Their time is over.
+            for client in await target.client_list():
+                if client["cmd"] == "wait":
+                    await target.client_unblock(int(client["id"]))
+            return call.done()
+
+        await while_under_way(call, ended)
         with pytest.raises(TooFewReplicas):
             await call
 
@@ -400,21 +427,19 @@ async def test_a_key_that_a_client_wants_is_claimed_while_small_keys_wait_for_re
 ) -> None:
     """given a proxy that has renewed the permit, its renewal here does not stand behind their WAIT."""
     pair = fragile_pair
-    monkeypatch.setattr(options, "CONFIRM_SECONDS", 20.0)
+    monkeypatch.setattr(options, "CONFIRM_SECONDS", 120.0)
     pair.confirmation = Confirmation(2)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 3000)
         await source.rpush("big", *range(3000))
-        call = asyncio.create_task(pair.migrate())
-        async with asyncio.timeout(10):
-            while not await target.exists(*(f"key:{number}" for number in range(3000))):
-                await asyncio.sleep(0.001)
-            os.kill(replicas[1].pid, signal.SIGSTOP)
-            while not any(client["cmd"] == "wait" for client in await target.client_list()):
-                await asyncio.sleep(0.001)
-            await permits.renew(source, target, pair.target.address, await permit_at(source))
-            await source.rpush(WANTED, "0:big")
-            while b"claim:0:big" not in await source.hkeys(STATE):
-                await asyncio.sleep(0.001)
+        call = await small_keys_wait(pair, source, target, replicas[1])
+        await permits.renew(source, target, pair.target.address, await permit_at(source))
+        await source.rpush(WANTED, "0:big")
+
+        async def claimed() -> bool:
+            return b"claim:0:big" in await source.hkeys(STATE)
+
+        await while_under_way(call, claimed)
+        assert await blocked(target)
         os.kill(replicas[1].pid, signal.SIGCONT)
         await call

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -47,6 +48,16 @@ def running(temporary: Path, *arguments: str, **environment: str) -> Iterator[su
                 process.kill()
 
 
+def first_line(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What it prints once it serves."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = process.stdout.readline()
+    assert line, process.stderr.read()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
 def children_of(pid: int) -> list[int]:
     """All processes below one, at any depth."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
@@ -71,8 +82,7 @@ def alive(pids: list[int]) -> list[int]:
 def test_local_prints_one_line_serves_and_leaves_nothing(temporary: Path, number: int) -> None:
     arguments = ("--groups", "2", "--proxies", "2", "--workers", "1", "--databases", "4")
     with running(temporary, "local", *arguments) as process:
-        assert process.stdout is not None
-        line = json.loads(process.stdout.readline())
+        line = first_line(process)
         assert set(line) == {"page", "topom", "token", "proxies", "groups"}
         address, _, token = line["page"].partition("#token=")
         assert address == line["topom"] + "/"
@@ -107,8 +117,7 @@ def test_the_next_local_removes_what_one_that_was_killed_has_left(temporary: Pat
     theirs = {*others, elsewhere}
     with running(temporary, "local", "--groups", "1") as killed, running(temporary, "local", "--groups", "1") as other:
         for process in (killed, other):
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())
+            assert first_line(process)
         both = set(temporary.iterdir()) - theirs
         assert len(both) == 2
         children = children_of(killed.pid)
@@ -116,8 +125,7 @@ def test_the_next_local_removes_what_one_that_was_killed_has_left(temporary: Pat
         killed.wait(30)
         until_gone(children)
         with running(temporary, "local", "--groups", "1") as process:
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())
+            assert first_line(process)
             now = set(temporary.iterdir()) - theirs
             assert (len(now), len(now & both)) == (2, 1), "that of the other one, which runs, and its own"
             for one in (process, other):
@@ -149,11 +157,7 @@ def test_a_checkout_in_the_current_folder_is_not_what_runs(temporary: Path, tmp_
         arguments, cwd=checkout, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            first = process.stdout.readline()
-            assert first, process.stderr.read()
-            line = json.loads(first)
+            line = first_line(process)
             settings |= {"SLOTFERRY_TOPOM": line["topom"], "SLOTFERRY_TOKEN": line["token"]}
             # By the stream, so that topom starts a migrator.
             for words in ("migration set --way stream", "slot move 0-9 --to 2 --wait"):
@@ -179,8 +183,7 @@ def busy(server: Redis) -> bool:
 
 def test_local_ends_although_a_server_hangs_in_a_script(temporary: Path) -> None:
     with running(temporary, "local", "--groups", "2") as process:
-        assert process.stdout is not None
-        line = json.loads(process.stdout.readline())
+        line = first_line(process)
         children = children_of(process.pid)
         (server,) = line["groups"]["1"]
         host, _, port = server.rpartition(":")
@@ -231,9 +234,7 @@ async def test_a_server_that_hangs_as_it_starts_has_as_little_time(
 def test_local_has_a_context_while_it_runs(temporary: Path, tmp_path: Path) -> None:
     config = str(tmp_path / "config")
     with running(temporary, "local", "--groups", "1", XDG_CONFIG_HOME=config) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        line = json.loads(process.stdout.readline())
+        line = first_line(process)
         said = next(note for note in process.stderr if "look at it" in note)
         command = said.partition(": ")[2].split()
         assert command == ["slotferry", "--context", "local", "status"]
@@ -252,8 +253,7 @@ def test_local_has_a_context_while_it_runs(temporary: Path, tmp_path: Path) -> N
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
 def test_local_that_is_killed_leaves_no_process(temporary: Path) -> None:
     with running(temporary, "local", "--groups", "1") as process:
-        assert process.stdout is not None
-        json.loads(process.stdout.readline())
+        first_line(process)
         children = children_of(process.pid)
         process.kill()
         process.wait()

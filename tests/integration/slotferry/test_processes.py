@@ -166,6 +166,24 @@ def test_a_killed_test_leaves_nothing_that_was_forked() -> None:
     assert gone(forked)
 
 
+def test_a_port_that_another_process_was_given_is_not_free_until_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody listens there yet."""
+    program = "from slotferry.processes import free_ports, sys; print(*free_ports(1), flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        monkeypatch.setattr(processes, "_PORTS", range(port, port + 1))
+        assert port_is_free(port)
+        with pytest.raises(ProcessError, match="no 1 free TCP ports"):
+            free_ports(1)
+        other.stdin.close()
+        other.wait(60)
+    assert free_ports(1) == [port]
+
+
 def test_free_ports_are_different_and_free(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of so few ports, some would be given twice.
     monkeypatch.setattr(processes, "_PORTS", processes._PORTS[:60])

@@ -180,7 +180,7 @@ async def test_keys_of_one_kind_are_held_up_until_something_has_passed(peer: Pee
     relay.catch(hold)
     assert await mover.ask(PLACE + b" h1:total:2\n") == b"+" + PLACE + b" h1:total:2\n"
     mover.send(PLACE + b" h1:flushed:2\n")
-    await asyncio.wait_for(hold.caught.wait(), 5)
+    await asyncio.wait_for(hold.caught.wait(), 60)
     assert await other.ask(b"GET\n") == b"+GET\n"
     assert not hold.over
     assert await other.ask(b"FLUSHDB\n") == b"+FLUSHDB\n"

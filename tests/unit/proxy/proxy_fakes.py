@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 
-SECONDS = 15.0
+SECONDS = 60.0
 """No wait of a test takes longer; what a test waits for is always a condition."""
 PRODUCT = {"name": "demo", "number_of_slots": 4, "slot_function": "crc32", "databases": 16}
 REGISTERED = {

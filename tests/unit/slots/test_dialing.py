@@ -43,7 +43,7 @@ class Tried:
         return self.registered
 
     async def run(self, dialled: Dialing) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await dialled.run(self.attempt, lambda: self.registered, self._end, lambda: len(self.urls) >= self._most)
 
     def _end(self) -> None:

@@ -18,10 +18,10 @@ from slots.reloading import on_hangup
 async def main():
     heard = asyncio.Event()
     on_hangup(heard.set)
-    await asyncio.wait_for(heard.wait(), 20)
+    await asyncio.wait_for(heard.wait(), 60)
     heard.clear()
     os.kill(os.getpid(), signal.SIGHUP)
-    await asyncio.wait_for(heard.wait(), 20)
+    await asyncio.wait_for(heard.wait(), 60)
 
 asyncio.run(main())
 """

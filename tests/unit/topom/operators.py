@@ -82,7 +82,7 @@ def client_of(topom: Topom, headers: Mapping[str, str] = MappingProxyType({})) -
     )
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+async def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.002)

@@ -483,12 +483,12 @@ class Bench:
         )
         return state.table
 
-    async def at_rest(self, seconds: float = 10.0) -> SlotTable:
+    async def at_rest(self, seconds: float = 60.0) -> SlotTable:
         """Wait until no slot is in an action."""
         await self.until(lambda table: all(slot.action is None for slot in table.slots), seconds)
         return self.ledger.table
 
-    async def until(self, holds: Callable[[SlotTable], bool], seconds: float = 10.0) -> None:
+    async def until(self, holds: Callable[[SlotTable], bool], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while not holds(self.ledger.table):
                 await asyncio.sleep(0.002)

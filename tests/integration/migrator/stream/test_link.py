@@ -42,7 +42,7 @@ from tests.integration.sizing.servers import speaks_tls
 
 NAME = "slotferry.migrator.test.stream"
 BYTES = 256 * 1024 * 1024
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 @pytest.fixture(params=servers.NAMES)

@@ -28,7 +28,7 @@ from tests.integration.migrator.pairs import INSTANCE, Pair, client_of, slot_of
 from tests.integration.migrator.stream.test_running import MOVING, assert_level, copy_between
 from tests.integration.migrator.stream.traffic import Writer, filled
 
-SECONDS = 30.0
+SECONDS = 90.0
 KEYS = [key for key in (b"string:%d" % number for number in range(200)) if slot_of(key) in MOVING]
 EXTRA = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16384", "--repl-ping-replica-period", "1")
 

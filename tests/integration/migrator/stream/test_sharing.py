@@ -31,11 +31,13 @@ from tests.integration.migrator.stream.test_replicas import links_at, until
 from tests.integration.migrator.stream.test_running import assert_level, connected
 from tests.integration.migrator.stream.traffic import Command, Writer, filled
 
-SECONDS = 30.0
+SECONDS = 90.0
 PARTS = [range(number, NUMBER_OF_SLOTS, 4) for number in range(3)]
 """The slots that go to each target; the others stay."""
 EXTRA = ("--repl-diskless-sync-delay", "0", "--repl-timeout", "3600")
 STREAM = "5eed"
+PATIENT = Timeouts(connect_seconds=600.0, reply_seconds=600.0)
+"""A target that stands still is not given up for that."""
 
 
 class FollowedWriter(Writer):
@@ -252,12 +254,12 @@ async def test_what_goes_wrong_at_one_target_ends_its_copy_alone(
 
 
 async def test_a_target_that_stands_still_takes_no_time_of_another_ones_lock(sharing: Sharing) -> None:
+    sharing.timeouts = PATIENT
     copies = await sharing.begin()
     await nearly_level(*copies)
     stop(sharing.targets[1])
     try:
         await filled(sharing.server, 4, 2000)
-        # It waits for its target for longer than this takes.
         await nearly_level(copies[0], copies[2])
         await sharing.settle(0, 2)
         assert copies[1]._task is not None
@@ -293,6 +295,7 @@ async def test_the_copy_that_is_furthest_behind_is_given_up_when_room_gets_short
 ) -> None:
     monkeypatch.setattr(followed, "SPOOL_BYTES", 64 << 20)
     monkeypatch.setattr(sourcestream, "LOOK_SECONDS", 0.01)
+    sharing.timeouts = PATIENT
     copies = await sharing.begin()
     await nearly_level(*copies)
     stop(sharing.targets[1])
@@ -300,7 +303,7 @@ async def test_the_copy_that_is_furthest_behind_is_given_up_when_room_gets_short
         reader = copies[0]._stream._readers[copies[1]]
         # Once the copy is given up, there is room again.
         while reader._error is None and not reader._spool.is_short():
-            await sharing.source.set("string:1", b"value" * 10_000)
+            await sharing.source.set("string:1", b"value" * 100_000)
             # However slow the machine is, the others are not the ones that are behind.
             await nearly_level(copies[0], copies[2])
         await nearly_level(copies[0], copies[2])

@@ -120,7 +120,7 @@ async def test_all_types_encodings_and_deadlines(pair: tuple[RedisServer, RedisS
         async with asyncio.timeout(30):
             await copy.nearly_level()
         before = writer.written
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while writer.written < before + 500:
                 await asyncio.sleep(0.05)
     finally:

@@ -82,7 +82,7 @@ class Answers:
 
     async def next(self) -> MigratorMessage:
         """The next one that is no report."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while isinstance(message := await self.queue.get(), Report):
                 pass
         return message
@@ -155,7 +155,7 @@ async def test_which_server_was_followed_is_said_before_the_failure(held: Copies
     copy.error = CannotGoOn("it is gone")
     copy.level.set()
     held.take(NearlyLevel(number=1, copy_id=ID))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         report, failed = await answers.queue.get(), await answers.queue.get()
     assert isinstance(report, Report)
     assert [state.followed for state in report.copies] == ["a:2"]

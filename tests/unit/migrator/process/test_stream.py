@@ -27,7 +27,7 @@ from slots.messages.copies import (
 )
 from slots.messages.message import encode
 
-SECONDS = 15.0
+SECONDS = 60.0
 REGISTRATION = RegisterMigrator(instance="1" * 32, hostname="host", pid=7, version="0")
 PACE = SetPace(keys_per_second=1, bytes_per_second=2, latency_goal_milliseconds=3.0, paused=False)
 

@@ -203,7 +203,7 @@ async def test_who_waits_for_more_of_the_snapshot_by_a_closed_reader_hears_why(t
                 read_snapshot(one)
 
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             waits = asyncio.create_task(asyncio.to_thread(parse))
             assert one._file is not None
             while one._file.position < 4:
@@ -229,7 +229,7 @@ async def test_who_waits_for_more_of_the_snapshot_lets_others_parse(tmp_path: Pa
             return [read_snapshot(reader) for _ in range(times)]
 
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             ahead = asyncio.create_task(asyncio.to_thread(parse, one, 2))
             assert one._file is not None
             while one._file.position < 4:

@@ -17,7 +17,7 @@ from proxy.settings import ProxySettings
 from proxy.worker.holding import Holding
 from slots import commands
 
-LIMIT = 10.0
+LIMIT = 60.0
 SLOTS = 16
 GREETING = {
     b"CLIENT": b"+OK\r\n",

@@ -138,7 +138,7 @@ async def test_drained_a_lock_met_on_the_way_holds_the_request() -> None:
             inside.route(MIGRATING, server.address)
             inside.router.mover = mover  # type: ignore[assignment]
             await client.send((b"DEL", *KEYS))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not len(inside.router.holding):
                     await asyncio.sleep(0.001)
             assert len(mover.asked) == 1

@@ -191,7 +191,7 @@ async def test_topom_asks_a_proxy(topom: FakeTopom, director: Director) -> None:
             slots=rows(3), servers={"a:1": ServerTraffic(1, 0, 10, 20, 5.0, 1)}, hot_keys=[hot(b"a", 9.0)]
         )
         worker.order(do="say", message=json.loads(encode(said)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 await stream.send({"type": "tell_load", "number": 3, "slots": 10, "names": 10})
                 answer = await stream.next("load")

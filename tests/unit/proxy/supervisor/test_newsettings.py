@@ -40,7 +40,7 @@ class Proxy:
         self.new.taken(cast(Any, worker), worker.sent[-1].number)
 
     async def answer(self) -> Reloaded:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.said:
                 await asyncio.sleep(0)
         return self.said.pop()

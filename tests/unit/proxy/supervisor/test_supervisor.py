@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import structlog
 from proxy.settings import ProxySettings
 from proxy.supervisor import serverviews, supervisor, workforce
 from proxy.supervisor.supervisor import Supervisor
+from proxy.supervisor.workforce import SILENT_TICKS
 from slots import dialing
 from slots.connections import worker_prefix
 from slots.messages.message import MOST_TEXT
@@ -98,6 +100,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialing, "RETRY_SECONDS_MAX", 0.02)
     monkeypatch.setattr(workforce, "RESTART_SECONDS_MIN", 0.005)
     monkeypatch.setattr(supervisor, "LEFTOVERS_SECONDS", 0.2)
+    # The fake workers say nothing by themselves, however long a test takes.
+    monkeypatch.setattr(workforce, "SILENT_TICKS", math.inf)
 
 
 # Starting
@@ -313,6 +317,7 @@ async def test_a_hung_worker_is_replaced(proxy: Proxy, monkeypatch: pytest.Monke
             tick()
 
     monkeypatch.setattr(staff, "tick", once_the_other_was_heard)
+    monkeypatch.setattr(workforce, "SILENT_TICKS", SILENT_TICKS)
     monkeypatch.setattr(supervisor, "TICK_SECONDS", 0.05)
     os.kill(workers[0].pid, signal.SIGSTOP)
     await workers[0].end()

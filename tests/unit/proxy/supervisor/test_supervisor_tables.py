@@ -28,7 +28,7 @@ async def test_a_table_that_cannot_be_used(topom: FakeTopom, director: Director,
         stream, _, _ = await proxy.begin(number_of_slots=1)
         with structlog.testing.capture_logs() as logs:
             await stream.send({"type": "table", "table": table})
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 again = await topom.stream()
         await again.register(number_of_slots=1)
         assert (await again.next("heartbeat"))["epoch"] == 0

@@ -870,7 +870,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_impatient")
 async def test_waiting_ends_when_all_slots_rest_in_their_group(capfd: pytest.CaptureFixture[str]) -> None:
     async with topom_showing(slot(1, 2), slot(1, 2), slot(2)) as topom:
-        await asyncio.wait_for(wait_moved(topom, {7: 2}, 5), 5)
+        await asyncio.wait_for(wait_moved(topom, {7: 2}, 60), 60)
 
 
 @pytest.mark.usefixtures("_impatient")

@@ -381,7 +381,7 @@ async def test_rebalance(filled: httpx.AsyncClient, topom: Topom) -> None:
     assert (moving["slots_pending"], moving["epoch"]) == (8, topom.ledger.table.epoch)
     assert (await post(filled, "/rebalance"))["moves"] == []
     await post(filled, "/migration/resume")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await filled.get("/migration")).json()["slots_moved"] < 8:
             await asyncio.sleep(0.01)
     assert len(topom.ledger.table.by_group[2]) == 8
@@ -455,7 +455,7 @@ async def test_a_topom_halts_by_the_clock(
     shown = (await filled.get("/migration")).json()
     assert (shown["slots_pending"], shown["slots_moving"]) == (2, 0)
     now["seconds"] += 10 * 3600
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await filled.get("/migration")).json()["slots_moved"] < 2:
             await asyncio.sleep(0.01)
 
@@ -485,7 +485,7 @@ async def test_a_resumed_topom_moves_what_has_waited(filled: httpx.AsyncClient) 
     await filled.post("/pause", json={})
     await post(filled, "/slots/move", {"slots": "2-3", "group_id": 2})
     assert (await filled.post("/resume")).json() == {"pause": None}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await filled.get("/migration")).json()["slots_moved"] < 2:
             await asyncio.sleep(0.01)
 
@@ -603,7 +603,7 @@ async def test_a_target_that_is_refused_is_said_by_slot_and_by_batch(filled: htt
     assert isinstance(mover, FakeMover)
     mover.refusing["127.0.0.1:2"] = NotEnoughMemory("target 127.0.0.1:2 has too little memory", "free it")
     await post(filled, "/slots/move", {"slots": "2-3", "group_id": 2})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (batches := (await filled.get("/migration")).json()["batches"]) or not batches[0]["reason"]:
             await asyncio.sleep(0.01)
     reason = batches[0]["reason"]
@@ -646,11 +646,11 @@ async def test_a_target_that_is_refused_is_said_by_slot_and_by_batch(filled: htt
     assert migration["batches"] == []
     mover.refusing.clear()
     assert (await post(filled, "/migration/retry", {"slots": "3"}))["slots"] == [3]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await filled.get("/migration")).json()["slots_moved"] < 1:
             await asyncio.sleep(0.01)
     assert (await post(filled, "/migration/retry", {}))["slots"] == [2]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await filled.get("/migration")).json()["slots_moved"] < 2:
             await asyncio.sleep(0.01)
     assert (await filled.get("/migration")).json()["skipped"] == []

@@ -152,7 +152,7 @@ async def joins(case: Joined) -> AsyncIterator[Joins]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.002)
 

@@ -25,7 +25,7 @@ from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
 SLOTS = 16
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 @asynccontextmanager

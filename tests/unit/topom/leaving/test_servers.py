@@ -200,7 +200,7 @@ async def departing(case: Leave) -> AsyncIterator[ServerDepartures]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.002)
 

@@ -68,7 +68,7 @@ async def test_a_slot_goes_through_its_states(bench: MakeBench) -> None:
     table = await one.at_rest()
     assert [slot.group_id for slot in table.slots] == [2] * 4 + [1] * 12
     assert states(proxy) == ["group 1", "pending", "copying", "preparing", "prepared", "finished", "group 2"]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(steps) < len(STEPS):
             await asyncio.sleep(0)
     assert steps == STEPS
@@ -208,7 +208,7 @@ async def test_a_copy_does_not_outlive_its_process(bench: MakeBench, step: str) 
     one = await bench(store=store, on_step=stand_still, way="stream")
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await reached.wait()
     await one.stop()
     assert one.mover.copies[0].closed
@@ -293,7 +293,7 @@ async def test_after_restarts_keys_may_go_the_other_way_but_not_into_the_old_cop
     one = await bench(store=store, on_step=stand_still, way="stream")
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await reached.wait()
     await one.stop()
     if restarts == 2:
@@ -301,7 +301,7 @@ async def test_after_restarts_keys_may_go_the_other_way_but_not_into_the_old_cop
         where = "pending again"
         second = await Bench(store, way="keys", on_step=stand_still).start()
         second.run()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await reached.wait()
         await second.stop()
     swept.clear()
@@ -329,7 +329,7 @@ async def test_another_master_at_either_end_voids_the_copy(bench: MakeBench) -> 
     await one.edit(lambda table, epoch: topology.add_server(table, epoch, 2, "s5:6379"))
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await waiting.wait()
     await one.edit(lambda table, epoch: topology.promote(table, epoch, 2, "s5:6379"))
     going.set()
@@ -396,7 +396,7 @@ async def test_a_cancelled_copy_costs_nothing(bench: MakeBench) -> None:
     one.mover.copying = copying
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await waiting.wait()
     outcome = cancelling.Cancelled()
 
@@ -407,12 +407,12 @@ async def test_a_cancelled_copy_costs_nothing(bench: MakeBench) -> None:
 
     await one.ledger.change(cancel)
     assert outcome.ended == [0, 1]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while one.mover.copies[0].kept != (2, 3):
             await asyncio.sleep(0.002)
     await one.ledger.change(lambda state, epoch: cancelling.cancel(state, epoch, SLOTS)[0])
     await one.at_rest()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not one.mover.copies[0].closed:
             await asyncio.sleep(0.002)
     assert {slot.group_id for slot in one.ledger.table.slots} == {1}
@@ -480,7 +480,7 @@ async def test_where_the_target_reads_no_payloads_no_key_moves_one_by_one(
     one.mover.copy_errors.append(CannotFollow("the source runs EVAL"))
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not one.actions.deferred:
             await asyncio.sleep(0)
     [(_, _, reason)] = one.actions.deferred
@@ -512,7 +512,7 @@ async def test_hidden_a_restarted_topom_that_has_no_way_sweeps_the_source_that_w
     one.mover.hides.add("s1:6379")
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not one.actions.deferred:
             await asyncio.sleep(0)
     assert swept == [2, 1]
@@ -601,7 +601,7 @@ async def test_a_target_that_is_another_process_by_then_costs_no_key_at_the_sour
     one.run()
     await one.edit(send)
     await one.at_rest()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "at rest" not in steps or one.actions.batches:
             await asyncio.sleep(0.002)
     assert "cleaned" not in steps
@@ -645,7 +645,7 @@ async def test_if_replicas_lack_keys_the_lock_is_given_up_and_it_is_said(bench: 
     proxy = await FakeProxy(one, 1).register()
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not any(
             "of its replicas" in str(why) or "the replicas" in str(why) for why in one.actions.reasons().values()
         ):
@@ -726,7 +726,7 @@ async def test_where_a_copy_is_the_only_way_it_is_tried_again_after_a_while(benc
     one.mover.copy_errors.append(CannotFollow("the source runs EVAL"))
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not one.actions.deferred:
             await asyncio.sleep(0)
     clock = one.actions.choosing._clock
@@ -743,13 +743,13 @@ async def test_when_an_operator_retries_a_copy_is_made_again_at_once(bench: Make
     one.mover.copy_errors.append(CannotFollow("the source runs EVAL"))
     one.run()
     await one.edit(send)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not one.actions.deferred:
             await asyncio.sleep(0)
     orders = Orders(one.ledger, one.actions)
     checks = len(one.mover.checked)
     await orders.cancel("15")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(one.mover.checked) == checks or not one.actions.deferred:
             await asyncio.sleep(0)
     assert len(one.mover.copies) == 1
@@ -780,7 +780,7 @@ async def test_a_copy_that_ends_in_a_pause_begins_anew_only_after_it(bench: Make
     one.run()
     await one.edit(send)
     await one.until(lambda table: bool(one.mover.copies) and state_of(table) is SlotState.PENDING)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (reason := one.actions.reasons().get(0)) is None or "paused" not in reason.what:
             await asyncio.sleep(0)
     await asyncio.sleep(0.2)

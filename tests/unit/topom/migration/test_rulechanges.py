@@ -50,7 +50,7 @@ def changes(one: Bench, counts: Counts, seconds: float = 5.0) -> RuleChanges:
 
 
 async def over(of: RuleChanges) -> RuleChange:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while of.last is None or of.last.stage in RUNNING or of.under_way:
             await asyncio.sleep(0.002)
     return of.last

@@ -49,7 +49,7 @@ class Test:
         return "a" * 40, "b" * 40
 
     async def next(self, kind: type[ToMigrator]) -> ToMigrator:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not self.link.said or not isinstance(self.link.said[-1], kind):
                 await asyncio.sleep(0)
         return self.link.said[-1]
@@ -58,7 +58,7 @@ class Test:
     async def doing(self, work: asyncio.Future[None]) -> AsyncIterator[None]:
         try:
             yield
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await work
         finally:
             work.cancel()
@@ -150,7 +150,7 @@ async def test_copies_that_begin_at_the_same_time_are_spread_over_the_migrators(
     for number in range(4):
         copy = copy_of(test.migrators, Progress(), wait, f"{number:032x}")
         beginning.append(asyncio.ensure_future(copy.nearly_level()))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while test.migrators.copies < 4:
             await asyncio.sleep(0)
     assert (test.migrator.load, another.load) == (2, 2)
@@ -253,7 +253,7 @@ class Two:
 
     async def said(self, count: int) -> list[ToMigrator]:
         """What one of the migrators was told; the other one was told nothing."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while sum(len(link.said) for link in self.links) < count:
                 await asyncio.sleep(0)
         for _ in range(10):

@@ -31,7 +31,7 @@ def migrators() -> Migrators:
 
 async def asked(link: FakeLink) -> int:
     """The number of the newest request."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not link.said or not isinstance(link.said[-1], NearlyLevel):
             await asyncio.sleep(0)
     return link.said[-1].number
@@ -129,7 +129,7 @@ async def test_a_copy_waits_for_one_and_takes_the_nearest(link: FakeLink) -> Non
     told: list[tuple[bool, str]] = []
     migrators = Migrators(lambda server: ("n1", "") if server == "a:1" else ("", ""), lambda *note: told.append(note))
     waiting = asyncio.create_task(migrators.near("a:1"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await migrators.wanted.wait()
     far = migrators.register(registration(1), False, link)
     assert await waiting is far

@@ -23,7 +23,7 @@ def asked(proxy: FakeProxy) -> list[int]:
 
 
 async def until_asked(proxy: FakeProxy, times: int) -> int:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(asked(proxy)) < times:
             await asyncio.sleep(0)
     return asked(proxy)[-1]

@@ -57,7 +57,7 @@ async def test_a_disk_that_hangs_fails_calls_in_time_and_only_as_long_as_it_does
     other = SqliteStore(tmp_path / "s")
     assert (await other.book(STATE).read()).version == 0
     back.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await other.book(STATE).read()).version == 0:
             await asyncio.sleep(0.01)
     await other.close()
@@ -78,7 +78,7 @@ async def test_a_store_goes_on_when_its_disk_is_back(tmp_path: Path, monkeypatch
     with pytest.raises(StoreError, match="hangs"):
         await store.book(STATE).read()
     back.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 assert await store.book(STATE).read() == Stored(0, {})
