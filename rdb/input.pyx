@@ -73,10 +73,10 @@ cdef uint64_t summed(uint64_t crc, const uint8_t* p, size_t length) noexcept nog
     return crc
 
 
-def crc64(bytes data not None) -> int:
+def crc64(bytes data not None, before: int = 0) -> int:
     """The checksum of ``data``, in the form of the last eight bytes of an RDB file: little-endian, over all bytes
-    before them."""
-    return summed(0, data, len(data))
+    before them. ``before`` is the checksum of what stands before ``data``."""
+    return summed(before, data, len(data))
 
 
 def decompress(bytes data not None, length: int) -> bytes:

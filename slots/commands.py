@@ -124,9 +124,10 @@ class Command:
     server that gave it: another server has the same elements in another order. ``split`` says how the replies to the
     parts of a split command are put together: their ``elements``, one ``status``, or the ``sum``. For a command of
     another route it says what the proxy does where the keys are of several slots: ``computed`` if it reads each key and
-    computes the reply, ``joined`` if it joins the replies about each, ``first`` if it takes from the first key that has
-    something. ``categories`` are those of Redis's ACL. ``access`` says what the command does with the values of its
-    keys, see :mod:`slots.keyaccess`; it is empty if there are no keys.
+    computes the reply, ``stored`` if it writes what it computes to the first key, ``joined`` if it joins the replies
+    about each, ``first`` if it takes from the first key that has something. ``categories`` are those of Redis's ACL.
+    ``access`` says what the command does with the values of its keys, see :mod:`slots.keyaccess`; it is empty if there
+    are no keys.
     """
 
     name: str
@@ -165,6 +166,11 @@ class Command:
     def computed(self) -> bool:
         """Whether the proxy computes the reply if the keys are of several slots."""
         return self.split == "computed"
+
+    @property
+    def stored(self) -> bool:
+        """Whether the proxy computes what the first key gets if the keys are of several slots."""
+        return self.split == "stored"
 
     @property
     def takes_away(self) -> bool:

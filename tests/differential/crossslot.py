@@ -63,17 +63,11 @@ MSETNX {a}x 1 {b}x 1
 LCS {a}x {b}x
 BITOP AND {a}x {b}x
 BITOP NOT {a}x {b}x
-SINTERSTORE {b}x {a}x {a}x
-SUNIONSTORE {b}x {a}x
-SDIFFSTORE {b}x {a}x
 SMOVE {a}x {b}x m
 LMOVE {a}x {b}x LEFT LEFT
 RPOPLPUSH {a}x {b}x
 BLMOVE {a}x {b}x LEFT LEFT 0
 BRPOPLPUSH {a}x {b}x 0
-ZUNIONSTORE {b}x 1 {a}x
-ZINTERSTORE {b}x 1 {a}x
-ZDIFFSTORE {b}x 1 {a}x
 ZRANGESTORE {b}x {a}x 0 -1
 PFCOUNT {a}x {b}x
 PFMERGE {a}x {b}x
@@ -99,6 +93,12 @@ ZUNION 2 {a}x {b}x
 ZINTER 2 {a}x {b}x
 ZDIFF 2 {a}x {b}x
 ZINTERCARD 2 {a}x {b}x
+SINTERSTORE {b}x {a}x {a}x
+SUNIONSTORE {b}x {a}x
+SDIFFSTORE {b}x {a}x
+ZUNIONSTORE {b}x 1 {a}x
+ZINTERSTORE {b}x 1 {a}x
+ZDIFFSTORE {b}x 1 {a}x
 LMPOP 2 {a}x {b}x LEFT
 ZMPOP 2 {a}x {b}x MIN
 XREAD STREAMS {a}x {b}x 0 0

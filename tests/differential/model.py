@@ -24,6 +24,8 @@ BLOCKING = {
 }
 COMPUTED = {"SUNION", "SINTER", "SDIFF", "SINTERCARD", "ZUNION", "ZINTER", "ZDIFF", "ZINTERCARD", "XREAD"}
 """Commands that the proxy computes over several slots."""
+STORED = {"SUNIONSTORE", "SINTERSTORE", "SDIFFSTORE", "ZUNIONSTORE", "ZINTERSTORE", "ZDIFFSTORE"}
+"""Likewise, and writes what it has computed."""
 
 
 def name(command: Command) -> str:
@@ -106,7 +108,7 @@ class Client:
             return len(self.bound | together) <= 1
         if called == "XREAD" and b"BLOCK" in map(bytes.upper, command):
             return len(together) <= 1
-        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", "LMPOP", "ZMPOP", *COMPUTED):
+        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", "LMPOP", "ZMPOP", *COMPUTED, *STORED):
             return True
         return len(together) <= 1
 

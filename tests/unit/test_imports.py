@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ALLOWED: dict[str, set[str]] = {
     "slots": set(),
     "rdb": set(),
-    "proxy": {"slots"},
+    "proxy": {"slots", "rdb"},
     "migrator": {"slots", "rdb"},
     "topom": {"slots", "migrator"},
     "sizing": {"slots", "rdb"},

@@ -1,4 +1,5 @@
-"""Computes over sets and sorted sets that were read, as Redis does: their elements, and the elements' scores.
+"""Computes over sets and sorted sets that were read, as Redis does: their elements, and the elements' scores. Makes
+the client's reply of what was found, or what RESTORE writes.
 
 A large computation has many turns of the event loop, of :data:`TURN_SECONDS` each, so that the worker's other clients
 are served meanwhile.
@@ -8,13 +9,14 @@ import asyncio
 import heapq
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
 import hiredis
 
 from proxy.commands import replies
+from proxy.commands.sets import payloads
 from proxy.commands.sets.request import SetRequest
 from proxy.commands.sets.scores import Write
 
@@ -32,16 +34,18 @@ class UnexpectedReplyError(Exception):
 
 
 class Computation:
-    """One computation, from the servers' replies to the client's.
+    """One computation, from the servers' replies to the client's, or to what is stored.
 
     Args:
         asked: what to compute.
+        without_scores: the keys of sorted sets that have a set, whose scores are 1.
         protocol: the session's.
         write: writes scores.
     """
 
-    def __init__(self, asked: SetRequest, protocol: int, write: Write) -> None:
+    def __init__(self, asked: SetRequest, without_scores: Collection[bytes], protocol: int, write: Write) -> None:
         self._asked = asked
+        self._without_scores = without_scores
         self._protocol = protocol
         self._write = write
         self._turn_ends = time.monotonic() + TURN_SECONDS
@@ -53,12 +57,22 @@ class Computation:
             said: the servers' replies by key. Each is taken out when it is read.
         """
         if self._asked.is_sorted:
-            return await self._of_sorted(said)
-        return await self._of_sets(said)
+            scores = await self._sorted(said)
+            return await (self._number_of(scores) if self._asked.counts else self._sorted_reply(scores))
+        members = await self._sets(said)
+        return await (self._number_of(members) if self._asked.counts else self._set_reply(members))
+
+    async def stored(self, said: dict[bytes, bytes]) -> tuple[int, bytes]:
+        """The number of elements to store, and what RESTORE writes. ``said`` is the same."""
+        if self._asked.is_sorted:
+            scores = await self._sorted(said)
+            return len(scores), await self._payload(payloads.SORTED_SET, scores, payloads.scored)
+        members = await self._sets(said)
+        return len(members), await self._payload(payloads.SET, members, payloads.text)
 
     # -- sets ----------------------------------------------------------------------------------------------
 
-    async def _of_sets(self, said: dict[bytes, bytes]) -> bytes:
+    async def _sets(self, said: dict[bytes, bytes]) -> set[bytes]:
         sets: list[set[bytes]] = []
         for key in dict.fromkeys(self._asked.keys):
             members: set[bytes] = set()
@@ -83,19 +97,19 @@ class Computation:
             await self._give_up(other)
         if self._asked.operation == "DIFF" and self._asked.keys[0] in self._asked.keys[1:]:
             await self._give_up(found)
-        if self._asked.counts:
-            number = self._number_of(found)
-            await self._give_up(found)
-            return number
+        return found
+
+    async def _set_reply(self, found: set[bytes]) -> bytes:
         header = b"%b%d\r\n" % (b"~" if self._protocol == 3 else b"*", len(found))
         return await self._joined(header, self._taken_from(found), replies.bulk)
 
     # -- sorted sets ---------------------------------------------------------------------------------------
 
-    async def _of_sorted(self, said: dict[bytes, bytes]) -> bytes:
+    async def _sorted(self, said: dict[bytes, bytes]) -> dict[bytes, float]:
         read: dict[bytes, dict[bytes, float]] = {}
         for key in dict.fromkeys(self._asked.keys):
-            read[key] = await self._with_scores(await self._parsed(said.pop(key)))
+            elements = await self._parsed(said.pop(key))
+            read[key] = await (self._ones(elements) if key in self._without_scores else self._with_scores(elements))
         both = [(read[key], weight) for key, weight in zip(self._asked.keys, self._asked.weights, strict=True)]
         if self._asked.operation == "DIFF":
             found = both[0][0]
@@ -112,10 +126,9 @@ class Computation:
         for scores in read.values():
             if scores is not found:
                 await self._give_up(scores)
-        if self._asked.counts:
-            number = self._number_of(found)
-            await self._give_up(found)
-            return number
+        return found
+
+    async def _sorted_reply(self, found: dict[bytes, float]) -> bytes:
         header = b"*%d\r\n" % (len(found) * (2 if self._asked.with_scores and self._protocol == 2 else 1))
         runs: list[list[tuple[float, bytes]]] = []
         async for pairs in self._taken_from(found):
@@ -129,6 +142,12 @@ class Computation:
         pairs = elements if elements and isinstance(elements[0], list) else zip(members, members, strict=True)
         async for some in self._slices(pairs):
             scores.update((member, float(score)) for member, score in some)
+        return scores
+
+    async def _ones(self, members: list[Any]) -> dict[bytes, float]:
+        scores: dict[bytes, float] = {}
+        async for some in self._slices(members):
+            scores.update(dict.fromkeys(some, 1.0))
         return scores
 
     async def _union(self, both: list[tuple[dict[bytes, float], float]]) -> dict[bytes, float]:
@@ -207,9 +226,16 @@ class Computation:
             parts.append(b"".join(map(form, some)))
         return b"".join(parts)
 
-    def _number_of(self, found: set[bytes] | dict[bytes, float]) -> bytes:
-        limit = self._asked.limit
-        return replies.integer(min(len(found), limit) if limit else len(found))
+    async def _payload(self, kind: bytes, elements: Any, form: Callable[[Any], bytes]) -> bytes:
+        made = payloads.Payload(kind, len(elements))
+        async for some in self._taken_from(elements):
+            made.add(b"".join(map(form, some)))
+        return made.end()
+
+    async def _number_of(self, found: set[bytes] | dict[bytes, float]) -> bytes:
+        limit, number = self._asked.limit, len(found)
+        await self._give_up(found)
+        return replies.integer(min(number, limit) if limit else number)
 
 
 def _number(score: float) -> float:

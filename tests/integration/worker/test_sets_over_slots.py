@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis.exceptions
@@ -117,7 +118,7 @@ async def compare(worker: WorkerHarness, requests: list[Request], protocol: int,
     return sum(not reply.startswith(b"-") for reply in said)
 
 
-async def with_plain_redis(start_worker: StartWorker, binary: Path | None = None, **settings: float) -> WorkerHarness:
+async def with_plain_redis(start_worker: StartWorker, binary: Path | None = None, **settings: Any) -> WorkerHarness:
     """A worker whose slots are at two servers, and a third server that is none of its own."""
     worker = await start_worker(servers=3, binaries=[binary] * 3, **settings)
     assert {slot_of(key) // 512 for key in KEYS} == {0, 1}

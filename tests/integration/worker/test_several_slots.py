@@ -27,7 +27,7 @@ async def test_the_rule_that_is_named_helps(start_worker: StartWorker, protocol:
         await talk.ask("FUNCTION", "LOAD", "REPLACE", library)
         alone: list[tuple[str | bytes | int, ...]] = [
             ("SMOVE", ONE, OTHER, "x"),
-            ("ZINTERSTORE", ONE, 2, ONE, OTHER),
+            ("ZRANGESTORE", ONE, OTHER, "0", "-1"),
             ("MSETNX", ONE, "1", OTHER, "2"),
             ("DEL", ONE, OTHER),
             ("EVAL", SCRIPT, 2, ONE, OTHER),

@@ -7,7 +7,7 @@ import pytest
 from proxy.commands.replies import array, bulk
 from proxy.commands.sets import computing
 from proxy.commands.sets.computing import Computation, UnexpectedReplyError
-from proxy.commands.sets.request import understand
+from proxy.commands.sets.request import SetRequest, understand
 from proxy.commands.sets.scores import as_before_7_2
 from slots import commands
 
@@ -21,8 +21,8 @@ LARGE = {
 def computation(line: str) -> Computation:
     argv = line.encode().split()
     asked = understand(commands.find(argv), argv)
-    assert asked is not None
-    return Computation(asked, 2, as_before_7_2)
+    assert isinstance(asked, SetRequest)
+    return Computation(asked, (), 2, as_before_7_2)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,8 @@ def computation(line: str) -> Computation:
     [
         *("SUNION a b", "SINTER a b", "SDIFF a b", "SINTERCARD 2 a b"),
         *("ZUNION 2 a b WITHSCORES", "ZINTER 2 a b", "ZDIFF 2 a b", "ZINTERCARD 2 a b"),
+        *("SUNIONSTORE c a b", "SINTERSTORE c a b", "SDIFFSTORE c a b"),
+        *("ZUNIONSTORE c 2 a b", "ZINTERSTORE c 2 a b", "ZDIFFSTORE c 2 a b"),
     ],
 )
 async def test_others_have_turns_in_between(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,13 +47,21 @@ async def test_others_have_turns_in_between(line: str, monkeypatch: pytest.Monke
 
     task = asyncio.create_task(others())
     said = {b"a": large, b"b": large}
-    reply = await computation(line).reply(said)
+    made = computation(line)
+    reply = b""
+    count = None
+    if "STORE" in line:
+        count, _ = await made.stored(said)
+    else:
+        reply = await made.reply(said)
     task.cancel()
     # One for each slice of each set, at least.
     assert turns >= 2 * COUNT // computing.AT_ONCE
     assert said == {}
     number = {"D": 0, "U": COUNT, "I": COUNT}[line[1]]
-    if "CARD" in line:
+    if count is not None:
+        assert count == number
+    elif "CARD" in line:
         assert reply == b":%d\r\n" % number
     else:
         assert reply.startswith(b"*%d\r\n" % (number * (2 if "WITHSCORES" in line else 1)))
