@@ -27,7 +27,8 @@ RULES_CHANGE = (
 
 def crossslot(one: bytes, slot: int, other: bytes, other_slot: int) -> bytes:
     """The error for two keys of one request, or of one transaction and its watch, that have different slots. It begins
-    as Redis Cluster's, and ends with the slot rule that would help, if their names suggest one."""
+    as Redis Cluster's, and ends with a way out: the slot rule that would help, if their names suggest one, or else a
+    hash tag."""
     if CHANGING in (slot, other_slot):
         return RULES_CHANGE
     text = f"'{readable(one)}' has slot {slot}, '{readable(other)}' {other_slot}"
@@ -35,6 +36,8 @@ def crossslot(one: bytes, slot: int, other: bytes, other_slot: int) -> bytes:
     if rule is not None:
         whom = "both" if rule.tag is None else "all such keys"
         text += f"; slot rule '{rule.pattern}' would give {whom} one slot"
+    else:
+        text += "; a hash tag in common ({tag} in their names) would give them one slot"
     return f"-CROSSSLOT Keys in request don't hash to the same slot: {text}\r\n".encode()
 
 

@@ -9,7 +9,8 @@ from tests.differential.examples import Example, Send, Step
 from tests.differential.wire import words
 
 _SAID = re.compile(
-    rb"-CROSSSLOT Keys in request don't hash to the same slot: '\{([ab])\}[xy]' has slot \d+, '\{([ab])\}[xy]' \d+\r\n"
+    rb"-CROSSSLOT Keys in request don't hash to the same slot: '\{([ab])\}[xy]' has slot \d+, '\{([ab])\}[xy]' \d+; "
+    rb"a hash tag in common \(\{tag\} in their names\) would give them one slot\r\n"
 )
 
 

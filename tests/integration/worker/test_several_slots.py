@@ -15,6 +15,8 @@ REFUSED = (
     f"-CROSSSLOT Keys in request don't hash to the same slot: '{ONE}' has slot {slot_of(ONE)}, '{OTHER}' "
     f"{slot_of(OTHER)}; slot rule 'bull:(*):*' would give both one slot\r\n"
 ).encode()
+UNLIKE = "a", "b"
+"""Keys whose names suggest no rule."""
 SCRIPT = "return {KEYS[1], KEYS[2]}"
 
 
@@ -69,3 +71,23 @@ async def test_the_rule_that_is_named_helps(start_worker: StartWorker, protocol:
         await talk.ask("DEL", ONE)
         assert await talk.ask("SADD", OTHER, "1") == b"+QUEUED\r\n"
         assert not (await talk.ask("EXEC")).startswith(b"-")
+
+
+async def test_keys_without_a_rule_could_have_a_hash_tag(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    one, other = UNLIKE
+    refused = (
+        f"-CROSSSLOT Keys in request don't hash to the same slot: '{one}' has slot {slot_of(one)}, '{other}' "
+        f"{slot_of(other)}; a hash tag in common ({{tag}} in their names) would give them one slot\r\n"
+    ).encode()
+    async with Talk(worker.settings.listen) as talk:
+        for request in (
+            ("MSETNX", one, "1", other, "2"),
+            ("PFCOUNT", one, other),
+            ("PFMERGE", one, other),
+            ("BITOP", "AND", one, other),
+            ("LMOVE", one, other, "LEFT", "LEFT"),
+        ):
+            assert await talk.ask(*request) == refused
+        assert await talk.ask("EXISTS", one, other) == b":0\r\n"
+        assert await talk.ask("MSETNX", f"{{tag}}{one}", "1", f"{{tag}}{other}", "2") == b":1\r\n"
