@@ -126,15 +126,21 @@ class Recorder:
         """Seconds of the run."""
         return time.monotonic() - self._begun
 
-    async def run(self, clients: int, operations: int, seconds: float) -> None:
-        """Have so many clients send so many operations, evenly over the seconds. Late operations are left out. One more
-        writes the keys that are written seldom."""
+    async def run(self, clients: int, operations: int, seconds: float, least: int = 0) -> None:
+        """Have so many clients send so many operations, evenly over the seconds. Late operations are left out, once
+        ``least`` have run. One more client writes the keys that are written seldom."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._send(range(clients), operations, seconds, self._workload.next))
+            group.create_task(self._send(range(clients), operations, seconds, least, self._workload.next))
             seldom = round(seconds / SELDOM_SECONDS)
-            group.create_task(self._send(range(clients, clients + 1), seldom, seconds, self._workload.next_seldom))
+            group.create_task(self._send(range(clients, clients + 1), seldom, seconds, 0, self._workload.next_seldom))
 
-    async def _send(self, clients: range, operations: int, seconds: float, choose: Callable[[], Asked]) -> None:
+    @property
+    def _have_run(self) -> int:
+        return self.outcomes.total() - self.outcomes[Outcome.NOT_RUN]
+
+    async def _send(
+        self, clients: range, operations: int, seconds: float, least: int, choose: Callable[[], Asked]
+    ) -> None:
         left = operations
         pace = operations / seconds
 
@@ -142,7 +148,7 @@ class Recorder:
             nonlocal left
             connections: dict[tuple[int, int], Connection] = {}
             try:
-                while left > 0 and self.now < LATENESS * seconds:
+                while left > 0 and (self.now < LATENESS * seconds or self._have_run < least):
                     left -= 1
                     due = (operations - left) / pace
                     await asyncio.sleep(due - self.now)

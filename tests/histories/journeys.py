@@ -19,7 +19,7 @@ from slotferry.processes import ProcessError
 from slots.ranges import show
 from tests.histories.cluster import GROUPS, PROXIES, SLOTS, HistoriesCluster
 from tests.histories.losses import Losses, Older
-from tests.histories.moves import POLL_SECONDS, RATES, Mover
+from tests.histories.moves import GOAL_MILLISECONDS, POLL_SECONDS, RATES, Mover
 from tests.histories.relay import KeysHold
 from tests.histories.schedule import Fault, Kind
 from tests.histories.steps import BATCH, CHANGES, PLACING, RUNNING, SWEEPING
@@ -258,7 +258,7 @@ class Journeys:
         for link in self._cluster.control_links:
             await link.accept()
         with suppress(TopomError):  # the run's end sees to it
-            await self._cluster.api.set_migration(keys_per_second=RATES[1], latency_goal_milliseconds=10)
+            await self._cluster.api.set_migration(keys_per_second=RATES[1], latency_goal_milliseconds=GOAL_MILLISECONDS)
 
     async def _cut(self, proxy: int) -> None:
         link = self._cluster.control_links[proxy]

@@ -14,6 +14,9 @@ TOGETHER = 3
 """One order of so many goes to several targets at once."""
 RATES = (200, 800, 0)
 """Keys that may move in a second; 0 is as many as there are."""
+GOAL_MILLISECONDS = 10.0
+"""The latency goal. None holds while the cluster comes to rest, for on a busy machine the migrator would take its time.
+"""
 
 
 class Mover:

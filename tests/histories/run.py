@@ -27,7 +27,7 @@ from tests.histories.faults import Faults
 from tests.histories.listing import Lister
 from tests.histories.losses import Losses
 from tests.histories.model import Model, nothing, show
-from tests.histories.moves import TOGETHER, Mover
+from tests.histories.moves import GOAL_MILLISECONDS, TOGETHER, Mover
 from tests.histories.operations import Outcome, Partition
 from tests.histories.placement import misplaced
 from tests.histories.report import Finding, Report
@@ -67,6 +67,7 @@ async def run(
     operations: int,
     kinds: Sequence[Kind] = tuple(Kind),
     together: int = TOGETHER,
+    least: int = 0,
 ) -> Report:
     """Do one run in a cluster that is at rest, and leave it at rest.
 
@@ -76,11 +77,13 @@ async def run(
         seconds: for so long, clients send, slots move and things fail.
         operations: how many the clients have to send in this time.
         kinds: of faults.
+        least: on a busy machine, clients go on until so many operations have run.
         together: one order of so many has the slots of a source move to several targets at once.
     """
     begun = time.monotonic()
     report = Report(seed)
     logged = cluster.topom.log.stat().st_size
+    await cluster.api.set_migration(latency_goal_milliseconds=GOAL_MILLISECONDS)
     workload = Workload(seed, flushes=1.0 if cluster.way == "keys" else SELDOM if seed % FLUSHING == 0 else 0.0)
     await _make_large(cluster, workload)
     recorder = Recorder(cluster.proxy_addresses, workload, seed)
@@ -94,7 +97,7 @@ async def run(
     async with caches:
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(recorder.run(CLIENTS, operations, seconds))
+                group.create_task(recorder.run(CLIENTS, operations, seconds, least))
                 group.create_task(faults.run(schedule))
         finally:
             for task in beside:
@@ -167,7 +170,7 @@ async def _come_to_rest(cluster: HistoriesCluster, mover: Mover, asking: set[int
     for attempt in range(10):
         try:
             await cluster.api.resume_migration()
-            await cluster.api.set_migration(keys_per_second=0)
+            await cluster.api.set_migration(keys_per_second=0, latency_goal_milliseconds=0)
             break
         except TopomError:
             if attempt == 9:

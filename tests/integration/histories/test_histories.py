@@ -34,7 +34,8 @@ PLANTED_OPERATIONS = 3000
 async def test_histories_are_linearizable(tmp_path: Path, way: str) -> None:
     async with started(way=way) as cluster:
         for seed in SEEDS if way == "keys" else SEEDS[:2]:
-            report = await run(cluster, seed, seconds=SECONDS, operations=OPERATIONS, kinds=KINDS[way])
+            least = OPERATIONS // 4 + 1
+            report = await run(cluster, seed, seconds=SECONDS, operations=OPERATIONS, kinds=KINDS[way], least=least)
             print(report.line(), *report.faults, sep="\n  ")
             assert not report.findings, [*map(str, report.findings), *map(str, report.write(tmp_path))]
             assert report.operations > OPERATIONS / 4

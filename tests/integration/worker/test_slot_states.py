@@ -51,6 +51,13 @@ async def under_way(worker: WorkerHarness) -> None:
     await worker.under_way()
 
 
+async def waits(worker: WorkerHarness, field: str) -> None:
+    """Wait until the client of that name has something under way (``owed``), or waits with a request (``qbuf``)."""
+    async with worker.client() as other, asyncio.timeout(60):
+        while not any(entry["name"] == "waits" and entry[field] != "0" for entry in await other.client_list()):
+            await asyncio.sleep(0.01)
+
+
 async def test_locked_slot_holds_requests_in_order_and_others_go_on(start_worker: StartWorker) -> None:
     worker = await start_worker()
     other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
@@ -442,7 +449,7 @@ async def test_absent_first_what_one_table_cleared_is_looked_for_again_by_the_ne
     worker = await start_worker(lock_hold_seconds=0.5)
     behind = f"{{{KEY}}}behind"
     other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
-    async with worker.client() as client, worker.client() as pipelined:
+    async with worker.client() as client, worker.client(client_name="waits") as pipelined:
         await client.mset({KEY: "1", behind: "2", other: "3"})
         await migrate_key(worker)
         async with frozen(worker, 1):
@@ -450,7 +457,7 @@ async def test_absent_first_what_one_table_cleared_is_looked_for_again_by_the_ne
                 pipe.mget(KEY, other)
                 pipe.get(behind)
                 running = asyncio.create_task(pipe.execute(raise_on_error=False))
-                await asyncio.sleep(0.2)
+                await waits(worker, "qbuf")
                 # While the first key is on its way, the other key's slot is locked, for longer than is waited.
                 await worker.act([slot_of(other)], SlotState.PREPARED)
                 await asyncio.sleep(0.1)
@@ -496,12 +503,12 @@ async def test_moves_that_stand_behind_slow_ones_are_given_up_in_time(start_work
 
 async def test_a_move_whose_migration_is_over_is_not_tried_again(start_worker: StartWorker) -> None:
     worker = await start_worker(move_seconds=3 * LIMIT)
-    async with worker.client() as client:
+    async with worker.client(client_name="waits") as client:
         await client.set(KEY, "0")
         await migrate_key(worker)
         await worker.servers[1].kill()
         waiting = asyncio.create_task(client.get(KEY))
-        await asyncio.sleep(0.3)
+        await waits(worker, "qbuf")
         worker.push([Slot(SLOT, 1, Action(SlotState.FINISHED, 2))])
         worker.push([Slot(SLOT, 2)])
         # It goes to the slot's owner, which is down.

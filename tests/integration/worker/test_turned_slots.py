@@ -9,7 +9,7 @@ import redis.exceptions
 from slots.states import Course, SlotState
 from slots.table import Action, Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
-from tests.integration.worker.test_slot_states import frozen
+from tests.integration.worker.test_slot_states import frozen, waits
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 MOVED, LEFT, NEW = "{tag}moved", "{tag}left", "{tag}new"
@@ -30,13 +30,6 @@ async def half_way(worker: WorkerHarness) -> None:
             await worker.act([SLOT], state)
         assert await client.incr(MOVED) == 11
         await worker.apply([TURNING])
-
-
-async def waits(worker: WorkerHarness, field: str) -> None:
-    """Wait until the client of that name has something under way (``owed``), or waits with a request (``qbuf``)."""
-    async with worker.client() as other, asyncio.timeout(60):
-        while not any(entry["name"] == "waits" and entry[field] != "0" for entry in await other.client_list()):
-            await asyncio.sleep(0.01)
 
 
 async def keys_at(worker: WorkerHarness, group: int) -> set[str]:
