@@ -48,7 +48,7 @@ cdef class RequestQueue(ServerConnection):
         # How long the oldest request may wait for its reply.
         public double reply_seconds
         # Whether all sessions share it.
-        public bint shared
+        bint shared
         # Called when the connection is ready, and with the reason when it is lost.
         public object on_ready
         public object on_down
@@ -59,6 +59,7 @@ cdef class RequestQueue(ServerConnection):
     cpdef bint was_lost(self) noexcept
     cdef bint reserve(self, size_t size) noexcept
     cdef bint ready_to_take(self) noexcept
+    cdef object share(self)
     cdef bint is_slow(self) noexcept
     cdef void refuse(self, request_t* request) noexcept
     cdef bytes refusal(self, int32_t slot)

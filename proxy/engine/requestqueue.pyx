@@ -110,12 +110,23 @@ cdef class RequestQueue(ServerConnection):
             return self.state != BACKEND_DOWN and not self.broken
         return False
 
+    cdef object share(self):
+        """From now on, all sessions share it."""
+        self.shared = True
+        self.traffic.queues.append(self)
+
     cdef bint is_slow(self) noexcept:
-        """Whether a reply takes longer than :data:`SLOW_TICKS` here, or just did on any connection to this server."""
-        if self.is_late():
+        """Whether a reply takes longer than :data:`SLOW_TICKS` on any shared connection to this server, or just did."""
+        cdef ServerTraffic traffic = self.traffic
+        if traffic.slow and <uint32_t> (self.loop.ticks - traffic.slow_at) <= SLOW_TICKS:
             return True
-        self.traffic.slow = self.traffic.slow and <uint32_t> (self.loop.ticks - self.traffic.slow_at) <= SLOW_TICKS
-        return self.traffic.slow
+        traffic.slow = False
+        for queue in traffic.queues:
+            if (<RequestQueue> queue).is_late():
+                traffic.slow = True
+                traffic.slow_at = self.loop.ticks
+                break
+        return traffic.slow
 
     cdef bytes refusal(self, int32_t slot):
         """The error for a request of a slot (-1: none, or several) that cannot be queued now. It counts as one that the
@@ -361,6 +372,8 @@ cdef class RequestQueue(ServerConnection):
         """Give the connection up for good."""
         if self.state != BACKEND_CLOSED:
             self._lose(reason, closing=True)
+            if self.shared:
+                self.traffic.queues.remove(self)
 
     def end_if_over(self):
         if self.state != BACKEND_CLOSED and is_over(self.allowance):

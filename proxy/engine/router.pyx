@@ -169,7 +169,7 @@ cdef class Router:
             self.options,
             self.settings.backend_reply_seconds,
         )
-        backend.shared = True
+        backend.share()
         self.backend_objects.append(backend)
         self.backends[place] = <void*> backend
         return backend

@@ -16,9 +16,11 @@ cdef class ServerTraffic:
         # Sum over requests of shared connections, from when they were queued to their replies; and all other requests.
         int64_t ticks
         int64_t untimed
-        # Whether a reply was late, and the ticks of the loop's clock when the latest of those came.
+        # Whether a reply was late, and the ticks of the loop's clock when that was last seen.
         bint slow
         uint32_t slow_at
+        # The connections to the server that all sessions share, each a RequestQueue.
+        list queues
 
     cdef inline void count(
         self, int64_t requests, uint64_t bytes_in, uint64_t bytes_out, uint64_t ticks, bint timed

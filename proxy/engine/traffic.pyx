@@ -19,6 +19,9 @@ from proxy.engine.statistics import TICK_MICROSECONDS
 cdef class ServerTraffic:
     """What was counted of one server since it was told last."""
 
+    def __cinit__(self):
+        self.queues = []
+
 
 cdef class Traffic:
     """The counts of one worker.

@@ -94,6 +94,31 @@ async def test_requests_to_a_slow_server_are_refused_and_those_to_others_are_ser
         assert await batch("DBSIZE") == b":2\r\n"
 
 
+async def test_a_reply_that_is_late_on_another_connection(start_worker: StartWorker) -> None:
+    worker = await started(start_worker)
+    slow = key_of(1)
+    async with (
+        connected(worker.settings.listen) as usual,
+        connected(worker.settings.listen, "batch b") as batch,
+    ):
+        assert await batch("SELECT 3") == b"+OK\r\n"
+        await until_served(batch, f"SET {slow} v", b"+OK\r\n")
+        await until_served(batch, f"GET {key_of(2)}", b"$-1\r\n")
+        go_on = stopped(worker, 1)
+        try:
+            waiting = asyncio.create_task(usual(f"GET {slow}"))
+            await worker.under_way()
+            await asyncio.sleep(SLOW_SECONDS)
+            for _ in range(3):
+                refused = await batch(f"GET {slow}")
+                assert refused.startswith(f"-TRYAGAIN server {worker.addresses[0]} is slow, ".encode())
+            assert not waiting.done()
+        finally:
+            go_on()
+        assert await waiting == b"$-1\r\n"
+        await until_served(batch, f"GET {slow}", b"$1\r\nv\r\n")
+
+
 async def test_a_server_is_slow_for_all_connections_to_it(start_worker: StartWorker) -> None:
     worker = await started(start_worker)
     slow = key_of(1)
