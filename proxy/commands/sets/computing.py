@@ -66,9 +66,13 @@ class Computation:
         """The number of elements to store, and what RESTORE writes. ``said`` is the same."""
         if self._asked.is_sorted:
             scores = await self._sorted(said)
-            return len(scores), await self._payload(payloads.SORTED_SET, scores, payloads.scored)
+            count = len(scores)
+            # In the order of a server's own snapshots: it finds the place of each at once.
+            pairs = self._slices(await self._in_order(scores, highest_first=True))
+            return count, await self._payload(payloads.SORTED_SET, count, pairs, payloads.scored)
         members = await self._sets(said)
-        return len(members), await self._payload(payloads.SET, members, payloads.text)
+        count = len(members)
+        return count, await self._payload(payloads.SET, count, self._taken_from(members), payloads.text)
 
     # -- sets ----------------------------------------------------------------------------------------------
 
@@ -130,10 +134,13 @@ class Computation:
 
     async def _sorted_reply(self, found: dict[bytes, float]) -> bytes:
         header = b"*%d\r\n" % (len(found) * (2 if self._asked.with_scores and self._protocol == 2 else 1))
+        return await self._joined(header, self._slices(await self._in_order(found)), self._form())
+
+    async def _in_order(self, found: dict[bytes, float], highest_first: bool = False) -> Iterable[tuple[float, bytes]]:
         runs: list[list[tuple[float, bytes]]] = []
         async for pairs in self._taken_from(found):
-            runs.append(sorted((score, member) for member, score in pairs))
-        return await self._joined(header, self._slices(heapq.merge(*runs)), self._form())
+            runs.append(sorted(((score, member) for member, score in pairs), reverse=highest_first))
+        return heapq.merge(*runs, reverse=highest_first)
 
     async def _with_scores(self, elements: list[Any]) -> dict[bytes, float]:
         """Members with their scores; RESP3 has pairs, RESP2 has them one after the other."""
@@ -226,9 +233,11 @@ class Computation:
             parts.append(b"".join(map(form, some)))
         return b"".join(parts)
 
-    async def _payload(self, kind: bytes, elements: Any, form: Callable[[Any], bytes]) -> bytes:
-        made = payloads.Payload(kind, len(elements))
-        async for some in self._taken_from(elements):
+    async def _payload(
+        self, kind: bytes, count: int, slices: AsyncIterator[list[Element]], form: Callable[[Element], bytes]
+    ) -> bytes:
+        made = payloads.Payload(kind, count)
+        async for some in slices:
             made.add(b"".join(map(form, some)))
         return made.end()
 

@@ -54,9 +54,9 @@ def text(member: bytes) -> bytes:
     return length(len(member)) + member
 
 
-def scored(pair: tuple[bytes, float]) -> bytes:
+def scored(pair: tuple[float, bytes]) -> bytes:
     """A member with its score, in the fewest digits that give the same number."""
-    member, score = pair
+    score, member = pair
     if math.isinf(score):
         return text(member) + (_INFINITY if score > 0 else _MINUS_INFINITY)
     digits = repr(score).encode()

@@ -89,3 +89,13 @@ async def test_the_sets_are_taken_by_their_size() -> None:
     }
     found = await computation("ZINTER 3 a b c WITHSCORES").reply(said)
     assert found == array([bulk(b"m"), bulk(b"0")])
+
+
+async def test_what_is_stored_has_the_highest_score_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a server's own snapshots: so it finds the place of each at once."""
+    monkeypatch.setattr(computing, "AT_ONCE", 3)
+    pairs = [(b"%d" % number, b"%d" % (number * 7 % 10)) for number in range(10)]
+    said = {key: array(bulk(word) for pair in pairs for word in pair) for key in (b"a", b"b")}
+    count, value = await computation("ZUNIONSTORE c 2 a b WEIGHTS 1 0").stored(said)
+    written = [b"\x01%b\x03%b.0" % pair for pair in sorted(pairs, key=lambda pair: pair[1], reverse=True)]
+    assert (count, value[:-10]) == (10, b"\x03\x0a" + b"".join(written))

@@ -29,7 +29,7 @@ def test_lengths(number: int, written: bytes) -> None:
     ],
 )
 def test_scores(score: float, written: bytes) -> None:
-    assert scored((b"m", score)) == b"\x01m" + written
+    assert scored((score, b"m")) == b"\x01m" + written
 
 
 @pytest.mark.parametrize("kind", [SET, SORTED_SET])
