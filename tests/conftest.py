@@ -20,10 +20,11 @@ from slots.python import PYTHON
 from tests import scheduling, searching
 from tests.forking import fork, imports_more
 
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    # A run under nohup goes on without its terminal. What tests start has SIGHUP as it mostly is: a handler is not
-    # inherited, and to ignore a signal is.
-    signal.signal(signal.SIGHUP, lambda number, frame: None)
+for _number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        # A run under nohup goes on without its terminal, and one in a shell's background despite Ctrl-C. What tests
+        # start has these signals as they mostly are: a handler is not inherited, and to ignore a signal is.
+        signal.signal(_number, lambda number, frame: None)
 
 MOST_SECONDS = 1200
 """For one test with its fixtures: more than any test's own limit."""
