@@ -44,6 +44,11 @@ def unheard(address: str, reply: bytes) -> bool:
     return reply.startswith(b"-ERR server %b " % address.encode())
 
 
+def is_of_no_server(reply: bytes) -> bool:
+    """The same for a reply to a request that may have gone to any server."""
+    return reply.startswith(b"-ERR server ")
+
+
 def first_error(said: dict[str, bytes]) -> bytes | None:
     """The error that stands for all: a server's own error comes before one about a server that gave no answer."""
     errors = [(address, reply) for address, reply in said.items() if reply.startswith(b"-")]

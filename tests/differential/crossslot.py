@@ -76,7 +76,6 @@ GEOSEARCHSTORE {b}x {a}x FROMMEMBER m BYRADIUS 1 km
 GEORADIUS {a}x 1 1 1 km STORE {b}x
 GEORADIUSBYMEMBER {a}x m 1 km STOREDIST {b}x
 SORT {a}x STORE {b}x
-XREAD BLOCK 0 STREAMS {a}x {b}x 0 0
 XREADGROUP GROUP g c STREAMS {a}x {b}x > >
 EVAL return 2 {a}x {b}x
 EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 2 {a}x {b}x
@@ -103,6 +102,7 @@ ZDIFFSTORE {b}x 1 {a}x
 LMPOP 2 {a}x {b}x LEFT
 ZMPOP 2 {a}x {b}x MIN
 XREAD STREAMS {a}x {b}x 0 0
+XREAD BLOCK 0 STREAMS {a}x {b}x 0 0
 BLPOP {a}x {b}x 0
 BRPOP {a}x {b}x 0
 BLMPOP 0 2 {a}x {b}x LEFT

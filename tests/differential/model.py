@@ -106,8 +106,6 @@ class Client:
             if called in ("CLIENT", "CONFIG") or for_every_server(command):
                 return False
             return len(self.bound | together) <= 1
-        if called == "XREAD" and b"BLOCK" in map(bytes.upper, command):
-            return len(together) <= 1
         if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", "LMPOP", "ZMPOP", *COMPUTED, *STORED):
             return True
         return len(together) <= 1

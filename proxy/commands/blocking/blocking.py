@@ -19,10 +19,9 @@ from proxy.commands.blocking import acknowledged, streamreads
 from proxy.commands.blocking.blockedcommand import ERROR, TIMEOUT, BlockedCommand
 from proxy.commands.blocking.blockingrequest import BlockingRequest
 from proxy.commands.blocking.overslots import OverSlots
-from proxy.commands.blocking.streamsoverslots import StreamsOverSlots
 from proxy.commands.blocking.waiter import NO_SLOT, UNBLOCKED, Waiter
 from proxy.commands.family import Answer, Decided, Family, Handler
-from proxy.commands.keyreads import MOST_KEYS, Held, are_apart, too_many_keys
+from proxy.commands.keyreads import Held
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
@@ -50,8 +49,7 @@ class BlockingCommands(Family):
     def __init__(self, services: Services, versions: ServerVersions, held: Held) -> None:
         self._services = services
         self._versions = versions
-        self._over_slots = OverSlots(services)
-        self._streams = StreamsOverSlots(services, held)
+        self._over_slots = OverSlots(services, held)
         self._router = services.router
         self._own = services.own
         self._reply_seconds = services.settings.backend_reply_seconds
@@ -107,13 +105,12 @@ class BlockingCommands(Family):
         """XREAD and XREADGROUP. Those without BLOCK are routed like any other command, if their keys share a slot."""
         how = streamreads.parse(argv)
         keys = [argv[place] for place in how.keys]
+        over_slots = self._over_slots.takes(session.database, argv[0], keys)
         if how.block is None:
-            over_slots = argv[0].upper() == b"XREAD" and are_apart(self._router, session.database, keys)
-            if not over_slots:
-                return keys
-            if len(keys) > MOST_KEYS:
-                return too_many_keys("XREAD")
-            return await self._streams.read(session, argv, how)
+            return await self._over_slots.streams.read(session, argv, how) if over_slots else keys
+        if over_slots and self._versions.old:
+            # It cannot tell of changes: refused, as all else over slots.
+            return keys
         await nothing_owed()
         waiter = Waiter(session, BlockingRequest(argv, how.block, True, self._time()))
         return await self._block(waiter, keys, how.newest(argv))

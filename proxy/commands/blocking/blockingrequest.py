@@ -96,11 +96,16 @@ class BlockingRequest:
             return max(self.deadline - now, LEAST_SECONDS)
         return 0.0 if self.refused else math.inf
 
-    def payload(self, now: float) -> bytes:
-        """The request in RESP, with the rest of its timeout."""
+    def words(self) -> list[bytes]:
+        """The arguments, with those that replace others."""
         argv = list(self.argv)
         for place, text in self.ids.items():
             argv[place] = text
+        return argv
+
+    def payload(self, now: float) -> bytes:
+        """The request in RESP, with the rest of its timeout."""
+        argv = self.words()
         if self.deadline is not None and self._seconds is not None:
             rest = self.left(now)
             # The client's own words, where the rest of the timeout is the same.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.commands import replies
+from proxy.commands.blocking.keywait import LIST, SORTED_SET
 from proxy.engine.backend import command
 from proxy.engine.outcomes import clear
 from proxy.engine.router import Router
@@ -18,8 +19,6 @@ from proxy.servers import slotrequests
 from slots import commands
 
 MOST_KEYS = 1000
-LIST = b"list"
-SORTED_SET = b"zset"
 NOTHING = (b"$-1\r\n", b"*-1\r\n", b"_\r\n", b"*0\r\n")
 """Replies of pops that have found nothing."""
 NO_TYPE = b"+none\r\n"

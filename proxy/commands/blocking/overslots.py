@@ -1,5 +1,7 @@
 """BLPOP and its like for keys of several slots: they wait without taking, and then take from one key.
 
+XREAD waits likewise, and takes nothing (:mod:`proxy.commands.blocking.streamsoverslots`).
+
 A request takes from the first of its keys that has something (:mod:`proxy.commands.blocking.firstkey`).
 
 If no key gives anything, the client waits (:mod:`proxy.commands.blocking.waitedkeys`), and nothing is under way for it.
@@ -18,18 +20,18 @@ from functools import partial
 
 from proxy.commands import replies
 from proxy.commands.blocking.firstkey import MOST_KEYS, NOTHING, POPS, FirstKey
-from proxy.commands.blocking.waitedkeys import FULL, FullError, KeyWait, WaitedKeys
+from proxy.commands.blocking.keywait import KeyWait
+from proxy.commands.blocking.streamsoverslots import StreamsOverSlots
+from proxy.commands.blocking.waitedkeys import FULL, NOT_NOW, FullError, WaitedKeys
 from proxy.commands.blocking.waiter import UNBLOCKED, Waiter
 from proxy.commands.family import Decided
-from proxy.commands.keyreads import are_apart
+from proxy.commands.keyreads import WRONG_TYPE, Held, are_apart
 from proxy.commands.services import Services
-from proxy.engine.outcomes import Answered, Reply
+from proxy.engine.outcomes import Answered
 from proxy.engine.refusals import LEFT
 from proxy.engine.session import Session
 
-WRONG_TYPE = b"-WRONGTYPE "
-NOT_NOW = (b"-BUSY ", b"-LOADING ", b"-MASTERDOWN ", b"-MISCONF ", b"-NOREPLICAS ", b"-READONLY ")
-"""Errors by which a server says that it has run nothing, and may later. As in Redis, who waits goes on waiting."""
+READ = b"XREAD"
 
 
 class Taking:
@@ -60,15 +62,17 @@ class OverSlots:
 
     Args:
         services: the worker's parts.
+        held: what all requests over several slots keep.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, held: Held) -> None:
         self._router = services.router
         self.keys = WaitedKeys(services)
+        self.streams = StreamsOverSlots(services, held, self.keys)
 
     def takes(self, database: int, name: bytes, keys: Sequence[bytes]) -> bool:
         """Whether a request is one of these: its keys are of several slots, and it can wait for them."""
-        return name.upper() in POPS and are_apart(self._router, database, keys)
+        return (name.upper() in POPS or name.upper() == READ) and are_apart(self._router, database, keys)
 
     def take_now(self, session: Session, argv: list[bytes]) -> Decided:
         """LMPOP and ZMPOP: they do not wait."""
@@ -81,7 +85,8 @@ class OverSlots:
         return looking.first()
 
     async def take(self, waiter: Waiter) -> bytes:
-        """Take from the first key that has something; the client's reply, or UNBLOCKED if the waiter was stopped.
+        """Take from the first key that has something, or read the streams; the client's reply, or UNBLOCKED if the
+        waiter was stopped.
 
         Raises:
             Answered: a key was not let through.
@@ -90,7 +95,7 @@ class OverSlots:
         waiter.commands = [taking]
         reply = b""
         try:
-            reply = await self._take(waiter)
+            reply = await (self.streams.wait(waiter) if waiter.request.argv[0].upper() == READ else self._take(waiter))
         finally:
             taking.end(reply == UNBLOCKED)
         return reply
@@ -117,26 +122,16 @@ class OverSlots:
             self.keys.remove(wait)
 
     async def _wait(self, waiter: Waiter, wait: KeyWait, looking: FirstKey) -> bytes:
-        session, request = waiter.session, waiter.request
-        event_loop = self._router.loop.event_loop
-        timer = None if request.deadline is None else event_loop.call_at(request.deadline, wait.time_is_over)
-        try:
+        session, event_loop = waiter.session, self._router.loop.event_loop
+        with wait.limited(event_loop, waiter.request.deadline):
             while True:
-                if waiter.stopped:
-                    return UNBLOCKED
-                if wait.failed is not None:
-                    return wait.failed
-                if wait.is_over:
-                    return request.nothing(session.protocol)
+                over = await wait.look_out(event_loop)
+                if over is not None:
+                    return over
                 key = wait.turn
                 if key is None:
-                    waiter.parked = Reply(loop=event_loop)
-                    await waiter.parked
-                    waiter.parked = None
                     continue
-                address = self.keys.owner(key)
-                backend = None if address is None else self._router.shared(session, address)
-                if backend is None or not backend.open() or not backend.is_ready:
+                if not self.keys.can_be_asked(session, key):
                     self.keys.has_to_look_later(wait)
                     continue
                 try:
@@ -157,7 +152,3 @@ class OverSlots:
                 if said.startswith(b"-") and not said.startswith(WRONG_TYPE):
                     return said
                 self.keys.has_looked(wait)
-        finally:
-            waiter.parked = None
-            if timer is not None:
-                timer.cancel()

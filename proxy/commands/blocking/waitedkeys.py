@@ -9,6 +9,9 @@ A key is read again, and looked at, too, when its slot has been locked or has an
 by which its server tells, and when slot rules change. A server tells names without their databases, which may cost a
 look in vain.
 
+Clients that read streams take nothing. All of them look at a key that may hold something, once each, and at no other
+key: where nothing was told, there is nothing.
+
 **bounded**: by :data:`MOST_TOGETHER`. A server that remembers more than its ``tracking-table-max-keys`` tells of a
 change that was none.
 """
@@ -19,11 +22,13 @@ from functools import partial
 import hiredis
 
 from proxy.commands import replies
+from proxy.commands.blocking.keywait import KeyWait, WaitedKey
 from proxy.commands.blocking.waiter import Waiter
 from proxy.commands.services import Services
 from proxy.commands.tracking.trackedserver import TrackedServer
 from proxy.engine.backend import command
 from proxy.engine.router import MIGRATING, OPEN
+from proxy.engine.session import Session
 from slots.table import SlotTable
 
 TRACK = command(("CLIENT", "TRACKING", "ON"))
@@ -35,61 +40,13 @@ FULL = replies.error(
 IDLE_SECONDS = 10.0
 """How long the connections stay when no client waits any more."""
 NOT_ALLOWED = b"-NOPERM "
+NOT_NOW = (b"-BUSY ", b"-LOADING ", b"-MASTERDOWN ", b"-MISCONF ", b"-NOREPLICAS ", b"-READONLY ")
+"""Errors by which a server says that it has run nothing, and may later. As in Redis, who waits goes on waiting."""
 COMMAND = "a command that waits"
 
 
 class FullError(Exception):
     """There is no room for more keys."""
-
-
-class WaitedKey:
-    """One key, for clients that wait for the same kind of content."""
-
-    __slots__ = ("asked", "database", "kind", "looks", "may_hold", "name", "slot", "taker", "told_by", "waits")
-
-    def __init__(self, database: int, kind: bytes, name: bytes, slot: int) -> None:
-        self.database = database
-        self.kind = kind
-        self.name = name
-        self.slot = slot
-        self.waits: dict[KeyWait, None] = {}
-        """In the order in which they began."""
-        self.told_by: str | None = None
-        """The server that tells of the next change."""
-        self.asked = 0
-        """How often a server was asked to."""
-        self.looks = 0
-        """How often one has confirmed it."""
-        self.may_hold = False
-        self.taker: KeyWait | None = None
-        """Whose turn it is to look."""
-
-
-class KeyWait:
-    """One client that waits for keys, in its order."""
-
-    __slots__ = ("failed", "is_over", "keys", "looks", "turn", "waiter")
-
-    def __init__(self, waiter: Waiter) -> None:
-        self.waiter = waiter
-        self.keys: list[WaitedKey] = []
-        self.turn: WaitedKey | None = None
-        """The key that the client is to look at now."""
-        self.looks = 0
-        self.failed: bytes | None = None
-        """The error with which the wait ends."""
-        self.is_over = False
-        """Whether its time is over."""
-
-    def time_is_over(self) -> None:
-        """Have it end."""
-        self.is_over = True
-        self.wake()
-
-    def wake(self) -> None:
-        """Have it look at its attributes."""
-        if self.waiter.parked is not None:
-            self.waiter.parked.give(True)
 
 
 class WaitedKeys:
@@ -145,6 +102,9 @@ class WaitedKeys:
         for key in wait.keys:
             if len(key.waits) == 1:
                 self._look(key)
+            elif key.is_read and key.told_by is not None:
+                # What came since the client has read may have been told before it began to wait.
+                wait.changed[key] = None
             else:
                 self._serve(key)
         return wait
@@ -174,6 +134,17 @@ class WaitedKeys:
             self._soon.add(key)
             self._serve_all(other for other in wait.keys if other is not key)
 
+    def has_to_read_later(self, key: WaitedKey) -> None:
+        """A client cannot read a key now."""
+        key.may_hold = True
+        self._soon.add(key)
+
+    def can_be_asked(self, session: Session, key: WaitedKey) -> bool:
+        """Whether a key's server can be asked at once."""
+        address = self.owner(key)
+        backend = None if address is None else self._router.shared(session, address)
+        return backend is not None and backend.open() and backend.is_ready
+
     def release(self, wait: KeyWait) -> None:
         """End a client's turn, if it is its turn."""
         key = wait.turn
@@ -193,7 +164,13 @@ class WaitedKeys:
                 self._serve(key)
 
     def _serve(self, key: WaitedKey) -> None:
-        """Have the client that has waited longest look, at the first of its keys that may hold something."""
+        """Have the client that has waited longest look, at the first of its keys that may hold something; or all
+        clients, if they only read it."""
+        if key.is_read and self._is_open(key):
+            key.may_hold = False
+            for reader in key.waits:
+                reader.changed[key] = None
+                reader.wake()
         while self._is_open(key):
             wait = next((one for one in key.waits if one.turn is None and not one.waiter.stopped), None)
             if wait is None:

@@ -51,7 +51,7 @@ async def waits(worker: WorkerHarness, clients: int) -> None:
 
         async def look() -> bool:
             listed = await wire.say("CLIENT", "LIST")
-            total = sum([await calls(worker.servers, name) for name in ("lpop", "zpopmin", "type", "exists")])
+            total = sum([await calls(worker.servers, name) for name in ("lpop", "zpopmin", "type", "exists", "xread")])
             settled[:] = [settled[1], total]
             return listed.count(b"flags=b ") == clients and settled[0] == settled[1]
 

@@ -138,9 +138,9 @@ async def test_replies_are_those_of_one_server(worker: WorkerHarness, plain: Red
 
 
 async def test_keys_of_several_slots_are_refused(worker: WorkerHarness) -> None:
-    """But for those of tests/integration/worker/test_over_slots.py."""
+    """But for those of test_over_slots.py and test_reads_wait_over_slots.py beside this file."""
     async with Wire(worker.settings.listen) as wire:
-        for line in ("BRPOPLPUSH a b 0", "BLMOVE a b LEFT LEFT 0", "XREAD BLOCK 0 STREAMS a b $ $"):
+        for line in ("BRPOPLPUSH a b 0", "BLMOVE a b LEFT LEFT 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS a b > >"):
             assert await wire.say(*line.split()) == crossslot(b"a", slot_of("a"), b"b", slot_of("b"))
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from proxy.commands.blocking import acknowledged
 from proxy.commands.blocking.streamreads import StreamRead, last_generated, parse
+from proxy.commands.blocking.streamsoverslots import joined
 from slots.keys import KeysError
 
 
@@ -63,6 +64,27 @@ def test_what_stands_for_the_newest_entry() -> None:
     # The server has to say what it means in a group.
     argv = words("XREADGROUP GROUP g c BLOCK 0 STREAMS a $")
     assert parse(argv).newest(argv) == {}
+
+
+def test_one_of_the_streams_alone() -> None:
+    argv = words("xread count 3 BLOCK 0 COUNT 5 streams a b 7-1 $")
+    how = parse(argv)
+    assert [b" ".join(how.of_one(argv, key)) for key in how.keys] == [
+        b"XREAD COUNT 5 STREAMS a 7-1",
+        b"XREAD COUNT 5 STREAMS b $",
+    ]
+    argv = words("XREAD STREAMS count 0")
+    assert parse(argv).of_one(argv, 2) == argv
+
+
+def test_replies_about_one_stream_each_are_joined() -> None:
+    one, two = (
+        b"*2\r\n$1\r\n%b\r\n*1\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n" % key for key in (b"a", b"b")
+    )
+    assert joined([b"*-1\r\n", b"*1\r\n" + one, b"*-1\r\n", b"*1\r\n" + two], 2) == b"*2\r\n" + one + two
+    assert joined([b"%1\r\n" + one[4:], b"_\r\n"], 3) == b"%1\r\n" + one[4:]
+    assert joined([b"_\r\n", b"_\r\n"], 3) is None
+    assert joined([b"*1\r\n" + one, b"-WRONGTYPE no\r\n", b"-ERR other\r\n"], 2) == b"-WRONGTYPE no\r\n"
 
 
 @pytest.mark.parametrize(

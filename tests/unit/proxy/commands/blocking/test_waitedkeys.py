@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.commands.blocking import waitedkeys
+from proxy.commands.blocking.keywait import LIST, STREAM
 from proxy.commands.blocking.waitedkeys import FullError, WaitedKeys
 from proxy.engine.router import LOCKED, OFFLINE, OPEN
 from slots.functions import slot as slot_by
@@ -131,3 +132,67 @@ async def test_a_key_that_is_absent_brings_no_look(monkeypatch: pytest.MonkeyPat
         told.answer()
         # The question is about database 0.
         assert (wait.turn is None) is (database == 0)
+
+
+async def test_all_who_read_a_key_are_to_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with waited_keys(monkeypatch) as (keys, told, _):
+        waits = [keys.add(waiter(), STREAM, KEYS[:3]) for _ in range(4)]
+        assert len(told.asked) == 3
+        told.answer()
+        for _ in range(2):
+            for wait in waits:
+                assert [key.name for key in wait.take_changed()] == KEYS[:3]
+                assert wait.turn is None
+            # Only what has changed.
+            keys._told(ADDRESS, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\n1\r\n")
+            told.answer()
+            for wait in waits:
+                assert [key.name for key in wait.take_changed()] == [b"1"]
+            keys._told(ADDRESS, b">2\r\n$10\r\ninvalidate\r\n_\r\n")
+            told.answer()
+
+
+async def test_who_comes_to_a_key_that_others_read_reads_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changed after its first look, and before it began to wait, was told to the others alone."""
+    with waited_keys(monkeypatch) as (keys, told, _):
+        first = keys.add(waiter(), STREAM, KEYS[:2])
+        told.answer()
+        assert len(first.take_changed()) == 2
+        second = keys.add(waiter(), STREAM, KEYS[1:3])
+        assert [key.name for key in second.take_changed()] == KEYS[1:2]
+        told.answer()
+        assert [key.name for key in second.take_changed()] == KEYS[2:3]
+        assert not first.changed
+
+
+async def test_a_key_that_cannot_be_read_now_is_read_in_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    with waited_keys(monkeypatch) as (keys, told, proxy):
+        wait = keys.add(waiter(), STREAM, KEYS[:2])
+        told.answer()
+        for key in wait.take_changed():
+            keys.has_to_read_later(key)
+        assert not wait.changed
+        keys.tick()
+        assert len(wait.take_changed()) == 2
+        # Not while its slot is locked.
+        proxy.route(LOCKED, ADDRESS)
+        keys.tick()
+        told.answer()
+        assert not wait.changed
+        proxy.route(OPEN, ADDRESS)
+        keys.tick()
+        told.answer()
+        assert len(wait.take_changed()) == 2
+
+
+async def test_those_who_take_and_those_who_read_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with waited_keys(monkeypatch) as (keys, told, _):
+        takes = [keys.add(waiter(), LIST, KEYS[:1]) for _ in range(2)]
+        reads = [keys.add(waiter(), STREAM, KEYS[:1]) for _ in range(2)]
+        told.answer()
+        assert [wait.turn is not None for wait in takes] == [True, False]
+        assert [len(wait.changed) for wait in reads] == [1, 1]
+        keys.remove(reads[0])
+        keys.remove(takes[0])
+        assert takes[1].turn is not None
+        assert len(reads[1].take_changed()) == 1
