@@ -416,5 +416,5 @@ async def test_the_connections_end_when_nobody_waits(worker: WorkerHarness) -> N
             return not await tracking()
 
         await wire.say("BLPOP", NEAR, FAR, "0.01")
-        assert await tracking()
+        await eventually(tracking, "the connection to be made")
         await eventually(none, "the connection to end")
