@@ -245,6 +245,11 @@ async def test_what_had_to_wait_is_not_kept(worker: WorkerHarness) -> None:
         await reader.say(*ON)
         assert await reader.say("XREAD", "BLOCK", "10", "STREAMS", "s", "$") == b"_\r\n" + told("s")
         assert await plain.say("XREAD", "BLOCK", "10", "STREAMS", "s", "$") == b"_\r\n"
+        # Over slots it waits in the proxy.
+        assert slot_of("s") != slot_of("k")
+        over_slots = ("XREAD", "BLOCK", "10", "STREAMS", "s", "k", "$", "$")
+        assert await reader.say(*over_slots) in [b"_\r\n" + told(*keys) for keys in (("s", "k"), ("k", "s"))]
+        assert await plain.say(*over_slots) == b"_\r\n"
 
 
 async def test_a_read_that_waits_for_its_slot(worker: WorkerHarness) -> None:
