@@ -17,6 +17,7 @@ from proxy.clusterview import why_not_announced
 from proxy.users import DEFAULT, UserSettings, check_entries
 from slots import address
 from slots.access import ServerAccess, ServerTls, of_files
+from slots.messages.load import MOST_LIMITED
 from slots.reaching import ReachesTopom
 from slots.settings import Live, Seconds, SettingsError
 from slots.tls import ClientCertificates
@@ -316,6 +317,10 @@ class ProxySettings(ReachesTopom):
         names = [user.name for user in self.users]
         if len(set(names)) < len(names):
             raise ValueError("users: two of them have the same name")
+        if sum(user.has_limits for user in self.users) > MOST_LIMITED:
+            raise ValueError(
+                f"users: {MOST_LIMITED} at most may have requests_per_second or bytes_per_second; leave some out"
+            )
         if DEFAULT in names and self.password.get_secret_value():
             raise ValueError(f"password: it is that of the user {DEFAULT}, who is among the users too; leave one out")
         if self.cluster_announce_host and not address.is_host(self.cluster_announce_host):

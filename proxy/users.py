@@ -16,7 +16,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -26,6 +26,7 @@ from slots.commands import Command, Right
 
 DEFAULT = "default"
 NAME = re.compile(r"[!-~]{1,128}")
+MOST_PER_SECOND = 1_000_000_000_000
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -52,6 +53,17 @@ class UserSettings(BaseModel):
     """Addresses and networks that it may come from. By default, any."""
     connections: int | None = Field(default=None, ge=1)
     """The most connections that it may have at a time, at each worker. By default, any number."""
+    requests_per_second: int | None = Field(default=None, ge=1, le=MOST_PER_SECOND)
+    """Requests a second that it may ask for, at all proxies together. By default, any number."""
+    bytes_per_second: int | None = Field(default=None, ge=1, le=MOST_PER_SECOND)
+    """Bytes a second of its requests and their replies, at all proxies together. By default, any number."""
+    over_limit: Literal["delay", "refuse"] = "delay"
+    """What becomes of requests above these two limits: they wait, or get an error at once."""
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether it may only ask for so much a second."""
+        return self.requests_per_second is not None or self.bytes_per_second is not None
 
     @field_validator("name")
     @classmethod
@@ -116,13 +128,16 @@ class User:
     """A user, in the form for its sessions."""
 
     __slots__ = (
+        "bytes_per_second",
         "connections",
         "databases",
         "digest",
         "name",
         "networks",
+        "over_limit",
         "proves_scripts",
         "refused",
+        "requests_per_second",
         "rights",
         "sheddable",
     )
@@ -143,6 +158,12 @@ class User:
         """Where it may come from; empty for anywhere."""
         self.connections = settings.connections
         """The most that it may have; None for any number."""
+        self.requests_per_second = settings.requests_per_second or 0
+        """At all proxies together; 0 for any number."""
+        self.bytes_per_second = settings.bytes_per_second or 0
+        """Likewise, of requests and replies."""
+        self.over_limit = settings.over_limit
+        """``delay`` or ``refuse``."""
         self.digest: bytes | None = None
         """SHA-256 of the password; None if any will do."""
         if settings.password_sha256.get_secret_value():

@@ -25,6 +25,17 @@ ctypedef enum reason_to_wait:
     # Beside FOR_SERVER: the request waits there.
     FOR_ELEMENT = 64
 
+# What is looked at before the next request is taken.
+ctypedef enum looked_at:
+    # From here on another connection to the servers is used: owed replies come first (**in-order**).
+    SWITCHED = 1
+    # Its user may only ask for so much a second.
+    METERED = 2
+
+# What over_limits() gives beside METERED: the limits are reached.
+cdef enum:
+    IS_OVER = 4
+
 
 cdef class ClientConnection:
     """The connection under a :class:`proxy.engine.session.Session`."""
@@ -51,8 +62,8 @@ cdef class ClientConnection:
         bint writing
         # Its replies have already been kept once, to go with later ones.
         bint deferred
-        # From here on another connection to the servers is used: owed replies come first (**in-order**).
-        bint switched
+        # Bits of looked_at.
+        int before_next
         # The request at the front may wait for long, so it has to be noticed if the client hangs up.
         bint leaving_watched
         bint processing
@@ -72,7 +83,7 @@ cdef class ClientConnection:
 
     cdef size_t process(self, const char* data, size_t size)
     cdef size_t take(self, const char* data, size_t size) noexcept
-    cdef bint over_limits(self) noexcept
+    cdef int over_limits(self) noexcept
     cdef void set_window(self) noexcept
     cdef void count_inbox(self) noexcept
     cdef void count_elsewhere(self, int64_t size) noexcept

@@ -119,21 +119,22 @@ cdef class ClientConnection:
             self.loop.event_loop.call_exception_handler({"message": "closing a client", "exception": error})
         return 0
 
-    cdef bint over_limits(self) noexcept:
-        if self.switched:
-            if self.client.owed:
-                return True
-            self.switched = False
+    cdef int over_limits(self) noexcept:
+        """IS_OVER if no request may be taken now; else METERED if the user's limits have to be looked at, or 0."""
+        if self.before_next:
+            if self.before_next & SWITCHED and self.client.owed:
+                return IS_OVER
+            self.before_next &= ~SWITCHED
         if self.client.owed >= self.window:
             self.set_window()
             if self.client.owed >= self.window:
-                return True
+                return IS_OVER
         if buffer_length(&self.client.out) + self.client.early <= (
             self.pause_bytes if self.loop.kept <= self.loop.kept_limit // 2 else SCARCE_PAUSE
         ):
-            return False
+            return self.before_next
         self.set_window()
-        return True
+        return IS_OVER
 
     cdef void set_window(self) noexcept:
         """Allow so many owed replies that their expected bytes stay below the point where reading stops.
@@ -343,7 +344,7 @@ cdef class ClientConnection:
                     self.close()
                 else:
                     self._part()
-            elif self.reasons & FOR_OWED and not self.over_limits():
+            elif self.reasons & FOR_OWED and not self.over_limits() & IS_OVER:
                 self.reasons &= ~FOR_OWED
                 self._resume()
             elif self.parting is not None:

@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
+from proxy.engine.connection cimport SWITCHED
 from proxy.engine.dispatch cimport NO_KEY, forward, publish, route
 from proxy.engine.handlers cimport WAITS, begin
 from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, keep_size, request_t
@@ -80,7 +81,7 @@ cdef verdict begin_with(
         return VERDICT_TAKEN
     found = carry_out(session, outcome, data, size)
     if session.protocol != protocol:
-        session.switched = True
+        session.before_next |= SWITCHED
     return found
 
 

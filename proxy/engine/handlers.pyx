@@ -13,7 +13,7 @@ import asyncio
 from libc.stdint cimport int32_t
 
 from proxy.engine.clearing cimport clear_keys
-from proxy.engine.connection cimport FOR_KEYS, FOR_OWED
+from proxy.engine.connection cimport FOR_KEYS, FOR_OWED, SWITCHED
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OPEN, Router
 from proxy.engine.session cimport VERDICT_WAIT, Session
 from slots.requests.parsing cimport argument_t
@@ -82,7 +82,7 @@ cdef object run(Session session):
         if task is not None:
             asyncio.tasks._enter_task(event_loop, task)
         if session.protocol != protocol:
-            session.switched = True
+            session.before_next |= SWITCHED
     session.coroutine = session.awaited = None
     session.reasons &= ~FOR_KEYS
     session.cancelled = session.woken = False
@@ -159,7 +159,7 @@ cdef object meet(Session session, object condition):
     if isinstance(condition, NothingOwed):
         if session.client.owed:
             # The send that leaves nothing owed resumes the session.
-            session.switched = True
+            session.before_next |= SWITCHED
             session.reasons |= FOR_OWED
             session.loop.list_client(&session.client.sender)
             return None

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.connection cimport ClientConnection
+from proxy.engine.meter cimport Meter
 from proxy.engine.records cimport client_t, multi_t, sender_t
 from proxy.engine.rights cimport CommandRights
 from proxy.engine.router cimport Router
@@ -48,6 +49,10 @@ cdef class Session(ClientConnection):
         public bint in_some_databases
         # Its requests to a server that is slow are refused at once.
         public bint sheddable
+        # Of its user, if that one may only ask for so much a second; and the count in ``taken`` at which the request at
+        # the front has taken its token.
+        Meter meter
+        int64_t paid
         public bint replica_reads
         # MUTED or MUTED_ONCE of proxy.engine.outcomes.
         public int muted

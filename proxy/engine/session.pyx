@@ -18,10 +18,23 @@ from libc.string cimport strlen
 from proxy.engine.asking cimport answered
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_consume, buffer_length
-from proxy.engine.connection cimport FOR_FRONT, FOR_GOOD, FOR_KEYS, FOR_OWED, FOR_SERVER, FOR_TURN, ClientConnection
+from proxy.engine.connection cimport (
+    FOR_FRONT,
+    FOR_GOOD,
+    FOR_KEYS,
+    FOR_OWED,
+    FOR_SERVER,
+    FOR_TURN,
+    IS_OVER,
+    METERED,
+    SWITCHED,
+    ClientConnection,
+)
 from proxy.engine.decisions cimport carry_out
 from proxy.engine.dispatch cimport dispatch
 from proxy.engine.handlers cimport go_on
+from proxy.engine.meter cimport Meter
+from proxy.engine.metering cimport look_at_limits
 from proxy.engine.multi cimport free_multi
 from proxy.engine.records cimport client_t
 from proxy.engine.router cimport Router
@@ -97,6 +110,7 @@ cdef class Session(ClientConnection):
         self.replica_reads = router.replica_reads
         self.cleared = -1
         self.named_at = -2
+        self.paid = -1
         self.way = NO_WAY
         self.resumer.send = resume_handler
         self.resumer.owner = <void*> self
@@ -111,6 +125,8 @@ cdef class Session(ClientConnection):
         cdef Router router = self.router
         cdef size_t position = 0
         cdef size_t request_size
+        cdef int ahead
+        cdef Py_ssize_t refused
         cdef parse_status status
         cdef verdict outcome
         cdef bint gated
@@ -120,11 +136,19 @@ cdef class Session(ClientConnection):
         while position < size and not self.reasons & FOR_GOOD and self.client.broken == NULL:
             if self.on_wrong_connection():
                 self.choose_connection()
-            if self.over_limits():
-                self.reasons |= FOR_OWED
-                # The send that brings the session below its limits resumes it.
-                self.loop.list_client(&self.client.sender)
-                break
+            ahead = self.over_limits()
+            if ahead:
+                if ahead & IS_OVER:
+                    self.reasons |= FOR_OWED
+                    # The send that brings the session below its limits resumes it.
+                    self.loop.list_client(&self.client.sender)
+                    break
+                refused = look_at_limits(self, data + position, size - position)
+                if refused < 0:
+                    break
+                if refused:
+                    position += refused
+                    continue
             gated = self.attention & GATED_BIT
             status = parse_request(
                 &router.parse,
@@ -170,7 +194,7 @@ cdef class Session(ClientConnection):
                 self.has_to_be_looked_at_again()
                 break
             if outcome == VERDICT_PAUSE:
-                self.switched = True
+                self.before_next |= SWITCHED
                 self.reasons |= FOR_OWED
                 # The send that leaves nothing owed resumes the session.
                 self.loop.list_client(&self.client.sender)
@@ -411,6 +435,14 @@ cdef class Session(ClientConnection):
         """From now on, its requests count for this user."""
         self.client.user = self.loop.statistics.user_number(user)
 
+    def measure(self, Meter meter):
+        """From now on, its requests take tokens of this meter; None for none."""
+        self.meter = meter
+        if meter is not None:
+            self.before_next |= METERED
+        else:
+            self.before_next &= ~METERED
+
     def limit(self, CommandRights rights):
         """From now on, it may do only this; None for everything."""
         self.rights = rights
@@ -525,7 +557,7 @@ cdef class Session(ClientConnection):
         in-order: this is done only while nothing is owed, so no request is taken until then.
         """
         if self.client.owed:
-            self.switched = True
+            self.before_next |= SWITCHED
         elif self.connection_number == self.usual_number:
             self.connection_number += self.router.connections_each
         else:

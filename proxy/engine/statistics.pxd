@@ -83,7 +83,9 @@ cdef class Statistics:
     """The statistics of one worker, by the number of a command, and of a user."""
 
     cdef:
+        # Of the worker's life, and what of that was told.
         user_count_t users[MOST_USERS + 1]
+        user_count_t told[MOST_USERS + 1]
         dict user_numbers
         statistic_t* rows
         # By command: whether its reply, if it is a number, is the length of a collection.
@@ -118,6 +120,10 @@ cdef class Statistics:
         object address,
         int database,
     ) noexcept
+
+    cdef inline int64_t bytes_of(self, int user) noexcept:
+        """Bytes of a user's requests and replies since the worker began."""
+        return self.users[user].bytes_in + self.users[user].bytes_out
 
     cdef inline void count_requests(self, int16_t command, uint8_t user, int64_t requests, uint64_t size) noexcept:
         """Count requests of ``size`` bytes together."""

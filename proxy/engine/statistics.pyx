@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from libc.stdint cimport UINT32_MAX, int16_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from proxy.engine.records cimport KEPT_OF_KEY, keyed_request_t, request_t
 
@@ -158,12 +158,15 @@ cdef class Statistics:
     def take_users(self):
         """What was counted of each user since the last time: ``{name: (requests, errors, bytes in, bytes out)}``."""
         cdef user_count_t* count
+        cdef user_count_t* told
         found = {}
         for name, number in self.user_numbers.items():
-            count = &self.users[<int> number]
-            if count.requests or count.errors or count.bytes_out:
-                found[name] = (count.requests, count.errors, count.bytes_in, count.bytes_out)
-        memset(self.users, 0, sizeof(self.users))
+            count, told = &self.users[<int> number], &self.told[<int> number]
+            requests, errors = count.requests - told.requests, count.errors - told.errors
+            bytes_in, bytes_out = count.bytes_in - told.bytes_in, count.bytes_out - told.bytes_out
+            if requests or errors or bytes_out:
+                found[name] = (requests, errors, bytes_in, bytes_out)
+        memcpy(self.told, self.users, sizeof(self.users))
         return found
 
     def watch(self, double microseconds, on_notable):

@@ -28,6 +28,7 @@ from slots.messages.control import (
     Register,
     Registered,
     Reload,
+    Shares,
     Table,
     TellLoad,
     TopomMessage,
@@ -239,7 +240,7 @@ class Control:
             match message := _parse(text):
                 case Table():
                     self._handler.table(message)
-                case Heard() | Proxies() | TellLoad() | Reload():
+                case Heard() | Proxies() | TellLoad() | Reload() | Shares():
                     for listener in self._listeners:
                         listener.heard(message)
                 case Drain():

@@ -28,6 +28,7 @@ from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.kept_table.tablekeeping import TableKeeping
 from proxy.supervisor.leftovers import Leftovers
+from proxy.supervisor.limitshares import LimitShares
 from proxy.supervisor.loads import Loads
 from proxy.supervisor.metrics import MetricsServer, Number, ProxyCollector
 from proxy.supervisor.newsettings import NewSettings
@@ -117,7 +118,8 @@ class Supervisor:
         self._views = ServerViews(self._access, lambda *seen: self._standdown.saw(*seen))
         self._leftovers = Leftovers(self._access, lambda: self._answers.consider())
         self._loads = Loads(lambda load: self._control.send(load), settings.hash_hot_keys)
-        self._workforce = Workforce(worker_command, self, self._loads)
+        self._limits = LimitShares(lambda: self._workforce.alive.values(), settings, self.beat)
+        self._workforce = Workforce(worker_command, self, self._loads, self._limits)
         self._places = Reservations(settings)
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
         self._standdown = StandDown(self._access, self)
@@ -127,7 +129,7 @@ class Supervisor:
             lambda: self._places.addresses,
             lambda answer: self._control.send(answer),
         )
-        listeners = (self._announcements, self._standdown, self._views, self._loads, self._new_settings)
+        listeners = (self._announcements, self._standdown, self._views, self._loads, self._limits, self._new_settings)
         self._control = Control(settings.topom, settings.token.get_secret_value(), self._to_topom, self, *listeners)
         self._answers = Answers(
             self._acks,
@@ -219,6 +221,7 @@ class Supervisor:
         logs.set_level(settings.log_level)
         self._control.use_token(settings.token.get_secret_value())
         self._new_settings.tell(settings)
+        self._limits.change(settings)
 
     def drain(self) -> None:
         """Drain and end, as topom says; topom may say so several times."""
@@ -269,6 +272,7 @@ class Supervisor:
             await asyncio.sleep(TICK_SECONDS)
             ticks += 1
             self._workforce.tick()
+            self._limits.share_out()
             if ticks % CONFIRM_TICKS == 0 and self._control.connected and not self._standdown.doubts:
                 self._keeping.confirmed(self.workers_instance, self._standdown.known)
             if ticks % WAITING_TICKS == 0 and not self._draining.is_set() and (missing := self._missing()):
@@ -333,6 +337,7 @@ class Supervisor:
         )
         if (proxies := self._announcements.message()) is not None:
             worker.send(proxies)
+        self._limits.share_out()
         # one-owner: a table from before the proxy was shut out must not go to a new worker.
         if self._table is not None and not self._identity_is_new:
             worker.send_table(self._table)
@@ -460,6 +465,7 @@ class Supervisor:
             unanswered=unanswered,
             number=self._standdown.heartbeat(),
             stands_down=self._standdown.confirmed(),
+            limited=self._limits.told(),
         )
 
     def registered(self, answer: control.Registered) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
 
-from slots.messages.load import ServerTraffic, Traffic
+from slots.messages.load import ServerTraffic, Traffic, UserDemand
 
 MOST_SERVERS = 1000
 MOST_USERS = 100
@@ -34,6 +34,11 @@ USER_FIGURES = (
     ("user_received_bytes", "Bytes of requests of a user's clients."),
     ("user_sent_bytes", "Bytes of replies to a user's clients."),
 )
+LIMIT_FIGURES = (
+    ("user_delayed", "Requests of a user's clients that had to wait, because the user asked for more than its limits."),
+    ("user_refused", "Requests of a user's clients that were refused for that; they are among the others, too."),
+)
+NOBODY: Mapping[str, UserDemand] = {}
 
 
 class Sums:
@@ -77,13 +82,21 @@ class TrafficCounters:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._servers = Sums(MOST_SERVERS, clock)
         self._users = Sums(MOST_USERS, clock)
+        self._limited = Sums(MOST_USERS, clock)
 
-    def add(self, servers: Mapping[str, ServerTraffic], users: Mapping[str, Traffic]) -> None:
+    def add(
+        self,
+        servers: Mapping[str, ServerTraffic],
+        users: Mapping[str, Traffic],
+        limited: Mapping[str, UserDemand] = NOBODY,
+    ) -> None:
         """Add what a worker has counted since it told before."""
         for address, server in servers.items():
             self._servers.add(address, server)
         for name, user in users.items():
             self._users.add(name, user)
+        for name, demand in limited.items():
+            self._limited.add(name, (demand.delayed, demand.refused))
 
     def metrics(self, groups: Mapping[str, int]) -> Iterator[Metric]:
         """A counter for each figure, and a summary of the time. ``groups``: which group each server of the table is
@@ -100,8 +113,9 @@ class TrafficCounters:
         for labels, (*_, microseconds, timed) in servers:
             summary.add_metric(labels, int(timed), microseconds / 1e6)
         yield summary
-        for place, (figure, text) in enumerate(USER_FIGURES):
-            family = CounterMetricFamily(f"slotferry_proxy_{figure}", text, labels=["user"])
-            for name, counts in self._users.each():
-                family.add_metric([name], counts[place])
-            yield family
+        for figures, sums in ((USER_FIGURES, self._users), (LIMIT_FIGURES, self._limited)):
+            for place, (figure, text) in enumerate(figures):
+                family = CounterMetricFamily(f"slotferry_proxy_{figure}", text, labels=["user"])
+                for name, counts in sums.each():
+                    family.add_metric([name], counts[place])
+                yield family

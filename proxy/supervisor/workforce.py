@@ -12,6 +12,7 @@ import structlog
 from proxy.channel import ChannelError
 from proxy.supervisor import metrics
 from proxy.supervisor.asking import Questions
+from proxy.supervisor.limitshares import LimitShares
 from proxy.supervisor.loads import Loads
 from proxy.supervisor.processes import Inherited, Worker
 from slots.messages.channel import (
@@ -70,15 +71,17 @@ class Workforce:
         command: starts a worker; ``--channel FD`` is appended.
         overseer: handles the events.
         loads: take what workers count of their traffic.
+        limits: take what users with limits ask for.
     """
 
-    def __init__(self, command: Sequence[str], overseer: Overseer, loads: Loads) -> None:
+    def __init__(self, command: Sequence[str], overseer: Overseer, loads: Loads, limits: LimitShares) -> None:
         self.alive: dict[int, Worker] = {}
         """The present workers, by index."""
         self.counters = metrics.Counters()
         self._command = command
         self._overseer = overseer
         self._loads = loads
+        self._limits = limits
         self._questions = Questions(self.alive.values)
         self._incarnations = 0
         self._draining = asyncio.Event()
@@ -169,6 +172,7 @@ class Workforce:
             self._questions.forget_worker(worker)
             self.counters.ended(worker.index)
             self._loads.ended(worker.index)
+            self._limits.ended(worker.index)
             self._overseer.lost(worker, clean=status == 0 and self._draining.is_set())
         return status
 
@@ -179,7 +183,8 @@ class Workforce:
                 self.counters.commands.update(worker.index, message.commands)
             case Load():
                 self._loads.take(worker.index, message)
-                self.counters.traffic.add(message.servers, message.users)
+                self._limits.take(worker.index, message.limited)
+                self.counters.traffic.add(message.servers, message.users, message.limited)
             case Ask():
                 self._questions.ask(worker, message)
             case Answer():

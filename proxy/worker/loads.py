@@ -4,6 +4,7 @@ import base64
 from collections.abc import Collection
 
 from proxy.channel import Channel
+from proxy.commands.clients.userlimits import UserLimits
 from proxy.commands.notable import NotableLog
 from proxy.engine.requests import Loop
 from slots.messages.channel import Load, SupervisorMessage
@@ -19,12 +20,14 @@ class Loads:
     Args:
         loop: of the worker, which counts.
         notable: its log of notable requests.
+        limits: of its users.
         hash_keys: the setting ``hash_hot_keys``.
     """
 
-    def __init__(self, loop: Loop, notable: NotableLog, hash_keys: bool) -> None:
+    def __init__(self, loop: Loop, notable: NotableLog, limits: UserLimits, hash_keys: bool) -> None:
         self._loop = loop
         self._notable = notable
+        self._limits = limits
         self._hash_keys = hash_keys
         self._since = loop.now
 
@@ -44,6 +47,7 @@ class Loads:
             slots=base64.b64encode(traffic.slots.take(len(traffic.slots))).decode(),
             servers={address: ServerTraffic(*counts) for address, counts in traffic.take_servers(servers).items()},
             users={name: Traffic(*counts) for name, counts in self._loop.statistics.take_users().items()},
+            limited=self._limits.take(),
             hot_keys=[
                 HotKey(database, slot, base64.b64encode(key).decode(), length, rate, excess)
                 for database, slot, key, length, rate, excess in hot_keys

@@ -139,7 +139,7 @@ class Worker:
         self._arrivals = Arrivals(settings, self._router, self._index, start.listen_fds, self._authentication.begin)
         self._question_ids = itertools.count(1)
         self._questions: dict[int, asyncio.Future[list[Any]]] = {}
-        self._loads = Loads(self._loop, notable, settings.hash_hot_keys)
+        self._loads = Loads(self._loop, notable, made.permissions.limits, settings.hash_hot_keys)
         self._draining = False
 
     # -- the channel ---------------------------------------------------------------------------------------
@@ -187,6 +187,8 @@ class Worker:
                 question = self._questions.pop(message.id, None)
                 if question is not None and not question.done():
                     question.set_result([answer for answer in message.answers if answer is not None])
+            case messages.Shares():
+                self._authentication.limits.share(message.shares)
             case messages.Settings():
                 self._take_settings(ProxySettings.from_wire(message.settings))
                 self._channel.send(messages.SettingsTaken(number=message.number))
@@ -429,6 +431,7 @@ class Worker:
             self._replicas.tick()
             self._own.tick()
             self._slow_path.tick()
+            self._authentication.limits.tick()
             elapsed += TICK_SECONDS
             if elapsed >= SLOW_TICK_SECONDS:
                 elapsed = 0.0

@@ -16,13 +16,16 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 from slots.fields import LARGEST, LARGEST_GROUP_ID
 from slots.messages.load import (
     MOST_HOT_KEYS,
+    MOST_LIMITED,
     MOST_NOTABLE,
     MOST_USERS,
     HotKey,
     Notable,
     ServerTraffic,
+    Share,
     SlotRows,
     Traffic,
+    UserDemand,
     UserName,
 )
 from slots.messages.message import (
@@ -199,6 +202,13 @@ class Settings(ChannelMessage):
     """As in :class:`Start`."""
 
 
+class Shares(ChannelMessage):
+    """The worker's shares of the limits of users (:mod:`proxy.supervisor.limitshares`), of each that has some."""
+
+    type: Literal["shares"] = "shares"
+    shares: dict[UserName, Share] = Field(max_length=MOST_LIMITED)
+
+
 class Drain(ChannelMessage):
     """Stop listening, have the clients leave within ``drain_seconds`` and ``drain_last_seconds``, exit.
 
@@ -210,7 +220,7 @@ class Drain(ChannelMessage):
 
 
 SupervisorMessage: TypeAlias = (
-    Start | Table | Allowance | Identity | KnownServers | Proxies | Ask | Answers | Settings | Drain
+    Start | Table | Allowance | Identity | KnownServers | Proxies | Ask | Answers | Settings | Shares | Drain
 )
 _of_supervisors: TypeAdapter[SupervisorMessage] = TypeAdapter(
     Annotated[SupervisorMessage, Field(discriminator="type")], config=LATER
@@ -294,6 +304,8 @@ class Load(ChannelMessage):
     slots: SlotRows = ""
     servers: dict[Server, ServerTraffic] = Field(default_factory=dict, max_length=MOST_SERVERS)
     users: dict[UserName, Traffic] = Field(default_factory=dict, max_length=MOST_USERS)
+    limited: dict[UserName, UserDemand] = Field(default_factory=dict, max_length=MOST_LIMITED)
+    """Of each user that has limits."""
     hot_keys: list[HotKey] = Field(default_factory=list, max_length=MOST_HOT_KEYS)
     """The hottest first; with ``hash_hot_keys``, hashes in place of the keys, here and below."""
     notable: list[Notable] = Field(default_factory=list, max_length=MOST_NOTABLE)

@@ -15,11 +15,14 @@ from pydantic import Field, TypeAdapter, ValidationError
 from slots.fields import LARGEST
 from slots.messages.load import (
     MOST_HOT_KEYS,
+    MOST_LIMITED,
     MOST_NOTABLE,
     MOST_USERS,
+    HeldShare,
     HotKey,
     Notable,
     ServerTraffic,
+    Share,
     SlotRows,
     Traffic,
     UserName,
@@ -129,6 +132,8 @@ class Heartbeat(Message):
     """A heartbeat with a number is answered by :class:`Heard`, by a topom that leads and has the proxy as a member."""
     stands_down: Seconds | None = None
     """As in :class:`Register`."""
+    limited: dict[UserName, HeldShare] = Field(default_factory=dict, max_length=MOST_LIMITED)
+    """Of each user that has limits. topom answers with :class:`Shares`."""
 
 
 class Ack(Message):
@@ -266,6 +271,14 @@ class Heard(Message):
     number: Number
 
 
+class Shares(Message):
+    """The proxy's shares of the limits of users (:mod:`topom.proxies.limitshares`), from now on. They hold until there
+    are others, also while topom is away."""
+
+    type: Literal["shares"] = "shares"
+    shares: dict[UserName, Share] = Field(max_length=MOST_LIMITED)
+
+
 class Drain(Message):
     """The proxy lets its clients go and ends."""
 
@@ -304,8 +317,8 @@ class Reload(Message):
     number: Number
 
 
-TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies | TellLoad | Reload
-News: TypeAlias = Heard | Proxies | TellLoad | Reload
+TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies | TellLoad | Reload | Shares
+News: TypeAlias = Heard | Proxies | TellLoad | Reload | Shares
 """What topom says of anything but tables and the membership."""
 _of_topom: TypeAdapter[TopomMessage] = TypeAdapter(Annotated[TopomMessage, Field(discriminator="type")], config=LATER)
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 from pydantic import AfterValidator, Field
 
 from slots.fields import LARGEST, MOST_TEXT
+from slots.limitshares import WHOLE
 from slots.messages.message import VISIBLE, Number, Time
 from slots.table import MAXIMUM_SLOTS
 
@@ -21,6 +22,8 @@ MOST_NOTABLE = 64
 """Notable requests that one message may tell."""
 MOST_USERS = 10_000
 """Users that one message may name."""
+MOST_LIMITED = 1000
+"""Users that may have limits."""
 KEY_BYTES = 128
 """Of a key that is longer, only the first bytes are told."""
 
@@ -37,6 +40,7 @@ SlotRows: TypeAlias = Annotated[
 """Base64 of the rows of :mod:`slots.slotload`, which checks them."""
 KeyText: TypeAlias = Annotated[str, Field(max_length=4 * -(-KEY_BYTES // 3)), AfterValidator(_whole_base64)]
 """Base64 of a key's first :data:`KEY_BYTES` bytes: keys may have any bytes."""
+PartOfLimit: TypeAlias = Annotated[int, Field(ge=0, le=WHOLE)]
 UserName: TypeAlias = Annotated[str, Field(min_length=1, max_length=256), VISIBLE]
 CommandName: TypeAlias = Annotated[str, Field(min_length=1, max_length=64), VISIBLE]
 ClientAddress: TypeAlias = Annotated[str, Field(max_length=64), VISIBLE]
@@ -55,6 +59,35 @@ class Traffic(NamedTuple):
     """Of requests, from clients."""
     bytes_out: Number
     """Of replies, to clients."""
+
+
+class UserDemand(NamedTuple):
+    """What a user with limits asked for at a worker."""
+
+    requests: Number
+    """In a second, also those that were refused or still wait."""
+    bytes: Number
+    """Likewise, of requests and replies."""
+    delayed: Number
+    """Requests since the last message that have waited for their turn, or wait."""
+    refused: Number
+    """Requests since the last message that were refused."""
+
+
+class Share(NamedTuple):
+    """Whose part of a user's limits is how large, in parts of :data:`slots.limitshares.WHOLE`."""
+
+    requests: PartOfLimit
+    bytes: PartOfLimit
+
+
+class HeldShare(NamedTuple):
+    """What a user with limits asks for at a proxy in a second, and the share of the limits that the proxy has."""
+
+    requests: Number
+    bytes: Number
+    share_of_requests: PartOfLimit
+    share_of_bytes: PartOfLimit
 
 
 class ServerTraffic(NamedTuple):

@@ -65,6 +65,7 @@ from topom.proxies.barrier import Barrier
 from topom.proxies.fencing import Fences
 from topom.proxies.forgetting import Gone
 from topom.proxies.leases import Leases
+from topom.proxies.limitshares import LimitShares
 from topom.proxies.lost import LostProxies
 from topom.proxies.members import Members
 from topom.proxies.oldmarks import OldMarks
@@ -172,6 +173,7 @@ class Topom:
             None if newest else lambda: self.servers.used_by(all_servers(self.ledger.table)),
         )
         self.proxies = ProxyList(self.members)
+        self.limits = LimitShares(lambda: {member.record.id: member for member in self.members.all()})
         self.reloads = Reloads(self.ledger, self.members)
         self.barrier = Barrier(self.ledger, self.members, self.servers, self.identities.run_id_of)
         self.removals = Removals(self.ledger, self.members, self.barrier, self.servers)

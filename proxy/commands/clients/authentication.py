@@ -13,6 +13,7 @@ import structlog
 from proxy.commands import replies
 from proxy.commands.arguments import SYNTAX_ERROR, integer, mode, printable
 from proxy.commands.clients.userconnections import UserConnections
+from proxy.commands.clients.userlimits import UserLimits
 from proxy.commands.clients.userrights import UserRights
 from proxy.commands.databases import databases
 from proxy.commands.databases.databases import DatabaseError
@@ -59,6 +60,9 @@ class Authentication(Family):
         self._rights = UserRights(services.router.loop.statistics, scripts)
         self._users = Users(services.settings.users, services.settings.password)
         self._connections = UserConnections()
+        self.limits = UserLimits(services.router.loop, services.settings.worker_count)
+        """How much each user may ask for."""
+        self.limits.change(self._users)
         self._router = services.router
         self._databases = services.databases
         self._mode = mode(services.settings)
@@ -76,6 +80,7 @@ class Authentication(Family):
         before, self._users = self._users, Users(settings.users, settings.password)
         self._rights.forget()
         self._connections.forget()
+        self.limits.change(self._users)
         self._router.gated = self._users.anonymous is None
         closed = 0
         for session in list(self._router.sessions):
@@ -90,6 +95,7 @@ class Authentication(Family):
                 closed += 1
             else:
                 self._connections.enter(session, now)
+                session.measure(self.limits.of(now))
                 if session.state is not None or now.connections is not None:
                     state_of(session).user = now
         log.info("users_changed", sessions_closed=closed)
@@ -128,6 +134,7 @@ class Authentication(Family):
         if user is None or self._connections.refusal(session, user) is not None:
             session.belongs_to(NOBODY)
             session.limit(None)
+            session.measure(None)
             session.sheddable = False
             session.attention = (session.attention | GATED) & ~LIMITED
         else:
@@ -140,6 +147,7 @@ class Authentication(Family):
             state_of(session).user = user
         session.belongs_to(user.name)
         session.limit(self._rights.engines(user))
+        session.measure(self.limits.of(user))
         session.in_some_databases = user.databases is not None
         session.sheddable = user.sheddable
         session.attention &= ~GATED

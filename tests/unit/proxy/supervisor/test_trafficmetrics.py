@@ -5,7 +5,7 @@ from prometheus_client.core import Metric
 
 from proxy.supervisor import trafficmetrics
 from proxy.supervisor.trafficmetrics import TrafficCounters
-from slots.messages.load import ServerTraffic, Traffic
+from slots.messages.load import ServerTraffic, Traffic, UserDemand
 
 
 def values(metrics: list[Metric], name: str) -> dict[tuple[str, ...], float]:
@@ -35,6 +35,15 @@ def test_each_figure_is_a_sum_by_server_and_by_user() -> None:
         "user_received_bytes": 60,
         "user_sent_bytes": 80,
     }
+
+
+def test_what_limits_delayed_and_refused_is_a_sum_by_user() -> None:
+    counters = TrafficCounters()
+    for _ in range(2):
+        counters.add({}, {"one": Traffic(4, 2, 30, 40)}, {"one": UserDemand(100, 1000, 3, 2)})
+    shown = list(counters.metrics({}))
+    found = {name: values(shown, name)["one",] for name, _ in trafficmetrics.LIMIT_FIGURES}
+    assert found == {"user_delayed": 6, "user_refused": 4}
 
 
 def test_names_beyond_the_bound_are_one() -> None:

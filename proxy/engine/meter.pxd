@@ -1,0 +1,52 @@
+"""How many requests and bytes a second one user of one worker may ask for: a bucket of tokens for each."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+from proxy.engine.requests cimport Loop
+
+
+cdef class Meter:
+    """One user's buckets at one worker."""
+
+    cdef:
+        Loop loop
+        readonly str user
+        int number
+        # The user's limits at all workers of all proxies together; 0 for none.
+        int64_t most_requests
+        int64_t most_bytes
+        # Requests above a limit are refused, and not delayed.
+        bint refuses
+        # Tokens a second: this worker's part of the limits.
+        double request_rate
+        double byte_rate
+        # The tokens that are there. Bytes are known afterwards, so theirs may be less than none.
+        double request_tokens
+        double byte_tokens
+        uint32_t filled_at
+        # The user's bytes that have been taken out.
+        int64_t seen
+        # Sessions whose request waits for its turn, with the ticks since when, the longest waiting first.
+        object line
+        int waiting
+        # The session that has its turn now; the one whose request has waited for too long.
+        object turn
+        object expired
+        # Counted since the last time they were told.
+        int64_t passed
+        int64_t refused
+        int64_t delayed
+        # The seconds for which sessions have waited, together.
+        double waited
+        # Of all time: requests that passed, and their bytes.
+        int64_t all_requests
+        int64_t all_bytes
+        int64_t told_bytes
+        bytes refusal
+
+    cdef void fill(self) noexcept
+    cdef void settle(self) noexcept
+    cdef inline bint has_tokens(self) noexcept:
+        return (not self.most_requests or self.request_tokens >= 1) and (not self.most_bytes or self.byte_tokens > 0)
+    cdef bint takes(self) noexcept
+    cdef void give_back(self, int64_t size) noexcept

@@ -1,0 +1,103 @@
+"""How many requests and bytes a second a user may ask for, at one worker."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from proxy.engine.backend import command
+from slots.limitshares import WHOLE
+from slots.messages.channel import Shares
+from slots.messages.load import Share, UserDemand
+from tests.integration.worker.harness import LIMIT, WorkerHarness
+from tests.integration.worker.test_users import connected, take_users
+
+StartWorker = Callable[..., Awaitable[WorkerHarness]]
+
+BOSS = {"name": "boss", "password": "b"}
+MANY = 1_000_000
+REFUSED = b"-TRYAGAIN user tenant asks for more than its "
+
+
+def tenant(**limits: Any) -> dict[str, Any]:
+    return {"name": "tenant", "password": "t", **limits}
+
+
+async def start(start_worker: StartWorker, **limits: Any) -> WorkerHarness:
+    return await start_worker(servers=1, users=[tenant(**limits), BOSS])
+
+
+def of_tenant(message: Any) -> UserDemand:
+    """What a worker's message says of the tenant."""
+    found: dict[str, UserDemand] = getattr(message, "limited", {})
+    return found.get("tenant", UserDemand(0, 0, 0, 0))
+
+
+async def test_what_is_above_the_limit_waits_for_its_turn_and_others_do_not(start_worker: StartWorker) -> None:
+    worker = await start(start_worker, requests_per_second=20)
+    worker.channel.send(Shares(shares={"tenant": Share(WHOLE, WHOLE)}))
+    async with connected(worker.settings.listen, "tenant t") as client, connected(worker.settings.listen, "boss b") as boss:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async def ask() -> None:
+            for _ in range(60):
+                assert await client("GET k") == b"$-1\r\n"
+
+        asking = asyncio.create_task(ask())
+        for _ in range(200):
+            assert await boss("GET k") == b"$-1\r\n"
+        assert not asking.done()
+        await asking
+        # What comes in a quarter of a second is there at the beginning.
+        assert loop.time() - began > 60 / 20 - 0.5
+        delayed = await worker.next(lambda message: of_tenant(message).delayed > 0)
+        assert delayed.limited["tenant"].refused == 0
+
+
+async def test_limits_change_while_clients_are_there_and_go_with_the_user(start_worker: StartWorker) -> None:
+    worker = await start(start_worker)
+    async with connected(worker.settings.listen, "tenant t") as client:
+        assert await client("SET k v") == b"+OK\r\n"
+        await take_users(worker, [tenant(requests_per_second=1, over_limit="refuse"), BOSS])
+        replies = [await client("GET k") for _ in range(20)]
+        assert replies[0] == b"$1\r\nv\r\n" and replies[-1] == (
+            REFUSED + b"1 request a second; nothing was run, try again later, or have its limits raised\r\n"
+        )
+        refused = await worker.next(lambda message: of_tenant(message).refused > 0)
+        assert refused.limited["tenant"].requests >= refused.limited["tenant"].refused // 2
+        await take_users(worker, [tenant(requests_per_second=MANY), BOSS])
+        worker.channel.send(Shares(shares={"tenant": Share(WHOLE, WHOLE)}))
+        async with asyncio.timeout(LIMIT):
+            while await client("AUTH boss b") != b"+OK\r\n":
+                await asyncio.sleep(0.01)
+        await take_users(worker, [tenant(requests_per_second=1, over_limit="refuse"), BOSS])
+        assert {await client("GET k") for _ in range(20)} == {b"$1\r\nv\r\n"}
+        assert await client("AUTH tenant t") == b"+OK\r\n"
+        assert any([(await client("GET k")).startswith(REFUSED) for _ in range(20)])
+        await take_users(worker, [tenant(requests_per_second=1), BOSS])
+        waiting = asyncio.create_task(client("GET k"))
+        await worker.next(lambda message: of_tenant(message).delayed > 0)
+        await take_users(worker, [tenant(), BOSS])
+        assert await waiting == b"$1\r\nv\r\n"
+        assert {await client("GET k") for _ in range(20)} == {b"$1\r\nv\r\n"}
+
+
+async def test_each_request_counts_whatever_it_does(start_worker: StartWorker) -> None:
+    worker = await start(start_worker, requests_per_second=10)
+    worker.channel.send(Shares(shares={"tenant": Share(WHOLE, WHOLE)}))
+    requests = [
+        *(("BLPOP", "empty", "0.1"), ("MULTI",), ("SET", "k", "1"), ("GET", "k"), ("EXEC",), ("MGET", "a", "b", "c")),
+        *(("WATCH", "k"), ("MULTI",), ("SELECT", "1"), ("DISCARD",), ("SUBSCRIBE", "channel"), ("PING",)),
+    ]
+    reader, writer = await worker.connect()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    writer.write(b"".join(command(request) for request in (("AUTH", "tenant", "t"), *requests)))
+    seen = b""
+    async with asyncio.timeout(LIMIT):
+        while not seen.endswith(b"$4\r\npong\r\n$0\r\n\r\n"):
+            seen += await reader.read(1000)
+    # A quarter of a second's are there at the beginning.
+    assert loop.time() - began > (len(requests) - 2.5) / 10 - 0.1
+    assert b"*2\r\n+OK\r\n$1\r\n1\r\n" in seen
+    writer.close()
