@@ -6,6 +6,7 @@ PAGES = {
     "docs/automatic-rebalancing.md": 5,
     "docs/backup.md": 38,
     "docs/client-connections.md": 2,
+    "docs/client-limits.md": 1,
     "docs/client-rights.md": 1,
     "docs/client-users.md": 5,
     "docs/deploy.md": 30,

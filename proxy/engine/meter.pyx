@@ -84,6 +84,8 @@ cdef class Meter:
         self.fill()
         self.request_rate = <double> self.most_requests * requests / WHOLE
         self.byte_rate = <double> self.most_bytes * bytes / WHOLE
+        # What is there above the new rates goes.
+        self.fill()
 
     cdef void settle(self) noexcept:
         """Take out the bytes that were counted since the last time."""

@@ -51,7 +51,9 @@ def slow(address: str) -> bytes:
 
 def over_limit(user: str, requests: int, octets: int) -> bytes:
     """The error for a request of a user that asks for more than its limits."""
-    limits = [f"{count} {what}{'s' * (count != 1)}" for count, what in ((requests, "request"), (octets, "byte")) if count]
+    limits = [
+        f"{count} {what}{'s' * (count != 1)}" for count, what in ((requests, "request"), (octets, "byte")) if count
+    ]
     return (
         f"-TRYAGAIN user {user} asks for more than its {' or '.join(limits)} a second; nothing was run, try again "
         f"later, or have its limits raised\r\n"

@@ -35,7 +35,10 @@ def of_tenant(message: Any) -> UserDemand:
 async def test_what_is_above_the_limit_waits_for_its_turn_and_others_do_not(start_worker: StartWorker) -> None:
     worker = await start(start_worker, requests_per_second=20)
     worker.channel.send(Shares(shares={"tenant": Share(WHOLE, WHOLE)}))
-    async with connected(worker.settings.listen, "tenant t") as client, connected(worker.settings.listen, "boss b") as boss:
+    async with (
+        connected(worker.settings.listen, "tenant t") as client,
+        connected(worker.settings.listen, "boss b") as boss,
+    ):
         loop = asyncio.get_running_loop()
         began = loop.time()
 
@@ -60,7 +63,8 @@ async def test_limits_change_while_clients_are_there_and_go_with_the_user(start_
         assert await client("SET k v") == b"+OK\r\n"
         await take_users(worker, [tenant(requests_per_second=1, over_limit="refuse"), BOSS])
         replies = [await client("GET k") for _ in range(20)]
-        assert replies[0] == b"$1\r\nv\r\n" and replies[-1] == (
+        assert replies[0] == b"$1\r\nv\r\n"
+        assert replies[-1] == (
             REFUSED + b"1 request a second; nothing was run, try again later, or have its limits raised\r\n"
         )
         refused = await worker.next(lambda message: of_tenant(message).refused > 0)

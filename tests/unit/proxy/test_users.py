@@ -11,6 +11,7 @@ import pytest
 from proxy import users as module
 from proxy.settings import ProxySettings
 from proxy.users import Users
+from slots.messages.load import MOST_LIMITED
 from slots.settings import SettingsError
 
 
@@ -132,6 +133,26 @@ def test_users_that_are_no_list_are_not_shown() -> None:
     with pytest.raises(SettingsError, match="Setting users") as raised:
         ProxySettings.load(users="app:geheim")
     assert "geheim" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"requests_per_second": 0}, "requests_per_second"),
+        ({"bytes_per_second": 10**12 + 1}, "bytes_per_second"),
+        ({"over_limit": "drop"}, "'delay' or 'refuse'"),
+    ],
+)
+def test_limits_that_cannot_be_used(limits: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        users("", {"name": "app", "password": "p", **limits})
+
+
+def test_so_many_users_may_have_limits() -> None:
+    many = [{"name": f"user{number}", "no_password": True, "requests_per_second": 1} for number in range(MOST_LIMITED)]
+    users("", *many, {"name": "free", "no_password": True})
+    with pytest.raises(SettingsError, match="users: 1000 at most may have requests_per_second or bytes_per_second"):
+        users("", *many, {"name": "heavy", "no_password": True, "bytes_per_second": 1})
 
 
 def test_two_passwords_for_the_default_user() -> None:

@@ -62,7 +62,8 @@ def test_workers_have_parts_of_the_share_by_demand(proxy: Proxy) -> None:
     assert proxy.shares == [WHOLE // 2] * 2
     assert proxy.limits.told() == {"tenant": HeldShare(0, 0, WHOLE, WHOLE)}
     proxy.asked(30, 10)
-    assert abs(proxy.shares[0] - 0.75 * WHOLE) < FLOOR and WHOLE - 2 <= sum(proxy.shares) <= WHOLE
+    assert abs(proxy.shares[0] - 0.75 * WHOLE) < FLOOR
+    assert WHOLE - 2 <= sum(proxy.shares) <= WHOLE
     assert proxy.limits.told() == {"tenant": HeldShare(40, 4000, WHOLE, WHOLE)}
     proxy.asked(0, 1)
     assert proxy.shares == [FLOOR // 2, WHOLE - FLOOR // 2]
@@ -93,6 +94,9 @@ def test_what_is_given_up_is_said_at_once_and_the_last_shares_hold(proxy: Proxy)
 def test_other_users_keep_their_shares_when_the_settings_change(proxy: Proxy) -> None:
     proxy.limits.heard(ToldShares(shares={"tenant": Share(WHOLE, WHOLE)}))
     proxy.limits.change(settings("tenant", "new"))
-    assert proxy.seats[0].told == {"tenant": Share(WHOLE // 2, WHOLE // 2), "new": Share(BEGINNING // 2, BEGINNING // 2)}
+    assert proxy.seats[0].told == {
+        "tenant": Share(WHOLE // 2, WHOLE // 2),
+        "new": Share(BEGINNING // 2, BEGINNING // 2),
+    }
     proxy.limits.change(settings())
     assert proxy.limits.told() == {}

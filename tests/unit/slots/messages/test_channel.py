@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from slots.limitshares import WHOLE
 from slots.messages import channel, questions
 from slots.messages.channel import (
     MOST_BUCKETS,
@@ -20,7 +21,18 @@ from slots.messages.channel import (
     parse_supervisor,
     parse_worker,
 )
-from slots.messages.load import MOST_HOT_KEYS, MOST_NOTABLE, MOST_USERS, HotKey, Notable, ServerTraffic, Traffic
+from slots.messages.load import (
+    MOST_HOT_KEYS,
+    MOST_LIMITED,
+    MOST_NOTABLE,
+    MOST_USERS,
+    HotKey,
+    Notable,
+    ServerTraffic,
+    Share,
+    Traffic,
+    UserDemand,
+)
 from slots.messages.message import (
     MOST_PROXIES,
     MOST_SERVERS,
@@ -59,6 +71,7 @@ OF_SUPERVISORS: list[Message] = [
     channel.Ask(id=9, question=questions.SlowLog(count=None)),
     channel.Answers(id=9, answers=[None, {"a\udcff": 1}]),
     channel.Settings(number=2, settings={"listen": "127.0.0.1:6380"}),
+    channel.Shares(shares={"alice": Share(500_000, 250_000)}),
     channel.Drain(),
 ]
 OF_WORKERS: list[Message] = [
@@ -74,6 +87,7 @@ OF_WORKERS: list[Message] = [
         slots=base64.b64encode(bytes(26)).decode(),
         servers={"10.0.0.2:6379": ServerTraffic(2, 1, 60, 10, 50.0, 2)},
         users={"default": Traffic(2, 1, 60, 10)},
+        limited={"alice": UserDemand(30, 4000, 5, 2)},
         hot_keys=[HotKey(0, 7, base64.b64encode(b"\xff").decode(), 1, 100.0, 1.0)],
         notable=[NOTABLE],
     ),
@@ -155,6 +169,10 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("load", "servers", {"s:1": [value, *[0] * 5]}) for value in (-1, LONG, 0.5, "1", HUGE)),
     *(("load", "users", {"u": value}) for value in ([0] * 3, [0, 0, -1, 0], None)),
     ("load", "users", {f"u{number}": [0, 0, 0, 0] for number in range(MOST_USERS + 1)}),
+    *(("load", "limited", {"u": value}) for value in ([0] * 3, [0] * 5, [0, 0, -1, 0], [0.5, 0, 0, 0], None)),
+    ("load", "limited", {f"u{number}": [0, 0, 0, 0] for number in range(MOST_LIMITED + 1)}),
+    *(("shares", "shares", {"u": value}) for value in ([0], [0] * 3, [-1, 0], [0, WHOLE + 1], [0.5, 0], None)),
+    ("shares", "shares", {f"u{number}": [0, 0] for number in range(MOST_LIMITED + 1)}),
     ("load", "hot_keys", [[0, 0, "", 0, 0, 0]] * (MOST_HOT_KEYS + 1)),
     *(("load", "hot_keys", [[0, 0, "", 0, value, 0]]) for value in (-1, float("nan"), float("inf"), None)),
     ("load", "notable", [list(NOTABLE)] * (MOST_NOTABLE + 1)),

@@ -5,16 +5,20 @@ from typing import Any
 
 import pytest
 
+from slots.limitshares import WHOLE
 from slots.messages import control
 from slots.messages.control import ProxyMessage, TopomMessage, parse_proxy, parse_topom
 from slots.messages.load import (
     KEY_BYTES,
     MOST_HOT_KEYS,
+    MOST_LIMITED,
     MOST_NOTABLE,
     MOST_USERS,
+    HeldShare,
     HotKey,
     Notable,
     ServerTraffic,
+    Share,
     Traffic,
 )
 from slots.messages.message import (
@@ -59,6 +63,7 @@ OF_PROXIES: list[Message] = [
         unanswered=["10.0.0.3:6379"],
         number=9,
         stands_down=5.0,
+        limited={"alice": HeldShare(30, 4000, 500_000, 250_000)},
     ),
     control.Ack(epoch=7),
     control.Nack(epoch=7, reason="it took too long"),
@@ -106,6 +111,7 @@ OF_TOPOM: list[Message] = [
     control.Proxies(proxies=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
     control.TellLoad(number=3, slots=200, names=40),
     control.Reload(number=4),
+    control.Shares(shares={"alice": Share(500_000, 250_000)}),
 ]
 LONG = 2**63
 
@@ -160,7 +166,10 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("heartbeat", "number", value) for value in (-1, LONG)),
     *(("heartbeat", "stands_down", value) for value in (0, float("inf"))),
     *(("heartbeat", "limited", {value: [0, 0, 0, 0]}) for value in ("", "x" * 257, *HIDDEN)),
-    *(("heartbeat", "limited", {"u": value}) for value in ([0] * 3, [0] * 5, [-1, 0, 0, 0], [0, 0, WHOLE + 1, 0], None)),
+    *(
+        ("heartbeat", "limited", {"u": value})
+        for value in ([0] * 3, [0] * 5, [-1, 0, 0, 0], [0, 0, WHOLE + 1, 0], None)
+    ),
     ("heartbeat", "limited", {f"u{number}": [0, 0, 0, 0] for number in range(MOST_LIMITED + 1)}),
     *(("ack", "epoch", value) for value in (-1, LONG, None)),
     *(("nack", "epoch", value) for value in (-1, LONG, None)),
@@ -201,6 +210,9 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("tell_load", "number", value) for value in (-1, LONG, None)),
     *(("tell_load", "slots", value) for value in (-1, LONG, None)),
     *(("tell_load", "names", value) for value in (-1, LONG, None)),
+    *(("shares", "shares", {value: [0, 0]}) for value in ("", "x" * 257, *HIDDEN)),
+    *(("shares", "shares", {"u": value}) for value in ([0], [0] * 3, [-1, 0], [0, WHOLE + 1], [0.5, 0], None)),
+    ("shares", "shares", {f"u{number}": [0, 0] for number in range(MOST_LIMITED + 1)}),
     *(("reload", "number", value) for value in (-1, LONG, None)),
     *(("reloaded", name, value) for name in ("number", "workers", "following") for value in (-1, LONG, None)),
     *(("reloaded", name, value) for name in ("file", "refused") for value in ("x" * 1001, None, *HIDDEN)),

@@ -38,7 +38,8 @@ class Proxies:
 def test_shares_follow_the_demand() -> None:
     proxies = Proxies(30, 10)
     proxies.settle()
-    assert abs(proxies.held[1] - 0.75 * WHOLE) < FLOOR and abs(proxies.held[2] - 0.25 * WHOLE) < FLOOR
+    assert abs(proxies.held[1] - 0.75 * WHOLE) < FLOOR
+    assert abs(proxies.held[2] - 0.25 * WHOLE) < FLOOR
     assert WHOLE - 10 <= sum(proxies.held.values()) <= WHOLE
     proxies.demand = {1: 0, 2: 5}
     proxies.settle()
