@@ -8,8 +8,9 @@ from proxy.engine.backend import command
 from slots.limitshares import WHOLE
 from slots.messages.channel import Shares
 from slots.messages.load import Share, UserDemand
+from slots.messages.questions import WorkerCounters
 from tests.integration.worker.harness import LIMIT, WorkerHarness
-from tests.integration.worker.test_users import connected, take_users
+from tests.integration.worker.test_users import Client, connected, take_users
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 
@@ -30,6 +31,12 @@ def of_tenant(message: Any) -> UserDemand:
     """What a worker's message says of the tenant."""
     found: dict[str, UserDemand] = getattr(message, "limited", {})
     return found.get("tenant", UserDemand(0, 0, 0, 0))
+
+
+async def two(client: Client) -> bytes:
+    """The reply to the second of two requests."""
+    await client("GET k")
+    return await client("GET k")
 
 
 async def test_what_is_above_the_limit_waits_for_its_turn_and_others_do_not(start_worker: StartWorker) -> None:
@@ -79,7 +86,10 @@ async def test_limits_change_while_clients_are_there_and_go_with_the_user(start_
         assert await client("AUTH tenant t") == b"+OK\r\n"
         assert any([(await client("GET k")).startswith(REFUSED) for _ in range(20)])
         await take_users(worker, [tenant(requests_per_second=1), BOSS])
-        waiting = asyncio.create_task(client("GET k"))
+        # No token comes, and one at most is left.
+        worker.channel.send(Shares(shares={"tenant": Share(0, 0)}))
+        await worker.asked(WorkerCounters())
+        waiting = asyncio.create_task(two(client))
         await worker.next(lambda message: of_tenant(message).delayed > 0)
         await take_users(worker, [tenant(), BOSS])
         assert await waiting == b"$1\r\nv\r\n"
