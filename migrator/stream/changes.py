@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from migrator.errors import MigrationError
-from slots.commands import CommandError, UnknownCommandError, find, keys_of, table
+from slots.commands import CommandError, Route, UnknownCommandError, find, keys_of, table
 from slots.keys import KeysError
 from slots.kinds import Kind
 
@@ -162,7 +162,7 @@ def change_of(
     mine = [key for key in keys if moves(database, key)]
     if not mine:
         return NOTHING
-    if command.split:
+    if command.route is Route.SPLIT:
         return _split(argv, command.name, command.step, lambda key: moves(database, key) and not is_late(database, key))
     if len(mine) < len(keys) or command.name in LATE or any(is_late(database, key) for key in mine):
         return Change(late=tuple((database, key) for key in mine))

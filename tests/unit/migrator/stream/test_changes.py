@@ -27,6 +27,11 @@ def test_what_is_plain_runs_as_it_came():
     assert change("ZUNIONSTORE", "m", 2, "m1", "m2").commands
 
 
+@pytest.mark.parametrize("text", ["SUNIONSTORE m m1 m2", "ZDIFFSTORE m 2 m1 m2", "LMPOP 2 m m1 LEFT", "ZMPOP 1 m MIN"])
+def test_what_the_proxy_can_do_over_slots_runs_as_it_came(text):
+    assert change(*text.split()) == Change((text.encode().split(),))
+
+
 @pytest.mark.parametrize(
     "argv",
     [
