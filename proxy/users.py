@@ -45,6 +45,8 @@ class UserSettings(BaseModel):
     read_only: bool = False
     sheddable: bool = False
     """Whether its requests are refused while their server is slow, so that those of other users are served."""
+    cached_reads: bool = False
+    """Whether the proxy may answer its GETs of hot keys by itself."""
     admin: bool | None = None
     """Whether it may see and change other clients' work. By default, unless databases or read_only limit it."""
     rules: str | None = None
@@ -129,6 +131,7 @@ class User:
 
     __slots__ = (
         "bytes_per_second",
+        "cached_reads",
         "connections",
         "databases",
         "digest",
@@ -145,6 +148,7 @@ class User:
     def __init__(self, settings: UserSettings) -> None:
         self.name = settings.name
         self.sheddable = settings.sheddable
+        self.cached_reads = settings.cached_reads
         self.databases = frozenset(settings.databases) if settings.databases is not None else None
         """The databases it may use; None for all."""
         given = parse(settings.rules if settings.rules is not None else EVERYTHING)
@@ -173,9 +177,10 @@ class User:
 
     def may_as_much(self, other: "User") -> bool:
         """Whether it may do what ``other`` may, and needs a password if ``other`` does."""
-        return (self.rights, self.sheddable, self.databases, self.digest is None) == (
+        return (self.rights, self.sheddable, self.cached_reads, self.databases, self.digest is None) == (
             other.rights,
             other.sheddable,
+            other.cached_reads,
             other.databases,
             other.digest is None,
         )

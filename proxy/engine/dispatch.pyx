@@ -8,6 +8,7 @@ from libc.stdint cimport int16_t, int32_t
 from proxy.engine.backend cimport Backend
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.decisions cimport decide
+from proxy.engine.hotvalues cimport answers
 from proxy.engine.multi cimport begin_multi, within_multi
 from proxy.engine.pops cimport pop
 from proxy.engine.records cimport REQUEST_PLAIN, keep_key, request_t
@@ -52,6 +53,8 @@ from proxy.engine.refusals import OUT_OF_MEMORY, crossslot
 cdef enum:
     # TRACKED of proxy.engine.outcomes.
     TRACKED_BIT = 32
+    # CACHED of it.
+    CACHED_BIT = 64
 
 NO_KEY.data = b""
 NO_KEY.size = 0
@@ -82,7 +85,10 @@ cdef verdict dispatch(
         return within_multi(session, row, arguments, count, data, size)
     if row == NULL or session.attention or session.limited:
         if row == NULL or not may_go_on(session, row, arguments, count):
+            session.has_written = True
             return decide(session, arguments, count, data, size)
+        if session.attention & CACHED_BIT and answers(session, row, arguments, count):
+            return VERDICT_TAKEN
     if row.path == PATH_KEYED:
         if count != row.arity if row.arity >= 0 else count < -row.arity:
             return decide(session, arguments, count, data, size)
@@ -138,11 +144,10 @@ cdef bint may_go_on(
     Session session, const command_t* row, const argument_t* arguments, int count
 ) except -1:
     """Whether the engine may decide by itself on a request of a session with attention or with a limited user."""
+    cdef int attention = session.attention & ~CACHED_BIT
     if session.limited and not session.rights.passes(row.number, row, arguments, count):
         return False
-    return not session.attention or (
-        session.attention == TRACKED_BIT and stays_fast(session, row, arguments, count)
-    )
+    return not attention or (attention == TRACKED_BIT and stays_fast(session, row, arguments, count))
 
 
 cdef bint finds_code(
@@ -191,7 +196,7 @@ cdef verdict route(
                 crossslot(keys[0].data[: keys[0].size], slot, keys[index].data[: keys[index].size], other)
             )
     # A replica may not have a change yet of which a session that tracks was told.
-    if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN and not session.attention:
+    if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN and not session.attention & ~CACHED_BIT:
         replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
         # This makes a replica that is down connect; the master serves the request meanwhile.
         if replica.ready_to_take() and replica.state == BACKEND_READY:

@@ -27,6 +27,9 @@ ctypedef struct weighed_t:
     double weight
     int16_t number
 
+# The hash of a key of a database. Nobody outside the process can choose keys with the same one.
+cdef uint64_t hash_of_name(int database, const char* key, size_t length) noexcept nogil
+
 
 cdef class HotKeys:
     """The sketch of one worker."""

@@ -78,6 +78,10 @@ cdef uint64_t SEED = int.from_bytes(os.urandom(8), "little")
 """So that nobody can choose keys with the same hash."""
 
 
+cdef uint64_t hash_of_name(int database, const char* key, size_t length) noexcept nogil:
+    return hash_of(SEED, database, key, length)
+
+
 cdef class HotKeys:
     """The sketch of one worker.
 
@@ -194,6 +198,20 @@ cdef class HotKeys:
     cdef void put(self, int place, weighed_t weighed) noexcept:
         self.heap[place] = weighed
         self.places[weighed.number] = <int16_t> place
+
+    def hottest(self, double least):
+        """The keys of up to 128 bytes that are asked for at least so often a second, as ``(database, key)``."""
+        cdef int number
+        cdef followed_t* followed
+        if self.seconds <= 0:
+            return []
+        found = []
+        for number in range(self.known):
+            followed = &self.keys[number]
+            own = self.heap[self.places[number]].weight - followed.excess
+            if own >= least * self.seconds and own >= LEAST_SAMPLES * self.coarsest and followed.length <= KEPT_OF_KEY:
+                found.append((followed.database, followed.key[:followed.length]))
+        return found
 
     def tell(self, double seconds, int most, bint hashed):
         """The keys that are asked for most of late, the hottest first: ``(database, slot, key, length, requests a second,

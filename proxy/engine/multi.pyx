@@ -40,6 +40,8 @@ COMMAND_COST = 160
 KEY_COST = 128
 
 cdef enum:
+    # CACHED of proxy.engine.outcomes.
+    CACHED_BIT = 64
     NO_SLOT = -1
     LONGEST_BULK = 536870912
     # COMMAND_COST and KEY_COST.
@@ -94,7 +96,7 @@ cdef verdict within_multi(
     if (
         row != NULL
         and row.queueable
-        and not session.attention
+        and not session.attention & ~CACHED_BIT
         and (not session.limited or session.rights.passes(row.number, row, arguments, count))
         and keep(session, row, arguments, count, data, size)
     ):
@@ -153,7 +155,7 @@ cdef bint is_at_rest(Session session) noexcept:
     cdef multi_t* multi = session.multi
     cdef route_t* route
     # Under other rules its keys may have other slots.
-    if not multi.count or session.attention or multi.ruling != session.router.ruling:
+    if not multi.count or session.attention & ~CACHED_BIT or multi.ruling != session.router.ruling:
         return False
     route = &session.router.routes[multi.slot]
     return route.state == ROUTE_OPEN and route.server >= 0

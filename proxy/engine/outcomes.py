@@ -41,6 +41,8 @@ LIMITED = 8
 """Bit of a session's ``attention``: its user may not use its database."""
 TRACKED = 32
 """Bit of a session's ``attention``: it tracks the keys that it reads (CLIENT TRACKING)."""
+CACHED = 64
+"""Bit of a session's ``attention``: its GETs of hot keys may be answered by the worker (``cached_reads``)."""
 
 MUTED = 1
 """A session's ``muted``: replies are dropped."""

@@ -74,6 +74,8 @@ cdef class Router:
         public object blocking
         # proxy.engine.scans.Pages, or None
         public object pages
+        # proxy.engine.hotvalues.HotValues
+        public object hot_values
         public set sessions
         # Whether clients have to authenticate.
         public bint gated

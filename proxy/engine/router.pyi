@@ -5,6 +5,7 @@ from proxy.commands.dispatch import SlowPath
 from proxy.commands.transactions.watching import Watching
 from proxy.engine.absent import AbsentKeys
 from proxy.engine.backend import Backend
+from proxy.engine.hotvalues import HotValues
 from proxy.engine.loaded import LoadedCode
 from proxy.engine.requests import Loop
 from proxy.engine.scans import Pages
@@ -64,6 +65,7 @@ class Router:
     def number_of_slots(self) -> int: ...
     def server_index(self, address: str) -> int: ...
     replica_reads: bool
+    hot_values: HotValues
     pages: Pages | None
     def learn(self, commands: Mapping[str, Command]) -> None: ...
     def shared(self, session: Session, address: str) -> Backend: ...

@@ -51,6 +51,9 @@ cdef class TrackedKeys:
         # All that are not over; those with BCAST also by each of their prefixes.
         set trackers
         dict broadcasts
+        # Keys whose changes the worker itself wants to know of, and what it is told by: a key, or None for all.
+        public set followed
+        public object on_followed
         # How many of these prefixes there are of each length, and the lengths in ascending order.
         dict prefixes_of
         list lengths

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from proxy.engine.session import Session
 
 class Tracker:
@@ -34,6 +36,8 @@ class Tracker:
 
 class TrackedKeys:
     limit: int
+    followed: set[bytes]
+    on_followed: Callable[[bytes | None], None] | None
     def __init__(self, limit: int) -> None: ...
     def __len__(self) -> int: ...
     @property

@@ -213,6 +213,7 @@ cdef class TrackedKeys:
         self.readers = {}
         self.limit = limit
         self.trackers = set()
+        self.followed = set()
         self.broadcasts = {}
         self.prefixes_of = {}
         self.lengths = []
@@ -290,6 +291,8 @@ cdef class TrackedKeys:
         """Tell all sessions to drop everything."""
         self.readers.clear()
         self.size = 0
+        if self.on_followed is not None:
+            self.on_followed(None)
         tell_all(list(self.trackers), EVERYTHING)
 
     # -- what servers tell ---------------------------------------------------------------------------------
@@ -328,6 +331,8 @@ cdef class TrackedKeys:
             left -= 1
             if key in self.readers:
                 self.changed(key)
+            if key in self.followed:
+                self.on_followed(key)
             if self.broadcasts and not key.startswith(RESERVED):
                 keys.append(key)
         if left:

@@ -24,6 +24,7 @@ WORKER_METRICS = {
     "requests": WorkerMetric("Requests of clients; each counts once, when it is answered or sent to its server."),
     "errors": WorkerMetric("Error replies to clients, of servers and of the proxy itself."),
     "shed": WorkerMetric("Requests of sheddable users that were refused because their server was slow."),
+    "cached": WorkerMetric("GETs of hot keys that were answered without their server, for users with cached_reads."),
     "clients": WorkerMetric("Clients that are connected.", grows=False),
     "max_clients": WorkerMetric("Clients that may be connected.", grows=False),
     "max_clients_lacking": WorkerMetric("By how many that is less than was set, for lack of open files.", grows=False),

@@ -463,6 +463,7 @@ class Worker:
             "requests": self._loop.requests,
             "errors": self._loop.errors,
             "shed": self._loop.shed,
+            "cached": self._router.hot_values.answered,
             "clients": len(self._router.sessions),
             "max_clients": self._settings.max_clients,
             "max_clients_lacking": self._clients_lacking,

@@ -22,7 +22,7 @@ from proxy.commands.scripting.scriptcalls import ScriptCalls
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import SessionState, state_of
-from proxy.engine.outcomes import GATED, IN_TRANSACTION, LIMITED, Outcome
+from proxy.engine.outcomes import CACHED, GATED, IN_TRANSACTION, LIMITED, Outcome
 from proxy.engine.session import Session
 from proxy.engine.statistics import NOBODY
 from proxy.settings import ProxySettings
@@ -136,7 +136,7 @@ class Authentication(Family):
             session.limit(None)
             session.measure(None)
             session.sheddable = False
-            session.attention = (session.attention | GATED) & ~LIMITED
+            session.attention = (session.attention | GATED) & ~LIMITED & ~CACHED
         else:
             self._enter(session, user)
 
@@ -150,7 +150,8 @@ class Authentication(Family):
         session.measure(self.limits.of(user))
         session.in_some_databases = user.databases is not None
         session.sheddable = user.sheddable
-        session.attention &= ~GATED
+        session.attention &= ~GATED & ~CACHED
+        session.attention |= CACHED if user.cached_reads else 0
         self._look_at_database(session, user)
 
     def _look_at_database(self, session: Session, user: User | None) -> None:

@@ -2,7 +2,7 @@
 
 A worker tracks once at each server, with BCAST: a server then remembers nothing by key, and tells each change once to
 each worker. Which session has read a key is known in the worker (:mod:`proxy.engine.tracking`). The connections are
-there while a session tracks, and a little longer.
+there while a session tracks or the worker has values of hot keys, and a little longer.
 
 A worker is *told of everything* while all masters in use have confirmed that they track. When that ends, and when it
 begins, all sessions are told to drop everything; in between they are told so every :data:`FLUSH_SECONDS`. So no client
@@ -69,6 +69,21 @@ class TrackedServers:
                 return f"server {address} says: {refused}"
         return None
 
+    def want(self) -> None:
+        """Have all masters track, for the worker's own sake. Called again as long as that is so."""
+        self._wanted_at = self._services.now()
+        if not self._wanted:
+            self._wanted = True
+            self._follow()
+
+    @property
+    def heard(self) -> float:
+        """Until when the worker knows that it was told of everything; 0 if it is not told so now."""
+        if not self._told_of_everything:
+            return 0.0
+        masters = [self._open.get(address) for address in self._services.masters()]
+        return min((server.heard if server is not None else 0.0 for server in masters), default=0.0)
+
     def _is_settled(self) -> bool:
         return all(server.is_settled for server in self._open.values())
 
@@ -93,7 +108,7 @@ class TrackedServers:
             if not self._told_of_everything and now - self._flushed_at >= FLUSH_SECONDS:
                 self._flush()
         elif now - self._wanted_at > IDLE_SECONDS:
-            self.close("is left: no client tracks any more")
+            self.close("is left: nobody tracks any more")
             return
         for server in list(self._open.values()):
             server.tick()

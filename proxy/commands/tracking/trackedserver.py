@@ -127,6 +127,11 @@ class TrackedServer:
             self._asked = now
             backend.call(PING, self._pinged)
 
+    @property
+    def heard(self) -> float:
+        """When the server was last known to have told all changes until then; 0 if it does not tell."""
+        return self._heard if self.tells else 0.0
+
     def ask(self, request: bytes, heard: Callable[[bytes], None]) -> None:
         """Send a request over this connection, in the order of what the server tells; ``heard`` gets the reply, or an
         error at once. Nothing is sent before the server has been asked to track."""

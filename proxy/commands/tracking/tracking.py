@@ -13,6 +13,7 @@ from proxy.commands.family import Decided, Family, Handler
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
+from proxy.commands.tracking.hotreads import HotReads
 from proxy.commands.tracking.servers import TrackedServers
 from proxy.engine.outcomes import TRACKED, Outcome
 from proxy.engine.session import Session
@@ -137,6 +138,7 @@ class TrackingCommands(Family):
         self._versions = versions
         self._keys = TrackedKeys(services.settings.sessions_limit_bytes // KEYS_PART)
         self._servers = TrackedServers(services, self._keys)
+        self._hot = HotReads(services, self._keys, self._servers)
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
@@ -260,6 +262,7 @@ class TrackingCommands(Family):
         """Called ten times a second."""
         self._keys.limit = self._services.settings.sessions_limit_bytes // KEYS_PART
         self._servers.tick()
+        self._hot.tick()
 
     async def close(self) -> None:
         """The worker ends."""
