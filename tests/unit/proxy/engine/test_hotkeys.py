@@ -247,3 +247,15 @@ async def test_a_request_that_waits_counts_once(request_: tuple[str | int, ...])
             let_go.set()
             await client.read_line()
             assert len(proxy.loop.hot_keys) == 0, "the first of a sample is the 16th"
+
+
+def test_keys_that_are_asked_for_so_often_a_second() -> None:
+    """given one for 1,300 requests a second, one for 330 that is too long to be named, and many for one."""
+    sketch = HotKeys(1)
+    assert sketch.hottest(1.0) == []
+    for _ in range(20):
+        for number in range(2000):
+            sketch.request(3, 1, (b"hot", b"%d" % number, b"x" * (KEY_BYTES + 1))[number % 3 if number % 2 else 0])
+        sketch.tell(1.0, 10, False)
+    assert sketch.hottest(200.0) == [(3, b"hot")]
+    assert sketch.hottest(2000.0) == []
