@@ -17,6 +17,7 @@ PAGES = {
     "docs/failures-servers.md": 10,
     "docs/from-one-redis.md": 24,
     "docs/high-availability.md": 11,
+    "docs/hot-keys.md": 1,
     "docs/joining.md": 6,
     "docs/leaving-codis.md": 9,
     "docs/leaving-proxies.md": 5,

@@ -44,9 +44,8 @@ cdef class HotValues:
         readonly int64_t asked
         # Until when the worker is told of every change, on the loop's clock.
         public double until
-        # Requests that were answered from here, and how many for each place.
+        # Requests that were answered from here.
         readonly int64_t answered
-        int64_t[VALUE_PLACES] uses
         # Called with database and key where a session needs a value that is asked for later.
         public object on_old
 

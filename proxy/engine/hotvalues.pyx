@@ -61,7 +61,6 @@ cdef class HotValues:
             value = &self.values[place]
             value.following = self.chains[hash & (VALUE_CHAINS - 1)]
             self.chains[hash & (VALUE_CHAINS - 1)] = <int16_t> place
-            self.uses[place] = 0
         value = &self.values[place]
         value.hash = hash
         value.database = database
@@ -76,18 +75,17 @@ cdef class HotValues:
         return True
 
     def drop(self, int database, bytes key):
-        """Forget a value, if it is there; how often it was used."""
+        """Forget a value, if it is there."""
         cdef int place = self.find(database, key, len(key))
         cdef int16_t* link
         if place == NO_PLACE:
-            return 0
+            return
         link = &self.chains[self.values[place].hash & (VALUE_CHAINS - 1)]
         while link[0] != place:
             link = &self.values[link[0]].following
         link[0] = self.values[place].following
         self.keys[place] = None
         self.replies[place] = None
-        return self.uses[place]
 
     def clear(self):
         """Forget all values."""
@@ -145,7 +143,6 @@ cdef bint answers(Session session, const command_t* row, const argument_t* argum
         hot.on_old(session.database, hot.keys[place])
         return False
     hot.answered += 1
-    hot.uses[place] += 1
     session.loop.hot_keys.note(session.database, value.slot, arguments[1].data, arguments[1].size)
     reply = b"_\r\n" if value.is_nothing and session.protocol == 3 else <bytes> hot.replies[place]
     session.reply(reply, len(reply))

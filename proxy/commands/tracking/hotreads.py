@@ -34,7 +34,7 @@ NO_KEY, NO_END = -2, -1
 class HotKey:
     """A key that was chosen."""
 
-    __slots__ = ("asked_at", "database", "name", "number")
+    __slots__ = ("asked_at", "asked_by", "database", "name", "number")
 
     def __init__(self, database: int, name: bytes) -> None:
         self.database = database
@@ -42,6 +42,8 @@ class HotKey:
         self.number = 0
         """Of the question whose answer counts; 0 for none."""
         self.asked_at = -math.inf
+        self.asked_by = (0, 0, 0)
+        """The slot, its changes and the slot rules, by which it was asked."""
 
 
 class HotReads:
@@ -97,8 +99,13 @@ class HotReads:
                 if place not in self._keys and len(self._keys) < MOST_VALUES:
                     self._keys[place] = HotKey(*place)
             # Also those that could not be kept: their server may give another reply now.
-            self._later.update(key for key in self._keys.values() if not key.number)
+            self._later.update(key for key in self._keys.values() if not key.number or not self._is_current(key))
         self._tracked.followed = {key.name for key in self._keys.values()}
+
+    def _is_current(self, key: HotKey) -> bool:
+        """Whether its slot is where it was when it was asked for."""
+        slot, changes, ruling = key.asked_by
+        return (self._router.changes(slot), self._router.ruling) == (changes, ruling)
 
     def _ask(self, key: HotKey) -> None:
         """Ask the key's server for its value and its life."""
@@ -112,7 +119,7 @@ class HotReads:
             return
         number = key.number = self._values.ask()
         asked_at = key.asked_at = self._services.now()
-        changes, ruling = router.changes(slot), router.ruling
+        _, changes, ruling = key.asked_by = slot, router.changes(slot), router.ruling
         life: list[bytes] = []
 
         def answered(reply: bytes) -> None:

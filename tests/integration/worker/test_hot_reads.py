@@ -11,13 +11,15 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from proxy.engine.allowance import clock
 from proxy.engine.backend import command
+from slots.messages.channel import Allowance, Grant, Limited
 from slots.states import SlotState
-from slots.table import Slot
+from slots.table import Group, Slot
 from tests.integration.breaking_relay import Direction
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker
-from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
+from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.test_by_action import behind_a_relay
 
 USERS = [
@@ -168,6 +170,34 @@ async def test_a_locked_slot_is_waited_for(worker: WorkerHarness) -> None:
         assert not waiting.done()
         await worker.act([slot_of(KEY)], SlotState.MIGRATING)
         assert await waiting == b"v"
+
+
+async def test_a_key_is_hot_again_after_a_lock(worker: WorkerHarness) -> None:
+    """given one that is not there, so that no move and no change tells of it."""
+    async with reading(worker) as client, worker.direct(1) as server:
+        await until_hot(client, server)
+        await worker.act([slot_of(KEY)], SlotState.PREPARED)
+        await worker.apply([Slot(slot_of(KEY), 1)])
+        before = await gets(server)
+        await many(client)
+        assert await gets(server) > before
+        await until_hot(client, server)
+
+
+async def test_nothing_is_given_by_a_worker_that_stands_down(start_worker: StartWorker) -> None:
+    worker = await start_worker(users=USERS)
+    # Groups without replicas are not stood down from.
+    await worker.apply([], [Group(1, tuple(worker.addresses)), Group(2, ())])
+    async with reading(worker) as client, worker.direct(1) as server:
+        await client.set(KEY, "old")
+        await until_hot(client, server)
+        worker.channel.send(Allowance(instance=INSTANCE, grant=Grant(all=clock() - 1.0)))
+        await worker.next(lambda message: isinstance(message, Limited))
+        waiting = asyncio.create_task(client.get(KEY))
+        await server.set(KEY, "new")
+        await asyncio.wait([waiting], timeout=0.1)
+        worker.channel.send(Allowance(instance=INSTANCE, grant=Grant(all=clock() + 600.0)))
+        assert await waiting == b"new"
 
 
 async def test_nothing_is_given_while_the_worker_is_not_told(worker: WorkerHarness) -> None:
