@@ -173,14 +173,12 @@ async def test_a_locked_slot_is_waited_for(worker: WorkerHarness) -> None:
 
 
 async def test_a_key_is_hot_again_after_a_lock(worker: WorkerHarness) -> None:
-    """given one that is not there, so that no move and no change tells of it."""
+    """given locks of its group, of which no server tells the worker."""
     async with reading(worker) as client, worker.direct(1) as server:
-        await until_hot(client, server)
-        await worker.act([slot_of(KEY)], SlotState.PREPARED)
-        await worker.apply([Slot(slot_of(KEY), 1)])
-        before = await gets(server)
-        await many(client)
-        assert await gets(server) > before
+        for _ in range(3):
+            await until_hot(client, server)
+            for locked in (True, False):
+                await worker.apply([], [Group(1, (worker.addresses[0],), locked=locked)])
         await until_hot(client, server)
 
 
