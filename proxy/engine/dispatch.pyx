@@ -196,7 +196,13 @@ cdef verdict route(
                 crossslot(keys[0].data[: keys[0].size], slot, keys[index].data[: keys[index].size], other)
             )
     # A replica may not have a change yet of which a session that tracks was told.
-    if reads and session.replica_reads and there.replica >= 0 and there.state == ROUTE_OPEN and not session.attention & ~CACHED_BIT:
+    if (
+        reads
+        and session.replica_reads
+        and there.replica >= 0
+        and there.state == ROUTE_OPEN
+        and not session.attention & ~CACHED_BIT
+    ):
         replica = router.backend(there.replica, session.database, session.protocol, session.connection_number)
         # This makes a replica that is down connect; the master serves the request meanwhile.
         if replica.ready_to_take() and replica.state == BACKEND_READY:

@@ -126,6 +126,20 @@ async def test_own_writes_of_every_kind_are_seen(worker: WorkerHarness) -> None:
             assert (await many(client))[-1] == value
 
 
+async def test_what_is_watched_and_read_is_not_older_than_the_watch(worker: WorkerHarness) -> None:
+    """given a change of which word is late: what is written by what was read, replaces nothing that was not."""
+    async with behind_a_relay(worker) as relay, reading(worker) as client, worker.direct(1) as server:
+        await client.set(KEY, "0")
+        await until_hot(client, server)
+        word = relay.hold(directions=TO_PEER, containing=b"invalidate")
+        await server.set(KEY, "1")
+        assert await client.get(KEY) == b"0", "word of the change is late"
+        async with client.pipeline() as transaction:
+            await transaction.watch(KEY)
+            assert await transaction.get(KEY) == b"1"
+        word.mend()
+
+
 async def test_a_key_whose_life_ends(worker: WorkerHarness) -> None:
     """given a server that would not remove it by itself, nobody gets the value when its life is over."""
     async with reading(worker) as client, worker.client() as other, worker.direct(1) as server:
