@@ -5,7 +5,7 @@ to topom, and tells its workers the slot table.
 
 Its rooms, from the ground up:
 
-- ``rights``, ``users``, ``settings``, ``channel`` (between supervisor and workers), ``clusterview``,
+- ``users``, ``settings``, ``channel`` (between supervisor and workers), ``clusterview``,
   ``commandmetrics``, ``listening``: what both processes share; a setting stands in ``configs/proxy.toml`` too;
 - :mod:`proxy.engine`, which is compiled: how bytes go from client to server and back;
 - :mod:`proxy.servers`: connections to servers, and until when they may be used;

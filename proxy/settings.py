@@ -14,13 +14,14 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from proxy.clusterview import why_not_announced
-from proxy.users import DEFAULT, UserSettings, check_entries
+from proxy.users import check_entries
 from slots import address
 from slots.access import ServerAccess, ServerTls, of_files
 from slots.messages.load import MOST_LIMITED
 from slots.reaching import ReachesTopom
 from slots.settings import Live, Seconds, SettingsError
 from slots.tls import ClientCertificates
+from slots.users import DEFAULT, UserSettings
 
 ENVIRONMENT_PREFIX = "SLOTFERRY_PROXY_"
 

@@ -1,8 +1,8 @@
 """The users that clients may log in as, with constant-time password checks, and what each user may do.
 
-What a user may do is decided once, when the user is made: it is one :class:`~proxy.rights.Rights`, and a set of the
-commands that these refuse. The fields ``read_only``, ``admin`` and ``databases`` are words of it like those of
-``rules``. Only the database of a session is looked at besides.
+What a user may do is decided once, when the user is made: it is one :class:`~slots.rights.Rights`, and a set of the
+commands that these refuse. The fields ``read_only``, ``admin`` and ``databases`` of :class:`~slots.users.UserSettings`
+are words of it like those of ``rules``. Only the database of a session is looked at besides.
 
 As in Redis, there is a user ``default``. A client is that user before it logs in, if the user needs no password. AUTH
 with only a password also means that user. If there are other users, every client has to log in, unless ``default`` is
@@ -12,100 +12,17 @@ among them with ``no_password``, or has the password of the setting ``password``
 import hashlib
 import hmac
 import ipaddress
-import re
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import SecretStr
 
-from proxy.rights import EVERYTHING, Refusal, Rights, parse
 from slots import commands
 from slots.commands import Command, Right
-
-DEFAULT = "default"
-NAME = re.compile(r"[!-~]{1,128}")
-MOST_PER_SECOND = 1_000_000_000_000
-DIGEST = re.compile(r"[0-9a-fA-F]{64}")
-
-
-class UserSettings(BaseModel):
-    """One entry of the setting ``users``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    name: str
-    password: SecretStr = SecretStr("")
-    password_sha256: SecretStr = SecretStr("")
-    """The password's SHA-256 in hexadecimal, as ACL SETUSER of Redis takes it after ``#``."""
-    no_password: bool = False
-    """Whether any password logs in; ``default`` then needs none at all."""
-    databases: list[Annotated[int, Field(ge=0)]] | None = Field(default=None, min_length=1)
-    read_only: bool = False
-    sheddable: bool = False
-    """Whether its requests are refused while their server is slow, so that those of other users are served."""
-    cached_reads: bool = False
-    """Whether the proxy may answer its GETs of hot keys by itself."""
-    admin: bool | None = None
-    """Whether it may see and change other clients' work. By default, unless databases or read_only limit it."""
-    rules: str | None = None
-    """What it may do, in Redis's ACL language. By default, everything."""
-    addresses: list[str] | None = Field(default=None, min_length=1)
-    """Addresses and networks that it may come from. By default, any."""
-    connections: int | None = Field(default=None, ge=1)
-    """The most connections that it may have at a time, at each worker. By default, any number."""
-    requests_per_second: int | None = Field(default=None, ge=1, le=MOST_PER_SECOND)
-    """Requests a second that it may ask for, at all proxies together. By default, any number."""
-    bytes_per_second: int | None = Field(default=None, ge=1, le=MOST_PER_SECOND)
-    """Bytes a second of its requests and their replies, at all proxies together. By default, any number."""
-    over_limit: Literal["delay", "refuse"] = "delay"
-    """What becomes of requests above these two limits: they wait, or get an error at once."""
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether it may only ask for so much a second."""
-        return self.requests_per_second is not None or self.bytes_per_second is not None
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, value: str) -> str:
-        if not NAME.fullmatch(value):
-            raise ValueError("it consists of 1 to 128 printable ASCII characters without blanks")
-        return value
-
-    @field_validator("password_sha256")
-    @classmethod
-    def _check_digest(cls, value: SecretStr) -> SecretStr:
-        if value.get_secret_value() and not DIGEST.fullmatch(value.get_secret_value()):
-            raise ValueError("it has to be 64 hexadecimal digits")
-        return value
-
-    @field_validator("rules")
-    @classmethod
-    def _check_rules(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse(value)
-        return value
-
-    @field_validator("addresses")
-    @classmethod
-    def _check_addresses(cls, value: list[str] | None) -> list[str] | None:
-        for text in value or ():
-            try:
-                network = ipaddress.ip_network(text)
-            except ValueError as error:
-                raise ValueError(f"{text!r} is neither an IP address nor a network such as 10.1.0.0/16") from error
-            if isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None:
-                raise ValueError(f"{text!r} is of addresses of IPv4; write it as one of those")
-        return value
-
-    @model_validator(mode="after")
-    def _check_one_way_in(self) -> Self:
-        given = (self.password.get_secret_value(), self.password_sha256.get_secret_value(), self.no_password)
-        if sum(map(bool, given)) != 1:
-            raise ValueError(f"user {self.name}: give one of password, password_sha256 and no_password = true")
-        return self
+from slots.rights import EVERYTHING, Refusal, Rights, parse
+from slots.users import DEFAULT, UserSettings
 
 
 def check_entries(given: Any, settings: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 The engine asks :mod:`~proxy.commands.dispatch` about every request that it does not decide by itself.
 
-May import: rights, settings, users, channel, clusterview, commandmetrics, engine, servers.
+May import: settings, users, channel, clusterview, commandmetrics, engine, servers.
 
 To change
 

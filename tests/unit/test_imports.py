@@ -37,7 +37,7 @@ ROOMS = {
         *("masters", "placement", "balance", "leaving", "term", "web", "api", "server"),
     ),
     "proxy": (
-        *("rights", "users", "clusterview", "settings", "channel", "listening", "engine", "commandmetrics"),
+        *("users", "clusterview", "settings", "channel", "listening", "engine", "commandmetrics"),
         *("servers", "moving", "commands", "worker", "supervisor"),
     ),
 }
@@ -48,8 +48,7 @@ MODULES: dict[tuple[str, str], set[str]] = {
     ("topom", "errors"): set(),
     ("topom", "periodic"): {"errors", "reasons"},
     ("topom", "server"): {"errors", "term", "api"},
-    ("proxy", "rights"): set(),
-    ("proxy", "users"): {"rights"},
+    ("proxy", "users"): set(),
     ("proxy", "clusterview"): set(),
     ("proxy", "settings"): {"users", "clusterview"},
     ("proxy", "channel"): set(),

@@ -8,10 +8,10 @@ from proxy.commands.clients.clientlist import user_name
 from proxy.commands.family import Family, Handler
 from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
-from proxy.rights import known_categories
 from proxy.users import User
 from slots import commands
 from slots.commands import Command, CommandError, KeysError, UnknownCommandError
+from slots.rights import known_categories
 
 
 class AccessList(Family):

@@ -26,8 +26,9 @@ from proxy.engine.outcomes import CACHED, GATED, IN_TRANSACTION, LIMITED, Outcom
 from proxy.engine.session import Session
 from proxy.engine.statistics import NOBODY
 from proxy.settings import ProxySettings
-from proxy.users import DEFAULT, User, Users
+from proxy.users import User, Users
 from slots.commands import Command, Right
+from slots.users import DEFAULT
 
 log = structlog.get_logger()
 

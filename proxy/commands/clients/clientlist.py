@@ -13,8 +13,8 @@ from proxy.commands.services import Services
 from proxy.commands.state import SessionState
 from proxy.engine.outcomes import Last, Outcome
 from proxy.engine.session import Session
-from proxy.users import DEFAULT
 from slots.messages.questions import Asked, ClientCounts, ClientFilter, Clients, KillClients
+from slots.users import DEFAULT
 
 NOT_A_NUMBER = b"-ERR client-id should be greater than 0\r\n"
 NOT_AN_AGE = b"-ERR maxage is not an integer or out of range\r\n"

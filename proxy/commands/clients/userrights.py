@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from proxy.commands import replies
 from proxy.commands.scripting.scriptcalls import ScriptCalls
 from proxy.engine.rights import DECIDED, FREE, KEYED, CommandRights
-from proxy.rights import CHANNELS, Rights
 from proxy.users import User
 from slots import commands
 from slots.commands import Code, Command, Route
 from slots.keyaccess import most
+from slots.rights import CHANNELS, Rights
 
 if TYPE_CHECKING:
     from proxy.engine.statistics import Statistics

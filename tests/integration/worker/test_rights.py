@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from proxy.engine.backend import command
-from proxy.rights import parse
 from slots import commands
 from slots.commands import Code
 from slots.keyaccess import READS, WRITES
+from slots.rights import parse
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_users import Client, connected, redis_with
 

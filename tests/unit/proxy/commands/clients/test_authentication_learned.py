@@ -2,8 +2,9 @@
 
 import pytest
 
-from proxy.users import User, UserSettings
+from proxy.users import User
 from slots import commands, learned
+from slots.users import UserSettings
 
 ENTRIES = [
     ["script", -2, [], 0, 0, 0, [], [], [], [["script|show", 3, ["noscript"], 0, 0, 0, ["@slow"], [], [], []]]],

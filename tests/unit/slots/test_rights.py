@@ -2,12 +2,13 @@
 
 import pytest
 
-from proxy.rights import EVERYTHING, RulesError, parse
 from proxy.settings import ProxySettings
-from proxy.users import User, UserSettings
+from proxy.users import User
 from slots import commands
 from slots.commands import Right
+from slots.rights import EVERYTHING, RulesError, parse
 from slots.settings import SettingsError
+from slots.users import UserSettings
 
 
 @pytest.mark.parametrize(
