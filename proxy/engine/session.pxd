@@ -54,9 +54,9 @@ cdef class Session(ClientConnection):
         Meter meter
         int64_t paid
         public bint replica_reads
-        # Of one whose user has ``cached_reads``: it has written something since it was looked at, and it sees only values
-        # of later questions than this one; see proxy.engine.hotvalues.
-        bint has_written
+        # Of one whose user has ``cached_reads``: it may have written something since it was looked at, and it sees only
+        # values of later questions than this one; see proxy.engine.hotvalues.
+        public bint has_written
         int64_t sees_from
         # MUTED or MUTED_ONCE of proxy.engine.outcomes.
         public int muted

@@ -14,6 +14,7 @@ class Session(ClientConnection):
     attention: int
     in_some_databases: bool
     sheddable: bool
+    has_written: bool
     replica_reads: bool
     muted: int
     database: int

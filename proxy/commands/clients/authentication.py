@@ -153,6 +153,8 @@ class Authentication(Family):
         session.sheddable = user.sheddable
         session.attention &= ~GATED & ~CACHED
         session.attention |= CACHED if user.cached_reads else 0
+        # As another user, perhaps, whose writes are not noted.
+        session.has_written = True
         self._look_at_database(session, user)
 
     def _look_at_database(self, session: Session, user: User | None) -> None:

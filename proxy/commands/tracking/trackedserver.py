@@ -106,8 +106,9 @@ class TrackedServer:
         self._changed()
 
     def _pinged(self, reply: bytes) -> None:
-        self._asked = None
-        self._heard = self._services.now()
+        if self._asked is not None:
+            # Not when it is read: until then a worker that stands still may miss what is told.
+            self._heard, self._asked = self._asked, None
 
     def tick(self) -> None:
         """Check the limits of time; called a few times a second."""
@@ -129,7 +130,7 @@ class TrackedServer:
 
     @property
     def heard(self) -> float:
-        """When the server was last known to have told all changes until then; 0 if it does not tell."""
+        """All changes until then were told: when the server was asked for its last reply; 0 if it does not tell."""
         return self._heard if self.tells else 0.0
 
     def ask(self, request: bytes, heard: Callable[[bytes], None]) -> None:

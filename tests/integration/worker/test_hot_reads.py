@@ -1,8 +1,10 @@
 """Users with ``cached_reads``: the worker answers their GETs of hot keys by itself, and gives no value that is old."""
 
 import asyncio
+import itertools
 import os
 import random
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +18,7 @@ from proxy.engine.backend import command
 from slots.messages.channel import Allowance, Grant, Limited
 from slots.states import SlotState
 from slots.table import Group, Slot
-from tests.integration.breaking_relay import Direction
+from tests.integration.breaking_relay import BreakingRelay, Direction, Fault
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
@@ -70,6 +72,21 @@ async def until_hot(client: Redis, server: Redis, key: str = KEY) -> None:
             if now - before < TOGETHER // 10:
                 return
             before = now
+
+
+async def until_word_is_late(relay: BreakingRelay, client: Redis, server: Redis) -> tuple[Fault, int]:
+    """Have the worker give a number of which the server has the next one by now; what holds up word of that."""
+    async with asyncio.timeout(LIMIT):
+        for number in itertools.count():
+            await server.set(KEY, number)
+            await until_hot(client, server)
+            word = relay.hold(directions=TO_PEER, containing=b"invalidate")
+            await server.set(KEY, number + 1)
+            # The worker may have been about to ask again.
+            if await client.get(KEY) == b"%d" % number:
+                return word, number
+            word.mend()
+    raise AssertionError
 
 
 async def test_a_hot_key_costs_its_server_nothing_and_changes_are_seen(worker: WorkerHarness) -> None:
@@ -129,14 +146,10 @@ async def test_own_writes_of_every_kind_are_seen(worker: WorkerHarness) -> None:
 async def test_what_is_watched_and_read_is_not_older_than_the_watch(worker: WorkerHarness) -> None:
     """given a change of which word is late: what is written by what was read, replaces nothing that was not."""
     async with behind_a_relay(worker) as relay, reading(worker) as client, worker.direct(1) as server:
-        await client.set(KEY, "0")
-        await until_hot(client, server)
-        word = relay.hold(directions=TO_PEER, containing=b"invalidate")
-        await server.set(KEY, "1")
-        assert await client.get(KEY) == b"0", "word of the change is late"
+        word, number = await until_word_is_late(relay, client, server)
         async with client.pipeline() as transaction:
             await transaction.watch(KEY)
-            assert await transaction.get(KEY) == b"1"
+            assert await transaction.get(KEY) == b"%d" % (number + 1)
         word.mend()
 
 
@@ -291,6 +304,23 @@ async def test_own_writes_that_the_server_has_yet_to_read_are_seen(worker: Worke
         writer.close()
 
 
+async def test_what_a_connection_wrote_before_its_login_is_seen(worker: WorkerHarness) -> None:
+    """given a change of which word is late, and a login in the same pipeline."""
+    async with behind_a_relay(worker) as relay, reading(worker) as client, worker.direct(1) as server:
+        word, _ = await until_word_is_late(relay, client, server)
+        reader, writer = await worker.connect()
+        for login in (("AUTH", "reader", "r"), ("HELLO", "2", "AUTH", "reader", "r")):
+            writer.write(command(("RESET",)) + command(("SET", KEY, "mine")) + command(login) + command(("GET", KEY)))
+            replies = b""
+            async with asyncio.timeout(LIMIT):
+                # The only reply in two lines, but for HELLO's, which ends with an empty array.
+                while not re.search(rb"(OK|\*0)\r\n\$[0-9]+\r\n[^\r]+\r\n\Z", replies):
+                    replies += await reader.read(1000)
+            assert replies.endswith(b"$4\r\nmine\r\n")
+        word.mend()
+        writer.close()
+
+
 async def test_a_worker_that_stood_still_gives_no_old_value(start_worker: StartWorker) -> None:
     """given a server of which it hears nothing since."""
     worker = await start_worker(users=USERS, backend_reply_seconds=0.5)
@@ -309,6 +339,39 @@ async def test_a_worker_that_stood_still_gives_no_old_value(start_worker: StartW
             os.kill(pid, signal.SIGCONT)
         with pytest.raises(ResponseError, match="did not"):
             await waiting
+
+
+async def test_a_server_was_last_heard_of_when_it_was_asked(start_worker: StartWorker) -> None:
+    """given a worker that stood still before it read its server's last word, it gives no value that is older."""
+    worker = await start_worker(users=USERS, backend_reply_seconds=1.0)
+    pid = worker.process.pid
+    assert pid is not None
+    async with behind_a_relay(worker) as relay, reading(worker) as client, worker.direct(1) as server:
+        await client.set(KEY, "old")
+        await until_hot(client, server)
+        readers = [await worker.connect() for _ in range(50)]
+        for reader, writer in readers:
+            writer.write(command(("AUTH", "reader", "r")))
+            assert await reader.readline() == b"+OK\r\n"
+        word = relay.hold(directions=TO_PEER, containing=b"PONG")
+        async with asyncio.timeout(LIMIT):
+            while not word.met:
+                await asyncio.sleep(0.001)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            word.mend()
+            await asyncio.sleep(0.1)
+            relay.hold()
+            await server.set(KEY, "new")
+            await asyncio.sleep(2.5)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        for _, writer in readers:
+            writer.write(command(("GET", KEY)))
+            await asyncio.sleep(0.01)
+        for reader, writer in readers:
+            assert (await reader.readline()).startswith(b"-ERR")
+            writer.close()
 
 
 async def test_a_server_that_hangs_is_not_stood_in_for(start_worker: StartWorker) -> None:
