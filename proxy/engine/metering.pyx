@@ -5,9 +5,12 @@ A request that finds no token waits at the front of its session's input, and not
 
 What belongs to a transaction, from MULTI to EXEC, is never refused by itself: the rest would run without it. It waits,
 and if that takes too long, the connection is closed.
+
+A login never waits and is never refused: it is for another user, as a rule, and all connections begin as ``default``.
 """
 
 from libc.stdint cimport int16_t
+from libc.string cimport memcmp
 
 from proxy.engine.connection cimport FOR_TURN
 from proxy.engine.meter cimport Meter
@@ -27,6 +30,8 @@ cdef enum:
     IN_TRANSACTION_BIT = 2
     WAITS = -1
     PASSES = 0
+    # HELLO 3 AUTH user password.
+    LEAST_OF_LOGIN = 5
 
 cdef size_t LONGEST_BULK = 536870912
 
@@ -58,6 +63,8 @@ cdef Py_ssize_t look_at_limits(Session session, const char* data, size_t size) e
     elif status != PARSE_INLINE:
         # It is no whole request.
         return PASSES
+    if is_login(row, parse) if row != NULL else data[:parse.size].lstrip()[:5].upper() == b"AUTH ":
+        return PASSES
     session.count_taken()
     session.last_number = row.number if row != NULL else 0
     session.loop.command = session.last_number
@@ -84,3 +91,10 @@ cdef Py_ssize_t look_at_limits(Session session, const char* data, size_t size) e
     if whole:
         session._finish()
     return parse.size
+
+
+cdef bint is_login(const command_t* row, const request_parse_t* parse) noexcept:
+    """Whether a request is AUTH, or HELLO that may have a user and a password."""
+    if row.length == 4:
+        return memcmp(row.name, b"AUTH", 4) == 0
+    return row.length == 5 and memcmp(row.name, b"HELLO", 5) == 0 and parse.count >= LEAST_OF_LOGIN

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from proxy.engine.backend import command
+from proxy.engine.meter import LONGEST_SECONDS
 from slots.limitshares import WHOLE
 from slots.messages.channel import Shares
 from slots.messages.load import Share, UserDemand
@@ -114,4 +117,34 @@ async def test_each_request_counts_whatever_it_does(start_worker: StartWorker) -
     # A quarter of a second's are there at the beginning.
     assert loop.time() - began > (len(requests) - 2.5) / 10 - 0.1
     assert b"*2\r\n+OK\r\n$1\r\n1\r\n" in seen
+    writer.close()
+
+
+@pytest.mark.parametrize("over_limit", ["delay", "refuse"])
+async def test_a_login_has_not_to_wait_for_those_who_are_not_logged_in(
+    start_worker: StartWorker, over_limit: str
+) -> None:
+    """given clients without a login that ask for more than they may."""
+    everybody = {"name": "default", "no_password": True, "requests_per_second": 1, "over_limit": over_limit}
+    worker = await start_worker(servers=1, users=[everybody, BOSS])
+    # No token comes, and one is there.
+    worker.channel.send(Shares(shares={"default": Share(0, 0)}))
+    _, writer = await worker.connect()
+    writer.write(command(("GET", "k")) * 2)
+    await worker.next(
+        lambda message: (found := getattr(message, "limited", {}).get("default")) and found.delayed + found.refused
+    )
+    logins = (
+        *(command(("AUTH", "boss", "b")), command(("hello", "3", "AUTH", "boss", "b")), b"AUTH boss b\r\n"),
+        *(command(("HELLO", "2", "SETNAME", "name", "auth", "boss", "b")), b"auth boss b\r\n"),
+    )
+    for login in logins:
+        reader, other = await worker.connect()
+        other.write(login + command(("SET", "k", "v")))
+        seen = b""
+        async with asyncio.timeout(LONGEST_SECONDS / 2):
+            while not seen.endswith(b"+OK\r\n") or seen.count(b"+OK\r\n") + seen.count(b"server") < 2:
+                seen += await reader.read(1000)
+                assert REFUSED[:9] not in seen
+        other.close()
     writer.close()
