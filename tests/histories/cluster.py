@@ -5,6 +5,7 @@ short, so that much happens in a short run: a pause of some seconds is longer th
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -27,18 +28,26 @@ BALLAST_DATABASE = 3
 REST_SECONDS = 90.0
 """How long slots may take to come to rest once nothing fails any more."""
 
+HOT_USER = "hot"
+"""Name and password of the user with ``cached_reads``."""
 TOPOM_SETTINGS = {
     "heartbeat_seconds": 0.3,
     "proxy_lease_seconds": 1.5,
     "barrier_seconds": 1.5,
     "migration_keys_per_second": 800,
 }
-PROXY_SETTINGS = {
+PROXY_SETTINGS: dict[str, Any] = {
     "backend_reply_seconds": 2.0,
     "lock_hold_seconds": 3.0,
     "move_seconds": 1.0,
     "backend_retry_seconds_max": 0.5,
     "drain_seconds": 3.0,
+    "users": json.dumps(
+        [
+            {"name": "default", "no_password": True},
+            {"name": HOT_USER, "password": HOT_USER, "cached_reads": True},
+        ]
+    ),
 }
 # A copy by the replication stream is not to wait for replicas that might come.
 PROMPT = ("--repl-diskless-sync-delay", "0")

@@ -296,6 +296,19 @@ def heard() -> None:
     TrackedServer.tick = tick  # type: ignore[method-assign]
 
 
+def changed() -> None:
+    """Workers keep values of hot keys that have changed."""
+    from proxy.commands.tracking.hotreads import HotReads
+
+    told = HotReads._told
+
+    def changed(self: HotReads, name: bytes | None) -> None:
+        if name is None:
+            told(self, name)
+
+    HotReads._told = changed  # type: ignore[method-assign]
+
+
 def applied_once() -> None:
     """A batch of a copy whose reply is lost is sent again, whatever position the target has."""
     from migrator.stream.applying import Applier
@@ -389,6 +402,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "sweep-mark": ("topom", sweep_mark),
     "told": ("worker", told),
     "heard": ("worker", heard),
+    "changed": ("worker", changed),
     "applied-once": ("migrator", applied_once),
     "late-batch": ("all", late_batch),
     "level": ("migrator", level),

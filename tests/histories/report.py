@@ -46,6 +46,7 @@ class Report:
         lists: how many lists of keys were asked for meanwhile.
         scans: how many scans of all keys came to their end meanwhile.
         cached: how many values were used from caches of clients.
+        hot_reads: how many were answered of keys of which proxies keep the values.
         copies: what became of copies by the replication stream.
         slots_copied: how often a slot has switched to a copy.
         verdicts: of the searches.
@@ -65,6 +66,7 @@ class Report:
     lists: int = 0
     scans: int = 0
     cached: int = 0
+    hot_reads: int = 0
     copies: Counter[str] = field(default_factory=Counter)
     slots_copied: int = 0
     verdicts: Counter[Verdict] = field(default_factory=Counter)
@@ -79,6 +81,7 @@ class Report:
             f"seed {self.seed}: {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
             f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories ({self.excused} excused), "
             f"{self.lists} lists of keys, {self.scans} scans, {self.cached} cached values, "
+            f"{self.hot_reads} reads of hot keys, "
             f"{len(self.faults)} faults, "
             f"{self.slots_moved} slots moved{self._copies()}, {self.seconds:.0f} s, longest search {self.steps} steps"
             + (f", {undecided} undecided" if undecided else "")

@@ -24,6 +24,7 @@ from tests.histories.checker import Verdict, check, first_unexplained
 from tests.histories.clients import Recorder
 from tests.histories.cluster import BALLAST_DATABASE, PROXIES, SLOTS, WORKERS, HistoriesCluster, NotAtRest
 from tests.histories.faults import Faults
+from tests.histories.hotreads import HotReads
 from tests.histories.listing import Lister
 from tests.histories.losses import Losses
 from tests.histories.model import Model, nothing, show
@@ -93,8 +94,9 @@ async def run(
     schedule = draw(seed, seconds, proxies=PROXIES, workers=WORKERS, servers=len(cluster.server_links), kinds=kinds)
     lister = Lister(cluster.proxy_addresses, seed, lambda: recorder.now, cluster.server_pids)
     caches = Caches(cluster.proxy_addresses, workload, seed, lambda: recorder.now)
+    hot = HotReads(cluster.proxy_addresses, seed, lambda: recorder.now)
     beside = [asyncio.create_task(it) for it in (mover.run(), losses.watch(), lister.run())]
-    async with caches:
+    async with caches, hot:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(recorder.run(CLIENTS, operations, seconds, least))
@@ -113,6 +115,8 @@ async def run(
         report.findings += await caches.settled()
     report.findings += lived_on(caches.used)
     report.cached = len(caches.used)
+    report.findings += hot.findings(losses.excuses_key)
+    report.hot_reads = hot.reads
     report.findings += [Finding("listing", text) for text in lister.findings(losses.excuses_key)]
     report.lists, report.scans = lister.asked, lister.scanned
     report.findings += await _look_at_servers(cluster, workload, losses, faults.evicted)

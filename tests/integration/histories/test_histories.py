@@ -41,6 +41,7 @@ async def test_histories_are_linearizable(tmp_path: Path, way: str) -> None:
             assert report.operations > OPERATIONS / 4
             assert report.slots_moved > 0
             assert report.cached > 0
+            assert report.hot_reads > 0
 
 
 @pytest.mark.parametrize(
