@@ -322,6 +322,8 @@ class ProxySettings(ReachesTopom):
             raise ValueError(
                 f"users: {MOST_LIMITED} at most may have requests_per_second or bytes_per_second; leave some out"
             )
+        if sum(user.connections is not None for user in self.users) > MOST_LIMITED:
+            raise ValueError(f"users: {MOST_LIMITED} at most may have connections; leave some out")
         if DEFAULT in names and self.password.get_secret_value():
             raise ValueError(f"password: it is that of the user {DEFAULT}, who is among the users too; leave one out")
         if self.cluster_announce_host and not address.is_host(self.cluster_announce_host):

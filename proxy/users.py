@@ -78,7 +78,7 @@ class User:
         self.networks = tuple(map(ipaddress.ip_network, settings.addresses)) if settings.addresses else ()
         """Where it may come from; empty for anywhere."""
         self.connections = settings.connections
-        """The most that it may have; None for any number."""
+        """The most that it may have at all proxies together; None for any number."""
         self.requests_per_second = settings.requests_per_second or 0
         """At all proxies together; 0 for any number."""
         self.bytes_per_second = settings.bytes_per_second or 0

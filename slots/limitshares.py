@@ -1,4 +1,4 @@
-"""How a user's limits are shared out: by topom over proxies, and by a proxy over its workers.
+"""How what a user may ask for in a second is shared out: by topom over proxies, and by a proxy over its workers.
 
 A share is a number of parts of :data:`WHOLE`. Who asks for more has the larger share. Each has a small part in any
 case, so that a client that comes there may begin. All shares together are the whole, at most.

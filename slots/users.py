@@ -41,7 +41,7 @@ class UserSettings(BaseModel):
     addresses: list[str] | None = Field(default=None, min_length=1)
     """Addresses and networks that it may come from. By default, any."""
     connections: int | None = Field(default=None, ge=1)
-    """The most connections that it may have at a time, at each worker. By default, any number."""
+    """The most connections that it may have at a time, at all proxies together. By default, any number."""
     requests_per_second: int | None = Field(default=None, ge=1, le=MOST_PER_SECOND)
     """Requests a second that it may ask for, at all proxies together. By default, any number."""
     bytes_per_second: int | None = Field(default=None, ge=1, le=MOST_PER_SECOND)

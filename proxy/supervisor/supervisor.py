@@ -272,7 +272,7 @@ class Supervisor:
             await asyncio.sleep(TICK_SECONDS)
             ticks += 1
             self._workforce.tick()
-            self._limits.share_out()
+            self._limits.tick()
             if ticks % CONFIRM_TICKS == 0 and self._control.connected and not self._standdown.doubts:
                 self._keeping.confirmed(self.workers_instance, self._standdown.known)
             if ticks % WAITING_TICKS == 0 and not self._draining.is_set() and (missing := self._missing()):
@@ -466,6 +466,7 @@ class Supervisor:
             number=self._standdown.heartbeat(),
             stands_down=self._standdown.confirmed(),
             limited=self._limits.told(),
+            connections=self._limits.connections(),
         )
 
     def registered(self, answer: control.Registered) -> None:

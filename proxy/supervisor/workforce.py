@@ -183,7 +183,7 @@ class Workforce:
                 self.counters.commands.update(worker.index, message.commands)
             case Load():
                 self._loads.take(worker.index, message)
-                self._limits.take(worker.index, message.limited)
+                self._limits.take(worker.index, message.limited, message.connections)
                 self.counters.traffic.add(message.servers, message.users, message.limited)
             case Ask():
                 self._questions.ask(worker, message)

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Collection
 
 from proxy.channel import Channel
+from proxy.commands.clients.userconnections import UserConnections
 from proxy.commands.clients.userlimits import UserLimits
 from proxy.commands.notable import NotableLog
 from proxy.engine.requests import Loop
@@ -21,13 +22,17 @@ class Loads:
         loop: of the worker, which counts.
         notable: its log of notable requests.
         limits: of its users.
+        connections: of its users.
         hash_keys: the setting ``hash_hot_keys``.
     """
 
-    def __init__(self, loop: Loop, notable: NotableLog, limits: UserLimits, hash_keys: bool) -> None:
+    def __init__(
+        self, loop: Loop, notable: NotableLog, limits: UserLimits, connections: UserConnections, hash_keys: bool
+    ) -> None:
         self._loop = loop
         self._notable = notable
         self._limits = limits
+        self._connections = connections
         self._hash_keys = hash_keys
         self._since = loop.now
 
@@ -48,6 +53,7 @@ class Loads:
             servers={address: ServerTraffic(*counts) for address, counts in traffic.take_servers(servers).items()},
             users={name: Traffic(*counts) for name, counts in self._loop.statistics.take_users().items()},
             limited=self._limits.take(),
+            connections=self._connections.take(),
             hot_keys=[
                 HotKey(database, slot, base64.b64encode(key).decode(), length, rate, excess)
                 for database, slot, key, length, rate, excess in hot_keys

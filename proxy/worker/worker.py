@@ -139,7 +139,8 @@ class Worker:
         self._arrivals = Arrivals(settings, self._router, self._index, start.listen_fds, self._authentication.begin)
         self._question_ids = itertools.count(1)
         self._questions: dict[int, asyncio.Future[list[Any]]] = {}
-        self._loads = Loads(self._loop, notable, made.permissions.limits, settings.hash_hot_keys)
+        users = self._authentication
+        self._loads = Loads(self._loop, notable, users.limits, users.connections, settings.hash_hot_keys)
         self._draining = False
 
     # -- the channel ---------------------------------------------------------------------------------------
@@ -189,6 +190,7 @@ class Worker:
                     question.set_result([answer for answer in message.answers if answer is not None])
             case messages.Shares():
                 self._authentication.limits.share(message.shares)
+                self._authentication.connections.share(message.connections)
             case messages.Settings():
                 self._take_settings(ProxySettings.from_wire(message.settings))
                 self._channel.send(messages.SettingsTaken(number=message.number))

@@ -19,6 +19,7 @@ from slots.messages.load import (
     MOST_LIMITED,
     MOST_NOTABLE,
     MOST_USERS,
+    Connections,
     HotKey,
     Notable,
     ServerTraffic,
@@ -207,6 +208,8 @@ class Shares(ChannelMessage):
 
     type: Literal["shares"] = "shares"
     shares: dict[UserName, Share] = Field(max_length=MOST_LIMITED)
+    connections: dict[UserName, Number] = Field(default_factory=dict, max_length=MOST_LIMITED)
+    """How many connections each user may have there that may only have so many."""
 
 
 class Drain(ChannelMessage):
@@ -306,6 +309,8 @@ class Load(ChannelMessage):
     users: dict[UserName, Traffic] = Field(default_factory=dict, max_length=MOST_USERS)
     limited: dict[UserName, UserDemand] = Field(default_factory=dict, max_length=MOST_LIMITED)
     """Of each user that has limits."""
+    connections: dict[UserName, Connections] = Field(default_factory=dict, max_length=MOST_LIMITED)
+    """Of each user that may only have so many."""
     hot_keys: list[HotKey] = Field(default_factory=list, max_length=MOST_HOT_KEYS)
     """The hottest first; with ``hash_hot_keys``, hashes in place of the keys, here and below."""
     notable: list[Notable] = Field(default_factory=list, max_length=MOST_NOTABLE)

@@ -18,6 +18,7 @@ from slots.messages.load import (
     MOST_LIMITED,
     MOST_NOTABLE,
     MOST_USERS,
+    Connections,
     HeldShare,
     HotKey,
     Notable,
@@ -134,6 +135,8 @@ class Heartbeat(Message):
     """As in :class:`Register`."""
     limited: dict[UserName, HeldShare] = Field(default_factory=dict, max_length=MOST_LIMITED)
     """Of each user that has limits. topom answers with :class:`Shares`."""
+    connections: dict[UserName, Connections] = Field(default_factory=dict, max_length=MOST_LIMITED)
+    """Of each user that may only have so many. The same answer has its shares."""
 
 
 class Ack(Message):
@@ -277,6 +280,9 @@ class Shares(Message):
 
     type: Literal["shares"] = "shares"
     shares: dict[UserName, Share] = Field(max_length=MOST_LIMITED)
+    connections: dict[UserName, Number] = Field(default_factory=dict, max_length=MOST_LIMITED)
+    """How many connections each user may have at the proxy that may only have so many. A topom that knows of no such
+    shares tells none."""
 
 
 class Drain(Message):

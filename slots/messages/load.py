@@ -90,6 +90,20 @@ class HeldShare(NamedTuple):
     share_of_bytes: PartOfLimit
 
 
+class Connections(NamedTuple):
+    """Of a user whose connections are limited, at a worker or at a proxy (:mod:`slots.connectionshares`)."""
+
+    limit: Number
+    """That it may have, at all proxies together."""
+    open: Number
+    wanted: Number
+    """Clients that were refused in one of the last seconds, for want of a larger share."""
+    share: Number
+    """That the worker, or the proxy, was told last."""
+    held: Number
+    """What others cannot have: the share, or what is open if that is more."""
+
+
 class ServerTraffic(NamedTuple):
     """Of a server: what proxies sent it, and its replies."""
 

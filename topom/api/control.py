@@ -28,7 +28,6 @@ from slots.messages.control import (
     Registered,
     Reloaded,
     Resync,
-    Shares,
     TopomMessage,
     parse_proxy,
 )
@@ -275,9 +274,9 @@ def _heartbeat(message: Heartbeat, topom: Topom, member: Member, link: SocketLin
     topom.health.heard(member.record.id, message.asked, message.silent, message.unanswered)
     if message.number is not None and topom.members.counts(member):
         link.say(Heard(number=message.number))
-    shares = topom.limits.answer(member.record.id, message.limited)
-    if shares:
-        link.say(Shares(shares=shares))
+    shares = topom.limits.answer(member.record.id, message)
+    if shares is not None:
+        link.say(shares)
 
 
 async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:

@@ -8,14 +8,19 @@ A share shrinks by a tenth at least, or not at all: while demand goes up and dow
 All shares together are the whole limit, at most. So a proxy's share grows only by what others have given up, and say so
 in their heartbeats. A proxy keeps its share while it hears of no other one. So until each proxy has been heard of since
 this topom began to lead, nobody is told a share. A lost proxy has none any more.
+
+Connections are shared out by :mod:`slots.connectionshares`. What is said here of lost proxies, and of those that were
+not heard of, holds for them, too.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from slots.connectionshares import ConnectionShares
 from slots.limitshares import WHOLE, floor, share
-from slots.messages.load import HeldShare, Share
+from slots.messages.control import Heartbeat, Shares
+from slots.messages.load import Share
 
 
 class Known(Protocol):
@@ -48,18 +53,27 @@ class LimitShares:
         # Sums over all proxies, by user.
         self._parties: Counter[str] = Counter()
         self._sums: list[Counter[str]] = [Counter() for _ in _Said._fields]
+        self._connections: ConnectionShares[int] = ConnectionShares()
 
-    def answer(self, proxy_id: int, said: Mapping[str, HeldShare]) -> dict[str, Share]:
-        """Take what a heartbeat says, and give the proxy's shares; none if it is not known what others have."""
+    def answer(self, proxy_id: int, heartbeat: Heartbeat) -> Shares | None:
+        """Take what a heartbeat says, and give the proxy's shares; None if it has none, or if it is not known what
+        others have."""
         members = self._members()
         for other in [one for one in self._said if one not in members or members[one].lost]:
             self._put(other, {})
             del self._said[other]
+            self._connections.forget(other)
         if proxy_id not in members:
-            return {}
-        self._put(proxy_id, {name: _Said(*one) for name, one in said.items()})
+            return None
+        self._put(proxy_id, {name: _Said(*one) for name, one in heartbeat.limited.items()})
+        self._connections.take(proxy_id, heartbeat.connections)
         if any(other not in self._said and not member.lost for other, member in members.items()):
-            return {}
+            return None
+        limits = {name: one.limit for name, one in heartbeat.connections.items()}
+        answer = Shares(shares=self._told(proxy_id), connections=self._connections.tell(proxy_id, limits))
+        return answer if answer.shares or answer.connections else None
+
+    def _told(self, proxy_id: int) -> dict[str, Share]:
         shares = {name: self._share(name, one) for name, one in self._said[proxy_id].items()}
         self._put(
             proxy_id,

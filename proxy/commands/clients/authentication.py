@@ -60,7 +60,9 @@ class Authentication(Family):
         self._versions = versions
         self._rights = UserRights(services.router.loop.statistics, scripts)
         self._users = Users(services.settings.users, services.settings.password)
-        self._connections = UserConnections()
+        self.connections = UserConnections()
+        """How many of each user are let in."""
+        self.connections.change(self._users)
         self.limits = UserLimits(services.router.loop, services.settings.worker_count)
         """How much each user may ask for."""
         self.limits.change(self._users)
@@ -80,7 +82,7 @@ class Authentication(Family):
         """
         before, self._users = self._users, Users(settings.users, settings.password)
         self._rights.forget()
-        self._connections.forget()
+        self.connections.change(self._users)
         self.limits.change(self._users)
         self._router.gated = self._users.anonymous is None
         closed = 0
@@ -95,7 +97,7 @@ class Authentication(Family):
                 session.close()
                 closed += 1
             else:
-                self._connections.enter(session, now)
+                self.connections.enter(session, now)
                 session.measure(self.limits.of(now))
                 if session.state is not None or now.connections is not None:
                     state_of(session).user = now
@@ -104,7 +106,7 @@ class Authentication(Family):
     @property
     def refused(self) -> int:
         """Clients that were not let in although the password was right."""
-        return self._connections.refused
+        return self.connections.refused
 
     @property
     def users(self) -> Users:
@@ -121,7 +123,7 @@ class Authentication(Family):
 
     def session_closed(self, session: Session) -> None:
         """A session was closed or reset."""
-        self._connections.leave(session)
+        self.connections.leave(session)
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
@@ -132,7 +134,7 @@ class Authentication(Family):
     def begin(self, session: Session) -> None:
         """Put a new session, or one that was reset, into the state before a login. Its database is 0."""
         user = self._users.anonymous
-        if user is None or self._connections.refusal(session, user) is not None:
+        if user is None or self.connections.refusal(session, user) is not None:
             session.belongs_to(NOBODY)
             session.limit(None)
             session.measure(None)
@@ -142,7 +144,7 @@ class Authentication(Family):
             self._enter(session, user)
 
     def _enter(self, session: Session, user: User) -> None:
-        self._connections.enter(session, user)
+        self.connections.enter(session, user)
         # A client that never logs in and may do everything needs no state for that.
         if session.state is not None or user.name != DEFAULT or not user.unlimited or user.connections is not None:
             state_of(session).user = user
@@ -195,7 +197,7 @@ class Authentication(Family):
         if user is None:
             self.failures += 1
             return WRONG_PASSWORD
-        refused = self._connections.refusal(session, user)
+        refused = self.connections.refusal(session, user)
         if refused is None:
             self._enter(session, user)
         return refused

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio
+import redis.exceptions
 
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
@@ -17,6 +18,7 @@ REQUESTS = 200
 """A second: far fewer than any machine can serve."""
 VALUE = 1000
 BYTES = 100_000
+CONNECTIONS = 4
 SECONDS = 5.0
 SETTLED = 3
 TOLERANCE = 0.1
@@ -24,6 +26,7 @@ USERS = [
     {"name": "default", "no_password": True},
     {"name": "tenant", "password": "t", "requests_per_second": REQUESTS},
     {"name": "heavy", "password": "h", "bytes_per_second": BYTES},
+    {"name": "four", "password": "f", "connections": CONNECTIONS},
 ]
 CLIENTS = 4
 """At each worker."""
@@ -147,3 +150,36 @@ async def test_shares_hold_while_topom_is_away_and_a_dead_proxy_gives_its_back(s
             await cluster.proxies[1].kill(family=True)
             await load.settled(REQUESTS)
             assert await load.rate() == pytest.approx(REQUESTS, rel=TOLERANCE)
+
+
+async def test_connections_are_counted_at_all_workers_together(start_cluster: StartCluster) -> None:
+    cluster = await started(start_cluster)
+    one, two = cluster.proxy_addresses
+    async with AsyncExitStack() as stack:
+
+        async def new(address: str, worker: int) -> redis.asyncio.Redis:
+            """A client at one worker that has yet to log in as the user."""
+            client = plain_client(address, single_connection_client=True)
+            await stack.enter_async_context(client)
+            return client if await client.client_id() % 2 == worker else await new(address, worker)
+
+        async def let_in(client: redis.asyncio.Redis) -> bool:
+            try:
+                return bool(await client.execute_command("AUTH", "four", "f"))
+            except redis.exceptions.NoPermissionError as error:
+                if "connections at all proxies together, none is free here" not in str(error):
+                    raise
+                return False
+
+        # All at one worker
+        inside = [await new(one, 1) for _ in range(CONNECTIONS)]
+        for client in inside:
+            await eventually(lambda client=client: let_in(client), bool, "it to be let in")
+        others = [await new(one, 0), await new(one, 1), await new(two, 0), await new(two, 1)]
+        for _ in range(20):
+            assert not any([await let_in(client) for client in others])
+            await asyncio.sleep(0.1)
+        # What is free goes to the other proxy, also while the next one is asked for where it was.
+        await inside.pop().aclose()
+        await eventually(lambda: let_in(others[2]), bool, "the free one to be let in at the other proxy")
+        assert not any([await let_in(client) for client in others[:2]])

@@ -155,6 +155,13 @@ def test_so_many_users_may_have_limits() -> None:
         users("", *many, {"name": "heavy", "no_password": True, "bytes_per_second": 1})
 
 
+def test_so_many_users_may_have_a_limit_of_connections() -> None:
+    many = [{"name": f"user{number}", "no_password": True, "connections": 1} for number in range(MOST_LIMITED)]
+    users("", *many, {"name": "heavy", "no_password": True, "bytes_per_second": 1})
+    with pytest.raises(SettingsError, match="users: 1000 at most may have connections; leave some out"):
+        users("", *many, {"name": "more", "no_password": True, "connections": 1})
+
+
 def test_two_passwords_for_the_default_user() -> None:
     with pytest.raises(SettingsError, match="password: it is that of the user default, who is among the users too"):
         users("a", {"name": "default", "password": "b"})

@@ -4,6 +4,7 @@ import asyncio
 import socket
 
 from proxy.channel import Channel
+from proxy.commands.clients.userconnections import UserConnections
 from proxy.commands.clients.userlimits import UserLimits
 from proxy.commands.notable import NotableLog
 from proxy.engine.requests import Loop
@@ -20,7 +21,7 @@ async def test_counts_stay_while_the_supervisor_is_behind_and_come_once_it_has_r
     loop = Loop(asyncio.get_running_loop(), 16)
     notable = NotableLog()
     notable.note(Noted("slow", "get", 0, 5, b"key", 3, "alice", "", b"", "a:1", 20_000.5, True, 30, 70, 0))
-    loads = Loads(loop, notable, UserLimits(loop, 1), hash_keys=False)
+    loads = Loads(loop, notable, UserLimits(loop, 1), UserConnections(), hash_keys=False)
     channel.send(Answer(id=1, answer="x" * 3_000_000))
     behind = channel.unsent
     assert behind > 0

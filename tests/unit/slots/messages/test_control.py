@@ -14,6 +14,7 @@ from slots.messages.load import (
     MOST_LIMITED,
     MOST_NOTABLE,
     MOST_USERS,
+    Connections,
     HeldShare,
     HotKey,
     Notable,
@@ -64,6 +65,7 @@ OF_PROXIES: list[Message] = [
         number=9,
         stands_down=5.0,
         limited={"alice": HeldShare(30, 4000, 500_000, 250_000)},
+        connections={"alice": Connections(200, 30, 5, 40, 50)},
     ),
     control.Ack(epoch=7),
     control.Nack(epoch=7, reason="it took too long"),
@@ -111,7 +113,7 @@ OF_TOPOM: list[Message] = [
     control.Proxies(proxies=[ListedProxy(1, "10.0.0.1", 6380, 0)]),
     control.TellLoad(number=3, slots=200, names=40),
     control.Reload(number=4),
-    control.Shares(shares={"alice": Share(500_000, 250_000)}),
+    control.Shares(shares={"alice": Share(500_000, 250_000)}, connections={"alice": 40}),
 ]
 LONG = 2**63
 
@@ -171,6 +173,12 @@ WRONG: list[tuple[str, str, Any]] = [
         for value in ([0] * 3, [0] * 5, [-1, 0, 0, 0], [0, 0, WHOLE + 1, 0], None)
     ),
     ("heartbeat", "limited", {f"u{number}": [0, 0, 0, 0] for number in range(MOST_LIMITED + 1)}),
+    *(("heartbeat", "connections", {value: [0] * 5}) for value in ("", "x" * 257, *HIDDEN)),
+    *(
+        ("heartbeat", "connections", {"u": value})
+        for value in ([0] * 4, [0] * 6, [-1, *[0] * 4], [0.5, *[0] * 4], None)
+    ),
+    ("heartbeat", "connections", {f"u{number}": [0] * 5 for number in range(MOST_LIMITED + 1)}),
     *(("ack", "epoch", value) for value in (-1, LONG, None)),
     *(("nack", "epoch", value) for value in (-1, LONG, None)),
     *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), {}, None, *HIDDEN)),
@@ -213,6 +221,8 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("shares", "shares", {value: [0, 0]}) for value in ("", "x" * 257, *HIDDEN)),
     *(("shares", "shares", {"u": value}) for value in ([0], [0] * 3, [-1, 0], [0, WHOLE + 1], [0.5, 0], None)),
     ("shares", "shares", {f"u{number}": [0, 0] for number in range(MOST_LIMITED + 1)}),
+    *(("shares", "connections", {"u": value}) for value in (-1, LONG, 0.5, [1], None)),
+    ("shares", "connections", {f"u{number}": 1 for number in range(MOST_LIMITED + 1)}),
     *(("reload", "number", value) for value in (-1, LONG, None)),
     *(("reloaded", name, value) for name in ("number", "workers", "following") for value in (-1, LONG, None)),
     *(("reloaded", name, value) for name in ("file", "refused") for value in ("x" * 1001, None, *HIDDEN)),

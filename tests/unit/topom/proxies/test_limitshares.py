@@ -4,12 +4,17 @@ import random
 from typing import NamedTuple
 
 from slots.limitshares import BEGINNING, FLOOR, WHOLE
+from slots.messages.control import Heartbeat
 from slots.messages.load import HeldShare
 from topom.proxies.limitshares import LimitShares
 
 
 class Member(NamedTuple):
     lost: bool = False
+
+
+def heartbeat(**limited: HeldShare) -> Heartbeat:
+    return Heartbeat(epoch=1, limited=limited)
 
 
 class Proxies:
@@ -23,10 +28,10 @@ class Proxies:
 
     def beat(self, number: int) -> None:
         held, demand = self.held[number], self.demand[number]
-        answer = self.shares.answer(number, {"tenant": HeldShare(demand, 2 * demand, held, held)})
-        if answer:
-            assert answer["tenant"].requests == answer["tenant"].bytes
-            self.held[number] = answer["tenant"].requests
+        answer = self.shares.answer(number, heartbeat(tenant=HeldShare(demand, 2 * demand, held, held)))
+        if answer is not None:
+            assert answer.shares["tenant"].requests == answer.shares["tenant"].bytes
+            self.held[number] = answer.shares["tenant"].requests
 
     def settle(self) -> None:
         for _ in range(5):
@@ -56,10 +61,11 @@ def test_a_share_grows_only_by_what_the_other_says_it_has_given_up() -> None:
     proxies.demand = {1: 0, 2: 10}
     proxies.beat(2)
     assert proxies.held[2] <= FLOOR, "the first one has almost all"
-    answer = proxies.shares.answer(1, {"tenant": HeldShare(0, 0, proxies.held[1], proxies.held[1])})
+    answer = proxies.shares.answer(1, heartbeat(tenant=HeldShare(0, 0, proxies.held[1], proxies.held[1])))
     proxies.beat(2)
     assert proxies.held[2] <= FLOOR, "it may not have heard yet that it is to give it up"
-    proxies.held[1] = answer["tenant"].requests
+    assert answer is not None
+    proxies.held[1] = answer.shares["tenant"].requests
     proxies.beat(1)
     proxies.beat(2)
     assert proxies.held[2] >= WHOLE - 2 * FLOOR
@@ -94,7 +100,7 @@ def test_nobody_is_told_a_share_before_all_were_heard_and_a_lost_proxy_has_none(
 
 def test_a_proxy_without_limits_is_heard_but_has_no_part() -> None:
     proxies = Proxies(10, 10)
-    assert proxies.shares.answer(2, {}) == {}
+    assert proxies.shares.answer(2, heartbeat()) is None
     proxies.beat(1)
     assert proxies.held[1] == WHOLE
 
