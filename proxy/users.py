@@ -64,7 +64,10 @@ class User:
 
     def __init__(self, settings: UserSettings) -> None:
         self.name = settings.name
-        self.sheddable = settings.sheddable
+        self.sheddable = (
+            parse("+@all" if settings.sheddable is True else settings.sheddable) if settings.sheddable else None
+        )
+        """The commands that it may be refused while their server is slow, as rights; None for none."""
         self.cached_reads = settings.cached_reads
         self.databases = frozenset(settings.databases) if settings.databases is not None else None
         """The databases it may use; None for all."""

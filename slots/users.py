@@ -30,8 +30,9 @@ class UserSettings(BaseModel):
     """Whether any password logs in; ``default`` then needs none at all."""
     databases: list[Annotated[int, Field(ge=0)]] | None = Field(default=None, min_length=1)
     read_only: bool = False
-    sheddable: bool = False
-    """Whether its requests are refused while their server is slow, so that those of other users are served."""
+    sheddable: bool | str = False
+    """Whether its requests are refused while their server is slow, so that those of other users are served; or which of
+    them, in words of ``rules`` about commands."""
     cached_reads: bool = False
     """Whether the proxy may answer its GETs of hot keys by itself."""
     admin: bool | None = None
@@ -73,6 +74,17 @@ class UserSettings(BaseModel):
     def _check_rules(cls, value: str | None) -> str | None:
         if value is not None:
             parse(value)
+        return value
+
+    @field_validator("sheddable")
+    @classmethod
+    def _check_sheddable(cls, value: bool | str) -> bool | str:
+        if isinstance(value, str):
+            rights = parse(value)
+            if rights.keys != () or rights.channels != ():
+                raise ValueError("it has words about commands only, such as +@slow or -get")
+            if not any(word.startswith("+") for word in rights.words):
+                raise ValueError("it names no command; write false, true, or words such as +@slow -get")
         return value
 
     @field_validator("addresses")

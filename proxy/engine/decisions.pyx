@@ -151,7 +151,7 @@ cdef verdict send_unit(Session session, object unit) except VERDICT_FAILED:
     if slot != session.way:
         # absent-first, drained
         raise RuntimeError(f"a request for slot {slot} whose way was not cleared in this step")
-    if session.sheddable and backend.is_slow():
+    if session.sheddable and session.gives_way_at(backend):
         return session.shed(backend)
     if not backend.ready_to_take():
         return session.refuse(backend.refusal(slot))

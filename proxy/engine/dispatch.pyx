@@ -241,7 +241,7 @@ cdef verdict forward(
 ) except VERDICT_FAILED:
     """Send a request unchanged to a server. ``key``: its first one, or :data:`NO_KEY`."""
     cdef request_t* request
-    if session.sheddable and backend.is_slow():
+    if session.sheddable and session.gives_way_at(backend):
         return session.shed(backend)
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD

@@ -176,7 +176,7 @@ cdef verdict run(Session session) except VERDICT_FAILED:
     cdef Backend backend = router.backend(
         router.routes[slot].server, session.database, session.protocol, session.connection_number
     )
-    if session.sheddable and backend.is_slow():
+    if session.sheddable and session.gives_way_at(backend):
         end_multi(session)
         return session.shed(backend)
     if session.has_to_wait(backend, size):

@@ -92,7 +92,7 @@ cdef verdict pop(
     if route.server < 0:
         return decide(session, arguments, count, data, size)
     backend = router.backend(route.server, session.database, session.protocol, session.connection_number)
-    if session.sheddable and backend.is_slow():
+    if session.sheddable and session.gives_way_at(backend):
         return session.shed(backend)
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD

@@ -44,8 +44,8 @@ def crossslot(one: bytes, slot: int, other: bytes, other_slot: int) -> bytes:
 def slow(address: str) -> bytes:
     """The error for a request of a sheddable user to a server that is slow."""
     return (
-        f"-TRYAGAIN server {address} is slow, and requests of this user are refused meanwhile (sheddable); nothing was "
-        f"run, try again later\r\n"
+        f"-TRYAGAIN server {address} is slow, and such requests of this user are refused meanwhile (sheddable); "
+        f"nothing was run, try again later\r\n"
     ).encode()
 
 

@@ -158,7 +158,7 @@ cdef verdict scan(
     if found is None:
         return decide(session, arguments, count, data, size)
     backend = session.shared(found[0])
-    if session.sheddable and backend.is_slow():
+    if session.sheddable and session.gives_way_at(backend):
         return session.shed(backend)
     if (session.loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
         return VERDICT_HELD

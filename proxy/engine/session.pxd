@@ -47,8 +47,10 @@ cdef class Session(ClientConnection):
         readonly CommandRights rights
         # Its user may use some databases only.
         public bint in_some_databases
-        # Its requests to a server that is slow are refused at once.
-        public bint sheddable
+        # Its requests to a server that is slow are refused at once: those whose number has a byte that is not 0. The byte
+        # of number 0 is also that of all numbers beyond the end.
+        readonly bint sheddable
+        bytes way_givers
         # Of its user, if that one may only ask for so much a second; and the count in ``taken`` at which the request at
         # the front has taken its token.
         Meter meter
@@ -100,6 +102,7 @@ cdef class Session(ClientConnection):
         uint32_t waits_since
         int16_t waiting_command
 
+    cdef bint gives_way_at(self, Backend backend) noexcept
     cdef bint on_wrong_connection(self) noexcept
     cdef void choose_connection(self) noexcept
     cdef void has_to_be_looked_at_again(self) noexcept

@@ -443,6 +443,12 @@ cdef class Session(ClientConnection):
         else:
             self.before_next &= ~METERED
 
+    def shed_these(self, bytes way_givers):
+        """From now on, these requests give way: a byte for each number of a command (:mod:`proxy.engine.statistics`), the
+        first one also for those beyond the end; none if it is empty."""
+        self.way_givers = way_givers
+        self.sheddable = len(way_givers) > 0
+
     def limit(self, CommandRights rights):
         """From now on, it may do only this; None for everything."""
         self.rights = rights
@@ -512,6 +518,12 @@ cdef class Session(ClientConnection):
         self.loop.errors += 1
         self.reply(text, strlen(text))
         return VERDICT_TAKEN
+
+    cdef bint gives_way_at(self, Backend backend) noexcept:
+        """Whether the request at the front is refused because its server is slow. Asked of sheddable sessions only."""
+        cdef const char* bytes_of_numbers = self.way_givers
+        cdef bint listed = self.last_number < len(self.way_givers)
+        return bytes_of_numbers[self.last_number if listed else 0] != 0 and backend.is_slow()
 
     cdef verdict shed(self, Backend backend) noexcept:
         """Refuse a request, because its server is slow."""

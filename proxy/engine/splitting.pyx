@@ -257,7 +257,7 @@ cdef verdict split(
             continue
         looked_at = router.routes[slot].server
         backend = router.backend(looked_at, session.database, session.protocol, session.connection_number)
-        if session.sheddable and backend.is_slow():
+        if session.sheddable and session.gives_way_at(backend):
             return session.shed(backend)
         if (loop.waiting or backend.is_full()) and session.has_to_wait(backend, size):
             return VERDICT_HELD

@@ -33,7 +33,9 @@ WORKER_METRICS = {
     "arriving": WorkerMetric("Connections whose TLS handshake or PROXY header is awaited.", grows=False),
     "arrivals_failed": WorkerMetric("Connections that ended because their TLS handshake or PROXY header failed."),
     "authentications_failed": WorkerMetric("AUTH and HELLO with a wrong name or password."),
-    "logins_refused": WorkerMetric("Clients of users that may not come from there, or that have too many connections."),
+    "logins_refused": WorkerMetric(
+        "Clients of users that may not come from there, or that have no connection free there."
+    ),
     "held": WorkerMetric("Requests that wait because their slot is locked.", grows=False),
     "moving": WorkerMetric("Keys that requests wait for while they move.", grows=False),
     "moved": WorkerMetric("Keys that were moved because a request waited for them, or that had moved already."),

@@ -138,7 +138,7 @@ class Authentication(Family):
             session.belongs_to(NOBODY)
             session.limit(None)
             session.measure(None)
-            session.sheddable = False
+            session.shed_these(b"")
             session.attention = (session.attention | GATED) & ~LIMITED & ~CACHED
         else:
             self._enter(session, user)
@@ -152,7 +152,7 @@ class Authentication(Family):
         session.limit(self._rights.engines(user))
         session.measure(self.limits.of(user))
         session.in_some_databases = user.databases is not None
-        session.sheddable = user.sheddable
+        session.shed_these(self._rights.way_givers(user))
         session.attention &= ~GATED & ~CACHED
         session.attention |= CACHED if user.cached_reads else 0
         # As another user, perhaps, whose writes are not noted.

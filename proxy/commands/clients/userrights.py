@@ -32,10 +32,33 @@ class UserRights:
         self._statistics = statistics
         self._scripts = scripts
         self._engines: dict[tuple[Rights, bool], CommandRights | None] = {}
+        self._way_givers: dict[Rights, bytes] = {}
 
     def forget(self) -> None:
         """There are other users."""
         self._engines.clear()
+        self._way_givers.clear()
+
+    def way_givers(self, user: User) -> bytes:
+        """Which requests of a user are refused while their server is slow, in the form for the engine."""
+        which = user.sheddable
+        if which is None:
+            return b""
+        if which not in self._way_givers:
+            found = {number: which.allows(row) for number, row in self._rows().items()}
+            others = which.words[0] == "+@all"
+            self._way_givers[which] = bytes(
+                [others, *(found.get(number, others) for number in range(1, max(found) + 1))]
+            )
+        return self._way_givers[which]
+
+    def _rows(self) -> dict[int, Command]:
+        """Commands that the engine has rows for, by their numbers."""
+        return {
+            self._statistics.number(name.lower()): row
+            for name, row in commands.table().items()
+            if "|" not in name or row.route is Route.KEYED
+        }
 
     def engines(self, user: User) -> CommandRights | None:
         """What the engine has to know of a user; None if it may let every request pass."""
@@ -47,12 +70,7 @@ class UserRights:
         return self._engines[kind]
 
     def _made(self, user: User) -> CommandRights:
-        needs = {
-            self._statistics.number(name.lower()): _need(user, row)
-            for name, row in commands.table().items()
-            # The engine has rows for these only.
-            if "|" not in name or row.route is Route.KEYED
-        }
+        needs = {number: _need(user, row) for number, row in self._rows().items()}
         patterns = [(one.pattern, one.allows) for one in user.rights.keys or ()]
         return CommandRights(bytes(needs.get(number, DECIDED) for number in range(max(needs) + 1)), patterns)
 

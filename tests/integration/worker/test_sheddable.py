@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from slots.table import Slot
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
-from tests.integration.worker.test_users import Client, connected
+from tests.integration.worker.test_users import Client, connected, take_users
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 
@@ -139,3 +139,72 @@ async def test_a_server_is_slow_for_all_connections_to_it(start_worker: StartWor
                 # Its own connection has had no request meanwhile.
                 refused = await batch(f"GET {slow}")
         await until_served(batch, f"GET {slow}", b"$1\r\nv\r\n")
+
+
+async def test_which_commands_give_way_is_said_in_words_of_rules(start_worker: StartWorker) -> None:
+    users = [USERS[0], {"name": "batch", "password": "b", "sheddable": "+@slow +@write +mget -exec -set"}]
+    worker = await start_worker(users=users, backend_reply_seconds=60.0)
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    slow = key_of(1)
+    refused = (f"-TRYAGAIN server {worker.addresses[0]} is slow, and such requests of this user are refused ").encode()
+    async with (
+        connected(worker.settings.listen) as usual,
+        connected(worker.settings.listen, "batch b") as batch,
+        connected(worker.settings.listen, "batch b") as other,
+        connected(worker.settings.listen, "batch b") as third,
+    ):
+        await until_served(batch, f"RPUSH {slow} 1 2", b":2\r\n")
+        await until_served(batch, f"GET {key_of(2)}", b"$-1\r\n")
+        go_on = stopped(worker, 1)
+        try:
+            waiting = [asyncio.create_task(usual(f"LLEN {slow}"))]
+            await worker.under_way()
+            await asyncio.sleep(SLOW_SECONDS)
+            for request in (
+                f"LRANGE {slow} 0 -1",
+                f"MGET {slow} {key_of(2)}",
+                f"DEL {slow}",
+                f"EVAL return(1) 1 {slow}",
+                f"XINFO STREAM {slow}",
+            ):
+                assert (await batch(request)).startswith(refused), request
+            # These wait for the server.
+            waiting += [
+                asyncio.create_task(batch(f"LLEN {slow}")),
+                asyncio.create_task(other(f"SET {key_of(1, 1)} v")),
+                asyncio.create_task(in_transaction(third, f"LPOP {slow}")),
+            ]
+            await asyncio.sleep(SLOW_SECONDS)
+            assert not any(task.done() for task in waiting)
+        finally:
+            go_on()
+        length, length_of_batch, stored, taken = await asyncio.gather(*waiting)
+        assert length == b":2\r\n"
+        assert length_of_batch in (b":2\r\n", b":1\r\n")
+        assert stored == b"+OK\r\n"
+        assert taken == b"*1\r\n$1\r\n1\r\n"
+        # What gives way changes with the user, whose sessions end.
+        await take_users(worker, [USERS[0], {"name": "batch", "password": "b", "sheddable": "+@all -lrange"}])
+    async with connected(worker.settings.listen) as usual, connected(worker.settings.listen, "batch b") as batch:
+        await until_served(batch, f"LLEN {slow}", b":1\r\n")
+        go_on = stopped(worker, 1)
+        try:
+            first = asyncio.create_task(usual(f"LLEN {slow}"))
+            await worker.under_way()
+            await asyncio.sleep(SLOW_SECONDS)
+            assert (await batch(f"LLEN {slow}")).startswith(refused)
+            assert (await batch(f"EVAL return(1) 1 {slow}")).startswith(refused)
+            waits = asyncio.create_task(batch(f"LRANGE {slow} 0 -1"))
+            await asyncio.sleep(SLOW_SECONDS)
+            assert not waits.done()
+        finally:
+            go_on()
+        assert await first == b":1\r\n"
+        assert await waits == b"*1\r\n$1\r\n2\r\n"
+
+
+async def in_transaction(client: Client, request: str) -> bytes:
+    """The reply to EXEC of a transaction with one request."""
+    assert await client("MULTI") == b"+OK\r\n"
+    assert await client(request) == b"+QUEUED\r\n"
+    return await client("EXEC")

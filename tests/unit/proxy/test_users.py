@@ -11,6 +11,7 @@ import pytest
 from proxy import users as module
 from proxy.settings import ProxySettings
 from proxy.users import Users
+from slots import commands
 from slots.messages.load import MOST_LIMITED
 from slots.settings import SettingsError
 
@@ -146,6 +147,35 @@ def test_users_that_are_no_list_are_not_shown() -> None:
 def test_limits_that_cannot_be_used(limits: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         users("", {"name": "app", "password": "p", **limits})
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "it names no command; write false, true, or words such as \\+@slow -get"),
+        ("-@all", "it names no command"),
+        ("+@slow ~x", "it has words about commands only"),
+        ("+@all &*", "it has words about commands only"),
+        ("true", "'true' is no rule"),
+        ("+nothing", "names no command"),
+    ],
+)
+def test_words_that_do_not_say_which_commands_give_way(words: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        users("", {"name": "app", "password": "p", "sheddable": words})
+
+
+def test_which_commands_give_way() -> None:
+    def found(sheddable: bool | str) -> list[bool]:
+        user = users("", {"name": "app", "password": "p", "sheddable": sheddable}).find("app")
+        assert user is not None
+        rows = [commands.table()[name] for name in ("GET", "LRANGE", "SORT")]
+        return [user.sheddable is not None and user.sheddable.allows(row) for row in rows]
+
+    assert found(False) == [False, False, False]
+    assert found(True) == [True, True, True]
+    assert found("+@slow -sort") == [False, True, False]
+    assert found("+@all -@fast") == [False, True, True]
 
 
 def test_so_many_users_may_have_limits() -> None:
