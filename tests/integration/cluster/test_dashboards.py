@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[3]
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 VALUES = {"topom": "topom", "proxy": "proxy", "instance": ".*", "group": "1", "__rate_interval": "10s"}
 """What Grafana puts in place of variables."""
+LIMITED = {"name": "default", "no_password": True, "requests_per_second": 1_000_000}
+"""The user of the traffic."""
 
 
 def questions(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -121,7 +123,9 @@ async def test_every_panel_of_every_dashboard_has_an_answer(start_cluster: Start
             pytest.fail("SLOTFERRY_REQUIRE_PROMTOOL=1, but prometheus is not on PATH; install prometheus")
         pytest.skip("prometheus is not on PATH (on Debian and Ubuntu: apt-get install prometheus)")
     metrics = f"{HOST}:{free_ports(1)[0]}"
-    cluster = await start_cluster(groups=2, proxies=1, proxy_settings={"metrics": metrics})
+    cluster = await start_cluster(
+        groups=2, proxies=1, proxy_settings={"metrics": metrics, "users": json.dumps([LIMITED])}
+    )
     boards = {path.stem: json.loads(path.read_text()) for path in DASHBOARDS}
     asked = [
         (f"{name}: {title}", question)
