@@ -51,7 +51,7 @@ class AccessList(Family):
         return replies.array(_bulk(_line(user)) for user in users)
 
     def user(self, session: Session, argv: list[bytes]) -> Outcome:
-        """ACL GETUSER name: the fields of Redis, then ours where they limit the user."""
+        """ACL GETUSER name: the fields of Redis, then ours where the user has them."""
         user = self._found(argv[2])
         if user is None:
             return replies.null(session.protocol)
@@ -70,6 +70,17 @@ class AccessList(Family):
             fields["addresses"] = replies.array(replies.bulk(str(network)) for network in user.networks)
         if user.connections is not None:
             fields["connections"] = replies.integer(user.connections)
+        for name, limit in (
+            ("requests_per_second", user.requests_per_second),
+            ("bytes_per_second", user.bytes_per_second),
+        ):
+            if limit:
+                fields[name] = replies.integer(limit)
+                fields["over_limit"] = replies.bulk(user.over_limit)
+        if user.sheddable is not None:
+            fields["sheddable"] = replies.bulk(user.sheddable.commands_shown)
+        if user.cached_reads:
+            fields["cached_reads"] = replies.bulk("yes")
         return replies.mapping(fields, session.protocol)
 
     def categories(self, session: Session, argv: list[bytes]) -> Outcome:

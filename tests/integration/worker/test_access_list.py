@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import redis.asyncio
 
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_users import connected, redis_with, take_users
@@ -91,3 +92,26 @@ async def test_other_limits_are_told_too_and_changes_are_seen(start_worker: Star
             assert refused.startswith(
                 f"-ERR ACL {word.split()[0]} is refused by Slotferry: the users of a proxy".encode()
             )
+
+
+async def test_a_client_reads_what_limits_a_user_beyond_redis(start_worker: StartWorker) -> None:
+    users = [
+        {"name": "boss", "password": "b"},
+        {"name": "plain", "password": "p", "rules": "~shop:* +@read"},
+        {"name": "slow", "password": "s", "sheddable": "+@slow -sort", "bytes_per_second": 9, "over_limit": "refuse"},
+        {"name": "quick", "password": "q", "sheddable": True, "cached_reads": True, "requests_per_second": 7},
+    ]
+    worker = await start_worker(servers=1, users=users)
+    for protocol in (2, 3):
+        client = redis.asyncio.Redis.from_url(
+            f"redis://boss:b@{worker.settings.listen}", protocol=protocol, decode_responses=True
+        )
+        async with client:
+            plain, slow, quick = [await client.acl_getuser(name) for name in ("plain", "slow", "quick")]
+        ours = {"sheddable", "cached_reads", "requests_per_second", "bytes_per_second", "over_limit"}
+        assert ours & plain.keys() == set()
+        assert (slow["sheddable"], slow["bytes_per_second"], slow["over_limit"]) == ("-@all +@slow -sort", 9, "refuse")
+        assert {"cached_reads", "requests_per_second"} & slow.keys() == set()
+        assert (quick["sheddable"], quick["cached_reads"], quick["requests_per_second"]) == ("+@all", "yes", 7)
+        assert (quick["over_limit"], quick["flags"]) == ("delay", ["on"])
+        assert "bytes_per_second" not in quick
