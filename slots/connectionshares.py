@@ -55,6 +55,9 @@ class _Together(NamedTuple):
         )
 
 
+NOTHING = _Together()
+
+
 class ConnectionShares(Generic[Party]):
     """What all of them have said, and were told."""
 
@@ -78,7 +81,7 @@ class ConnectionShares(Generic[Party]):
 
     def together(self, name: str) -> tuple[int, int, int]:
         """How many connections of a user are open, wanted, and held, by all of them."""
-        sums = self._together.get(name, _Together())
+        sums = self._together.get(name, NOTHING)
         return sums.open, sums.wanted, sums.held
 
     def tell(self, party: Party, limits: Mapping[str, int]) -> dict[str, int]:
@@ -87,15 +90,16 @@ class ConnectionShares(Generic[Party]):
         Args:
             limits: how many connections all of them may have together, by user.
         """
-        told = {
-            name: one._replace(told=share, held=max(one.held, share))
-            for name, one in self._entries.get(party, {}).items()
-            if name in limits
-            for share in (self._share(name, one, limits[name]),)
-        }
-        if told:
-            self._put(party, {**self._entries[party], **told})
-        return {name: one.told for name, one in told.items()}
+        entries = self._entries.get(party, {})
+        found = {}
+        for name in entries.keys() & limits.keys():
+            one = entries[name]
+            found[name] = share = self._share(name, one, limits[name])
+            if share != one.told:
+                self._count(name, one, -1)
+                entries[name] = one = one._replace(told=share, held=max(one.held, share))
+                self._count(name, one, 1)
+        return found
 
     def _share(self, name: str, one: _Entry, limit: int) -> int:
         if not one.heard:
@@ -108,13 +112,19 @@ class ConnectionShares(Generic[Party]):
         return max(0, min(fair, limit - (together.held - one.held)))
 
     def _put(self, party: Party, entries: dict[str, _Entry]) -> None:
-        for sign, some in ((-1, self._entries.get(party, {})), (1, entries)):
-            for name, one in some.items():
-                self._together[name] = self._together.get(name, _Together()).plus(one, sign)
-        for name in self._entries.get(party, {}).keys() - entries.keys():
-            if not self._together[name].parties:
-                del self._together[name]
+        before = self._entries.get(party, {})
+        for name in before.keys() | entries.keys():
+            old, new = before.get(name), entries.get(name)
+            if old != new:
+                for one, sign in ((new, 1), (old, -1)):
+                    if one is not None:
+                        self._count(name, one, sign)
+                if not self._together[name].parties:
+                    del self._together[name]
         self._entries[party] = entries
+
+    def _count(self, name: str, one: _Entry, sign: int) -> None:
+        self._together[name] = self._together.get(name, NOTHING).plus(one, sign)
 
 
 def _taken(said: Connections, before: _Entry | None) -> _Entry:
