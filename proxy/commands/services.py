@@ -29,6 +29,8 @@ class Services:
 
     settings: ProxySettings
     """Those that hold now; some may change."""
+    index: int
+    """The worker's seat among the workers. The numbers of its sessions have it as their remainder."""
     router: Router
     options: BackendOptions
     own: "OwnConnections"

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from proxy.engine.session import Session
+from slots.users import DEFAULT
 
 if TYPE_CHECKING:
     from proxy.commands.blocking.blockingrequest import BlockingRequest
@@ -31,6 +32,12 @@ class SessionState:
         self.subscription: Any = None
         self.blocking: BlockingRequest | None = None
         """The command at the front while it waits at a server, or for its slot to be served again."""
+
+
+def user_name(session: Session) -> str:
+    """The user of a session."""
+    state: SessionState | None = session.state
+    return state.user.name if state is not None and state.user is not None else DEFAULT
 
 
 def state_of(session: Session) -> SessionState:

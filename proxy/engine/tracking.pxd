@@ -21,6 +21,9 @@ cdef class Tracker:
         readonly bint opt_out
         readonly bint no_loop
         readonly tuple prefixes
+        # The number of the session that is told in place of this one (REDIRECT), or None; and whether that one is gone.
+        readonly object target
+        public bint is_broken
         # Whether CLIENT CACHING was said about the next request, and the number of the request that it was said about;
         # whether that is a transaction that is still open.
         bint is_next
@@ -54,6 +57,8 @@ cdef class TrackedKeys:
         # Keys whose changes the worker itself wants to know of, and what it is told by: a key, or None for all.
         public set followed
         public object on_followed
+        # Tells the target of a session.
+        public object on_redirected
         # How many of these prefixes there are of each length, and the lengths in ascending order.
         dict prefixes_of
         list lengths

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 from proxy.engine.session import Session
 
@@ -11,6 +12,7 @@ class Tracker:
         opt_in: bool = ...,
         opt_out: bool = ...,
         no_loop: bool = ...,
+        target: int | None = ...,
     ) -> None: ...
     @property
     def broadcast(self) -> bool: ...
@@ -22,6 +24,9 @@ class Tracker:
     def no_loop(self) -> bool: ...
     @property
     def prefixes(self) -> tuple[bytes, ...]: ...
+    @property
+    def target(self) -> Any: ...
+    is_broken: bool
     @property
     def choice(self) -> bool: ...
     def end(self) -> None: ...
@@ -38,6 +43,7 @@ class TrackedKeys:
     limit: int
     followed: set[bytes]
     on_followed: Callable[[bytes | None], None] | None
+    on_redirected: Callable[[Tracker, Session, bytes, int], None] | None
     def __init__(self, limit: int) -> None: ...
     def __len__(self) -> int: ...
     @property

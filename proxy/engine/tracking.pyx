@@ -47,16 +47,19 @@ cdef bytes message(list keys):
 
 
 cdef object tell(Tracker tracker, bytes data):
-    """Tell a session now, and behind all that it is owed. With RESP2 it cannot be told anything."""
+    """Tell a session, or its target, now, and behind all that it is owed. With RESP2 it cannot be told anything itself."""
     cdef Session session = tracker.session
     cdef client_t* client
     cdef bint is_owed
     cdef bint is_crowded
-    if session is None or session.closed or session.protocol != 3:
+    if session is None or session.closed or (session.protocol != 3 and tracker.target is None):
         return
     if tracker.broadcast and session.in_some_databases:
         # It has logged in as a user who may not see all databases. It would be told of keys of the others.
         session.close()
+        return
+    if tracker.target is not None:
+        tracker.table.on_redirected(tracker, session, data, session.taken if session.client.owed else -1)
         return
     client = &session.client
     is_owed = client.owed > 0
@@ -100,6 +103,7 @@ cdef class Tracker:
         session: it has no tracker yet.
         prefixes: with BCAST, the beginnings of the names of keys that it is told of; none without BCAST.
         opt_in, opt_out, no_loop: the options of CLIENT TRACKING of these names.
+        target: the number of the session that is told in its place, by ``table.on_redirected``; None for none.
     """
 
     def __init__(
@@ -110,6 +114,7 @@ cdef class Tracker:
         bint opt_in=False,
         bint opt_out=False,
         bint no_loop=False,
+        object target=None,
     ):
         self.table = table
         self.session = session
@@ -118,6 +123,7 @@ cdef class Tracker:
         self.opt_in = opt_in
         self.opt_out = opt_out
         self.no_loop = no_loop
+        self.target = target
         self.chosen = -1
         self.queued = []
         table.trackers.add(self)
@@ -400,12 +406,15 @@ cdef object has_waited(Session session):
     cdef Tracker tracker = <Tracker> session.tracker
     cdef list keys
     cdef bytes data
-    if tracker.noted is None or session.protocol != 3 or session.closed:
+    if tracker.noted is None or session.closed or (session.protocol != 3 and tracker.target is None):
         return
     keys = tracker.noted
     if tracker.prefixes:
         keys = [key for key in keys if key.startswith(tracker.prefixes)]
-    if keys:
+    if keys and tracker.target is not None:
+        # Also behind the present request, which is counted when this is done.
+        tracker.table.on_redirected(tracker, session, message(keys), session.taken + 1)
+    elif keys:
         data = message(keys)
         session.loop.answer(&session.client, data, len(data))
 

@@ -117,6 +117,7 @@ class Worker:
         self._loop.statistics.watch(settings.slow_log_microseconds, notable.note)
         self._services = services = Services(
             settings=settings,
+            index=self._index,
             router=self._router,
             options=self._options,
             own=self._own,

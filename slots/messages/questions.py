@@ -134,6 +134,25 @@ class Unblock(Asked):
     """Whether its command ends with an error, and not as if its time was over."""
 
 
+class RedirectedTo(Part):
+    """What one client has to drop, for others (CLIENT TRACKING with REDIRECT)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    number: Signed
+    user: AnyText
+    words: list[AnyText]
+    """In Latin-1: each an array of keys in RESP, or the null of RESP3 for everything."""
+
+
+class Redirected(Asked):
+    """Tell these clients what they have to drop. For each that belongs to the worker, the answer has its index here,
+    and what became of it."""
+
+    what: Literal["redirected"] = "redirected"
+    targets: list[RedirectedTo]
+
+
 Question: TypeAlias = Annotated[
     Clients
     | KillClients
@@ -147,6 +166,7 @@ Question: TypeAlias = Annotated[
     | ScriptLoaded
     | ScriptsKnown
     | ScriptsFlushed
-    | Unblock,
+    | Unblock
+    | Redirected,
     Field(discriminator="what"),
 ]

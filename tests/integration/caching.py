@@ -1,5 +1,5 @@
 """The most trusting client that caches: it keeps each value as it comes until it is told to drop it, and no longer than
-its connection; and a load of such clients, whose values have to be those of the servers in the end."""
+its connections; and a load of such clients, whose values have to be those of the servers in the end."""
 
 import asyncio
 import itertools
@@ -65,12 +65,15 @@ WAYS: tuple[tuple[How, tuple[str, ...]], ...] = (
     (in_transaction, ()),
     (by_choice, ("OPTIN",)),
     (by_choice_in_transaction, ("OPTIN",)),
+    (plainly, ("REDIRECT",)),
+    (in_transaction, ("BCAST", "REDIRECT")),
 )
-"""With the options of CLIENT TRACKING."""
+"""With the options of CLIENT TRACKING. The client adds the number of the connection to REDIRECT, and speaks RESP2."""
+CHANNEL = b"__redis__:invalidate"
 
 
 class CachingClient:
-    """One connection and its cache.
+    """One connection and its cache; with REDIRECT, another connection over which it is told.
 
     Args:
         address: of the proxy.
@@ -94,6 +97,7 @@ class CachingClient:
         self.hits = self.drops = self.flushes = 0
         self._pending: deque[tuple[bytes | None, asyncio.Future[Any]]] = deque()
         self._reading: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._connect()
@@ -104,13 +108,45 @@ class CachingClient:
     ) -> None:
         if self._reading is not None:
             self._reading.cancel()
+        if self._listening is not None:
+            self._listening.cancel()
+            self._other.close()
         self._writer.close()
 
     async def _connect(self) -> None:
+        options: list[str | int] = list(self._options)
+        if "REDIRECT" in options:
+            options.append(await self._listen())
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
         self._reading = asyncio.create_task(self._read())
-        await self._ask(None, "HELLO", 3)
-        await self._ask(None, "CLIENT", "TRACKING", "ON", *self._options)
+        if "REDIRECT" not in options:
+            await self._ask(None, "HELLO", 3)
+        await self._ask(None, "CLIENT", "TRACKING", "ON", *options)
+
+    async def _listen(self) -> int:
+        """Open the connection over which it is told; its number."""
+        reader, self._other = await asyncio.open_connection(self._host, self._port)
+        self._other.write(command(("CLIENT", "ID")))
+        number = int((await reader.readline())[1:])
+        self._other.write(command(("SUBSCRIBE", CHANNEL)))
+        self._listening = asyncio.create_task(self._hear(reader))
+        return number
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        parser = hiredis.Reader()
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                parser.feed(data)
+                while (message := parser.gets()) is not False:
+                    if message[0] == b"message":
+                        self._drop(message[2])
+                        # The value may be on its way over the other connection.
+                        self._pending = deque(
+                            (None if message[2] is None or key in message[2] else key, reply)
+                            for key, reply in self._pending
+                        )
+        # Nobody tells it any more.
+        self._writer.close()
 
     def _ask(self, key: bytes | None, *words: bytes | str | int) -> asyncio.Future[Any]:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -129,13 +165,7 @@ class CachingClient:
 
     def _take(self, reply: Any) -> None:
         if isinstance(reply, hiredis.PushNotification):
-            keys = reply[1]
-            if keys is None:
-                self.flushes += 1
-                self.values.clear()
-            for key in keys or ():
-                self.drops += 1
-                self.values.pop(key, None)
+            self._drop(reply[1])
             return
         key, waiting = self._pending.popleft()
         if key is not None and not isinstance(reply, hiredis.ReplyError):
@@ -143,7 +173,18 @@ class CachingClient:
         if not waiting.done():
             waiting.set_result(reply)
 
+    def _drop(self, keys: list[bytes] | None) -> None:
+        if keys is None:
+            self.flushes += 1
+            self.values.clear()
+        for key in keys or ():
+            self.drops += 1
+            self.values.pop(key, None)
+
     def _lost(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            self._other.close()
         self.values.clear()
         self._reading = None
         while self._pending:

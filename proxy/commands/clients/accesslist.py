@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from proxy.commands import replies
 from proxy.commands.clients.authentication import Authentication
-from proxy.commands.clients.clientlist import user_name
 from proxy.commands.family import Family, Handler
+from proxy.commands.state import user_name
 from proxy.engine.outcomes import Outcome
 from proxy.engine.session import Session
 from proxy.users import User

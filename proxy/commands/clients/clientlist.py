@@ -10,7 +10,7 @@ from proxy.commands.family import Answer, Family, Handler
 from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.pubsub import subscription_of
 from proxy.commands.services import Services
-from proxy.commands.state import SessionState
+from proxy.commands.state import SessionState, user_name
 from proxy.engine.outcomes import Last, Outcome
 from proxy.engine.session import Session
 from slots.messages.questions import Asked, ClientCounts, ClientFilter, Clients, KillClients
@@ -230,12 +230,6 @@ def kind_of(session: Session) -> str:
     return "pubsub" if subscription_of(session) else "normal"
 
 
-def user_name(session: Session) -> str:
-    """The user of a client."""
-    state: SessionState | None = session.state
-    return state.user.name if state is not None and state.user is not None else DEFAULT
-
-
 def describe(session: Session, now: float) -> str:
     """One line of CLIENT LIST: first the fields of Redis in their order, with 0 or -1 where they mean nothing here,
     then ours."""
@@ -248,6 +242,7 @@ def describe(session: Session, now: float) -> str:
         "x" if multi >= 0 else "",
         "b" if state is not None and state.blocking is not None else "",
         "t" if session.tracker is not None else "",
+        "R" if session.tracker is not None and session.tracker.is_broken else "",
         "B" if session.tracker is not None and session.tracker.broadcast else "",
         "U" if session.peer.startswith("/") else "",
     ]
@@ -278,7 +273,7 @@ def describe(session: Session, now: float) -> str:
         "events": "rw" if session.unsent else "r",
         "cmd": session.last_command or "NULL",
         "user": user_name(session),
-        "redir": -1 if session.tracker is None else 0,
+        "redir": -1 if session.tracker is None else session.tracker.target or 0,
         "resp": session.protocol,
         "lib-name": _text(state.library) if state is not None else "",
         "lib-ver": _text(state.library_version) if state is not None else "",

@@ -1,23 +1,26 @@
 """CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR, with the options and the errors of Redis.
 
-A session that tracks is told over its own connection, by a push of RESP3. NOLOOP is taken, and the session is told of
-its own changes all the same: the servers cannot tell one client of the worker from another. To drop a value too often
-does no harm.
+A session that tracks is told over its own connection, by a push of RESP3, or over that of its target
+(:mod:`proxy.commands.tracking.redirections`). NOLOOP is taken, and the session is told of its own changes all the same.
+A server names a key that has changed, and not who has changed it. If two have in one turn of its loop, there is one
+word. So word of a session's own change may be word of another's, too. To drop a value too often does no harm.
 """
 
 from dataclasses import dataclass, field
 
 from proxy.commands import replies
 from proxy.commands.arguments import NOT_AN_INTEGER, SYNTAX_ERROR, integer
-from proxy.commands.family import Decided, Family, Handler
+from proxy.commands.family import Answer, Decided, Family, Handler
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.commands.tracking.hotreads import HotReads
+from proxy.commands.tracking.redirections import Redirections
 from proxy.commands.tracking.servers import TrackedServers
 from proxy.engine.outcomes import TRACKED, Outcome
 from proxy.engine.session import Session
 from proxy.engine.tracking import TrackedKeys, Tracker
+from slots.messages.questions import Asked, Redirected
 from slots.table import SlotTable
 
 KEYS_PART = 8
@@ -43,11 +46,8 @@ NOT_CACHING = (
 YES_IS_OPTIN = "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."
 NO_IS_OPTOUT = "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."
 REFUSED = "ERR CLIENT TRACKING ON is refused by Slotferry: "
-REDIRECT = (
-    REFUSED + "with REDIRECT, the other connection may be at another worker of the proxy; use HELLO 3, by which a "
-    "client is told over its own connection"
-)
-RESP2 = REFUSED + "a connection of RESP2 cannot be told of changes; use HELLO 3"
+RESP2 = REFUSED + "a connection of RESP2 cannot be told of changes; use HELLO 3, or REDIRECT to another connection"
+ONE_TARGET = b"-ERR A client can only redirect to a single other client\r\n"
 BCAST = REFUSED + "with BCAST, a client is told of keys of all databases, and this user may not use them all"
 PREFIXES = f"{REFUSED}a client may have {MOST_PREFIXES} prefixes"
 
@@ -60,7 +60,7 @@ class RefusedError(ValueError):
 class Options:
     """Those of CLIENT TRACKING."""
 
-    redirect: int = 0
+    redirect: int | None = None
     broadcast: bool = False
     opt_in: bool = False
     opt_out: bool = False
@@ -79,6 +79,8 @@ class Options:
                     number = integer(text)
                     if number is None:
                         return NOT_AN_INTEGER
+                    if found.redirect is not None:
+                        return ONE_TARGET
                     found.redirect = number
                     position += 1
                 case b"PREFIX", bytes(text):
@@ -138,6 +140,7 @@ class TrackingCommands(Family):
         self._versions = versions
         self._keys = TrackedKeys(services.settings.sessions_limit_bytes // KEYS_PART)
         self._servers = TrackedServers(services, self._keys)
+        self._redirections = Redirections(services, self._keys)
         self._hot = HotReads(services, self._keys, self._servers)
 
     def handlers(self) -> dict[str, Handler]:
@@ -166,6 +169,10 @@ class TrackingCommands(Family):
                 return SYNTAX_ERROR
 
     async def _turn_on(self, session: Session, options: Options) -> Outcome:
+        if options.redirect is not None:
+            refused = await self._redirections.find(session, options.redirect)
+            if refused is not None:
+                return refused
         try:
             options.check(session.tracker)
             await self._check_possible(session, options)
@@ -184,16 +191,17 @@ class TrackingCommands(Family):
             options.opt_in,
             options.opt_out,
             options.no_loop,
+            options.redirect,
         )
+        if options.redirect is not None:
+            self._redirections.begin(session.tracker, session)
         session.attention |= TRACKED
         if before is not None:
             session.tracker.drop()
         return replies.OK
 
     async def _check_possible(self, session: Session, options: Options) -> None:
-        if options.redirect:
-            raise RefusedError(REDIRECT)
-        if session.protocol != 3:
+        if options.redirect is None and session.protocol != 3:
             raise RefusedError(RESP2)
         if options.broadcast and session.in_some_databases:
             raise RefusedError(BCAST)
@@ -203,11 +211,16 @@ class TrackingCommands(Family):
         if refused is not None:
             raise RefusedError(REFUSED + refused)
 
-    def _end(self, session: Session) -> None:
-        if session.tracker is not None:
+    def _end(self, session: Session) -> Tracker | None:
+        """End the tracking of a session, if it tracks."""
+        tracker: Tracker | None = session.tracker
+        if tracker is not None:
             session.attention &= ~TRACKED
-            session.tracker.end()
+            tracker.end()
             session.tracker = None
+            if tracker.target is not None:
+                self._redirections.end(tracker)
+        return tracker
 
     def info(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT TRACKINGINFO."""
@@ -219,6 +232,7 @@ class TrackingCommands(Family):
             flags += ["optin", *(["caching-yes"] if tracker.choice else [])] if tracker.opt_in else []
             flags += ["optout", *(["caching-no"] if tracker.choice else [])] if tracker.opt_out else []
             flags += ["noloop"] if tracker.no_loop else []
+            flags += ["broken_redirect"] if tracker.is_broken else []
         shown = replies.array(map(replies.bulk, flags))
         if session.protocol == 3:
             shown = b"~" + shown[1:]
@@ -228,8 +242,9 @@ class TrackingCommands(Family):
         )
 
     def redirection(self, session: Session, argv: list[bytes]) -> bytes:
-        """CLIENT GETREDIR: there is none."""
-        return replies.integer(-1 if session.tracker is None else 0)
+        """CLIENT GETREDIR."""
+        tracker = session.tracker
+        return replies.integer(-1 if tracker is None else tracker.target or 0)
 
     def caching(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT CACHING YES|NO."""
@@ -254,16 +269,24 @@ class TrackingCommands(Family):
         """A table was put in force."""
         self._servers.table_applied(table)
 
+    def answers(self) -> dict[type[Asked], Answer]:
+        """Those about what clients of this worker are told for others."""
+        return {Redirected: self._redirections.answer}
+
     def session_closed(self, session: Session) -> None:
         """A session was closed or reset."""
-        self._end(session)
+        tracker = self._end(session)
+        if tracker is not None and tracker.target is not None:
+            self._redirections.closed(tracker, session)
 
     def tick(self) -> None:
         """Called ten times a second."""
         self._keys.limit = self._services.settings.sessions_limit_bytes // KEYS_PART
         self._servers.tick()
+        self._redirections.tick()
         self._hot.tick()
 
     async def close(self) -> None:
         """The worker ends."""
         self._servers.close()
+        await self._redirections.close()

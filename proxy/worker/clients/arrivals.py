@@ -8,6 +8,7 @@ the event loop, so that other clients' requests come in between.
 
 import asyncio
 import itertools
+import secrets
 import socket
 import ssl
 import time
@@ -42,6 +43,16 @@ ACCEPT_RETRY_SECONDS = 0.5
 """Pause after a connection could not be accepted, for example for lack of a file descriptor."""
 LOG_SECONDS = 1.0
 """Seconds between two log events about connections that did not become sessions."""
+
+
+def numbers(worker: int, workers: int) -> Iterator[int]:
+    """The numbers of a worker's sessions: divided by the number of workers, they leave its own number.
+
+    They begin anywhere. So a client that gives a number to a wrong proxy, or has it from a worker that is no more, does
+    not mean another client there. They stay below 2**53, up to which JavaScript knows whole numbers.
+    """
+    begin = secrets.randbits(31) << 20
+    return itertools.count(begin - begin % workers + workers + worker, workers)
 
 
 @dataclass(eq=False, slots=True)
@@ -100,7 +111,7 @@ class Arrivals:
         self._router = router
         self._inherited = inherited
         self._begin = begin
-        self._numbers: Iterator[int] = itertools.count(index + settings.worker_count, settings.worker_count)
+        self._numbers = numbers(index, settings.worker_count)
         self._certificates = certificates(settings)
         self._doors: list[Door] = []
         self._under_way: set[Arrival] = set()

@@ -1,4 +1,5 @@
-"""Clients that cache what they have read: redis-py, node-redis, and one that trusts in every word that it is told.
+"""Clients that cache what they have read: redis-py, node-redis, ioredis, and those that trust in every word that they
+are told.
 
 redis-py wants Redis 7.4 for its cache, which not every tester has. So the tests let it do with the version that is
 there: what it needs from a server came with Redis 6.
@@ -71,6 +72,34 @@ def test_node_redis(address: Address) -> None:
     hits = seen.pop("hits")
     assert seen == {"rounds": ROUNDS, "gone": True}
     assert hits > 0
+
+
+def test_ioredis(address: Address) -> None:
+    """By RESP2, over another connection at the same worker and at another one."""
+    seen = {"rounds": 10, "hit": True, "again": True, "later": True}
+    assert run_application("ioredis-cache.mjs", address) == {"together": seen, "apart": seen}
+
+
+def test_redis_py_by_resp2(address: Address) -> None:
+    host, port = address
+    key = "redis-py-redirected"
+    with (
+        redis.Redis(host=host, port=port, protocol=2, single_connection_client=True) as reader,
+        redis.Redis(host=host, port=port, protocol=2) as writer,
+        writer.pubsub(ignore_subscribe_messages=True) as told,
+    ):
+        told.execute_command("CLIENT ID")
+        assert told.connection is not None
+        number = told.connection.read_response()
+        told.subscribe("__redis__:invalidate")
+        assert reader.client_tracking_on(clientid=number)
+        assert reader.client_getredir() == number
+        reader.get(key)
+        writer.set(key, "value")
+        while (message := told.get_message(timeout=30)) is None:
+            pass
+        # While slots move, it may be word of everything.
+        assert message["data"] in ([key.encode()], None)
 
 
 def test_nothing_is_kept_for_ever_that_has_changed(address: Address, cluster: LocalCluster) -> None:

@@ -346,7 +346,6 @@ async def test_what_cannot_be_had_is_refused(start_worker: StartWorker) -> None:
     worker = await start_worker(users=USERS)
     resp2 = await of_tracking(worker, protocol=2)
     assert resp2.startswith(b"-ERR CLIENT TRACKING ON is refused by Slotferry: a connection of RESP2")
-    assert b"REDIRECT" in await of_tracking(worker, "REDIRECT", "1")
     async with Wire(worker.settings.listen, 3) as wire:
         assert await wire.say("AUTH", "limited", "secret") == b"+OK\r\n"
         assert b"keys of all databases" in await wire.say(*ON, "BCAST")

@@ -26,6 +26,7 @@ QUESTIONS: list[Asked] = [
     questions.ScriptsKnown(names=["f" * 40]),
     questions.ScriptsFlushed(bodies=True),
     questions.Unblock(number=-1, error=True),
+    questions.Redirected(targets=[questions.RedirectedTo(number=7, user="a\udcff", words=["*1\r\n$1\r\n\xff\r\n"])]),
 ]
 WRONG_QUESTIONS: list[tuple[str, str, Any]] = [
     *(("clients", "filter", value) for value in (None, {"more": 1}, {"ids": "1"}, {"ids": ["1"]}, {"kind": 1})),
@@ -41,6 +42,7 @@ WRONG_QUESTIONS: list[tuple[str, str, Any]] = [
     ("scripts_flushed", "bodies", 1),
     *(("unblock", "number", value) for value in ("1", 1.5, 2**63, -(2**63) - 1)),
     ("unblock", "error", 1),
+    *(("redirected", "targets", value) for value in (None, [1], [{"number": 1, "user": 1, "words": []}])),
 ]
 WIRE = {question.what: json.loads(encode(Ask(id=1, question=question))) for question in QUESTIONS}  # type: ignore[arg-type]
 
