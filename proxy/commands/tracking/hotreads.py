@@ -34,13 +34,15 @@ NO_KEY, NO_END = -2, -1
 class HotKey:
     """A key that was chosen."""
 
-    __slots__ = ("asked_at", "asked_by", "database", "name", "number")
+    __slots__ = ("asked_at", "asked_by", "database", "has_string", "name", "number")
 
     def __init__(self, database: int, name: bytes) -> None:
         self.database = database
         self.name = name
         self.number = 0
         """Of the question whose answer counts; 0 for none."""
+        self.has_string = True
+        """Or nothing: the last answer could be kept. Else it is asked for with each choice, not with each change."""
         self.asked_at = -math.inf
         self.asked_by = (0, 0, 0)
         """The slot, its changes and the slot rules, by which it was asked."""
@@ -124,6 +126,7 @@ class HotReads:
 
         def answered(reply: bytes) -> None:
             until = _end(life[0], asked_at, reply)
+            key.has_string = until is not None
             if key.number != number:
                 return  # It has changed, or another question was asked.
             key.number = 0 if until is None else number
@@ -149,7 +152,7 @@ class HotReads:
                 self._values.drop(*place)
                 if name is None:
                     self._later.add(key)
-                else:
+                elif key.has_string:
                     self._ask_again(key)
 
     def _needs_newer(self, database: int, name: bytes) -> None:

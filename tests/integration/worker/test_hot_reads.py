@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -255,6 +256,31 @@ async def test_changes_amid_questions(worker: WorkerHarness) -> None:
             async with asyncio.timeout(LIMIT):
                 while await client.get(KEY) != value:
                     pass
+
+
+async def test_a_key_that_has_no_string_is_not_asked_for_with_each_change(worker: WorkerHarness) -> None:
+    """given a list that is the hottest key, as those of queues are."""
+    async with reading(worker) as client, worker.direct(1) as server:
+        await client.rpush(KEY, "")
+
+        async def push() -> tuple[int, float]:
+            """How often the list was asked for, and in how many seconds."""
+            before, began = await gets(server), time.monotonic()
+            while time.monotonic() < began + 1.0:
+                pipeline = client.pipeline(transaction=False)
+                for _ in range(20):
+                    pipeline.rpush(KEY, "")
+                await pipeline.execute()
+            return await gets(server) - before, time.monotonic() - began
+
+        async with asyncio.timeout(LIMIT):
+            while not (await push())[0]:
+                pass
+        asked, seconds = await push()
+        assert asked <= seconds + 2, "once a second"
+        # It is a string from now on.
+        await client.set(KEY, "v")
+        await until_hot(client, server)
 
 
 async def test_an_answer_that_comes_after_word_of_a_later_change_is_not_kept(worker: WorkerHarness) -> None:
