@@ -29,6 +29,8 @@ cdef class Meter:
         # Sessions whose request waits for its turn, with the ticks since when, the longest waiting first.
         object line
         int waiting
+        # The place in the line up to which it was seen who has left.
+        Py_ssize_t looked_at
         # The session that has its turn now; the one whose request has waited for too long.
         object turn
         object expired

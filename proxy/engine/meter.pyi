@@ -2,6 +2,7 @@ from proxy.engine.requests import Loop
 
 BURST_SECONDS: float
 LATE_SECONDS: float
+LOOKS: int
 LONGEST_SECONDS: float
 WAITING_PART: int
 

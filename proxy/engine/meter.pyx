@@ -9,10 +9,12 @@ Buckets are filled by the clock, whenever a token lacks and at each tick of the 
 :data:`LATE_SECONDS` of it count.
 
 Requests that wait have their turn one session after another (:mod:`proxy.engine.metering`). **bounded**: each session has
-one place in the line, and none waits for more than :data:`LONGEST_SECONDS`.
+one place in the line, and none waits for more than :data:`LONGEST_SECONDS`. Who has left has no place there: clients
+that come and go would fill the worker.
 """
 
 from collections import deque
+from itertools import islice
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -25,6 +27,8 @@ from proxy.engine.statistics import TICK_MICROSECONDS
 BURST_SECONDS = 0.25
 """A user that asked for less may ask for what comes in so long at once."""
 LATE_SECONDS = 1.0
+LOOKS = 10
+"""It takes so many ticks to see of all who wait whether they have left."""
 LONGEST_SECONDS = 10.0
 """How long a request waits at most, before it is refused."""
 WAITING_PART = 20
@@ -139,6 +143,18 @@ cdef class Meter:
                 self.expired = None
             else:
                 break
+        self._let_go()
+
+    def _let_go(self):
+        """End the wait of some who have left by now; nothing is run for them."""
+        some = list(islice(self.line, self.looked_at, self.looked_at + self.waiting // LOOKS + 1))
+        self.looked_at = self.looked_at + len(some) if some else 0
+        for place in some:
+            session = place[0]
+            if session.has_left():
+                self.line.remove(place)
+                self.waiting -= 1
+                session.resume_reading()
 
     def _leave(self):
         self.line.popleft()

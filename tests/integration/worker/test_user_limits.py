@@ -148,3 +148,29 @@ async def test_a_login_has_not_to_wait_for_those_who_are_not_logged_in(
                 assert REFUSED[:9] not in seen
         other.close()
     writer.close()
+
+
+async def test_those_who_leave_do_not_wait(start_worker: StartWorker) -> None:
+    """given clients that come, ask for something and leave, they take no room; and those who stay have their turn."""
+    worker = await start(start_worker, requests_per_second=MANY)
+    # No token comes, and one is there.
+    worker.channel.send(Shares(shares={"tenant": Share(0, 0)}))
+    await worker.asked(WorkerCounters())
+    async with (
+        connected(worker.settings.listen, "tenant t") as client,
+        connected(worker.settings.listen, "boss b") as boss,
+    ):
+        assert await client("SET k v") == b"+OK\r\n"
+        before = asyncio.create_task(client("GET k"))
+        await worker.next(lambda message: of_tenant(message).delayed > 0)
+        for _ in range(30):
+            reader, writer = await worker.connect()
+            writer.write(command(("AUTH", "tenant", "t")) + command(("SET", "k", "w")))
+            assert await reader.readline() == b"+OK\r\n"
+            writer.close()
+        async with asyncio.timeout(LONGEST_SECONDS / 2):
+            while b"\r\nconnected_clients:2\r\n" not in await boss("INFO clients"):
+                await asyncio.sleep(0.01)
+        assert not before.done()
+        worker.channel.send(Shares(shares={"tenant": Share(WHOLE, WHOLE)}))
+        assert await before == b"$1\r\nv\r\n"
