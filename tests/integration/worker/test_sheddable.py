@@ -179,8 +179,8 @@ async def test_which_commands_give_way_is_said_in_words_of_rules(start_worker: S
         finally:
             go_on()
         length, length_of_batch, stored, taken = await asyncio.gather(*waiting)
-        assert length == b":2\r\n"
-        assert length_of_batch in (b":2\r\n", b":1\r\n")
+        # The server may have taken the element first.
+        assert {length, length_of_batch} <= {b":2\r\n", b":1\r\n"}
         assert stored == b"+OK\r\n"
         assert taken == b"*1\r\n$1\r\n1\r\n"
         # What gives way changes with the user, whose sessions end.
