@@ -11,6 +11,7 @@ import redis.asyncio
 
 from slots.messages.channel import Answers, Ask
 from slots.messages.questions import Redirected, RedirectedTo
+from tests.integration.worker.blocked import frozen
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.test_tracking import EVERYTHING, ON, USERS, expect, told
 from tests.integration.worker.wire import LIMIT, Wire
@@ -134,11 +135,31 @@ async def test_a_connection_that_cannot_be_told_yet_is_told_later(worker: Worker
         await expect(other, b"*3\r\n$9\r\nsubscribe\r\n$20\r\n__redis__:invalidate\r\n:2\r\n", FLUSHED[2])
 
 
+async def test_nothing_comes_before_the_confirmation_of_a_subscription(worker: WorkerHarness) -> None:
+    """A client of RESP2 would take it for a reply."""
+    listen = worker.settings.listen
+    key = next(f"k{number}" for number in range(100) if slot_of(f"k{number}") < 512)
+    async with Wire(listen) as other, Wire(listen) as reader, Wire(listen, 3) as every, worker.direct(1) as server:
+        number = int((await other.say("CLIENT", "ID"))[1:])
+        assert await reader.say(*ON, "REDIRECT", number) == b"+OK\r\n"
+        assert await every.say(*ON) == b"+OK\r\n"
+        await every.say("GET", key)
+        await reader.say("GET", key)
+        async with frozen(worker.servers[1]):
+            other.send("SUBSCRIBE", CHANNEL)
+            async with worker.client() as client, asyncio.timeout(LIMIT):
+                while not any(one["sub"] == "1" for one in await client.client_list()):
+                    await asyncio.sleep(0.01)
+            await server.set(key, "new")
+            await expect(every, told(key))
+        await expect(other, b"*3\r\n$9\r\nsubscribe\r\n$20\r\n__redis__:invalidate\r\n:1\r\n", FLUSHED[2])
+
+
 @pytest.mark.parametrize("mine", [2, 3])
 async def test_a_connection_that_is_gone(worker: WorkerHarness, mine: int) -> None:
     listen = worker.settings.listen
     async with Wire(listen, mine) as reader, Wire(listen, mine) as again, worker.client() as writer:
-        number = await _gone(listen, writer, reader, again)
+        number = await _gone(listen, writer, again, reader)
         assert b"broken" not in await reader.say("CLIENT", "TRACKINGINFO")
         await writer.set("k", "new")
         said = b">2\r\n$21\r\ntracking-redir-broken\r\n:%d\r\n" % number
