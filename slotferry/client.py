@@ -110,6 +110,22 @@ class TopomClient(TopomCalls):
         """End a change of the slot rules that is under way."""
         return await self._object("POST", "/rules/cancel")
 
+    async def users(self) -> Answer:
+        """The users of clients that topom keeps, and the proxies at which they are not as there."""
+        return await self._object("GET", "/users")
+
+    async def user(self, name: str) -> Answer:
+        """One of these users; without its password."""
+        return await self._object("GET", f"/users/{quote(name, safe='')}")
+
+    async def set_user(self, name: str, fields: Mapping[str, Any]) -> Answer:
+        """Add a user, or change these fields of one; None brings a field back to its default."""
+        return await self._object("POST", f"/users/{quote(name, safe='')}", {"fields": dict(fields)})
+
+    async def remove_user(self, name: str, opens: bool = False) -> Answer:
+        """Remove a user. ``opens``: also ``default``, so that proxies without users of their own need no login."""
+        return await self._object("DELETE", f"/users/{quote(name, safe='')}", open=str(opens).lower())
+
     async def protection(self) -> Answer:
         """The state of the protection mode: whether so many members are lost that topom does nothing by itself."""
         return await self._object("GET", "/protection")

@@ -52,6 +52,11 @@ def proxies(context: typer.Context, incomplete: str) -> list[Offer]:
     )
 
 
+def users(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Users that topom keeps, by name."""
+    return _offers(context, incomplete, "/users", lambda said: [(one["name"], "") for one in said["users"]])
+
+
 def nodes(context: typer.Context, incomplete: str) -> list[Offer]:
     """Nodes by name."""
     return _offers(

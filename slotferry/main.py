@@ -29,6 +29,7 @@ from slotferry.operator import (
     slot,
     status,
     top,
+    users,
 )
 from slotferry.operator.addressing import Line
 from slotferry.output import written_or_told
@@ -79,6 +80,7 @@ app.add_typer(migration.app, name="migration", rich_help_panel=LOOK)
 app.command("pause", rich_help_panel=LOOK)(pausing.pause)
 app.command("resume", rich_help_panel=LOOK)(pausing.resume)
 app.add_typer(protection.app, name="protection", rich_help_panel=LOOK)
+app.add_typer(users.app, name="user", rich_help_panel=LOOK)
 app.add_typer(sentinels.app, name="sentinel", rich_help_panel=LOOK)
 app.add_typer(importing.app, name="import", rich_help_panel=LOOK)
 app.add_typer(sizing.app, name="sizing", rich_help_panel=LOOK)

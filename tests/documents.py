@@ -19,6 +19,7 @@ PAGES = {
     "docs/high-availability.md": 11,
     "docs/hot-keys.md": 1,
     "docs/joining.md": 6,
+    "docs/kept-users.md": 13,
     "docs/leaving-codis.md": 9,
     "docs/leaving-proxies.md": 5,
     "docs/leaving.md": 13,

@@ -32,6 +32,7 @@ from slots.messages.control import (
     Table,
     TellLoad,
     TopomMessage,
+    Users,
     parse_topom,
 )
 from slots.messages.message import MessageError, UnknownMessage, encode, explained
@@ -240,7 +241,7 @@ class Control:
             match message := _parse(text):
                 case Table():
                     self._handler.table(message)
-                case Heard() | Proxies() | TellLoad() | Reload() | Shares():
+                case Heard() | Proxies() | TellLoad() | Reload() | Shares() | Users():
                     for listener in self._listeners:
                         listener.heard(message)
                 case Drain():

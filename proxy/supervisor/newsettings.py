@@ -67,10 +67,15 @@ class NewSettings:
         """A worker has ended: nobody waits for it any more."""
         self._news.set()
 
+    @property
+    def are_followed(self) -> bool:
+        """Whether all workers use the settings that they were told last."""
+        return not any(worker.settings_due for worker in self._workers())
+
     async def _answer(self, number: int, changed: tuple[str, ...], refused: str) -> None:
         try:
             async with asyncio.timeout(FOLLOW_SECONDS):
-                while any(worker.settings_due for worker in self._workers()):
+                while not self.are_followed:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:

@@ -27,6 +27,7 @@ from proxy.supervisor.control import Control
 from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.kept_table.tablekeeping import TableKeeping
+from proxy.supervisor.keptusers import UsersOfTopom
 from proxy.supervisor.leftovers import Leftovers
 from proxy.supervisor.limitshares import LimitShares
 from proxy.supervisor.loads import Loads
@@ -129,8 +130,15 @@ class Supervisor:
             lambda: self._places.addresses,
             lambda answer: self._control.send(answer),
         )
-        listeners = (self._announcements, self._standdown, self._views, self._loads, self._limits, self._new_settings)
-        self._control = Control(settings.topom, settings.token.get_secret_value(), self._to_topom, self, *listeners)
+        self._users = UsersOfTopom(settings, self._take_users, lambda: self._new_settings.are_followed)
+        self._control = Control(
+            settings.topom,
+            settings.token.get_secret_value(),
+            self._to_topom,
+            self,
+            *(self._announcements, self._standdown, self._views, self._loads, self._limits, self._new_settings),
+            self._users,
+        )
         self._answers = Answers(
             self._acks,
             self._workforce,
@@ -173,6 +181,7 @@ class Supervisor:
             if kept is not None:
                 # Whether it is served or not, topom learns from it that its store is older.
                 self._known = kept.known
+                self._users.begin_with(kept.users)
             garbage.spare_what_is_here()
             log.info("proxy_starts", address=self.address, instance=self.instance, metrics=self.metrics_address)
             self._controlling = self._begin(self._control.run())
@@ -220,8 +229,17 @@ class Supervisor:
         self.settings = settings
         logs.set_level(settings.log_level)
         self._control.use_token(settings.token.get_secret_value())
-        self._new_settings.tell(settings)
-        self._limits.change(settings)
+        self._users.use(settings)
+        self._tell_settings()
+
+    def _tell_settings(self) -> None:
+        self._new_settings.tell(self._users.settings)
+        self._limits.change(self._users.settings)
+
+    def _take_users(self) -> None:
+        """topom keeps other users."""
+        self._tell_settings()
+        self._keeping.keeps_users(self._users.known)
 
     def drain(self) -> None:
         """Drain and end, as topom says; topom may say so several times."""
@@ -325,7 +343,7 @@ class Supervisor:
         assert self._product is not None
         worker.send(
             channel.Start(
-                settings=self._new_settings.wire(self.settings),
+                settings=self._new_settings.wire(self._users.settings),
                 index=worker.index,
                 incarnation=worker.incarnation,
                 instance=worker.instance,
@@ -362,6 +380,8 @@ class Supervisor:
                 self._announce()
             case channel.SettingsTaken():
                 self._new_settings.taken(worker, message.number)
+                if self._users.is_news:
+                    self.beat()
             case channel.Limited():
                 worker.limited = True
             case channel.Met():
@@ -467,6 +487,7 @@ class Supervisor:
             stands_down=self._standdown.confirmed(),
             limited=self._limits.told(),
             connections=self._limits.connections(),
+            users=self._users.told(),
         )
 
     def registered(self, answer: control.Registered) -> None:

@@ -8,7 +8,7 @@ ignored. A message of an unknown type (:class:`~slots.messages.message.UnknownMe
 refused by topom.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -58,6 +58,10 @@ from slots.messages.protocol import SPOKEN
 
 MOST_SETTINGS = 1000
 """Names of settings in one message."""
+MOST_KEPT = 1000
+"""Users that topom keeps."""
+MOST_LEFT_OUT = 20
+"""Users of topom that a heartbeat names because they do not hold at the proxy."""
 
 # -- what a proxy says ---------------------------------------------------------------------------------------------
 
@@ -82,6 +86,39 @@ class KnownTable(Part):
     start: Name
     epoch: Epoch
     seal: Word = ""
+
+
+class KeptUsers(Part):
+    """The users that topom keeps.
+
+    Attributes:
+        version: grows with each change of them, in one cluster.
+        users: fields of :class:`slots.users.UserSettings` that have not their default. A proxy looks at each by itself:
+            a user with a field that it does not know is none there.
+    """
+
+    version: Number
+    users: list[dict[str, Any]] = Field(max_length=MOST_KEPT)
+
+
+class KnownUsers(Part):
+    """The users of topom that a proxy has had last. ``cluster``: of :class:`Registered`."""
+
+    cluster: Name
+    kept: KeptUsers
+
+
+class HeldUsers(Part):
+    """What a proxy says of the users that topom keeps.
+
+    Attributes:
+        version: that all its workers use.
+        left_out: those that do not hold there, and why: ``own`` (the proxy has one of this name itself), ``unknown``
+            (it cannot read the entry), ``full`` (too many users with limits). A few of them, if there are many.
+    """
+
+    version: Number
+    left_out: dict[UserName, Word] = Field(default_factory=dict, max_length=MOST_LEFT_OUT)
 
 
 class Register(Message):
@@ -137,6 +174,8 @@ class Heartbeat(Message):
     """Of each user that has limits. topom answers with :class:`Shares`."""
     connections: dict[UserName, Connections] = Field(default_factory=dict, max_length=MOST_LIMITED)
     """Of each user that may only have so many. The same answer has its shares."""
+    users: HeldUsers | None = None
+    """None from a proxy that knows no users of topom, or has not heard of any."""
 
 
 class Ack(Message):
@@ -244,6 +283,8 @@ class Registered(Message):
     """The allowance by which proxies stand down (:mod:`topom.proxies.standdown`); None if they need not."""
     quiet_seconds: Seconds
     """For how long a server has been silent that a heartbeat names."""
+    users: KeptUsers | None = None
+    """None from a topom that keeps none. Those that the proxy has had last hold on then."""
 
 
 class Refused(Message):
@@ -285,6 +326,13 @@ class Shares(Message):
     shares tells none."""
 
 
+class Users(Message):
+    """The users that topom keeps are these from now on. They hold until there are others, also while topom is away."""
+
+    type: Literal["users"] = "users"
+    kept: KeptUsers
+
+
 class Drain(Message):
     """The proxy lets its clients go and ends."""
 
@@ -323,8 +371,10 @@ class Reload(Message):
     number: Number
 
 
-TopomMessage: TypeAlias = Registered | Refused | Table | Heard | Drain | Left | Proxies | TellLoad | Reload | Shares
-News: TypeAlias = Heard | Proxies | TellLoad | Reload | Shares
+TopomMessage: TypeAlias = (
+    Registered | Refused | Table | Heard | Drain | Left | Proxies | TellLoad | Reload | Shares | Users
+)
+News: TypeAlias = Heard | Proxies | TellLoad | Reload | Shares | Users
 """What topom says of anything but tables and the membership."""
 _of_topom: TypeAdapter[TopomMessage] = TypeAdapter(Annotated[TopomMessage, Field(discriminator="type")], config=LATER)
 

@@ -74,7 +74,7 @@ def test_every_command_is_there_with_all_its_options() -> None:
 def test_every_request_is_there_with_its_role() -> None:
     told = dict(re.findall(r"^\| `([A-Z]+ /\S*)` \| (\w+) \|", page("api"), re.M))
     served = [route for one in RESOURCES for route in one.router.routes if getattr(route, "include_in_schema", False)]
-    assert {f"{method} {route.path}" for route in served for method in route.methods} == set(told)  # type: ignore[attr-defined]
+    assert {f"{method} {route.path_format}" for route in served for method in route.methods} == set(told)  # type: ignore[attr-defined]
     assert told["GET /api/v1/status"] == "viewer"
     assert told["POST /api/v1/slots/move"] == "operator"
     assert told["GET /livez"] == "anybody"

@@ -57,6 +57,7 @@ from topom.api import (
     slots,
     status,
     topoms,
+    users,
 )
 from topom.api.callers import Callers
 from topom.api.door import Door
@@ -75,7 +76,7 @@ from topom.web import pages
 
 RESOURCES = (
     *(status, doctor, groups, nodes, pool, placement, digests, proxies, slots, sizes, load),
-    *(rebalance, rules, migration, migrators, sentinels, events, live, topoms, settings),
+    *(rebalance, rules, users, migration, migrators, sentinels, events, live, topoms, settings),
     *(metrics, login, control, migrator_stream, probes, documents),
 )
 """The files that serve requests, in the order of the documents."""

@@ -37,6 +37,7 @@ from slots.table import SlotTable
 from topom.api.wire import framed, wire_of
 from topom.cluster.ledger import LostPlace
 from topom.errors import NotLeading, TopomError
+from topom.proxies.keptusers import UserBook
 from topom.proxies.members import Member, Refused
 from topom.proxies.proxylist import ProxyList
 from topom.proxies.tableframes import TableFrames
@@ -66,7 +67,7 @@ class SocketLink:
     it. This class is a :class:`topom.proxies.members.Link`.
     """
 
-    def __init__(self, websocket: WebSocket, frames: TableFrames, proxies: ProxyList) -> None:
+    def __init__(self, websocket: WebSocket, frames: TableFrames, proxies: ProxyList, users: UserBook) -> None:
         self._websocket = websocket
         self._wire = wire_of(websocket.scope)
         self._idle = False
@@ -74,6 +75,9 @@ class SocketLink:
         self._frames = frames
         self._proxies = proxies
         self._proxies_sent = 0
+        self._users = users
+        self.users_sent = 0
+        """The version of the users that the proxy was told of."""
         self.takes_proxies = False
         """Whether the proxy gets the list of proxies."""
         self._said: deque[TopomMessage] = deque()
@@ -135,6 +139,9 @@ class SocketLink:
             text = self._frames.frame(self._sent)
             self._sent = table
             return text
+        if (users := self._users.frame(self.users_sent)) is not None:
+            self.users_sent, frame = users
+            return frame
         if self._said:
             return encode(self._said.popleft())
         if self.takes_proxies and (proxies := self._proxies.frame(self._proxies_sent)) is not None:
@@ -161,7 +168,7 @@ async def control(websocket: WebSocket) -> None:
         await send_away(websocket, node)
         return
     topom: Topom = websocket.app.state.serving()
-    link = SocketLink(websocket, topom.frames, topom.proxies)
+    link = SocketLink(websocket, topom.frames, topom.proxies, topom.users)
     code = CLOSE_NORMAL
     try:
         member = await _register(websocket, topom, link)
@@ -199,6 +206,8 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
         raise Refused("invalid", "the first message has to be of type register")
     member = await topom.members.register(message, link)
     link.takes_proxies = message.cluster is not None
+    users = topom.users.told()
+    link.users_sent = users.version
     try:
         await link.send(
             Registered(
@@ -209,6 +218,7 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
                 heartbeat_seconds=topom.settings.heartbeat_seconds,
                 stand_down_seconds=topom.members.stand_down,
                 quiet_seconds=topom.settings.server_suspect_seconds,
+                users=users,
             )
         )
         if member.record.draining and not message.draining:
@@ -271,6 +281,7 @@ def _take(text: str, topom: Topom, member: Member, link: SocketLink) -> bool:
 def _heartbeat(message: Heartbeat, topom: Topom, member: Member, link: SocketLink) -> None:
     topom.members.heard(member)
     member.counters = message.counters
+    member.users = message.users
     topom.health.heard(member.record.id, message.asked, message.silent, message.unanswered)
     if message.number is not None and topom.members.counts(member):
         link.say(Heard(number=message.number))

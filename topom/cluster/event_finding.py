@@ -40,6 +40,7 @@ UNTOLD = frozenset(
         "differing",
         "last_plan",
         "offline_since",
+        "users_version",
         "offsets",
         "unwatched",
         "fenced",
@@ -355,6 +356,20 @@ def _sentinels(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.SENTINEL_REMOVED, f"Sentinel {address} was removed")
 
 
+def _users(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    for name, entry in new.users.items():
+        before = old.users.get(name)
+        if before is None:
+            yield Said(What.USER_SET, f"user {name} was added")
+        elif before != entry:
+            # Names of fields only: no password, and no digest of one.
+            changed = sorted(field for field in before.keys() | entry.keys() if before.get(field) != entry.get(field))
+            yield Said(What.USER_SET, f"user {name} was changed: {', '.join(changed)}")
+    for name in old.users:
+        if name not in new.users:
+            yield Said(What.USER_REMOVED, f"user {name} was removed")
+
+
 def _protection(old: ClusterState, new: ClusterState) -> Iterator[Said]:
     if (lifted := new.protection_lifted) is not None:
         yield Said(
@@ -381,6 +396,7 @@ _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] =
     "pool": _pool,
     "placement": _placement,
     "sentinels": _sentinels,
+    "users": _users,
     "protection_lifted": _protection,
     "pause": _pause,
 }

@@ -264,6 +264,12 @@ class What(StrEnum):
         "the topom that leads could not use its settings, and nothing changed",
         "settings.md",
     )
+    USER_SET = (
+        "user_set",
+        "a user of clients that topom keeps was added or changed, and which fields; never a password",
+        "kept-users.md",
+    )
+    USER_REMOVED = "user_removed", "a user of clients that topom keeps was removed", "kept-users.md"
     PAUSED = "paused", "an operator has topom do nothing by itself, and why", "failures-servers.md#hands-off"
     RESUMED = "resumed", "topom acts by itself again", "failures-servers.md#hands-off"
     STATE_CHANGED = "state_changed", "something else that topom stores has changed"

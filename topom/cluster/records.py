@@ -30,6 +30,8 @@ format (:func:`topom.store.require_format`); fields with defaults may be added w
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``pause`` | that an operator has paused topom: who, when, why; missing while none has |
 | ``plan`` | the plan that was begun last: its policy, who, when; missing before the first |
+| ``users`` | the version that last changed the users of clients that topom keeps; missing until one did |
+| ``users/<name>`` | one of these users (:mod:`topom.proxies.keptusers`) |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.cluster.event_records`) |
 """
 
@@ -152,6 +154,8 @@ class Reader:
             **self._one("starts", _starts),
             sweeping={str(server): str(sweep) for server, sweep in cluster["sweeping"]},
             unwatched=frozenset(cluster["unwatched"]),
+            users=self._together("users/", _object, lambda parts: {str(one["name"]): one for one in parts}),
+            users_version=self._one("users", lambda raw: int(raw["version"]), 0),
         )
 
     def _table(
@@ -356,6 +360,13 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["fences"] = _encode({"last": new.last_fence, "marked": marked, "came": dict(new.came)})
     if old is None or old.offsets is not new.offsets:
         _differ_in_parts(documents, "offsets", {} if old is None else old.offsets, new.offsets, _offset)
+    if new.users_version != (0 if old is None else old.users_version):
+        before = {} if old is None else old.users
+        documents["users"] = _encode({"version": new.users_version})
+        documents |= {f"users/{name}": None for name in before if name not in new.users}
+        documents |= {
+            f"users/{name}": _encode(dict(entry)) for name, entry in new.users.items() if before.get(name) != entry
+        }
     documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)

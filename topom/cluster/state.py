@@ -276,6 +276,9 @@ class ClusterState:
     ``cluster_id`` and ``seal_key`` were made with the store, and nobody is told the key. ``starts`` are the latest
     starts; ``older`` says what proves that this is not the newest state, and is empty while nothing does
     (:mod:`topom.cluster.lineage`).
+    ``users`` has the users of clients that topom keeps, by name: for each, those fields of
+    :class:`slots.users.UserSettings` that have not their default, also such that only a later version knows.
+    ``users_version`` is the version that last changed them; 0 if none did.
     ``offline_since`` is when the first of the slots that are offline lost its owner, in seconds since 1970, UTC; None
     if none is, and if that is not known.
     """
@@ -320,6 +323,8 @@ class ClusterState:
     starts: tuple[Start, ...] = ()
     older: str = ""
     offline_since: float | None = None
+    users: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    users_version: int = 0
 
     @cached_property
     def key_slots(self) -> KeySlots:

@@ -15,5 +15,6 @@ To change
   :mod:`~topom.proxies.removing`;
 - what becomes of our own keys at servers: :mod:`~topom.proxies.oldmarks`, :mod:`~topom.proxies.ownkeys`;
 - how tables are sent to them: :mod:`~topom.proxies.tableframes`; all messages: :mod:`slots.messages.control`;
+- users of clients that topom keeps: :mod:`~topom.proxies.keptusers`;
 - which proxies cluster clients are shown: :mod:`~topom.proxies.proxylist`.
 """

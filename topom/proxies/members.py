@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from slots.messages.control import ClusterAddress, Drain, Register, TopomMessage
+from slots.messages.control import ClusterAddress, Drain, HeldUsers, Register, TopomMessage
 from slots.messages.control import Refused as Refusal
 from slots.messages.message import sentence
 from topom.cluster import fences, lineage
@@ -81,6 +81,8 @@ class Member:
         """Whether it knows of changes of the slot rules, as far as this topom has heard."""
         self.cluster: ClusterAddress | None = None
         """Where cluster clients connect; None if it is not in cluster mode."""
+        self.users: HeldUsers | None = None
+        """What it says of the users that topom keeps (:mod:`topom.proxies.keptusers`); None if nothing."""
         self.parting = ("removed", "the proxy was removed")
         """Reason and message for its link, for when it stops being a member."""
 
@@ -239,6 +241,7 @@ class Members:
         member.drains_itself = registration.draining
         member.cluster = registration.cluster
         member.changes_rules = registration.changes_rules
+        member.users = None
         self.heard(member)
         log.info("proxy_registered", proxy=member.record.id, address=registration.address, epoch=registration.epoch)
         return member

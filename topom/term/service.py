@@ -64,6 +64,7 @@ from topom.placement.stepping import Stepping
 from topom.proxies.barrier import Barrier
 from topom.proxies.fencing import Fences
 from topom.proxies.forgetting import Gone
+from topom.proxies.keptusers import UserBook
 from topom.proxies.leases import Leases
 from topom.proxies.limitshares import LimitShares
 from topom.proxies.lost import LostProxies
@@ -173,6 +174,7 @@ class Topom:
             None if newest else lambda: self.servers.used_by(all_servers(self.ledger.table)),
         )
         self.proxies = ProxyList(self.members)
+        self.users = UserBook(self.ledger, self.members)
         self.limits = LimitShares(lambda: {member.record.id: member for member in self.members.all()})
         self.reloads = Reloads(self.ledger, self.members)
         self.barrier = Barrier(self.ledger, self.members, self.servers, self.identities.run_id_of)
@@ -398,6 +400,7 @@ class Topom:
     def _follow(self) -> None:
         self._following = True
         self.members.start()
+        self.users.start()
         self.identities.start()
 
     def retire(self) -> None:

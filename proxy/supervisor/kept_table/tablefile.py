@@ -34,7 +34,7 @@ from typing import IO, Any
 import structlog
 
 from slots.formats import TABLE_FILE
-from slots.messages.control import KnownTable
+from slots.messages.control import KnownTable, KnownUsers
 from slots.messages.message import Product
 from slots.table import SlotTable, TableError
 
@@ -60,6 +60,8 @@ class Kept:
     """
     known: KnownTable | None = None
     """Where the table came from."""
+    users: KnownUsers | None = None
+    """The users of topom (:mod:`proxy.supervisor.keptusers`)."""
 
 
 class TableFile:
@@ -123,6 +125,7 @@ class TableFile:
                 "stand_down": kept.stand_down,
                 "processes": dict(kept.processes),
                 "known": kept.known and kept.known.model_dump(),
+                "users": kept.users and kept.users.model_dump(),
             },
             separators=(",", ":"),
         ).encode()
@@ -163,4 +166,7 @@ def _from_wire(wire: Mapping[str, Any]) -> Kept:
     rule = wire["stand_down"]
     processes = {str(server): str(process) for server, process in dict(wire["processes"]).items()}
     known = wire["known"] and KnownTable.model_validate(wire["known"])
-    return Kept(str(wire["instance"]), product, table, None if rule is None else float(rule), processes, known or None)
+    users = KnownUsers.model_validate(wire["users"]) if wire.get("users") else None  # earlier versions have none
+    return Kept(
+        str(wire["instance"]), product, table, None if rule is None else float(rule), processes, known or None, users
+    )

@@ -7,13 +7,14 @@ Files are written in a thread: the supervisor's event loop has to send heartbeat
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Literal
 
 import structlog
 
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
-from slots.messages.control import KnownTable
+from slots.messages.control import KnownTable, KnownUsers
 from slots.messages.message import Product
 from slots.states import SlotState
 from slots.table import SlotTable
@@ -55,6 +56,7 @@ class TableKeeping:
         self._removed = False
         self._stand_down: float | None = None
         self._processes: Mapping[str, str] = {}
+        self._users: KnownUsers | None = None
         self._disk: Kept | None = None  # the content on the disk, while no write is under way
         self.covered = 0 if path else EVERYTHING
         """The newest epoch that may be acknowledged, by the content on the disk."""
@@ -93,6 +95,7 @@ class TableKeeping:
         self._instance = kept.instance
         self._stand_down = kept.stand_down
         self._processes = kept.processes
+        self._users = kept.users
         self.covered = kept.table.epoch
 
     def received(self, instance: str, product: Product, table: SlotTable, known: KnownTable | None = None) -> None:
@@ -104,7 +107,7 @@ class TableKeeping:
             self._instance = instance
             self._processes = {}
             self.covered = 0
-        self._wanted = Kept(instance, product, table, self._stand_down, self._processes, known)
+        self._wanted = Kept(instance, product, table, self._stand_down, self._processes, known, self._users)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
 
@@ -121,6 +124,15 @@ class TableKeeping:
         if disk.stand_down != stand_down:
             self.received(disk.instance, disk.product, disk.table, disk.known)
         return stand_down is None or (disk.stand_down is not None and disk.stand_down <= stand_down)
+
+    def keeps_users(self, users: KnownUsers | None) -> None:
+        """Have the users of topom kept with the table from now on."""
+        self._users = users
+        disk = self._disk
+        if isinstance(self._wanted, Kept):
+            self._wanted = replace(self._wanted, users=users)
+        elif self._working is None and disk is not None and disk.instance == self._instance:
+            self.received(disk.instance, disk.product, disk.table, disk.known)
 
     def over(self) -> None:
         """final-fence: the identity in the file has ended, and no process may start under it. A new one gets a new

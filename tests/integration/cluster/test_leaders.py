@@ -5,15 +5,17 @@ ZooKeeper: :mod:`tests.integration.cluster.test_topoms_over_zookeeper`.
 """
 
 import asyncio
+import hashlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from redis.exceptions import AuthenticationError
 
 from slotferry.client import TopomClient
 from slots.connections import fence_user
-from tests.integration.cluster.harness import check_clean, eventually, running, traffic_on
+from tests.integration.cluster.harness import check_clean, eventually, plain_client, running, traffic_on
 from tests.integration.cluster.held import MOVED, goes_on, held, terms_at, wakes_in_vain
 from tests.integration.cluster.several import SeveralTopoms
 from tests.integration.stores.servers import need_etcd
@@ -96,3 +98,39 @@ async def test_a_leader_that_is_paused_while_it_fences_fences_nobody_else(cluste
             fenced = set(await cluster.fence_users(address))
             assert fence in fenced
             assert not fenced & {fence_user(instance) for instance in present}
+
+
+async def test_users_outlive_the_leader_and_a_leader_that_wakes_brings_none_back(cluster: SeveralTopoms) -> None:
+    """A removed user stays removed at all proxies, also while the former leader still takes itself for one."""
+    former = await cluster.all_well()
+    digest = hashlib.sha256(b"secret").hexdigest()
+
+    async def gets_in(name: str) -> list[bool]:
+        found = []
+        for address in cluster.proxy_addresses:
+            async with plain_client(address, username=name, password="secret") as client:
+                try:
+                    found.append(bool(await client.ping()))
+                except AuthenticationError:
+                    found.append(False)
+        return found
+
+    # Any topom takes the change.
+    async with cluster.asking(1 - former):
+        for name in ("ada", "b/ob"):
+            said = await cluster.api.set_user(name, {"password_sha256": digest})
+    assert (said["behind"], said["left_out"]) == ([], [])
+    assert await gets_in("ada") == await gets_in("b/ob") == [True, True]
+    cluster.pause_topom(former)
+    leader, _ = await cluster.taken_over(former)
+    async with cluster.asking(leader):
+        assert [user["name"] for user in (await cluster.api.users())["users"]] == ["ada", "b/ob"]
+        await cluster.online(2)
+        said = await cluster.api.remove_user("ada")
+        assert said["behind"] == []
+        assert await gets_in("ada") == [False, False]
+        await wakes_in_vain(cluster, leader, former)
+        assert await gets_in("ada") == [False, False]
+        assert await gets_in("b/ob") == [True, True]
+        assert (await cluster.api.remove_user("b/ob"))["users"] == []
+        assert await gets_in("b/ob") == [False, False]

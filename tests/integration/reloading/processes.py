@@ -55,6 +55,7 @@ class FiledTopom(TopomProcess):
 
     def _spawn(self) -> Forked:
         self.data.mkdir(parents=True, exist_ok=True)
+        (self.data / "address").unlink(missing_ok=True)
         said = {"LISTEN": self._settings["listen"], "DATA": str(self.data), "NUMBER_OF_SLOTS": "16"}
         said |= {"MIGRATION_WAY": "keys", "HEARTBEAT_SECONDS": "0.1"}
         environment = {f"SLOTFERRY_TOPOM_{name}": value for name, value in said.items()}

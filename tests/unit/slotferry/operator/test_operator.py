@@ -311,6 +311,11 @@ RULES_CHANGE = {
     "named": [],
     "reason": None,
 }
+USERS = {
+    "users": [{"name": "a/b", "password": True, "fields": {"read_only": True, "databases": [0, 3]}}],
+    "left_out": [{"proxy_id": 3, "name": "a/b", "cause": "own"}],
+    "behind": [{"proxy_id": 4, "cause": "it is not [connected]"}],
+}
 ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/v1/load/notable"): {
         "since": 50.0,
@@ -379,6 +384,10 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/v1/rules"): {"epoch": 9, "rules": RULES, "change": {**RULES_CHANGE, "stage": "checking"}},
     ("POST", "/api/v1/rules"): {"epoch": 10, "rules": RULES, "change": RULES_CHANGE},
     ("POST", "/api/v1/rules/cancel"): {"epoch": 9, "rules": [], "change": None},
+    ("GET", "/api/v1/users"): USERS,
+    ("GET", "/api/v1/users/a/b"): USERS["users"][0],
+    ("POST", "/api/v1/users/a/b"): USERS,
+    ("DELETE", "/api/v1/users/a/b"): {"users": [], "left_out": [], "behind": []},
     ("GET", "/api/v1/protection"): {"active": True, "lost": 3, "members": 5},
     ("POST", "/api/v1/pause"): {"pause": {"by": "operator ada", "at": 1.0, "why": "rebuilding"}},
     ("POST", "/api/v1/resume"): {"pause": None},
@@ -455,6 +464,11 @@ VERBS: list[tuple[str, str, str]] = [
     ("rules cancel", "rules/cancel", "there are no slot rules"),
     ("rules add bull:(*):*", "rules", "queues"),
     ("rules remove bull:*", "rules", "bull:(*):*"),
+    ("user list", "users", "databases=0,3 read_only=true"),
+    ("user list", "users", "proxy 3 leaves out user a/b: that proxy has a user of this name itself"),
+    ("user list", "users", "proxy 4 does not use these users: it is not [connected]"),
+    ("user set a/b read_only=true", "users/a%2Fb", "user a/b is set"),
+    ("user remove a/b", "users/a%2Fb", "user a/b removed"),
     ("protection show", "protection", "nothing is done by itself; 3 of 5 members lost"),
     ("protection off", "protection/lift", "protection is off"),
     ("protection off", "protection/lift", "operator ada lifted it at 19"),
@@ -631,6 +645,7 @@ def test_every_verb_of_the_help_is_tested() -> None:
 
 
 LOOKS: list[tuple[str, str, Any]] = [
+    ("user show a/b", "kept, not shown", USERS["users"][0]),
     ("group show 1", "127.0.0.1:6378", STATUS["groups"][0]),
     ("server list", "127.0.0.1:6378", {"servers": SERVERS_OF_GROUPS}),
     ("server show 127.0.0.1:6379", "2.0 KiB", SERVERS_OF_GROUPS[0]),
@@ -677,7 +692,7 @@ def test_every_family_has_one_word_for_looking() -> None:
         for group in app.registered_groups
     }
     assert {name for name, known in verbs.items() if not known & {"show", "list"}} == {"import", "config"}
-    many = {"group", "server", "proxy", "node", "slot", "context"}
+    many = {"group", "server", "proxy", "node", "slot", "context", "user"}
     assert {name for name, known in verbs.items() if {"show", "list"} <= known} == many | {"sizing"}
     assert {name for name, known in verbs.items() if "drain" in known} == {"group", "server", "node", "proxy"}
     other_words = {"status", "info", "get", "describe", "ls", "biggest", "sizes"}

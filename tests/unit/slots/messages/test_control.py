@@ -66,6 +66,7 @@ OF_PROXIES: list[Message] = [
         stands_down=5.0,
         limited={"alice": HeldShare(30, 4000, 500_000, 250_000)},
         connections={"alice": Connections(200, 30, 5, 40, 50)},
+        users=control.HeldUsers(version=4, left_out={"bob": "own"}),
     ),
     control.Ack(epoch=7),
     control.Nack(epoch=7, reason="it took too long"),
@@ -104,6 +105,7 @@ OF_TOPOM: list[Message] = [
         heartbeat_seconds=1.0,
         stand_down_seconds=5.0,
         quiet_seconds=2.0,
+        users=control.KeptUsers(version=4, users=[{"name": "bob", "of a newer version": {"x": [1]}}]),
     ),
     control.Refused(reason="follower", message="this topom does not lead", leader="http://10.0.0.9:8380"),
     control.Table(table={"epoch": 7, "slots": [], "groups": []}, seal="ab"),
@@ -114,6 +116,7 @@ OF_TOPOM: list[Message] = [
     control.TellLoad(number=3, slots=200, names=40),
     control.Reload(number=4),
     control.Shares(shares={"alice": Share(500_000, 250_000)}, connections={"alice": 40}),
+    control.Users(kept=control.KeptUsers(version=5, users=[{"name": "bob", "no_password": True}])),
 ]
 LONG = 2**63
 
@@ -179,6 +182,21 @@ WRONG: list[tuple[str, str, Any]] = [
         for value in ([0] * 4, [0] * 6, [-1, *[0] * 4], [0.5, *[0] * 4], None)
     ),
     ("heartbeat", "connections", {f"u{number}": [0] * 5 for number in range(MOST_LIMITED + 1)}),
+    *(("heartbeat", "users", value) for value in ({}, [], 4)),
+    *(("heartbeat", "users.version", value) for value in (-1, LONG, 0.5, "1", None)),
+    *(("heartbeat", "users.left_out", {value: "own"}) for value in ("", "x" * 257, *HIDDEN)),
+    *(("heartbeat", "users.left_out", {"u": value}) for value in ("x" * 101, 1, None, *HIDDEN)),
+    ("heartbeat", "users.left_out", {f"u{number}": "own" for number in range(control.MOST_LEFT_OUT + 1)}),
+    *(
+        (kind, f"{field}.version", value)
+        for kind, field in (("registered", "users"), ("users", "kept"))
+        for value in (-1, LONG, 0.5, "1", None)
+    ),
+    *(
+        (kind, f"{field}.users", value)
+        for kind, field in (("registered", "users"), ("users", "kept"))
+        for value in ({}, None, [1], [[]], [{}] * (control.MOST_KEPT + 1))
+    ),
     *(("ack", "epoch", value) for value in (-1, LONG, None)),
     *(("nack", "epoch", value) for value in (-1, LONG, None)),
     *(("nack", "reason", value) for value in ("x" * (MOST_TEXT + 1), {}, None, *HIDDEN)),

@@ -42,7 +42,11 @@ async def test_what_is_new_goes_at_once_and_waits_for_a_proxy_that_does_not_read
     ledger = SimpleNamespace(table=first, state=state)
     frames = TableFrames(cast(Any, ledger))
     proxies = SimpleNamespace(frame=lambda version: None)
-    link = SocketLink(cast(Any, SimpleNamespace(scope={}, send_text=send_text)), frames, cast(Any, proxies))
+    newest = 0
+    users = SimpleNamespace(frame=lambda sent: (newest, f'{{"type":"users","of":{newest}}}') if newest > sent else None)
+    link = SocketLink(
+        cast(Any, SimpleNamespace(scope={}, send_text=send_text)), frames, cast(Any, proxies), cast(Any, users)
+    )
     wire = FakeWire(sent)
     link._wire = cast(Wire, wire)
     link.wake()
@@ -64,12 +68,17 @@ async def test_what_is_new_goes_at_once_and_waits_for_a_proxy_that_does_not_read
         ledger.table = ledger.table.changed(epoch)
         link.wake()
     link.say(Heard(number=8))
+    newest = 3
+    link.wake()
+    newest = 4
+    link.wake()
     await asyncio.sleep(0)
     assert sent == []
     wire.writable.set()
-    while len(sent) < 2:
+    while len(sent) < 3:
         await asyncio.sleep(0)
-    assert [frame["type"] for _, frame in sent] == ["table", "heard"]
+    assert [frame["type"] for _, frame in sent] == ["table", "users", "heard"]
+    assert sent[1][1]["of"] == 4
     assert (sent[0][1]["table"]["since"], sent[0][1]["table"]["epoch"]) == (2, 4)
     link.end(Left())
     await sending

@@ -21,7 +21,7 @@ TOKENS = Tokens(
     "operator", *(Token(role, role.value, role.value.encode()) for role in Role if role is not Role.OPERATOR)
 )
 ENDPOINTS = sorted(
-    (method, re.sub(r"\{\w+\}", "1", route.path))
+    (method, re.sub(r"\{\w+\}", "1", route.path_format))
     for resource in api.RESOURCES
     for route in resource.router.routes
     if isinstance(route, Route)

@@ -177,6 +177,7 @@ def test_nothing_that_changes_goes_untold() -> None:
         "leaving": {"group/5": Leaving("group", "5", "too old", 1.0)},
         "pool": {"p:1": PoolServer("p:1")},
         "placement": Kept(auto=True),
+        "users": {"ada": {"name": "ada", "no_password": True}},
     }
     for field in fields(ClusterState):
         if field.name in telling.UNTOLD:

@@ -129,3 +129,24 @@ def test_skipped_slots_are_stored_with_their_reasons() -> None:
     assert found.skipped == {3: large, 4: large, 300: wanted}
     assert list(json.loads(stored.documents["skipped"])) == ["3-4", "300"], "one reason of thousands is stored once"
     assert "skipped" not in whole(FULL)
+
+
+def test_users_that_topom_keeps_are_a_document_each_and_keep_what_a_later_version_says_of_them() -> None:
+    ada, bob = {"name": "a/d a", "no_password": True, "of_a_later_version": [1]}, {"name": "bob", "no_password": True}
+    one = replace(FULL, users={ada["name"]: ada}, users_version=7)
+    stored = whole(one)
+    assert set(stored) - set(whole(FULL)) == {"users", "users/a/d a"}
+    assert records.decode(Stored(7, stored)) == one
+    two = replace(one, users={ada["name"]: ada, "bob": bob}, users_version=8)
+    assert set(records.differences(one, two)) == {"cluster", "users", "users/bob"}
+    none = replace(two, users={}, users_version=9)
+    gone = records.differences(two, none)
+    assert (gone["users/a/d a"], gone["users/bob"]) == (None, None)
+    assert set(gone) == {"cluster", "users", "users/a/d a", "users/bob"}
+    left = {name: value for name, value in {**stored, **gone}.items() if value is not None}
+    found = records.decode(Stored(9, left))
+    assert found is not None
+    assert (found.users, found.users_version) == ({}, 9)
+    before = records.decode(Stored(7, whole(FULL)))
+    assert before is not None
+    assert (before.users, before.users_version) == ({}, 0), "an earlier version has not written any"

@@ -1,6 +1,7 @@
 """The file with the proxy's last table: whole or not there, and never behind what was acknowledged."""
 
 import asyncio
+import json
 import os
 import stat
 import time
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from proxy.supervisor.kept_table import tablefile
 from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from proxy.supervisor.kept_table.tablekeeping import EVERYTHING, TableKeeping
 from slots.formats import TABLE_FILE
+from slots.messages.control import KeptUsers, KnownUsers
 from slots.messages.message import Product
 from slots.rules import ComingRules
 from tests.unit.proxy.proxy_fakes import Director, FakeTopom, table
@@ -102,6 +105,60 @@ async def test_while_a_slot_is_being_locked_there_is_no_file(tmp_path: Path) -> 
         await until(lambda epoch=epoch: keeping.covered >= epoch and keeping._working is None)  # type: ignore[misc]
         assert file.read() == (None if epoch in (2, 3) else kept(epoch, owner))
     await keeping.close()
+
+
+def users(version: int) -> KnownUsers:
+    entries = [{"name": f"u{version}", "no_password": True, "of_a_later_version": {"x": 1}}]
+    return KnownUsers(cluster="c", kept=KeptUsers(version=version, users=entries))
+
+
+async def test_users_of_topom_are_in_the_file_whatever_comes_first(tmp_path: Path) -> None:
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, reason: None)
+    assert await keeping.open() is None
+    file = TableFile(tmp_path / "table")
+
+    async def has(epoch: int, version: int) -> None:
+        await until(lambda: keeping._working is None and keeping.covered >= epoch)
+        assert file.read() == replace(kept(epoch), users=users(version))
+
+    keeping.keeps_users(users(1))
+    assert not file.path.exists(), "there is no table yet"
+    keeping.received(INSTANCE, PRODUCT, table(1, 1))
+    await has(1, 1)
+    keeping.keeps_users(users(2))
+    await has(1, 2)
+    # While a table is being written
+    keeping.received(INSTANCE, PRODUCT, table(2, 1))
+    await asyncio.sleep(0)
+    keeping.keeps_users(users(3))
+    await has(2, 3)
+    # While there is no file
+    keeping.received(INSTANCE, PRODUCT, table(3, LOCK))
+    await until(lambda: keeping._working is None)
+    keeping.keeps_users(users(4))
+    assert file.read() is None
+    keeping.received(INSTANCE, PRODUCT, table(4, 1))
+    await has(4, 4)
+    await keeping.close()
+    # The next process goes on with them.
+    following = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, reason: None)
+    found = await following.open()
+    assert found is not None
+    following.served(found)
+    following.received(INSTANCE, PRODUCT, table(5, 1))
+    await until(lambda: following._working is None and following.covered >= 5)
+    assert file.read() == replace(kept(5), users=users(4))
+    await following.close()
+
+
+def test_a_file_of_an_earlier_version_has_no_users(tmp_path: Path) -> None:
+    file = TableFile(tmp_path / "table")
+    file.write(kept(3))
+    body = json.loads(file.path.read_bytes().partition(b"\n")[2])
+    del body["users"]
+    earlier = json.dumps(body).encode()
+    file.path.write_bytes(tablefile._head(earlier) + b"\n" + earlier)
+    assert file.read() == kept(3)
 
 
 async def test_while_slot_rules_change_there_is_no_file(tmp_path: Path) -> None:
