@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from slots import commands
+from slots import commands, prefixes
 from slots.commands import Command, Right
 from slots.rights import EVERYTHING, Refusal, Rights, parse
 from slots.users import DEFAULT, UserSettings
@@ -55,6 +55,7 @@ class User:
         "name",
         "networks",
         "over_limit",
+        "prefix",
         "proves_scripts",
         "refused",
         "requests_per_second",
@@ -71,12 +72,16 @@ class User:
         self.cached_reads = settings.cached_reads
         self.databases = frozenset(settings.databases) if settings.databases is not None else None
         """The databases it may use; None for all."""
+        self.prefix = settings.prefix.encode() if settings.prefix is not None else b""
+        """What stands before its keys and channels; empty for nothing."""
         given = parse(settings.rules if settings.rules is not None else EVERYTHING)
+        if self.prefix:
+            given = given.within(self.prefix)
         self.proves_scripts = not given.whole
         """Whether it may run only scripts whose text shows that they stay within its rights: at the server they have
         the rights of the proxy."""
         self.rights = given.without(_withheld(settings, self.proves_scripts))
-        self.refused = _refused(self.rights.words)
+        self.refused = _refused(self.rights.words) | (prefixes.refused() if self.prefix else frozenset())
         """The names of the commands of the table that it may not run."""
         self.networks = tuple(map(ipaddress.ip_network, settings.addresses)) if settings.addresses else ()
         """Where it may come from; empty for anywhere."""
@@ -116,6 +121,9 @@ class User:
         Raises:
             KeysError: the arguments are inconsistent.
         """
+        why = prefixes.refusal(command) if self.prefix else None
+        if why is not None and self.rights.allows(command):
+            return Refusal("prefix", command.name.replace("|", " "), why)
         if command.name in self.refused:
             return Refusal("command", command.name.lower())
         return self.rights.refusal(command, argv, known=not command.learned)
@@ -139,7 +147,7 @@ class User:
 
 def _withheld(settings: UserSettings, proves_scripts: bool) -> list[str]:
     """What the other fields take from the rules of a user, as rules."""
-    limited = settings.read_only or settings.databases is not None
+    limited = settings.read_only or settings.databases is not None or settings.prefix is not None
     admin = settings.admin if settings.admin is not None else not limited
     found: list[str] = []
     if settings.read_only:

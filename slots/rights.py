@@ -11,10 +11,10 @@ and a channel likewise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from slots import commands
+from slots import commands, prefixes
 from slots.commands import Command
 from slots.keyaccess import READS, WRITES, needs
 from slots.requests.glob import match
@@ -70,11 +70,13 @@ class Rights:
         words: about commands, in their order: ``+get``, ``-config|set``, ``+@read``.
         keys: patterns of keys; None for all keys.
         channels: patterns of channels; None for all channels.
+        prefix: what all keys and channels begin with, as far as the user may see; the patterns have it, too.
     """
 
     words: tuple[str, ...]
     keys: tuple[KeyPattern, ...] | None
     channels: tuple[bytes, ...] | None
+    prefix: bytes = b""
 
     @property
     def whole(self) -> bool:
@@ -90,7 +92,18 @@ class Rights:
             before = self.words if word[0] == "+" else found
             if word.startswith("-@") or any(_allows(before, row) for row in named):
                 found = (*found, word)
-        return Rights(found, self.keys, self.channels)
+        return replace(self, words=found)
+
+    def within(self, prefix: bytes) -> Rights:
+        """These rights to the keys and channels with a prefix, without the prefix, and to no others."""
+        everything = (KeyPattern(b"*", READS | WRITES),)
+        keys = (
+            KeyPattern(prefix + one.pattern, one.allows) for one in (everything if self.keys is None else self.keys)
+        )
+        if self.channels is None:
+            return Rights(self.words, tuple(keys), prefixes.all_channels(prefix), prefix)
+        channels = tuple(prefixes.channel(prefix, pattern) for pattern in self.channels)
+        return Rights(self.words, tuple(keys), channels, prefix)
 
     def allows(self, command: Command) -> bool:
         """Whether a command may be run, with some keys and channels."""
@@ -108,6 +121,13 @@ class Rights:
         """Whether a channel may be used."""
         return self.channels is None or any(match(pattern, name) for pattern in self.channels)
 
+    def allows_pattern(self, pattern: bytes) -> bool:
+        """Whether a pattern of channels may be used. As in Redis, it has to be among the user's, letter by letter."""
+        if self.channels is None or pattern in self.channels:
+            return True
+        # All channels of the prefix.
+        return bool(self.prefix) and self.prefix + b"*" in self.channels and prefixes.is_within(self.prefix, pattern)
+
     def refusal(self, command: Command, argv: Sequence[bytes], known: bool = False) -> Refusal | None:
         """Why a request is refused; None if it is not. ``known``: the command is known to be allowed.
 
@@ -123,7 +143,7 @@ class Rights:
         if self.channels is None:
             return None
         if command.name == "PSUBSCRIBE":
-            wanted = [name for name in argv[1:] if name not in self.channels]
+            wanted = [name for name in argv[1:] if not self.allows_pattern(name)]
         else:
             first, last = CHANNELS.get(command.name, (0, 0))
             wanted = [name for name in argv[first:last] if not self.allows_channel(name)]
@@ -165,12 +185,14 @@ class Refusal:
     """Why a request is refused.
 
     Attributes:
-        of: ``command``, ``key``, ``channel``, or ``option`` of SORT.
+        of: ``command``, ``key``, ``channel``, ``option`` of SORT, or ``prefix``.
         name: the one that is not allowed.
+        why: of ``prefix``: why no user with a prefix may run the command.
     """
 
     of: str
     name: str
+    why: str = ""
 
     @property
     def error(self) -> str:
@@ -180,6 +202,8 @@ class Refusal:
                 return f"NOPERM this user has no permissions to run the '{self.name}' command"
             case "option":
                 return f"ERR {self.name} option of SORT denied due to insufficient ACL permissions."
+            case "prefix":
+                return f"NOPERM {self.name} is refused to users with a prefix: {self.why}"
         return f"NOPERM this user has no permissions to access one of the {self.of}s used as arguments"
 
     @property
@@ -188,6 +212,8 @@ class Refusal:
         match self.of:
             case "command":
                 return f"This user has no permissions to run the '{self.name}' command"
+            case "prefix":
+                return f"{self.name} is refused to users with a prefix: {self.why}"
             case "option":
                 return None  # Redis looks at it when SORT runs
         return f"This user has no permissions to access the '{self.name}' {self.of}"

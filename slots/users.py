@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from slots import prefixes
 from slots.rights import parse
 
 DEFAULT = "default"
@@ -36,9 +37,12 @@ class UserSettings(BaseModel):
     cached_reads: bool = False
     """Whether the proxy may answer its GETs of hot keys by itself."""
     admin: bool | None = None
-    """Whether it may see and change other clients' work. By default, unless databases or read_only limit it."""
+    """Whether it may see and change other clients' work. By default, unless databases, read_only or a prefix
+    limit it."""
     rules: str | None = None
     """What it may do, in Redis's ACL language. By default, everything."""
+    prefix: str | None = None
+    """What the proxy puts before its keys and channels, and takes off again, so that it sees only these."""
     addresses: list[str] | None = Field(default=None, min_length=1)
     """Addresses and networks that it may come from. By default, any."""
     connections: int | None = Field(default=None, ge=1)
@@ -85,6 +89,13 @@ class UserSettings(BaseModel):
                 raise ValueError("it has words about commands only, such as +@slow or -get")
             if not any(word.startswith("+") for word in rights.words):
                 raise ValueError("it names no command; write false, true, or words such as +@slow -get")
+        return value
+
+    @field_validator("prefix")
+    @classmethod
+    def _check_prefix(cls, value: str | None) -> str | None:
+        if value is not None:
+            prefixes.check(value)
         return value
 
     @field_validator("addresses")

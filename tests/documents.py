@@ -7,6 +7,7 @@ PAGES = {
     "docs/backup.md": 38,
     "docs/client-connections.md": 2,
     "docs/client-limits.md": 1,
+    "docs/client-prefixes.md": 1,
     "docs/client-rights.md": 1,
     "docs/client-users.md": 5,
     "docs/deploy.md": 30,

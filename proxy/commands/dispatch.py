@@ -12,10 +12,13 @@ from proxy.commands.pubsub.pubsub import CONFIRMED, CONFIRMING, mark, ping, subs
 from proxy.commands.tracking import reads
 from proxy.engine.backend import command as make_request
 from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Channel, Outcome, Unit, clear
+from proxy.engine.router import Router
 from proxy.engine.session import Session
+from proxy.servers import slotrequests
 from slots import commands
 from slots.commands import Command, CommandError, KeysError, Multi, Right, Route, UnknownCommandError
 from slots.messages.questions import Asked, Question
+from slots.prefixes import NAMING
 from slots.table import SlotTable
 
 HTTP = frozenset({b"post", b"host:"})
@@ -29,10 +32,12 @@ class SlowPath:
 
     Args:
         families: the families of commands.
+        router: the worker's.
     """
 
-    def __init__(self, families: Families) -> None:
+    def __init__(self, families: Families, router: Router) -> None:
         self._families = families
+        self._router = router
         self._handlers: dict[str, Handler] = {}
         self._answers: dict[type[Asked], Answer] = {}
         for family in families.all:
@@ -63,9 +68,12 @@ class SlowPath:
                 is_queued = command.multi is not Multi.NOW and transactions.is_open(session)
                 if tracker is not None:
                     reads.note(tracker, command, argv, is_queued)
+                named = session.prefix is not None and command.name in NAMING
                 if is_queued:
                     return transactions.queue(session, command, argv)
                 decided = self._run(session, command, argv)
+                if named:
+                    return self._ask(session, argv, decided)
                 return self._go_through(session, argv, decided) if isinstance(decided, CoroutineType) else decided
         except UnknownCommandError as error:
             # A client that has not logged in starts nothing at the servers.
@@ -79,14 +87,29 @@ class SlowPath:
     async def _go_through(self, session: Session, argv: list[bytes], steps: Steps) -> Outcome:
         """The outcome of a handler that may wait. If it gives keys or a channel, the request goes
         to their server."""
-        try:
-            outcome = await steps
-        except (CommandError, KeysError) as error:
-            return self._families.transactions.refused(session, argv, replies.error(str(error)))
+        outcome = await self._steps(session, argv, steps)
         if outcome is not ANY_SERVER and not isinstance(outcome, list | Channel):
             return outcome
         slot, address = await clear([] if outcome is ANY_SERVER else outcome)
         return Unit(slot, address, make_request(tuple(argv)))
+
+    async def _steps(self, session: Session, argv: list[bytes], steps: Steps) -> Outcome:
+        """The outcome of a handler that may wait, also if it does not understand the request."""
+        try:
+            return await steps
+        except (CommandError, KeysError) as error:
+            return self._families.transactions.refused(session, argv, replies.error(str(error)))
+
+    async def _ask(self, session: Session, argv: list[bytes], decided: Decided) -> Outcome:
+        """The outcome of a request whose reply names keys, for a session that sees no prefix: the engine takes it off
+        what is given here."""
+        outcome = await self._steps(session, argv, decided) if isinstance(decided, Coroutine) else decided
+        if not isinstance(outcome, list):
+            return outcome
+        slot, address = await clear(outcome)
+        backend = self._router.shared(session, address)
+        request = make_request(tuple(argv))
+        return await slotrequests.send(self._router, slot, backend, request, 0, slotrequests.as_it_came)
 
     async def _learn_first(self, session: Session, argv: list[bytes]) -> Outcome:
         """Decide on an unknown command once the servers were asked for it."""

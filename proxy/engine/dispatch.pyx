@@ -11,6 +11,7 @@ from proxy.engine.decisions cimport decide
 from proxy.engine.hotvalues cimport answers
 from proxy.engine.multi cimport begin_multi, within_multi
 from proxy.engine.pops cimport pop
+from proxy.engine.prefixing cimport with_prefix
 from proxy.engine.records cimport REQUEST_PLAIN, keep_key, request_t
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OPEN, Router, route_t
 from proxy.engine.scans cimport scan
@@ -84,6 +85,8 @@ cdef verdict dispatch(
     if session.multi != NULL:
         return within_multi(session, row, arguments, count, data, size)
     if row == NULL or session.attention or session.limited:
+        if session.prefix is not None and not session.has_real:
+            return with_prefix(session, row, arguments, count, data, size)
         if row == NULL or not may_go_on(session, row, arguments, count):
             session.has_written = True
             return decide(session, arguments, count, data, size)

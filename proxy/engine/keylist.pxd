@@ -20,6 +20,7 @@ cdef class KeyList:
         bytes reply
         bytes shown
         bytes reserved
+        bytes within
         Py_ssize_t at
         Py_ssize_t left
         readonly Py_ssize_t kept

@@ -9,6 +9,13 @@ class KeyList:
     parts: list[bytes]
     uncertain: list[bytes]
     def __init__(
-        self, router: Router, database: int, reply: bytes, shown: bytes, reserved: bytes, at: int = ...
+        self,
+        router: Router,
+        database: int,
+        reply: bytes,
+        shown: bytes,
+        reserved: bytes,
+        at: int = ...,
+        within: bytes = ...,
     ) -> None: ...
     def read(self, most: int) -> bool: ...

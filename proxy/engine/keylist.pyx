@@ -45,8 +45,8 @@ cdef class KeyList:
         reply: the whole array, at its end.
         shown: a byte for each slot: whether its keys are shown.
         reserved: the prefix of keys that are never shown.
-
         at: where in ``reply`` the array begins.
+        within: the prefix of the keys that are shown, which is taken off.
 
     Raises:
         ValueError: it is not an array of strings; :meth:`read` raises that, too.
@@ -60,6 +60,7 @@ cdef class KeyList:
         bytes shown not None,
         bytes reserved not None,
         Py_ssize_t at=0,
+        bytes within not None=b"",
     ):
         if len(shown) != router.number_of_slots:
             raise ValueError(f"{len(shown)} slots are shown or not; there are {router.number_of_slots}")
@@ -68,6 +69,7 @@ cdef class KeyList:
         self.reply = reply
         self.shown = shown
         self.reserved = reserved
+        self.within = within
         self.at = at
         self.left = read_header(<const char*> reply, len(reply), &self.at, c"*")
         self.kept = 0
@@ -80,7 +82,9 @@ cdef class KeyList:
         cdef const char* reserved = <const char*> self.reserved
         cdef const uint8_t* shown = <const uint8_t*> <const char*> self.shown
         cdef Py_ssize_t size = len(self.reply)
+        cdef const char* within = <const char*> self.within
         cdef Py_ssize_t prefix = len(self.reserved)
+        cdef Py_ssize_t left_out = len(self.within)
         cdef Py_ssize_t run = self.at
         cdef Py_ssize_t start, length
         cdef uint8_t mark
@@ -92,13 +96,19 @@ cdef class KeyList:
             mark = KEYS_HIDDEN
             if length < prefix or memcmp(data + self.at, reserved, prefix):
                 mark = shown[self.router.key_slots.of(self.database, data + self.at, length)]
+            if left_out and (length < left_out or memcmp(data + self.at, within, left_out)):
+                mark = KEYS_HIDDEN
             if mark == KEYS_HERE:
                 self.kept += 1
-            else:
+            if mark != KEYS_HERE or left_out:
                 if run < start:
                     self.parts.append(self.reply[run:start])
                 if mark == KEYS_HERE_OR_THERE:
-                    self.uncertain.append(data[self.at : self.at + length])
+                    self.uncertain.append(data[self.at + left_out : self.at + length])
+                elif mark == KEYS_HERE:
+                    self.parts.append(
+                        b"$%d\r\n%b" % (length - left_out, self.reply[self.at + left_out : self.at + length + 2])
+                    )
                 run = self.at + length + 2
             self.at += length + 2
             self.left -= 1

@@ -17,6 +17,7 @@ from libc.string cimport memset
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
 from proxy.engine.decisions cimport decide
+from proxy.engine.prefixing cimport with_prefix
 from proxy.engine.records cimport REQUEST_PLAIN, keep_key, multi_t, request_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, Session, verdict
@@ -82,6 +83,8 @@ cdef verdict within_multi(
     size_t size,
 ) except VERDICT_FAILED:
     """Decide on a request between MULTI and EXEC."""
+    if session.prefix is not None and not session.has_real:
+        return with_prefix(session, row, arguments, count, data, size)
     if (
         row != NULL
         and row.path == PATH_EXEC

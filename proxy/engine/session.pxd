@@ -4,8 +4,10 @@ cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from proxy.engine.backend cimport Backend
+from proxy.engine.buffer cimport buffer_t
 from proxy.engine.connection cimport ClientConnection
 from proxy.engine.meter cimport Meter
+from proxy.engine.prefix cimport Prefix
 from proxy.engine.records cimport client_t, multi_t, sender_t
 from proxy.engine.rights cimport CommandRights
 from proxy.engine.router cimport Router
@@ -45,6 +47,11 @@ cdef class Session(ClientConnection):
         # What its user may do is limited, by ``rights``.
         readonly bint limited
         readonly CommandRights rights
+        # What stands before all keys of its user, who is limited then; None for nothing. The request at the front with
+        # it, and whether that one is being decided on.
+        readonly Prefix prefix
+        buffer_t real
+        bint has_real
         # Its user may use some databases only.
         public bint in_some_databases
         # Its requests to a server that is slow are refused at once: those whose number has a byte that is not 0. The byte

@@ -17,7 +17,7 @@ from libc.string cimport strlen
 
 from proxy.engine.asking cimport answered
 from proxy.engine.backend cimport Backend
-from proxy.engine.buffer cimport buffer_consume, buffer_length
+from proxy.engine.buffer cimport buffer_consume, buffer_free, buffer_length
 from proxy.engine.connection cimport (
     FOR_FRONT,
     FOR_GOOD,
@@ -36,6 +36,7 @@ from proxy.engine.handlers cimport go_on
 from proxy.engine.meter cimport Meter
 from proxy.engine.metering cimport look_at_limits
 from proxy.engine.multi cimport free_multi
+from proxy.engine.prefix cimport Prefix
 from proxy.engine.records cimport client_t
 from proxy.engine.router cimport Router
 from proxy.engine.statistics cimport Statistics
@@ -117,6 +118,7 @@ cdef class Session(ClientConnection):
 
     def __dealloc__(self):
         free_multi(self.multi)
+        buffer_free(&self.real)
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -404,8 +406,8 @@ cdef class Session(ClientConnection):
         return self
 
     def front(self):
-        """The arguments and the bytes of the request at the front; None if there is none. If its handler waits for the
-        way of another request, those of that one."""
+        """The arguments and the bytes of the request at the front, with its real keys; None if there is none. If its
+        handler waits for the way of another request, those of that one."""
         cdef int index
         cdef parse_status status
         cdef Router router = self.router
@@ -422,6 +424,8 @@ cdef class Session(ClientConnection):
         )
         if status == PARSE_INLINE:
             argv = split_inline(self.inbox.data[self.inbox.start:self.inbox.start + router.parse.size])
+            if self.prefix is not None:
+                argv = self.prefix.changed(argv)
             return argv, make_request(tuple(argv))
         if status != PARSE_COMPLETE:
             return None
@@ -429,6 +433,9 @@ cdef class Session(ClientConnection):
             router.parse.arguments[index].data[:router.parse.arguments[index].size]
             for index in range(router.parse.count)
         ]
+        if self.prefix is not None:
+            arguments = self.prefix.changed(arguments)
+            return arguments, make_request(tuple(arguments))
         return arguments, self.inbox.data[self.inbox.start:self.inbox.start + router.parse.size]
 
     def belongs_to(self, str user):
@@ -449,10 +456,18 @@ cdef class Session(ClientConnection):
         self.way_givers = way_givers
         self.sheddable = len(way_givers) > 0
 
-    def limit(self, CommandRights rights):
-        """From now on, it may do only this; None for everything."""
+    def limit(self, CommandRights rights, Prefix prefix=None):
+        """From now on, it may do only this, None for everything, and its keys have this prefix."""
+        if prefix is not None and rights is None:
+            raise ValueError("a user with a prefix may not do everything")
         self.rights = rights
         self.limited = rights is not None
+        self.prefix = prefix
+
+    @property
+    def hides(self):
+        """What is taken off the names that its client sees; empty for nothing."""
+        return self.prefix.text if self.prefix is not None else b""
 
     @property
     def multi_count(self):
@@ -531,6 +546,8 @@ cdef class Session(ClientConnection):
         return self.refuse_or_reply(backend.slow_reply)
 
     cdef verdict refuse_or_reply(self, bytes reply) noexcept:
+        if self.prefix is not None:
+            reply = self.prefix.hide(self.loop.command, reply)
         if reply[:1] == b"-":
             self.loop.errors += 1
         self.reply(reply, len(reply))

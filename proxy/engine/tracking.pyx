@@ -54,8 +54,8 @@ cdef object tell(Tracker tracker, bytes data):
     cdef bint is_crowded
     if session is None or session.closed or (session.protocol != 3 and tracker.target is None):
         return
-    if tracker.broadcast and session.in_some_databases:
-        # It has logged in as a user who may not see all databases. It would be told of keys of the others.
+    if (tracker.broadcast and session.in_some_databases) or session.prefix is not None:
+        # It has logged in as a user who may not see all databases, or not all keys. It would be told of the others.
         session.close()
         return
     if tracker.target is not None:

@@ -133,7 +133,7 @@ class Worker:
         )
         made = families.make(services)
         self._authentication = made.permissions
-        self._slow_path = SlowPath(made)
+        self._slow_path = SlowPath(made, self._router)
         self._router.slow_path = self._slow_path
         self._router.holding = self._holding
         self._router.mover = self._mover

@@ -66,6 +66,8 @@ class AccessList(Family):
         }
         if user.databases is not None:
             fields["databases"] = replies.array(map(replies.integer, sorted(user.databases)))
+        if user.prefix:
+            fields["prefix"] = replies.bulk(user.prefix)
         if user.networks:
             fields["addresses"] = replies.array(replies.bulk(str(network)) for network in user.networks)
         if user.connections is not None:
@@ -122,6 +124,7 @@ def _line(user: User) -> str:
     words += [rights.commands_shown]
     if user.databases is not None:
         words += ["resetdbs", f"db={','.join(map(str, sorted(user.databases)))}"]
+    words += [f"prefix={user.prefix.decode()}"] if user.prefix else []
     return " ".join(filter(None, words))
 
 

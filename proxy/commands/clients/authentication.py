@@ -149,7 +149,7 @@ class Authentication(Family):
         if session.state is not None or user.name != DEFAULT or not user.unlimited or user.connections is not None:
             state_of(session).user = user
         session.belongs_to(user.name)
-        session.limit(self._rights.engines(user))
+        session.limit(self._rights.engines(user), self._rights.prefix(user))
         session.measure(self.limits.of(user))
         session.in_some_databases = user.databases is not None
         session.shed_these(self._rights.way_givers(user))

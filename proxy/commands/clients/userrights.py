@@ -1,13 +1,15 @@
 """What users may do, in the form for the engine, and in the form of error replies."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from proxy.commands import replies
 from proxy.commands.scripting.scriptcalls import ScriptCalls
+from proxy.engine.prefix import FIRST, IN_ERROR, NOTHING, STREAMS, Prefix
 from proxy.engine.rights import DECIDED, FREE, KEYED, CommandRights
 from proxy.users import User
-from slots import commands
+from slots import commands, prefixes
 from slots.commands import Code, Command, Route
 from slots.keyaccess import most
 from slots.rights import CHANNELS, Rights
@@ -33,11 +35,13 @@ class UserRights:
         self._scripts = scripts
         self._engines: dict[tuple[Rights, bool], CommandRights | None] = {}
         self._way_givers: dict[Rights, bytes] = {}
+        self._prefixes: dict[bytes, Prefix] = {}
 
     def forget(self) -> None:
         """There are other users."""
         self._engines.clear()
         self._way_givers.clear()
+        self._prefixes.clear()
 
     def way_givers(self, user: User) -> bytes:
         """Which requests of a user are refused while their server is slow, in the form for the engine."""
@@ -68,6 +72,16 @@ class UserRights:
         if kind not in self._engines:
             self._engines[kind] = self._made(user)
         return self._engines[kind]
+
+    def prefix(self, user: User) -> Prefix | None:
+        """What the engine has to know of a user's prefix; None if it has none."""
+        if user.prefix and user.prefix not in self._prefixes:
+            kinds = dict.fromkeys(prefixes.NAME_FIRST, FIRST) | dict.fromkeys(prefixes.NAME_STREAMS, STREAMS)
+            kinds |= dict.fromkeys(prefixes.NAME_IN_ERROR, IN_ERROR)
+            naming = {self._statistics.number(name.lower()): kind for name, kind in kinds.items()}
+            table = bytes(naming.get(number, NOTHING) for number in range(max(naming) + 1))
+            self._prefixes[user.prefix] = Prefix(user.prefix, table, partial(prefixes.changed, user.prefix))
+        return self._prefixes.get(user.prefix)
 
     def _made(self, user: User) -> CommandRights:
         needs = {number: _need(user, row) for number, row in self._rows().items()}
@@ -108,6 +122,9 @@ def _need(user: User, command: Command) -> int:
     """What the engine has to look at for a request."""
     rights = user.rights
     if command.name in user.refused or (user.proves_scripts and command.code in SCRIPTS):
+        return DECIDED
+    if user.prefix and (command.name in prefixes.NAMING or command.name == "SCAN"):
+        # Its reply is looked at, or it lists keys of others.
         return DECIDED
     if rights.channels is not None and (command.name in CHANNELS or command.name == "PSUBSCRIBE"):
         return DECIDED

@@ -73,7 +73,10 @@ class KeyspaceCommands(Family):
         """KEYS pattern: one array made of all arrays, with each key once."""
         said = await self._fan_out.ask(session, command(tuple(argv)))
         return await joined(
-            self._router, session.database, [(array, said.shown.at(address)) for address, array in said.all]
+            self._router,
+            session.database,
+            [(array, said.shown.at(address)) for address, array in said.all],
+            session.hides,
         )
 
     async def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:

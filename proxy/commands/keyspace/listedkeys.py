@@ -89,7 +89,7 @@ class ShownSlots:
         return address in self._by_master
 
 
-async def joined(router: Router, database: int, lists: Iterable[tuple[bytes, bytes]]) -> bytes:
+async def joined(router: Router, database: int, lists: Iterable[tuple[bytes, bytes]], within: bytes = b"") -> bytes:
     """One array of the shown keys of several servers, each once.
 
     **bounded**: the worker serves others in between, every :data:`SLICE_KEYS` keys.
@@ -97,12 +97,13 @@ async def joined(router: Router, database: int, lists: Iterable[tuple[bytes, byt
     Args:
         database: which one the keys are in.
         lists: each server's array, with the bytes of its slots.
+        within: the prefix of the keys that are shown, which is taken off.
     """
     count, parts = 0, list[bytes]()
     uncertain: dict[bytes, None] = {}
     try:
         for array, shown in lists:
-            keys = KeyList(router, database, array, shown, RESERVED)
+            keys = KeyList(router, database, array, shown, RESERVED, within=within)
             while keys.read(SLICE_KEYS):
                 await asyncio.sleep(0)
             count += keys.kept

@@ -94,7 +94,7 @@ class Scanning(Family):
         following = self._walk.advance(cursor, position)
         # A page has a key twice only if the server's page did.
         keys = (
-            await joined(self._router, session.database, [(page[found.end() :], shown.at(master))])
+            await joined(self._router, session.database, [(page[found.end() :], shown.at(master))], session.hides)
             if master is not None
             else EMPTY
         )

@@ -7,7 +7,9 @@ message is read only up to the name of the subscription, and encoded at most onc
 from collections.abc import Collection, Iterator
 from enum import Enum
 
+from proxy.commands import replies
 from proxy.engine.backend import command
+from slots.prefixes import LIKE_EVENTS, without
 
 NAMES_AT_ONCE = 1000
 """The most names in one request to a server."""
@@ -41,7 +43,7 @@ class Message:
         end: where in ``resp3`` the name's bulk string ends.
     """
 
-    __slots__ = ("_end", "_resp2", "kind", "mark", "name", "resp3")
+    __slots__ = ("_end", "_hidden", "_resp2", "kind", "mark", "name", "resp3")
 
     def __init__(self, kind: Kind, name: bytes, resp3: bytes, end: int) -> None:
         self.kind = kind
@@ -51,6 +53,7 @@ class Message:
         """The latest mark (:mod:`~proxy.commands.pubsub.subscriptions`) that its server had answered before this."""
         self._end = end
         self._resp2: bytes | None = None
+        self._hidden: dict[bytes, bytes] = {}
 
     @property
     def resp2(self) -> bytes:
@@ -58,6 +61,28 @@ class Message:
         if self._resp2 is None:
             self._resp2 = b"*" + self.resp3[1:]
         return self._resp2
+
+    def form(self, protocol: int, prefix: bytes) -> bytes:
+        """The message for a client of whose names a prefix is taken off; empty if it is not for such a client: an event
+        of another one's key."""
+        if not prefix:
+            return self.resp3 if protocol == 3 else self.resp2
+        if prefix not in self._hidden:
+            self._hidden[prefix] = self._without(prefix)
+        found = self._hidden[prefix]
+        return found if protocol == 3 else b"*" + found[1:] if found else b""
+
+    def _without(self, prefix: bytes) -> bytes:
+        channel, end = _bulk(self.resp3, self._end + 1) if self.kind is Kind.PATTERN else (self.name, self._end)
+        rest = self.resp3[end:]
+        if channel.startswith(LIKE_EVENTS):
+            event = self.event
+            if event is None or not event[1].startswith(prefix):
+                return b""
+            if channel.startswith(b"__keyevent"):
+                rest = replies.bulk(event[1].removeprefix(prefix))
+        names = (self.name, channel) if self.kind is Kind.PATTERN else (channel,)
+        return self.kind.head[:-1] + b"".join(replies.bulk(without(prefix, name)) for name in names) + rest
 
     @property
     def channel(self) -> bytes:

@@ -29,6 +29,7 @@ from proxy.engine.keylist import HERE
 from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, NO_REPLY, SUBSCRIBED, Later, Outcome
 from proxy.engine.refusals import NO_SERVER, OWN_KEYS
 from proxy.engine.session import Session
+from slots.prefixes import without
 from slots.reserved import RESERVED
 from slots.table import SlotTable
 
@@ -85,9 +86,10 @@ def ping(argv: list[bytes]) -> bytes:
     return replies.array([replies.bulk(b"pong"), replies.bulk(argv[1] if len(argv) > 1 else b"")])
 
 
-def confirmation(protocol: int, word: str, name: bytes | None, count: int) -> bytes:
-    """The confirmation for one channel or pattern; for none, if a session leaves all and has none."""
-    shown = replies.null(protocol) if name is None else replies.bulk(name)
+def confirmation(protocol: int, word: str, name: bytes | None, count: int, hides: bytes = b"") -> bytes:
+    """The confirmation for one channel or pattern; for none, if a session leaves all and has none. ``hides``: the
+    prefix that is taken off its name."""
+    shown = replies.null(protocol) if name is None else replies.bulk(without(hides, name))
     return (b">3\r\n" if protocol == 3 else b"*3\r\n") + replies.bulk(word) + shown + replies.integer(count)
 
 
@@ -148,7 +150,9 @@ class PubSubCommands(Family):
         confirmed = []
         for name in argv[1:]:
             mine[name] = None
-            confirmed.append(confirmation(session.protocol, kind.joining, name, subscription.count(kind)))
+            confirmed.append(
+                confirmation(session.protocol, kind.joining, name, subscription.count(kind), session.hides)
+            )
         if not new:
             return _give(session, b"".join(confirmed))
         self._charge(subscription, price)
@@ -188,7 +192,7 @@ class PubSubCommands(Family):
                 del mine[name]
                 leaving.append(name)
                 count -= 1
-            confirmed.append(confirmation(session.protocol, kind.leaving, name, count))
+            confirmed.append(confirmation(session.protocol, kind.leaving, name, count, session.hides))
         if not leaving:
             return _give(session, b"".join(confirmed))
         self._charge(subscription, -sum(map(cost, leaving)))
@@ -266,7 +270,7 @@ class PubSubCommands(Family):
         found = await self._ask(argv)
         if not found.startswith(b"*"):
             return found
-        return await joined(self._router, 0, [(found, bytes([HERE]) * self._router.number_of_slots)])
+        return await joined(self._router, 0, [(found, bytes([HERE]) * self._router.number_of_slots)], session.hides)
 
     async def numbers(self, session: Session, argv: list[bytes]) -> Outcome:
         """PUBSUB NUMSUB or SHARDNUMSUB [channel ...]: the clients of all proxies, from any server."""
@@ -280,7 +284,7 @@ class PubSubCommands(Family):
                 return reply if reply.startswith(b"-") else replies.error("ERR a server gave an odd reply to PUBSUB")
             for place, name in enumerate(some):
                 of_name = numbers[place * counts.ASKED_EACH : (place + 1) * counts.ASKED_EACH]
-                items += [replies.bulk(name), replies.integer(counts.clients(of_name))]
+                items += [replies.bulk(without(session.hides, name)), replies.integer(counts.clients(of_name))]
         return replies.array(items)
 
     async def _ask(self, argv: Sequence[bytes]) -> bytes:

@@ -323,6 +323,8 @@ class Subscriptions:
             return
         if topic.changing:
             self._deliver_while_changing(topic, message)
+        for session in topic.hiding:
+            self._deliver_hidden(session, message)
         listeners = topic.listeners
         if self._behind:
             for session in self._behind.intersection(listeners):
@@ -330,9 +332,18 @@ class Subscriptions:
             listeners = tuple(session for session in listeners if session not in self._behind)
         deliver(listeners, message.resp2, message.resp3)
 
+    def _deliver_hidden(self, session: Session, message: Message) -> None:
+        data = message.form(session.protocol, session.hides)
+        if data and session in self._behind:
+            push_in_turn(session, data)
+        elif data:
+            session.push(data)
+
     def _deliver_while_changing(self, topic: Topic, message: Message) -> None:
         for session, mark in topic.changing.items():
-            data = message.resp3 if session.protocol == 3 else message.resp2
+            data = message.form(session.protocol, session.hides)
+            if not data:
+                continue
             if mark == LEAVING:
                 session.push(data)
             elif message.mark >= mark:

@@ -15,7 +15,7 @@ LEAVING = -1
 class Topic:
     """A channel or a pattern with present, former or future subscribers."""
 
-    __slots__ = ("_listeners", "_order", "asked", "changing", "ending", "said", "wanted")
+    __slots__ = ("_listeners", "_order", "asked", "changing", "ending", "hiding", "said", "wanted")
 
     def __init__(self) -> None:
         self.wanted = 0
@@ -29,6 +29,8 @@ class Topic:
         self.changing: dict[Session, int] = {}
         """Sessions that join without a confirmation yet, with the first mark after which messages are for them; or
         LEAVING."""
+        self.hiding: dict[Session, None] = {}
+        """Sessions that get its messages at once, and do not see the prefix of their user."""
         self._listeners: set[Session] = set()
         self._order: tuple[Session, ...] | None = None
 
@@ -39,6 +41,9 @@ class Topic:
     def joined(self, session: Session) -> None:
         """The session's subscription is about to be confirmed, unless the session has gone meanwhile."""
         if self.changing.pop(session, LEAVING) != LEAVING:
+            if session.hides:
+                self.hiding[session] = None
+                return
             self._listeners.add(session)
             self._order = None
 
@@ -50,12 +55,13 @@ class Topic:
     def remove(self, session: Session) -> None:
         """The session gets nothing more."""
         self.changing.pop(session, None)
+        self.hiding.pop(session, None)
         self._listeners.discard(session)
         self._order = None
 
     @property
     def listeners(self) -> tuple[Session, ...]:
-        """Sessions that get its messages at once."""
+        """Sessions that get its messages at once, as they are."""
         if self._order is None:
             self._order = tuple(self._listeners)
         return self._order
@@ -67,4 +73,4 @@ class Topic:
     @property
     def is_over(self) -> bool:
         """Whether no session needs it any more, and no message of it can arrive."""
-        return not (self.wanted or self.asked or self.ending or self.changing or self._listeners)
+        return not (self.wanted or self.asked or self.ending or self.changing or self.hiding or self._listeners)

@@ -25,6 +25,7 @@ from proxy.servers.everywhere import words
 from slots import commands, sorting
 from slots.commands import Code, Command, KeysError, Multi, Route
 from slots.keys import KeysRefused
+from slots.prefixes import NAMING
 from slots.reserved import REFUSAL, RESERVED
 
 DIGEST_LENGTH = 40
@@ -71,6 +72,7 @@ class Transaction:
         "elsewhere",
         "home",
         "keys",
+        "named",
         "patterns",
         "ruling",
         "scripts",
@@ -105,6 +107,8 @@ class Transaction:
         """The database that it has reached."""
         self.selects = False
         """Whether a command changes the database."""
+        self.named: dict[int, str] = {}
+        """The commands whose replies name keys, by their places."""
         self.patterns = False
         """Whether the patterns of a SORT name keys."""
         self.channel: bytes | None = None
@@ -136,6 +140,8 @@ class Transaction:
             # As in Redis, the client sees it as queued.
             return
         self._payload += request
+        if command.name in NAMING:
+            self.named[self.count] = command.name
         self.count += 1
         for database, key in keys:
             if database == self.home:

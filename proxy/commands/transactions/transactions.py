@@ -227,7 +227,7 @@ class TransactionCommands(Family):
         if watch is not None and watch.connection is not None:
             finish = partial(self._executed, transaction, session, watch.connection.backend)
             return await self._watching.run(session, watch, payload, before, finish)
-        if not transaction.uses_other_databases:
+        if not transaction.uses_other_databases and (session.prefix is None or not transaction.named):
             return Unit(slot, address, payload, before)
         backend = self._router.shared(session, address)
         finish = partial(self._executed, transaction, session, backend)
@@ -261,6 +261,13 @@ class TransactionCommands(Family):
 
     def _executed(self, transaction: Transaction, session: Session, backend: Backend, reply: bytes) -> bytes:
         """The client's reply to EXEC. If it has run, the session is in the database that the transaction ended in."""
+        reply = self._entered(transaction, session, backend, reply)
+        if session.prefix is None or not transaction.named:
+            return reply
+        number = self._router.loop.statistics.number
+        return session.prefix.hide_each(reply, {at: number(name.lower()) for at, name in transaction.named.items()})
+
+    def _entered(self, transaction: Transaction, session: Session, backend: Backend, reply: bytes) -> bytes:
         header = HEADER.match(reply)
         if header is None:
             return reply

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from proxy import users as module
 from proxy.settings import ProxySettings
@@ -215,3 +216,27 @@ def test_settings_that_do_not_go_together(settings: dict[str, Any], sentence: st
 
 def test_places_other_than_the_plain_one_are_enough() -> None:
     assert ProxySettings.load(listen="", unix_socket="/tmp/s").listen == ""
+
+
+def test_a_user_with_a_prefix_has_rights_to_nothing_else() -> None:
+    known = users("", {"name": "shop", "password": "pw", "prefix": "shop:", "admin": True})
+    user, same, other = (
+        Users(ProxySettings.load(users=[{"name": "shop", "password": "pw", **fields}]).users, SecretStr("")).find(
+            "shop"
+        )
+        for fields in ({"prefix": "shop:"}, {"prefix": "shop:"}, {"prefix": "other:"})
+    )
+    assert user is not None
+    assert same is not None
+    assert other is not None
+    assert user.prefix == b"shop:"
+    assert not user.unlimited
+    assert user.proves_scripts
+    assert user.may_as_much(same)
+    assert not user.may_as_much(other)
+    assert user.rights.allows_key(b"shop:a", 3)
+    assert not user.rights.allows_key(b"shop", 3)
+    assert {"FLUSHALL", "CLIENT|TRACKING", "FCALL", "CLUSTER|SLOTS", "CLIENT|LIST", "RANDOMKEY"} <= user.refused
+    administrator = known.find("shop")
+    assert administrator is not None
+    assert {"CLIENT|LIST", "SLOWLOG|GET", "ACL|LIST", "CONFIG|GET"} <= administrator.refused

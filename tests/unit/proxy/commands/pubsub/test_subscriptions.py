@@ -24,6 +24,7 @@ class Listener:
     def __init__(self, protocol: int = 3) -> None:
         self.protocol = protocol
         self.muted = 0
+        self.hides = b""
         self.heard: list[bytes] = []
         self.behind: list[bytes] = []
         """What it gets after its confirmations."""
