@@ -10,11 +10,30 @@ import time
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.differential.examples import Example, examples
+from tests.differential.runner import Runner
 from tests.differential.topologies import TOPOLOGIES, cluster_of, plain_redis, runner_of
 from tests.differential.users import USERS, User
 
 ROUND = 200
 """Examples between looks at the clock."""
+
+
+def _compare(runner: Runner, number: int, kinds: tuple[str, ...], one_slot: bool, user: User | None) -> None:
+    """Run :data:`ROUND` examples."""
+
+    @seed(number)
+    @settings(
+        max_examples=ROUND,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(example=examples(kinds, one_slot))
+    def run(example: Example) -> None:
+        runner.run(example, user)
+
+    run()
 
 
 def main() -> int:
@@ -25,11 +44,12 @@ def main() -> int:
     parser.add_argument("--user", choices=USERS, help="of the topology users (a tenant)", default="a tenant")
     parser.add_argument("--kinds", default="", help="only these kinds of blocks, as in data,transaction")
     arguments = parser.parse_args()
+    kinds = tuple(filter(None, arguments.kinds.split(",")))
     total = 0
     for name in arguments.topology or TOPOLOGIES:
         topology = TOPOLOGIES[name]
         user = USERS[arguments.user] if topology.users else None
-        one_slot = topology.one_slot or (user is not None and user.database is not None)
+        one_slot = topology.one_slot or (user is not None and user.one_slot)
         with (
             cluster_of(topology) as (cluster, mover),
             plain_redis() as redis,
@@ -39,20 +59,7 @@ def main() -> int:
             begun = time.monotonic()
             number = arguments.seed
             while time.monotonic() < begun + arguments.minutes * 60:
-
-                @seed(number)
-                @settings(
-                    max_examples=ROUND,
-                    database=None,
-                    deadline=None,
-                    phases=(Phase.generate, Phase.shrink),
-                    suppress_health_check=list(HealthCheck),
-                )
-                @given(example=examples(tuple(filter(None, arguments.kinds.split(","))), one_slot))
-                def run(example: Example, user: User | None = user) -> None:
-                    runner.run(example, user)
-
-                run()
+                _compare(runner, number, kinds, one_slot, user)
                 number += 1
             moved = f", while all slots moved {mover.moves} times" if mover is not None else ""
             if runner.given_up:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from proxy.commands.databases.elsewhere import MOVES
 from slots.keyslots import KeySlots
 from slots.rules import SlotRule
-from tests.differential.contents import contents_of
+from tests.differential.contents import Contents, contents_of
 from tests.differential.differences import in_redis_order, same_reply
 from tests.differential.examples import Bare, Example, Send, Step, Walk
 from tests.differential.model import (
@@ -25,7 +25,7 @@ from tests.differential.model import (
     sorting_keys,
 )
 from tests.differential.sides import PATIENCE, Control, Side, Silence
-from tests.differential.users import User
+from tests.differential.users import OF_OTHERS, User
 from tests.differential.wire import decode, encode, show
 
 ONE_SLOT = SlotRule("*", tag="one")
@@ -100,6 +100,10 @@ class Runner:
         self._user = user
         key_slots = user.key_slots(self.key_slots.rules) if user is not None else self.key_slots
         self.forget_everything()
+        if user is not None and user.prefix:
+            proxy = Control(self.proxy.address)
+            proxy.ask(*((b"SET", key, b"of others") for key in OF_OTHERS))
+            proxy.close()
         self._clients = [Client(key_slots) for _ in example.protocols]
         try:
             self.proxy.open(len(example.protocols))
@@ -164,12 +168,22 @@ class Runner:
         """Compare what the servers have."""
         # A key that moves while this looks is at the next server, or was at the one before.
         ours = contents_of([*self.behind, *self.behind[:-1][::-1]], self._beside)
+        if self._user is not None and self._user.prefix:
+            ours = self._within(ours, self._user.prefix)
         theirs = contents_of([self.control], self._beside)
         self.compared += len(theirs)
         for database, key in sorted(ours.keys() | theirs.keys()):
             one, other = ours.get((database, key)), theirs.get((database, key))
             if one != other:
                 raise Different(f"database {database!r} has {key!r}, by its digest: proxy: {one!r}, Redis: {other!r}")
+
+    def _within(self, contents: Contents, prefix: bytes) -> Contents:
+        """What there is with a prefix, without it. What others have is as it was."""
+        others = {place: digest for place, digest in contents.items() if not place[1].startswith(prefix)}
+        if set(others) != {(b"0", key) for key in OF_OTHERS} or len(set(others.values())) != 1:
+            raise Different(f"others have {others!r}")
+        mine = contents.items() - others.items()
+        return {(database, key.removeprefix(prefix)): digest for (database, key), digest in mine}
 
     # One step
 

@@ -53,7 +53,7 @@ def compare_random_commands(runner: Runner, most: int, user: User | None = None)
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
-    @given(example=examples(one_slot=runner.one_slot or (user is not None and user.database is not None)))
+    @given(example=examples(one_slot=runner.one_slot or (user is not None and user.one_slot)))
     def run(example: Example) -> None:
         runner.run(example, user)
 

@@ -16,7 +16,7 @@ from tests.differential.model import COMPUTED, Command, keys_in, name
 from tests.differential.runner import Runner
 from tests.differential.sides import Connection, Side
 from tests.differential.topologies import OF_USERS
-from tests.differential.users import USERS, User
+from tests.differential.users import CACHING, User
 from tests.differential.wire import decode, encode, is_message, words
 
 STEPS = searching.examples(60)
@@ -271,7 +271,7 @@ def test_clients_are_told_of_what_changes(both: Both) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("user", USERS.values(), ids=USERS)
+@pytest.mark.parametrize("user", CACHING.values(), ids=CACHING)
 @pytest.mark.parametrize("runner", OF_USERS, indirect=True)
 def test_clients_of_a_user_with_limits_are_told_of_what_changes(both: Both) -> None:
     test_clients_are_told_of_what_changes(both)

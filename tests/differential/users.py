@@ -26,12 +26,19 @@ class User:
         settings: of the proxy's user, but for name and password.
         rights: of the ACL's.
         database: the one that it may use; None for all.
+        prefix: of its keys; empty for none.
     """
 
     name: str
     settings: tuple[tuple[str, object], ...]
     rights: str
     database: int | None = None
+    prefix: bytes = b""
+
+    @property
+    def one_slot(self) -> bool:
+        """Whether its keys have one slot."""
+        return self.database is not None or bool(self.prefix)
 
     @property
     def entry(self) -> dict[str, object]:
@@ -50,26 +57,39 @@ class User:
         return tuple(f"ACL SETUSER {self.name} reset on >{PASSWORD} ~* &* +@all {self.rights}".encode().split())
 
     def same_refusal(self, command: Command, ours: bytes, theirs: bytes) -> bool:
-        """Whether both refuse a write of a script that may only read: the one for the script's sake, Redis for the
-        user's."""
+        """Whether both refuse, in other words: what a user with a prefix may not do; or a write of a script that may
+        only read, the one for the script's sake, Redis for the user's."""
+        if self.prefix and theirs.startswith(b"-NOPERM"):
+            return b" is refused to users with a prefix: " in ours
         of_script = name(command) in ("EVAL_RO", "EVALSHA_RO", "FCALL_RO")
         return of_script and ours.startswith(WRITE_REFUSED) and theirs.startswith(USER_REFUSED)
 
     def key_slots(self, rules: tuple[SlotRule, ...]) -> KeySlots:
         """The slots of the keys that it uses."""
+        if self.prefix:
+            return KeySlots("crc32", 1024, (SlotRule("*", None, "prefix"),))
         here = tuple(SlotRule(rule.pattern, None, rule.tag) for rule in rules if rule.database == self.database)
         return KeySlots("crc32", 1024, here)
 
     def may_leave(self, command: Command) -> bool:
         """Whether a command may end its being this user in its own database, which Redis has no limit for."""
-        if self.database is None:
+        if not self.one_slot or command in self.login:
             return False
         called = name(command)
         if called in ("RESET", "AUTH") or (called == "HELLO" and b"AUTH" in map(bytes.upper, command)):
             return True
+        if self.database is None:
+            return False
         named = command[1:] if called == "SELECT" else command[2:] if called in ("MOVE", "COPY") else ()
         return any(word.isdigit() and int(word) != self.database for word in named)
 
+
+NOT_WITH_PREFIX = (
+    f"{FOR_ALL_DATABASES} -sort -sort_ro -flushdb -dbsize -randomkey -pubsub|numpat -client|tracking -@admin"
+)
+WITH_PREFIX = f"~* &* +@all {SCRIPTS} -eval_ro -evalsha_ro -fcall_ro -script -sort -sort_ro"
+OF_OTHERS = (b"key:1", b"{a}key:1", b"{shop}:", b"{shop}key:1")
+"""Keys that somebody else has."""
 
 USERS = {
     "a reader": User("reports", (("read_only", True),), f"-@write {SCRIPTS} -publish -spublish -script|flush -@admin"),
@@ -82,4 +102,7 @@ USERS = {
         f"-@write {FOR_ALL_DATABASES} -publish -spublish -@admin",
         database=TENANT_DATABASE,
     ),
+    "a prefix": User("shop", (("prefix", "{shop}:-"), ("rules", WITH_PREFIX)), NOT_WITH_PREFIX, prefix=b"{shop}:-"),
 }
+CACHING = {name: user for name, user in USERS.items() if not user.prefix}
+"""Those that may use CLIENT TRACKING."""
