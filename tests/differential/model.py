@@ -25,7 +25,7 @@ BLOCKING = {
 COMPUTED = {"SUNION", "SINTER", "SDIFF", "SINTERCARD", "ZUNION", "ZINTER", "ZDIFF", "ZINTERCARD", "XREAD"}
 """Commands that the proxy computes over several slots."""
 STORED = {"SUNIONSTORE", "SINTERSTORE", "SDIFFSTORE", "ZUNIONSTORE", "ZINTERSTORE", "ZDIFFSTORE"}
-"""Likewise, and writes what it has computed."""
+"""Likewise, and writes what it has computed, unless it reads what it writes."""
 
 
 def name(command: Command) -> str:
@@ -106,7 +106,9 @@ class Client:
             if called in ("CLIENT", "CONFIG") or for_every_server(command):
                 return False
             return len(self.bound | together) <= 1
-        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", "LMPOP", "ZMPOP", *COMPUTED, *STORED):
+        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", "LMPOP", "ZMPOP", *COMPUTED):
+            return True
+        if called in STORED and command[1] not in command[2:]:
             return True
         return len(together) <= 1
 

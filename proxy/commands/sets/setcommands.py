@@ -7,7 +7,8 @@ at its owner at one moment, not all keys at the same moment, and the proxy compu
 What is to be stored is written by one command: RESTORE, which replaces what is there, or DEL if nothing was found. So
 whoever reads the key sees what was there before, or the whole of what was found. The command goes the way of every
 write: it waits for a locked slot, and in a migration until the key has left the source (**absent-first**,
-**drained**). It is sent once: if its outcome is unknown, the client gets the error.
+**drained**). It is sent once: if its outcome is unknown, the client gets the error. A destination that is also a source
+is refused: an element that was added there after the read would not be in what replaces it, though it was acknowledged.
 
 Options that the proxy does not understand, mostly because they are wrong, are left to the first key's server: it gets
 the request with this key in all places, and its error is the reply. A request that stores goes to no server so.
@@ -36,6 +37,9 @@ from slots import commands
 from slots.commands import Command
 
 SMALL = 262_144
+DESTINATION_IS_READ = (
+    "its destination is also a source, and what others write there between the read and the write would be lost"
+)
 
 
 class SetCommands(Family):
@@ -65,6 +69,8 @@ class SetCommands(Family):
         slots = {self._router.slot_of_key(session.database, key) for key in keys}
         if len(slots) == 1:
             return keys
+        if command.stored and keys[0] in sources(command, keys):
+            return replies.refused_over_slots(command.name, DESTINATION_IS_READ)
         if len(sources(command, keys)) > MOST_KEYS:
             return too_many_keys(command.name)
         return self._compute(session, command, argv)
