@@ -141,6 +141,8 @@ async def test_a_change_waits_for_those_that_are_there_and_names_the_others(
     assert users.behind() == {}, "nobody lacks what there never was"
     quick.users = gone.users = HeldUsers(version=0)
     gone.link = None
+    woken: list[int] = []
+    monkeypatch.setattr(quick.link, "wake", lambda: woken.append(users.version))
     putting = asyncio.create_task(users.put("ada", {"no_password": True}))
     async with asyncio.timeout(60):
         while not users.version:
@@ -148,6 +150,7 @@ async def test_a_change_waits_for_those_that_are_there_and_names_the_others(
         assert set(users.behind()) == {one.record.id for one in (quick, gone, older)}
         await asyncio.sleep(0.1)
         assert not putting.done(), "a proxy that is there has yet to follow"
+        assert woken == [users.version], "it hears of it at once, and not with the next answer to a heartbeat"
         quick.users = HeldUsers(version=users.version)
         await putting
     behind = users.behind()
