@@ -31,7 +31,7 @@ from rich.table import Table
 from benchmarks import players, report
 from benchmarks.processes import percentile
 from slots import garbage
-from slots.table import OFFLINE, Slot
+from slots.slot import OFFLINE, Slot
 from topom import api
 from topom.api.callers import Callers
 from topom.api.wire import Wire

@@ -8,8 +8,10 @@ import math
 import random
 from dataclasses import replace
 
+from slots.group import Group
 from slots.messages.message import Product
-from slots.table import Group, Slot, SlotTable
+from slots.slot import Slot
+from slots.table import SlotTable
 from topom.cluster import fences
 from topom.cluster.events import Event, What
 from topom.cluster.state import ClusterState, Marked, Noted, ProxyRecord

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slots.rules import SlotRule
-from slots.table import Slot
+from slots.slot import Slot
 
 CONNECTIONS = 50
 KEYS = 20_000

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from slots.slot import MAXIMUM_SLOTS, Action, Slot
 from slots.states import SlotState
-from slots.table import MAXIMUM_SLOTS, Action, Slot
 from topom.api.live.picture import Picture, changes, message, whole
 from topom.web import pages
 

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
-from slots.table import OFFLINE, Group, Slot
+from slots.group import Group
+from slots.slot import OFFLINE, Slot
 from topom.balance.planners import PlanRequest, plan
 from topom.balance.planners.request import SlotLoad
 from topom.balance.planners.shares import band, shares

@@ -6,7 +6,8 @@ import typer
 
 from slots import functions
 from slots.forms import Form
-from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
+from slots.table import DEFAULT_SLOTS
 
 DEFAULTS_OF_SPARK = "local[*], or what spark-submit says"
 

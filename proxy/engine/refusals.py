@@ -3,7 +3,7 @@
 from slots.helpfulrules import helpful
 from slots.keynames import readable
 from slots.reserved import REFUSAL
-from slots.table import CHANGING
+from slots.slot import CHANGING
 
 FAILED = b"-ERR the proxy failed to run this command; its log says why\r\n"
 LEFT = b"-TRYAGAIN the connection was closed at the client's side while the request was held; nothing was run\r\n"

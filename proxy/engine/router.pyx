@@ -19,14 +19,14 @@ from slots.requests.commandlookup cimport CommandLookup
 from slots.requests.parsing cimport argument_t, free_parse
 
 from slots import sorting
-from slots.table import CHANGING
+from slots.slot import CHANGING
 
 KNOWN_ABSENT = 524_288
 """Keys that a worker remembers as absent from the source of a migrating slot, at 16 bytes each: 8 MB at most, and none
 before a slot moves. Of 300,000 hot keys, it forgets one in fifty."""
 
 cdef enum:
-    # Up to slots.table.CHANGING.
+    # Up to slots.slot.CHANGING.
     PLACES = 16386
 
 assert PLACES == CHANGING + 1

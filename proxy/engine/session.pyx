@@ -55,7 +55,7 @@ from proxy.engine.backend import command as make_request
 from proxy.engine.inline import is_http, split_inline
 from proxy.engine.outcomes import NO_REPLY, Clear, Condition, Last, Unit
 from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS, RULES_CHANGE
-from slots.table import CHANGING
+from slots.slot import CHANGING
 
 cdef enum:
     # Redis's limits for a client that is not authenticated.

@@ -18,7 +18,7 @@ MoveKey = tuple[int, int, bytes]
 class Origin:
     """The source of a migrating slot's keys.
 
-    ``epoch``, ``beginning`` and ``min_replicas`` are those of :class:`slots.table.Action`. No two actions have the same
+    ``epoch``, ``beginning`` and ``min_replicas`` are those of :class:`slots.slot.Action`. No two actions have the same
     origin (**by-action**).
     """
 

@@ -10,8 +10,9 @@ connections there are known to be ended.
 from collections import deque
 from collections.abc import Set
 
+from slots.slot import OFFLINE, Slot
 from slots.states import SlotState
-from slots.table import OFFLINE, Slot, SlotTable
+from slots.table import SlotTable
 
 REMEMBERED_TABLES = 64
 """The number of tables kept between two acknowledgements. With more, every group counts as endangered."""

@@ -44,7 +44,8 @@ from slots.messages import channel, control
 from slots.messages.message import Product
 from slots.reaching import look_at_certificates
 from slots.reloading import Reloading, on_hangup
-from slots.table import SlotTable, TableError
+from slots.slot import TableError
+from slots.table import SlotTable
 from slots.tls import TlsError
 from slots.version import program_version
 

@@ -32,8 +32,9 @@ from proxy.worker.replicas.replicas import Replicas
 from slots import ranges
 from slots.beginning import UNKNOWN as UNKNOWN_BEGINNING
 from slots.beginning import Beginning
+from slots.slot import Slot
 from slots.states import AT_SOURCE, Course, SlotState
-from slots.table import Slot, SlotTable
+from slots.table import SlotTable
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ class Route:
 
     A slot that is locked to be turned round has a source, too: the group that its keys have come from until then. A
     slot whose master is ``lost`` is locked without waiting for that server's replies. ``epoch``, ``beginning`` and
-    ``min_replicas`` are those of :class:`slots.table.Action`, for an action that moves keys. **by-action**: so no two
+    ``min_replicas`` are those of :class:`slots.slot.Action`, for an action that moves keys. **by-action**: so no two
     actions have equal routes, and knowledge by one route counts for no other.
     """
 

@@ -46,7 +46,8 @@ from slots.messages import channel as messages
 from slots.messages.channel import SupervisorMessage
 from slots.messages.message import sentence
 from slots.messages.questions import Question, WorkerCounters
-from slots.table import SlotTable, TableError
+from slots.slot import TableError
+from slots.table import SlotTable
 from slots.tls import TlsError
 
 log = structlog.get_logger()

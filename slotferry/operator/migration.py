@@ -14,7 +14,7 @@ from slotferry.output import answer, in_words, say, size, table
 from slots import ranges
 from slots.counting import counted
 from slots.forms import Form
-from slots.table import MOST_REPLICAS
+from slots.slot import MOST_REPLICAS
 
 app = typer.Typer(no_args_is_help=True, help="See, pause, pace, cancel and retry the moving of keys.")
 

@@ -16,7 +16,8 @@ from slotferry.output import answer, note, table
 from slots import functions
 from slots.forms import Form
 from slots.keyslots import KeySlots
-from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
+from slots.table import DEFAULT_SLOTS
 
 Row = dict[str, Any]
 

@@ -37,7 +37,7 @@ from slots.messages.message import (
 from slots.messages.protocol import SPOKEN
 from slots.replies import MOST_RUN_ID
 from slots.rules import SlotRule, rules_from_wire
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 
 PATH = "/api/v1/migrators/control"
 MOST_REPLICAS = 1000

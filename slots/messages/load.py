@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from slots.fields import LARGEST, MOST_TEXT
 from slots.limitshares import WHOLE
 from slots.messages.message import VISIBLE, Number, Time
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 
 ROW_BYTES = 26
 """Of one slot in :data:`SlotRows`."""

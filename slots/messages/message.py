@@ -9,7 +9,7 @@ from slots import fields, functions
 from slots.address import is_host
 from slots.fields import LARGEST
 from slots.rules import SlotRule
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 
 MOST_TEXT = 1000
 """Characters of a sentence for people; :func:`sentence` shortens a longer one."""

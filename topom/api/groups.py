@@ -8,7 +8,8 @@ from typing import Annotated, NamedTuple
 import structlog
 from fastapi import Depends, Query
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from topom.api import group_models as models
 from topom.api import leaving_models
 from topom.api.access import ServedTopom, refuse_body

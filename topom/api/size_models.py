@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 from topom.api.models import In
 from topom.api.slot_models import BigKey
 from topom.balance.sizes import LONGEST_PREFIX, MOST_BIGGEST, MOST_PREFIXES, GroupSize, Prefix

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from slots import ranges
 from slots.keynames import readable
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 from topom.api import large_json
 from topom.api import size_models as models
 from topom.api.access import ServedTopom

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Response
 
-from slots.table import Slot
+from slots.slot import Slot
 from topom.api import slot_models as models
 from topom.api.access import ServedTopom
 from topom.api.routers import resource

@@ -2,7 +2,7 @@
 
 from fastapi import Request
 
-from slots.table import OFFLINE
+from slots.slot import OFFLINE
 from topom.api import groups, migration, migrators, proxies, rules, settings, topoms
 from topom.api import status_models as models
 from topom.api.access import ServedTopom

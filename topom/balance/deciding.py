@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from slots.counting import counted
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from topom.balance.planners import limits
 from topom.balance.planners import load as by_load
 from topom.balance.planners.request import REQUEST_BYTES, PlanRequest, SlotLoad, loads_of

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import structlog
 
-from slots.table import Slot
+from slots.slot import Slot
 from topom.cluster import topology
 from topom.cluster.events import Said, What
 from topom.cluster.ledger import Ledger

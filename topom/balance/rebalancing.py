@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from slots.table import OFFLINE, SlotTable
+from slots.slot import OFFLINE
+from slots.table import SlotTable
 from topom.balance import measured, planners
 from topom.balance.measured import MeasuredLoads
 from topom.balance.planners.forecast import Forecast, forecast

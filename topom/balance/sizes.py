@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from slots import ranges
-from slots.table import OFFLINE, SlotTable
+from slots.slot import OFFLINE
+from slots.table import SlotTable
 from topom.errors import Conflict, Invalid
 from topom.migration.ways import Sized
 

@@ -21,8 +21,9 @@ to ``pending``. A slot that is migrating stays so, and only the keys that client
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from slots.slot import Slot
 from slots.states import UNTOUCHED, Course, SlotState
-from slots.table import Slot, SlotTable
+from slots.table import SlotTable
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import with_slots
 from topom.reasons import Reason

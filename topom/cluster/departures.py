@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Mapping
 
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 
 KEPT_SECONDS = 86_400.0
 """How long it is known that a slot has left a group."""

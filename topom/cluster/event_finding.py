@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 from slots import ranges
+from slots.group import Group
+from slots.slot import OFFLINE, Slot
 from slots.states import Course, SlotState
-from slots.table import OFFLINE, Group, Slot, SlotTable
+from slots.table import SlotTable
 from topom.cluster import fences
 from topom.cluster.events import MOST_TEXT, NAMED_BY, Event, Said, What, shortened
 from topom.cluster.state import ClusterState, Leaving

@@ -5,7 +5,8 @@ Pure functions from one state to the next.
 
 from dataclasses import replace
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from topom.cluster.state import ClusterState, Joining
 
 

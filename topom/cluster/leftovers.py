@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from slots import ranges
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from topom.cluster.state import ClusterState
 from topom.errors import OldKeysLeft
 

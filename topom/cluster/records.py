@@ -42,9 +42,11 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from slots import ranges
+from slots.group import Group
 from slots.messages.message import Product
 from slots.rules import ComingRules, SlotRule, rules_from_wire, rules_to_wire
-from slots.table import MAXIMUM_SLOTS, Group, SlotTable, slots_from_wire, slots_to_wire
+from slots.slot import MAXIMUM_SLOTS, slots_from_wire, slots_to_wire
+from slots.table import SlotTable
 from topom.cluster import event_records
 from topom.cluster.lineage import Start
 from topom.cluster.placement_run import Kept

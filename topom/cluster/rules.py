@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from slots import ranges
+from slots.slot import OFFLINE, Slot
 from slots.states import SlotState
-from slots.table import OFFLINE, Slot, SlotTable
+from slots.table import SlotTable
 from topom.cluster import differing, joins, leftovers
 from topom.cluster.state import ClusterState, known_servers, leaving_groups, leaving_nodes
 from topom.errors import GroupLeaving, InPool, NodeLeaving, RulesChanging, SweepUnderWay, TooMany

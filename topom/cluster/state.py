@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from slots.group import host_of
 from slots.keyslots import KeySlots
 from slots.messages.message import Product
-from slots.table import OFFLINE, SlotTable, host_of
+from slots.slot import OFFLINE
+from slots.table import SlotTable
 from topom.cluster import hours
 from topom.cluster.departures import Departures
 from topom.cluster.events import Event

@@ -5,7 +5,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 

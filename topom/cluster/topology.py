@@ -13,8 +13,10 @@ from ipaddress import ip_address
 
 from slots import ranges
 from slots.address import AddressError, split
+from slots.group import Group
+from slots.slot import OFFLINE, Action, Slot
 from slots.states import Course, SlotState
-from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from topom.errors import (
     GroupEmpty,
     GroupExists,
@@ -274,7 +276,7 @@ def begin(
     copy: str = "",
 ) -> SlotTable:
     """Pending slots put in ``preparing``, or with a copy in ``copying``; the rest is as in
-    :class:`slots.table.Action`. Raises as :func:`advance`."""
+    :class:`slots.slot.Action`. Raises as :func:`advance`."""
     chosen = _in_state(table, slots, SlotState.PENDING)
     _require_unlocked_ends(table, chosen)
     return with_slots(

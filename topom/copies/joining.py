@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster import differing
 from topom.cluster.events import Said, What
 from topom.cluster.joins import homes, without

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import structlog
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.events import Said, What
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger

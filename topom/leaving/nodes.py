@@ -20,7 +20,8 @@ from dataclasses import replace
 
 import structlog
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from topom.cluster import cancelling as interventions
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger

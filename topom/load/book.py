@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from slots.messages.load import MOST_USERS
 from slots.messages.message import MOST_PROXIES, MOST_SERVERS
-from slots.table import OFFLINE, SlotTable
+from slots.slot import OFFLINE
+from slots.table import SlotTable
 from topom.cluster.topology import MAXIMUM_GROUP_ID, all_servers
 from topom.load.day import Day, DayMinute, Kind
 from topom.load.hotkeys import MOST_SHOWN, BusyKey, HotKeys

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slots.messages.load import UserName
 from slots.messages.message import Server
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 from topom.cluster.rules import MOST_SERVERS
 from topom.cluster.topology import MAXIMUM_GROUP_ID
 from topom.load.day import KINDS, DayMinute, Kind

@@ -66,7 +66,7 @@ The rules themselves are in :mod:`topom.masters.choicerules`. Besides, proxies m
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.state import ClusterState, Promotion, leaving_servers
 from topom.errors import Conflict, NotReady, TopomError
 from topom.masters.choicerules import OF_THE_BEST, RULES, Case, Change, Outage, Rule, answer, leaves

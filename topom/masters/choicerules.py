@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.state import ClusterState, Noted
 from topom.reasons import Reason
 from topom.servers.lastcopy import ServerFailed

@@ -20,7 +20,7 @@ from typing import ClassVar
 import structlog
 
 from slots.backoff import Backoff
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.events import What
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Promotion
 from topom.copies.wanted import Asker, Wanted

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import structlog
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from topom.cluster import topology
 from topom.cluster.cancelling import with_table
 from topom.cluster.ledger import Ledger

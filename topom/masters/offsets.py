@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
+from slots.group import Group
 from slots.ranges import show
-from slots.table import Group
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Noted
 from topom.periodic import Look, Loop

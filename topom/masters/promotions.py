@@ -32,7 +32,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import Promotion

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from migrator.progress import Progress
 from slots.beginning import Beginning
 from slots.messages.copies import MOST_OF_A_STREAM
+from slots.slot import OFFLINE, Slot
 from slots.states import Course, SlotState
-from slots.table import OFFLINE, Slot, SlotTable
+from slots.table import SlotTable
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import all_servers
 from topom.migrators.gathering import Gathering

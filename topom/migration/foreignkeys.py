@@ -22,8 +22,9 @@ import structlog
 
 from migrator.errors import ForeignKeys
 from slots.counting import counted
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot, SlotTable
+from slots.table import SlotTable
 from topom.cluster.ledger import Ledger
 from topom.cluster.rules import locked_for
 from topom.cluster.state import ClusterState

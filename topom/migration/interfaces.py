@@ -45,7 +45,7 @@ class Mover(Copier, Looker, Protocol):
     ) -> None:
         """Move every key of ``slots`` between these masters; return once **complete** holds. May be cancelled.
 
-        ``beginning`` is the one of :class:`slots.table.Action`. ``require`` is called right before keys are dropped at
+        ``beginning`` is the one of :class:`slots.slot.Action`. ``require`` is called right before keys are dropped at
         the source, and what it raises ends the move.
         """
 

@@ -30,7 +30,7 @@ from slots import ranges
 from slots.backoff import Backoff
 from slots.counting import counted
 from slots.rules import ComingRules, SlotRule
-from slots.table import OFFLINE
+from slots.slot import OFFLINE
 from topom.cluster.cancelling import with_table
 from topom.cluster.events import Said, What
 from topom.cluster.ledger import Ledger, LostPlace

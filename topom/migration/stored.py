@@ -12,8 +12,9 @@ from dataclasses import replace
 import structlog
 
 from slots import ranges
+from slots.slot import Action
 from slots.states import SlotState
-from slots.table import Action, SlotTable
+from slots.table import SlotTable
 from topom.cluster import departures, leftovers, topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.speed import Speeds

@@ -18,7 +18,7 @@ from migrator.errors import MigrationError
 from migrator.progress import Progress
 from slots import ranges
 from slots.kinds import Explained
-from slots.table import Action
+from slots.slot import Action
 from topom.errors import TopomError, Unavailable
 from topom.migration.batches import Batch
 from topom.migration.ways import Choice, Way

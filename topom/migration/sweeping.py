@@ -25,7 +25,7 @@ from migrator.errors import ForeignKeys, KeysRemain, MigrationError, SweepOverta
 from migrator.sweep import SweepRecord, Swept, Warrant, look
 from slots.backoff import Backoff
 from slots.counting import counted
-from slots.table import OFFLINE
+from slots.slot import OFFLINE
 from topom.cluster import leftovers
 from topom.cluster.events import Said, What
 from topom.cluster.hands_off import HandsOff

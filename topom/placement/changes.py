@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from topom.cluster import fences, topology
 from topom.cluster.cancelling import with_table
 from topom.cluster.placement_run import Kept, Progress, Run, Step

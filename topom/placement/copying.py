@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import structlog
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster import topology
 from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger, LostPlace

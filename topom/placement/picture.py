@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.state import ClusterState, PoolServer, leaving_groups
 from topom.placement.planner import Copies, Node
 from topom.reasons import Kind, Reason

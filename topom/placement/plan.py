@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.placement_run import Step
 from topom.cluster.state import ClusterState
 from topom.placement.picture import LEAVES, Picture

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.ledger import Ledger, LostPlace
 from topom.cluster.placement_run import Run, Step
 from topom.copies.filling import Filling

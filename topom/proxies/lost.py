@@ -6,7 +6,7 @@ All that can be done without the group's lock is done before the lock, so that t
 
 import math
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster import fences
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger

@@ -26,7 +26,7 @@ from typing import Protocol
 
 import structlog
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.state import ClusterState, Fenced
 from topom.servers.redis_servers import Fencing
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster import differing
 from topom.cluster.state import ClusterState
 from topom.reasons import Kind, Reason

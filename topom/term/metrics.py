@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from slots.slot import OFFLINE
 from slots.states import SlotState
-from slots.table import OFFLINE, SlotTable
+from slots.table import SlotTable
 from slots.version import build_info
 from topom.cluster.topology import all_servers
 from topom.masters.outcomes import Kind, Outcome

@@ -17,7 +17,8 @@ from slots.address import split
 from slots.messages.message import NumberOfSlots, SlotFunction
 from slots.probing import ASK_SECONDS
 from slots.settings import Live, Seconds, Settings
-from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS, MOST_REPLICAS
+from slots.slot import MAXIMUM_SLOTS, MOST_REPLICAS
+from slots.table import DEFAULT_SLOTS
 from topom.cluster.hours import Hours
 from topom.cluster.topology import parse_address
 from topom.errors import InvalidAddress

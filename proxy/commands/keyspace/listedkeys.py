@@ -21,8 +21,9 @@ from proxy.commands import replies
 from proxy.engine.keylist import HERE, HERE_OR_THERE, HIDDEN, KeyList
 from proxy.engine.router import Router
 from slots.reserved import RESERVED
+from slots.slot import OFFLINE, Slot
 from slots.states import SlotState
-from slots.table import OFFLINE, Slot, SlotTable
+from slots.table import SlotTable
 
 SLICE_KEYS = 5_000
 """Keys that are looked at without a pause: half a millisecond."""

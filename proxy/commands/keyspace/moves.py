@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 
 from proxy.commands.keyspace.listedkeys import Edge, ShownSlots, edge_of, is_switching
 from proxy.commands.services import Services
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot, SlotTable
+from slots.table import SlotTable
 
 MOST_COUNTED = 3
 """The most backward moves of one slot that are counted; more count as so many."""

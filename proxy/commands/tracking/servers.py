@@ -22,8 +22,9 @@ from proxy.commands.services import Services
 from proxy.commands.tracking.trackedserver import TrackedServer
 from proxy.engine.backend import command
 from proxy.engine.tracking import TrackedKeys
+from slots.slot import Slot
 from slots.states import UNTOUCHED, Course
-from slots.table import Slot, SlotTable
+from slots.table import SlotTable
 
 log = structlog.get_logger()
 

@@ -36,7 +36,8 @@ import structlog
 from slots.formats import TABLE_FILE
 from slots.messages.control import KnownTable, KnownUsers
 from slots.messages.message import Product
-from slots.table import SlotTable, TableError
+from slots.slot import TableError
+from slots.table import SlotTable
 
 HEAD = "slotferry-table"
 """The beginning of the file; the number of its format follows, then the SHA-256 of all behind its first line."""

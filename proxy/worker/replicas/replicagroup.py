@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from proxy.worker.replicas.replication import Replication
-from slots.table import Group
+from slots.group import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from proxy.engine.router import Router
 from proxy.settings import ProxySettings
 from proxy.worker.replicas.replicagroup import Limits, ReplicaGroup
 from proxy.worker.replicas.replication import QUESTION, Replication, read
+from slots.slot import Slot
 from slots.states import AS_AT_REST
-from slots.table import Slot, SlotTable
+from slots.table import SlotTable
 
 log = structlog.get_logger()
 

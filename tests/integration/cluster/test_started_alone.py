@@ -14,9 +14,11 @@ from proxy.supervisor.kept_table.tablefile import Kept, TableFile
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.connections import fence_user, proxy_prefix
+from slots.group import Group
 from slots.messages.message import Product
 from slots.reserved import FENCED
-from slots.table import Group, Slot, SlotTable
+from slots.slot import Slot
+from slots.table import SlotTable
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, log_of, plain_client
 

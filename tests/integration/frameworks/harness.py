@@ -23,8 +23,8 @@ from slots.keyslots import KeySlots
 from slots.messages.questions import WorkerCounters
 from slots.profiles import profile
 from slots.rules import SlotRule
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.forking import bound
 from tests.integration.worker.harness import INSTANCE, WorkerHarness
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.livefleet import served
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 from tests import chromium
 from tests.integration.page.conftest import PAGE_SECONDS, Site, until
 

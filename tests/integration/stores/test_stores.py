@@ -8,9 +8,11 @@ import pytest
 
 from slots.formats import STORE
 from slots.functions import names as slot_functions
+from slots.group import Group
 from slots.messages.message import Product
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.integration.stores.conftest import Open
 from topom.balance.sizebook import SizeBook
 from topom.balance.sizes import KnownSizes, SlotSize, Taking

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.blocked import keep_connections
 from tests.integration.worker.harness import WorkerHarness
 

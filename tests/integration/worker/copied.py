@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.harness import WorkerHarness
 
 COPY = "c0" * 16

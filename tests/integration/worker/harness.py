@@ -21,6 +21,7 @@ from slotferry.processes import ManagedProcess, free_ports
 from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.functions import slot
+from slots.group import Group
 from slots.messages.channel import (
     Ack,
     Answer,
@@ -38,8 +39,9 @@ from slots.messages.channel import (
 from slots.messages.message import Product
 from slots.messages.questions import Question
 from slots.reserved import RESERVED
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.forking import bound, fork
 
 INSTANCE = "0123456789abcdef0123456789abcdef"

@@ -11,8 +11,8 @@ from typing import Any, Self
 import redis.asyncio
 
 from slotferry.redis_server import RedisServer, start_redis
+from slots.group import Group
 from slots.messages.questions import WorkerCounters
-from slots.table import Group
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 
 PERIOD = 0.5

@@ -25,7 +25,7 @@ from proxy.channel import Channel
 from proxy.settings import ProxySettings
 from proxy.worker.worker import Worker
 from slots.messages.channel import Start, parse_supervisor
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 
 IDLE_SECONDS = 2.0

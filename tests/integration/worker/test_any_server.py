@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from slots.table import Group
+from slots.group import Group
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.replicated import PERIOD, PROMPT, Replicated, calls, eventually, to

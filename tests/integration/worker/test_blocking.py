@@ -9,7 +9,7 @@ import pytest
 
 from proxy.engine.refusals import crossslot
 from slotferry.redis_server import RedisServer, start_redis
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.blocked import Blocked, blocked_at, frozen
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.replicated import PROMPT, Gate, eventually

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from slots.group import Group
 from slots.messages.channel import Counters, Drain
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot
 from tests.integration.worker.blocked import blocked_at, frozen
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.replicated import eventually

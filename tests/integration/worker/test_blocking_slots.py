@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from slots.messages.channel import Drain
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.blocked import Blocked, blocked_at, frozen
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.replicated import eventually

@@ -8,8 +8,9 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.integration.breaking_relay import BOTH_WAYS, BreakingRelay, Direction
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import LIMIT, WorkerHarness

@@ -14,7 +14,7 @@ from slots.keyslots import KeySlots
 from slots.messages.channel import Ack, Counters
 from slots.messages.questions import Unblock
 from slots.rules import ComingRules, SlotRule
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.harness import WorkerHarness
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]

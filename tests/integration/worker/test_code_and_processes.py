@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import redis.asyncio
 
 from slotferry.redis_server import start_redis
-from slots.table import Group
+from slots.group import Group
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_functions import key_at, library, restart
 

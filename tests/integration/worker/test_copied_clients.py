@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.asyncio
 
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker.blocked import Blocked, blocked_at
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.copied import act_by_copy, switch

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from slots.reserved import HIDDEN
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.copied import COPY, act_by_copy, switch
 from tests.integration.worker.harness import WorkerHarness, slot_of

@@ -8,8 +8,8 @@ import pytest
 from proxy.commands.databases import elsewhere
 from proxy.engine.backend import command
 from proxy.engine.refusals import crossslot
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.test_slot_states import frozen

@@ -11,7 +11,7 @@ from redis.asyncio.connection import Connection
 from slotferry.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from slots import commands
 from slots.commands import Route
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness
 

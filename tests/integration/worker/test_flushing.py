@@ -9,10 +9,11 @@ import redis.exceptions
 
 from slots import connections, reserved
 from slots.flushes import UNDER_WAY
+from slots.group import Group
 from slots.moving import PLACE
 from slots.reserved import LEADER, STATE
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.integration.breaking_relay import BreakingRelay, Direction, Fault
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Talk

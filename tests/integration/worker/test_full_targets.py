@@ -10,10 +10,10 @@ import redis.asyncio
 import redis.exceptions
 
 from slots.flushes import RELEASE, WITHHOLD
+from slots.group import Group
 from slots.moving import DELETE
 from slots.reserved import IN_PIECES, STATE, WANTED
 from slots.states import SlotState
-from slots.table import Group
 from tests.integration.breaking_relay import BreakingRelay, Direction, proxies
 from tests.integration.faults.ways import felt
 from tests.integration.worker.conftest import StartWorker

@@ -10,8 +10,9 @@ import pytest
 from redis.exceptions import RedisError, ResponseError
 
 from slotferry.redis_server import embedded_binary, start_redis
+from slots.group import Group
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_scripts import key_at, same_as_redis, until

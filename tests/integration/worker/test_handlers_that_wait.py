@@ -9,8 +9,8 @@ import redis.exceptions
 
 from proxy.engine.backend import command
 from slots.messages.channel import Drain
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.certificates import Authority
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness, slot_of

@@ -16,9 +16,10 @@ from redis.exceptions import ResponseError
 
 from proxy.engine.allowance import clock
 from proxy.engine.backend import command
+from slots.group import Group
 from slots.messages.channel import Allowance, Grant, Limited
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot
 from tests.integration.breaking_relay import BreakingRelay, Direction, Fault
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker

@@ -8,9 +8,10 @@ from contextlib import suppress
 import pytest
 
 from migrator.errors import MigrationError
+from slots.group import Group
 from slots.reserved import RESERVED
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.test_scan import carry, move_keys

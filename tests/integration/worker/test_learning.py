@@ -8,8 +8,8 @@ import pytest
 from redis.exceptions import ResponseError
 
 from slotferry.redis_server import start_redis
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker import harness
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness, slot_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.engine.backend import command
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Talk

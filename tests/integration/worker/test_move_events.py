@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 from tests.integration.worker.test_big_keys import KEY, OTHER, SLOT, fill, move_it
 

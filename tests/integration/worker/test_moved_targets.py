@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 
+from slots.group import Group
 from slots.messages.questions import WorkerCounters
 from slots.states import SlotState
-from slots.table import Group
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness, slot_of

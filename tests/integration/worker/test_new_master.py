@@ -5,9 +5,10 @@ import asyncio
 import pytest
 import redis.exceptions
 
+from slots.group import Group
 from slots.messages.channel import Counters
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.integration.worker.blocked import blocked_at, frozen
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Talk

@@ -12,7 +12,7 @@ from proxy.engine.backend import command
 from slots.messages.channel import Load
 from slots.messages.load import Notable
 from slots.messages.questions import WorkerCounters
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.wire import Wire
 

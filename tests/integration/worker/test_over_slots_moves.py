@@ -9,10 +9,11 @@ import pytest
 from proxy.engine.allowance import clock
 from proxy.engine.refusals import crossslot
 from slotferry.redis_server import start_redis
+from slots.group import Group
 from slots.messages.channel import Ack, Allowance, Grant
 from slots.rules import ComingRules, SlotRule
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot
 from tests.integration.caching import kill_what_tells
 from tests.integration.worker.blocked import Blocked, frozen
 from tests.integration.worker.conftest import StartWorker

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from slotferry.redis_server import RedisServer
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness, slot_of

@@ -9,8 +9,8 @@ import pytest
 
 from proxy.commands.blocking.firstkey import MOST_KEYS
 from proxy.engine.refusals import crossslot
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker.blocked import Blocked, frozen
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Request, Talk, converse_at_once

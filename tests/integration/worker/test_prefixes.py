@@ -10,7 +10,7 @@ import pytest
 from slotferry.redis_server import RedisServer, start_redis
 from slots import commands, prefixes
 from slots.commands import Route
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 from tests.integration.worker.test_every_command import SEED, reported, samples, words

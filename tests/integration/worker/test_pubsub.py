@@ -11,7 +11,7 @@ import redis.asyncio
 import redis.exceptions
 
 from slotferry.redis_server import RedisServer, start_redis
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.wire import Wire
 

@@ -11,9 +11,10 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
+from slots.group import Group
 from slots.messages.channel import Table
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
 from tests.integration.worker.wire import Wire
 

@@ -11,7 +11,7 @@ import redis.asyncio
 
 from proxy.engine.backend import command
 from slotferry.redis_server import RedisServer
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.test_pubsub import plain as plain
 from tests.integration.worker.test_pubsub_servers import frozen, sleeping, until

@@ -11,9 +11,10 @@ import redis.asyncio
 import redis.exceptions
 
 from slots.connections import fence, fence_user
+from slots.group import Group
 from slots.messages.questions import WorkerCounters
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
 from tests.integration.worker.replicated import (
     PERIOD,

@@ -10,8 +10,9 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
+from slots.group import Group
 from slots.messages.channel import Drain
-from slots.table import Group, Slot
+from slots.slot import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 
 

@@ -9,8 +9,8 @@ import redis.exceptions
 from slots.keyslots import KeySlots
 from slots.messages.channel import Counters
 from slots.rules import SlotRule
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_pubsub_servers import frozen

@@ -17,9 +17,10 @@ from migrator.withdrawing import withdraw
 from proxy.commands.keyspace.scancursor import Cursor
 from slots.access import ServerAccess
 from slots.connections import fence
+from slots.group import Group
 from slots.keyslots import KeySlots
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot
 from tests.integration.worker.conversations import Talk, converse
 from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
 

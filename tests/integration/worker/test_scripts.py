@@ -12,8 +12,9 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from proxy.channel import LINE_LIMIT_BYTES
 from proxy.engine.loaded import MOST_SCRIPTS
 from slotferry.redis_server import start_redis
+from slots.group import Group
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.wire import Wire

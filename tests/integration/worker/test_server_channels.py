@@ -2,7 +2,7 @@
 
 import pytest
 
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.overslots import FAR, NEAR

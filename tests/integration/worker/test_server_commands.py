@@ -8,7 +8,7 @@ import pytest
 import redis.exceptions
 
 from slots.reserved import SWEPT
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_slot_states import frozen

@@ -26,8 +26,8 @@ from slots.access import ServerAccess, ServerTls
 from slots.connections import proxy_prefix
 from slots.keyslots import KeySlots
 from slots.reserved import RESERVED_KEYS
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.certificates import Authority
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
 from topom.servers.redis_servers import RedisServers

@@ -12,8 +12,8 @@ import redis.exceptions
 
 from proxy.commands.keyreads import FULL, MOST_BYTES, MOST_BYTES_TOGETHER, MOST_KEYS, too_many_bytes
 from proxy.engine.refusals import crossslot
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.rdb.servers import every_binary
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once

@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.test_users import Client, connected, take_users
 

@@ -12,10 +12,11 @@ import redis.exceptions
 
 from proxy.moving.batches import BATCH_KEYS
 from slots.connections import end_connections, fence, fence_user, proxy_prefix
+from slots.group import Group
 from slots.messages.channel import Drain, Table
 from slots.reserved import FENCED
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from slots.rules import SlotRule
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker.conversations import Request, converse
 from tests.integration.worker.harness import WorkerHarness, slot_of
 

@@ -7,8 +7,8 @@ import pytest
 
 from slots import commands, reserved
 from slots.commands import Command, Route
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.conversations import converse
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.test_every_command import SEED, samples, words

@@ -6,8 +6,8 @@ import signal
 import time
 
 from proxy.engine.allowance import clock
+from slots.group import Group
 from slots.messages.channel import Allowance, Grant
-from slots.table import Group
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import INSTANCE, WorkerHarness

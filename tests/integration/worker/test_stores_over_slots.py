@@ -12,9 +12,10 @@ import redis.exceptions
 from proxy.commands.keyreads import MOST_BYTES, MOST_KEYS, too_many_bytes
 from proxy.engine.allowance import clock
 from proxy.engine.refusals import crossslot
+from slots.group import Group
 from slots.messages.channel import Allowance, Grant
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot
 from tests.integration.rdb.servers import every_binary
 from tests.integration.worker.blocked import Blocked, frozen
 from tests.integration.worker.conftest import StartWorker

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.commands.keyreads import MOST_BYTES, MOST_KEYS, too_many_bytes
 from proxy.engine.refusals import crossslot
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of

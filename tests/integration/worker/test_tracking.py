@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.wire import LIMIT, Wire
 

@@ -6,8 +6,9 @@ from contextlib import suppress
 
 import pytest
 
+from slots.group import Group
 from slots.messages.channel import Settings
-from slots.table import Group, Slot
+from slots.slot import Slot
 from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker

@@ -4,9 +4,10 @@ import asyncio
 
 from proxy.commands.tracking.servers import FLUSH_SECONDS
 from proxy.engine.allowance import clock
+from slots.group import Group
 from slots.messages.channel import Allowance, Grant
+from slots.slot import Action, Slot
 from slots.states import Course, SlotState
-from slots.table import Action, Group, Slot
 from tests.integration.caching import CachingClient, Load, kill_what_tells, plainly
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker

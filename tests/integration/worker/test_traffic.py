@@ -19,7 +19,7 @@ from slots.messages.channel import Load
 from slots.messages.load import HotKey
 from slots.messages.questions import WorkerCounters
 from slots.reserved import RESERVED
-from slots.table import Slot
+from slots.slot import Slot
 from tests.certificates import Authority
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.places import opened, tls_settings, trusting

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 import pytest
 import redis.exceptions
 
+from slots.slot import Action, Slot
 from slots.states import Course, SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.test_slot_states import frozen, waits
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness, slot_of
 

@@ -17,8 +17,8 @@ from proxy.settings import ProxySettings
 from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
 from slots.messages.channel import Settings, SettingsTaken
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
 from topom.servers.redis_servers import Fencing, RedisServers
 

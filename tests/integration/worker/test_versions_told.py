@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from slots.table import Slot
+from slots.slot import Slot
 from tests.integration.cluster.harness import eventually, plain_client
 from tests.integration.rdb.servers import binaries
 from tests.integration.worker.conftest import StartWorker

@@ -10,8 +10,9 @@ import redis.asyncio
 import redis.exceptions
 
 from proxy.engine.refusals import crossslot
+from slots.group import Group
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.replicated import PERIOD, PROMPT, Replicated

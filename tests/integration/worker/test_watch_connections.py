@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 import redis.asyncio
 
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_slot_states import frozen, until

@@ -11,8 +11,10 @@ from typing import Any
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 
 SECONDS = 60.0
 """No wait of a test takes longer; what a test waits for is always a condition."""

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from slotferry.costs import MOST_PAIRS, duration, show_costs
-from slots.table import Group, Slot
+from slots.group import Group
+from slots.slot import Slot
 from topom.balance.planners import PlanRequest, forecast
 from topom.cluster.topology import Move
 from topom.migration.ways import Choice, Way, WayForecast

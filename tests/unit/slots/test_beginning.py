@@ -4,8 +4,8 @@ import pytest
 
 from slots import permits
 from slots.beginning import UNKNOWN, Beginning
+from slots.slot import Action
 from slots.states import Course, SlotState
-from slots.table import Action
 
 S, T, OTHER = "s" * 40, "t" * 40, "f" * 40
 GOING = Action(SlotState.MIGRATING, 2, source_run_id=S, target_run_id=T).beginning

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from slots import fields
+from slots.group import Group
+from slots.slot import Action, Slot, TableError
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable, TableError
+from slots.table import SlotTable
 
 ACTION = Action(SlotState.MIGRATING, 2, epoch=3, source_run_id="a", target_run_id="b")
 GROUP = Group(1, ("a:1", "b:2"), {"a:1": "dc"}, True, True, {"a:1": "n"}, frozenset({"b:2"}))

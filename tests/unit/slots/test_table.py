@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slots import ranges
+from slots.group import Group
 from slots.rules import ComingRules, SlotRule
+from slots.slot import MOST_REPLICAS, OFFLINE, Action, Slot, TableError
 from slots.states import Course, SlotState
-from slots.table import MOST_REPLICAS, OFFLINE, Action, Group, Slot, SlotTable, TableError
+from slots.table import SlotTable
 
 GROUP_IDS = range(1, 6)
 COMING = st.sampled_from([None, ComingRules((), True), ComingRules((SlotRule("rq:*"),), False)])
@@ -134,12 +136,6 @@ def test_index_by_server(table: SlotTable) -> None:
         assert list(ids) == [slot.id for slot in table.slots if slot.owner_id in owners]
 
 
-@pytest.mark.parametrize("state", SlotState)
-def test_owner_while_an_action_runs(state: SlotState) -> None:
-    slot = Slot(0, 1, Action(state, 2))
-    assert slot.owner_id == (2 if state in (SlotState.MIGRATING, SlotState.FINISHED) else 1)
-
-
 def test_masters() -> None:
     table = SlotTable.empty(4).changed(1, groups=[Group(1, ("a:1", "b:1")), Group(2)])
     assert table.master_of(1) == "a:1"
@@ -211,44 +207,3 @@ def test_wires_that_are_no_table(wire: dict[str, Any]) -> None:
         SlotTable.from_wire(wire)
     with pytest.raises(TableError):
         SlotTable.empty(1).with_changes({"since": 0, "removed_groups": []} | wire)
-
-
-def test_a_slot_at_rest_has_an_empty_action() -> None:
-    assert Slot(3, 2).to_wire() == {"id": 3, "group_id": 2, "action": {}}
-    assert Slot.from_wire({"id": 3, "group_id": 2}) == Slot(3, 2)
-    # As Codis writes it.
-    assert Slot.from_wire({"id": 3, "group_id": 2, "action": {"state": "", "target_id": 0}}) == Slot(3, 2)
-
-
-def test_a_group_and_its_datacenters() -> None:
-    # As it was written before servers had datacenters.
-    assert Group.from_wire({"id": 1, "servers": ["a:1", "b:1"]}) == Group(1, ("a:1", "b:1"))
-    assert Group(1, ("a:1",)).to_wire() == {"id": 1, "servers": ["a:1"]}
-
-
-def test_a_locked_group_on_the_wire() -> None:
-    locked = Group(1, ("a:1",), locked=True)
-    assert locked.to_wire() == {"id": 1, "servers": ["a:1"], "locked": True}
-    assert Group.from_wire(locked.to_wire()) == locked != Group(1, ("a:1",))
-    unread = Group(1, ("a:1", "b:1"), unread=frozenset({"b:1"}))
-    assert unread.to_wire() == {"id": 1, "servers": ["a:1", "b:1"], "unread": ["b:1"]}
-    assert Group.from_wire(unread.to_wire()) == unread != Group(1, ("a:1", "b:1"))
-    group = Group(1, ("a:1", "b:1", "c:1"), {"b:1": "rome"})
-    assert group.to_wire() == {"id": 1, "servers": ["a:1", "b:1", "c:1"], "datacenters": {"b:1": "rome"}}
-    assert group.replicas == ("b:1", "c:1")
-    assert [group.datacenter_of(server) for server in group.servers] == ["", "rome", ""]
-    placed = Group(1, ("a:1", "b:1"), nodes={"b:1": "n2"})
-    assert placed.to_wire() == {"id": 1, "servers": ["a:1", "b:1"], "nodes": {"b:1": "n2"}}
-    assert Group.from_wire(placed.to_wire()) == placed
-    assert [placed.node_of(server) for server in placed.servers] == ["a", "n2"]
-    assert hash(group) == hash(Group(1, group.servers))
-
-
-@pytest.mark.parametrize("value", [-1, 101, True, 1.0, "1", None, [1]])
-def test_a_number_of_replicas_that_cannot_be_one_is_refused(value: object) -> None:
-    action = Action(SlotState.MIGRATING, 1, min_replicas=100)
-    wire = Slot(3, 0, action).to_wire()
-    assert Slot.from_wire(wire).action == action
-    wire["action"]["min_replicas"] = value
-    with pytest.raises(TableError, match="min_replicas"):
-        Slot.from_wire(wire)

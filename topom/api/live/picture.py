@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slots.table import Slot
+from slots.slot import Slot
 from topom.cluster.events import Event
 
 Section = Mapping[str, Any]

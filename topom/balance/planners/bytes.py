@@ -25,7 +25,8 @@ plan was carried out, the next plan moves nothing.
 
 from collections.abc import Sequence
 
-from slots.table import OFFLINE, Group, Slot
+from slots.group import Group
+from slots.slot import OFFLINE, Slot
 from topom.balance.planners import limits, reasons
 from topom.balance.planners.empty import spread_empty
 from topom.balance.planners.packing.exchange import mend

@@ -24,7 +24,8 @@ not matter.
 from bisect import insort
 from collections.abc import Collection, Sequence
 
-from slots.table import OFFLINE, Group, Slot
+from slots.group import Group
+from slots.slot import OFFLINE, Slot
 from topom.balance.planners import limits, reasons
 from topom.balance.planners.request import Plan, PlanRequest
 from topom.cluster.topology import Move

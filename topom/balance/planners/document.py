@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slots.table import OFFLINE, Group, Slot, TableError
+from slots.group import Group
+from slots.slot import OFFLINE, Slot, TableError
 from topom.balance.planners.forecast import forecast
 from topom.balance.planners.policies import POLICIES, UnknownPolicy, plan
 from topom.balance.planners.request import MOST, PlanRequest, SlotLoad

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 
-from slots.table import Slot
+from slots.slot import Slot
 
 
 def spread_empty(

@@ -7,7 +7,7 @@ within the limits loses nothing.
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from slots.table import OFFLINE, Slot
+from slots.slot import OFFLINE, Slot
 from topom.balance.planners.request import PlanRequest
 from topom.cluster.topology import Move
 

@@ -26,7 +26,8 @@ equal in everything, neighbours go together.
 import math
 from collections.abc import Mapping, Sequence
 
-from slots.table import OFFLINE, Group, Slot
+from slots.group import Group
+from slots.slot import OFFLINE, Slot
 from topom.balance.planners import limits, load_reasons, reasons
 from topom.balance.planners.empty import spread_empty
 from topom.balance.planners.request import Plan, PlanRequest, loads_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from slots.table import Slot
+from slots.slot import Slot
 from topom.balance.planners.reasons import MOST_GROUPS, off
 from topom.balance.planners.request import PlanRequest
 from topom.cluster.topology import Move

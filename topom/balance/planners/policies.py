@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slots import ranges
-from slots.table import Group, Slot
+from slots.group import Group
+from slots.slot import Slot
 from topom.balance.planners import bytes as by_bytes
 from topom.balance.planners import codis, load
 from topom.balance.planners.request import Plan, PlanRequest

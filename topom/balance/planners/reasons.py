@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from slots import ranges
-from slots.table import Group, Slot
+from slots.group import Group
+from slots.slot import Slot
 from topom.balance.planners.limits import moved_bytes
 from topom.balance.planners.request import PlanRequest
 from topom.balance.planners.shares import band, shares

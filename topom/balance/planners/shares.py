@@ -1,12 +1,13 @@
 """What each group has and should have, in bytes or in load; one answer for the planners and for the forecast.
 
-A slot counts for the group in which it comes to rest (:attr:`slots.table.Slot.destination_id`).
+A slot counts for the group in which it comes to rest (:attr:`slots.slot.Slot.destination_id`).
 """
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from slots.table import OFFLINE, Group, Slot
+from slots.group import Group
+from slots.slot import OFFLINE, Slot
 from topom.balance.planners.request import PlanRequest
 
 

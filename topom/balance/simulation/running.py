@@ -10,9 +10,11 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.slotrates import HALF_LIFE_SECONDS
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from topom.balance.deciding import RULES, Picture, Rules, Why, decide
 from topom.balance.planners import PlanRequest, plan
 from topom.balance.planners.request import SlotLoad

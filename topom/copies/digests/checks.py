@@ -18,8 +18,8 @@ from migrator.errors import MigrationError
 from slots.access import ServerAccess
 from slots.backoff import Backoff
 from slots.counting import counted
+from slots.group import Group
 from slots.ranges import show
-from slots.table import Group
 from topom.cluster import differing, topology
 from topom.cluster.differing import Differing
 from topom.cluster.events import Said, What, actor

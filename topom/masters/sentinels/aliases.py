@@ -8,7 +8,7 @@ another server's, the Sentinel tells the wrong server whom to follow. topom cann
 
 from collections.abc import Collection
 
-from slots.table import Group
+from slots.group import Group
 from topom.cluster.ledger import Ledger
 from topom.cluster.topology import parse_address
 from topom.masters.sentinels import addresses

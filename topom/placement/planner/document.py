@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 from topom.placement.planner.planning import place
 from topom.placement.planner.table import Copies, InvalidPlacement, Node, Rules
 

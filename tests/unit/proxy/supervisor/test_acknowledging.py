@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from proxy.supervisor import acknowledging
 from proxy.supervisor.acknowledging import Acknowledgements, reached
 from slots.rules import ComingRules
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.proxy.proxy_fakes import table
 
 NONE: frozenset[int] = frozenset()

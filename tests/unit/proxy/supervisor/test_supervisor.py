@@ -21,8 +21,8 @@ from proxy.supervisor.supervisor import Supervisor
 from proxy.supervisor.workforce import SILENT_TICKS
 from slots import dialing
 from slots.connections import worker_prefix
+from slots.group import Group
 from slots.messages.message import MOST_TEXT
-from slots.table import Group
 from tests.unit.proxy.proxy_fakes import SECONDS, DirectedWorker, Director, FakeTopom, TopomStream, table
 
 LOCK = (1, "prepared", 2)

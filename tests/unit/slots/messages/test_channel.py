@@ -45,7 +45,7 @@ from slots.messages.message import (
     encode,
 )
 from slots.replies import MOST_RUN_ID
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 from tests.unit.slots.messages.samples import kinds_of, untried, with_field
 
 INSTANCE = "0123456789abcdef" * 2

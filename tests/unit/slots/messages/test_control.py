@@ -33,7 +33,7 @@ from slots.messages.message import (
     Product,
     encode,
 )
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 from tests.unit.slots.messages.samples import kinds_of, untried, with_field
 
 NOTABLE = Notable(

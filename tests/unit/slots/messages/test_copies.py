@@ -17,7 +17,7 @@ from slots.messages.copies import (
 )
 from slots.messages.message import MOST_TEXT, Message, MessageError, encode
 from slots.rules import SlotRule
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 from tests.unit.slots.messages.samples import kinds_of, untried, with_field
 
 ID = "0123456789abcdef" * 2

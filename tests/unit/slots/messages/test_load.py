@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from slots.messages.load import KEY_BYTES, ROW_BYTES, KeyText, SlotRows
-from slots.table import MAXIMUM_SLOTS
+from slots.slot import MAXIMUM_SLOTS
 
 
 def test_the_rows_of_all_slots_fit() -> None:

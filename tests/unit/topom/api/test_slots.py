@@ -8,7 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.cluster import topology

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from migrator.errors import NotEnoughMemory
-from slots.table import Slot
+from slots.slot import Slot
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.balance import autorebalance, deciding

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slots.group import Group
 from slots.messages.message import Product
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from topom.balance.deciding import RULES, Decision, Picture, Rules, Why, decide, waits
 from topom.balance.planners.request import REQUEST_BYTES, SlotLoad
 from topom.cluster import departures

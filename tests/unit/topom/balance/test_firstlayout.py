@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from slots import ranges
-from slots.table import Slot
+from slots.slot import Slot
 from tests.unit.topom.topom_fakes import Bench
 from topom.balance.firstlayout import FirstLayout, even_ranges
 from topom.cluster import records, topology

@@ -11,8 +11,10 @@ import pytest
 
 from migrator.facts import Facts
 from migrator.followable import Followable
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import MIGRATION, FakeMover, MemoryStore
 from topom.balance import planners, rebalancing

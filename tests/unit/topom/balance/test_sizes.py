@@ -2,8 +2,10 @@
 
 import pytest
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.balance.measurements import DAY, NOW, sized, taking
 from topom.balance.sizes import (
     InvalidSizes,

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import Course, SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom.cluster import topology
 from topom.cluster.state import ClusterState, ProxyRecord

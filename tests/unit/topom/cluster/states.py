@@ -1,9 +1,11 @@
 """A state with at least one of everything, and its documents."""
 
+from slots.group import Group
 from slots.messages.message import Product
 from slots.rules import ComingRules, SlotRule
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from topom.cluster import records
 from topom.cluster.state import (
     ClusterState,

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import Course, SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom.balance import planners
 from topom.cluster import cancelling as interventions

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import Course, SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.cluster.changes_told import PROXY, STATE, acting, edited, with_slots
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom.cluster import event_finding as telling

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from tests.unit.topom.cluster.states import FULL, whole
 from topom.cluster import fences, records
 from topom.cluster.state import (

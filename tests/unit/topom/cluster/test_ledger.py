@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore
 from topom.cluster import ledger, topology

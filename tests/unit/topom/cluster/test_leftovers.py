@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from slots.group import Group
+from slots.slot import OFFLINE, Action, Slot
 from slots.states import SlotState
-from slots.table import OFFLINE, Action, Group, Slot
 from tests.unit.topom.cluster.test_rules import stated
 from tests.unit.topom.migration.test_foreignkeys import GROUPS, table
 from topom.cluster import leftovers, rules

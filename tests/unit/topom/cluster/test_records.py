@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from tests.unit.topom.cluster.states import FULL, whole
 from topom.cluster import records
 from topom.cluster.events import Event

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import fleet
-from slots.table import Group
+from slots.group import Group
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom import errors
 from topom.cluster import records, rules

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from slots.group import Group
+from slots.slot import OFFLINE, Action, Slot
 from slots.states import SlotState
-from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.leaving.test_nodes import state as three_nodes
 from tests.unit.topom.migration.test_foreignkeys import GROUPS, table
 from tests.unit.topom.topom_fakes import PRODUCT, Bench

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from migrator.progress import Progress
-from slots.table import Slot
+from slots.slot import Slot
 from tests.unit.topom.operators import groups_of, send
 from tests.unit.topom.topom_fakes import FakeMover
 from topom.cluster.speed import HALF_LIFE_SECONDS, PairSpeed, Speed

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from slots.group import Group
 from slots.kinds import Kind
+from slots.slot import OFFLINE, Action, Slot
 from slots.states import Course, SlotState
-from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import MIGRATION, PRODUCT
 from topom.cluster.state import (
     ClusterState,

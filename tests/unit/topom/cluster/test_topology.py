@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from slots.slot import Action, Slot, SlotStateError
 from slots.states import Course, SlotState
-from slots.table import Action, Slot, SlotStateError, SlotTable
+from slots.table import SlotTable
 from topom import errors
 from topom.cluster import topology
 from topom.cluster.topology import Move

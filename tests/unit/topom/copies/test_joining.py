@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, SECOND, Case, FakeServer, FakeServers, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom.cluster import fences, topology

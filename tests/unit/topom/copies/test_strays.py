@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from tests.unit.topom.copies.test_joining import NEW, OTHER, Joined, Streams, at_once, hurry, until
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, SECOND
 from tests.unit.topom.topom_fakes import PRODUCT, FakeHandsOff

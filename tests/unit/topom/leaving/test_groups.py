@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from tests.unit.topom.operators import client_of
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom.balance.rebalancing import PlanOptions

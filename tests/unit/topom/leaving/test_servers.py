@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, SECOND, STEPS, Case, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import periodic

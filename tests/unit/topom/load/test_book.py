@@ -4,7 +4,9 @@ from array import array
 
 import pytest
 
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from tests.unit.slots.test_slotrates import told
 from tests.unit.topom.load.test_notable import said
 from topom.load import notable

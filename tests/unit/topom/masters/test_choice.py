@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom.cluster.state import ClusterState, Differs, Joining, Leaving, Noted, Promotion, leaving_servers
 from topom.errors import NotReady

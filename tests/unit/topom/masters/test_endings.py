@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from slots.table import Group
+from slots.group import Group
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, SECOND, Case, FakeServer, hurry
 from topom.cluster.state import ClusterState, Promotion
 from topom.masters.followers import Followers

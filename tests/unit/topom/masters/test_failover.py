@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, SECOND, Case, hurry
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore

@@ -5,7 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT, Bench
 from topom.cluster.state import ClusterState, Joining, Promotion
 from topom.copies.deciding import Verdict, decide

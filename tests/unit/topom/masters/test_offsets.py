@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from slots.table import Group, SlotTable
+from slots.group import Group
+from slots.table import SlotTable
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, FakeServers
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from slots.access import ServerAccess
-from slots.table import Group
+from slots.group import Group
 from tests.unit.topom.masters.test_failover import FakeHealth, watching
 from tests.unit.topom.masters.test_promotions import FIRST, MASTER, SECOND, Case, case, hurry
 from tests.unit.topom.operators import eventually

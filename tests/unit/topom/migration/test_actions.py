@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from migrator.errors import SourceUnavailable, TargetUnavailable
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.operators import send, waits_of
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
 from topom.cluster import topology

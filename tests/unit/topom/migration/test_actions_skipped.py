@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from migrator.errors import MigrationError, NotEnoughMemory, TargetUnavailable
+from slots.slot import OFFLINE
 from slots.states import SlotState
-from slots.table import OFFLINE
 from tests.unit.topom.operators import Gate, cancel, eventually, groups_of, in_state, retry, send, skip, whats
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy
 from topom.cluster import cancelling as interventions

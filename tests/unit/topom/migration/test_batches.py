@@ -4,8 +4,10 @@ from collections.abc import Collection
 
 import pytest
 
+from slots.group import Group
+from slots.slot import OFFLINE, Action, Slot
 from slots.states import Course, SlotState
-from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom.cluster.state import ClusterState
 from topom.migration.batches import Batch, Pair, next_batches

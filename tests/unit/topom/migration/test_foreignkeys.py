@@ -2,8 +2,10 @@
 
 import pytest
 
+from slots.group import Group
+from slots.slot import OFFLINE, Action, Slot
 from slots.states import Course, SlotState
-from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from topom.migration.foreignkeys import foreign_to, masters_at_rest
 
 GROUPS = {1: Group(1, ("a:1",)), 2: Group(2, ("b:1",)), 3: Group(3, ("c:1",)), 4: Group(4)}

@@ -9,7 +9,7 @@ import pytest
 
 from migrator.errors import ServerUnavailable
 from slots.rules import ComingRules, SlotRule
-from slots.table import Slot
+from slots.slot import Slot
 from tests.unit.topom.operators import send
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
 from topom.cluster import records, rules, topology

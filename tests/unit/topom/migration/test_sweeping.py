@@ -12,9 +12,11 @@ from migrator.errors import ForeignKeys, ServerUnavailable, SourceUnavailable, S
 from migrator.facts import Facts
 from migrator.sweep import SweepRecord, Swept, Warrant
 from slots.access import ServerAccess
+from slots.group import Group
 from slots.rules import SlotRule
+from slots.slot import Slot
 from slots.states import SlotState
-from slots.table import Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.unit.topom.operators import eventually, send
 from tests.unit.topom.topom_fakes import MIGRATION, Bench, FakeHandsOff, FakeMover, FakeProxy
 from topom.cluster import cancelling, records, rules, topology

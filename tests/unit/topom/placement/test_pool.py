@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import errors
 from topom.cluster.state import ClusterState, PoolServer

@@ -19,8 +19,10 @@ from proxy.commands.keyspace.listedkeys import ShownSlots
 from proxy.commands.keyspace.moves import Moves
 from proxy.commands.keyspace.scancursor import EPOCHS, Cursor, CursorError
 from proxy.commands.keyspace.scanwalk import FIRST, OLDEST, Walk
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 from tests.searching import examples
 
 SLOTS = 4

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from proxy.commands.pubsub import messages
 from proxy.commands.pubsub.keyevents import KeyEvents
 from proxy.commands.pubsub.messages import Message
+from slots.group import Group
 from slots.reserved import POSITION
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 
 GROUPS = {1: Group(1, ("source:1",)), 2: Group(2, ("target:2",))}
 SOURCE, TARGET = "source:1", "target:2"

@@ -7,8 +7,10 @@ import pytest
 from proxy.commands.pubsub import messageorder, messages
 from proxy.commands.pubsub.messageorder import MessageOrder
 from proxy.commands.pubsub.messages import Message
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 
 
 def message(channel: int, text: str, pattern: bool = False) -> Message:

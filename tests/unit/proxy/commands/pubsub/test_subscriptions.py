@@ -14,7 +14,9 @@ from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.subscriptions import MARKS_AT_ONCE, Subscriptions, cost
 from proxy.engine.requests import Loop
 from proxy.settings import ProxySettings
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from tests.unit.proxy.engine.inprocess import options
 
 

@@ -3,8 +3,10 @@
 import pytest
 
 from proxy.commands.tracking.servers import _went_elsewhere
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import Course, SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 
 SOURCE, TARGET = 1, 2
 AT_REST, ARRIVED = Slot(0, SOURCE), Slot(0, TARGET)

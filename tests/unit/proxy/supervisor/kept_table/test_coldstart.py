@@ -10,8 +10,10 @@ from proxy.supervisor.kept_table import coldstart
 from proxy.supervisor.kept_table.tablefile import Kept
 from proxy.supervisor.standdown.fenceprobe import Look
 from slots.access import ServerAccess
+from slots.group import Group
 from slots.messages.message import Product
-from slots.table import Group, Slot, SlotTable
+from slots.slot import Slot
+from slots.table import SlotTable
 
 PRODUCT = Product(name="local", number_of_slots=1, slot_function="crc32", databases=16)
 KEPT = Kept("a" * 32, PRODUCT, SlotTable(1, (Slot(0),), {}))

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.worker.replicas.replicagroup import Limits, ReplicaGroup
 from proxy.worker.replicas.replication import Replication
-from slots.table import Group
+from slots.group import Group
 
 LIMITS = Limits(lag_bytes=100, lag_seconds=10)
 SLOTS = range(512)

@@ -11,8 +11,10 @@ from proxy.engine.router import Router
 from proxy.settings import ProxySettings
 from proxy.worker.replicas.replicas import IDLE_ROUNDS, Replicas
 from proxy.worker.replicas.replication import QUESTION
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import SlotTable
 
 PERIOD = 1.0
 GROUPS = [Group(1, ("m1", "r1")), Group(2, ("m2", "r2"))]

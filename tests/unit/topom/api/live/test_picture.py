@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Slot
 from topom.api.live.picture import FIRST_EVENTS, Picture, changes, message, rounded, runs, whole
 from topom.cluster.events import Event, What
 

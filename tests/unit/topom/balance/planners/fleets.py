@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from topom.balance import planners
 from topom.balance.planners import Plan, PlanRequest
 from topom.balance.planners.request import SlotLoad

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning import bound
+from slots.slot import Action, Slot
 from slots.states import Course, SlotState
-from slots.table import Action, Slot
 from tests.searching import examples
 from tests.unit.topom.balance.planners.fleets import Fleet, fleets, optimum, sized, zipf
 from topom.balance.planners import Plan

@@ -1,6 +1,6 @@
 """Where slots go that carry nothing."""
 
-from slots.table import Slot
+from slots.slot import Slot
 from topom.balance.planners.empty import spread_empty
 
 

@@ -2,8 +2,9 @@
 
 from hypothesis import given, settings
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.unit.topom.balance.planners.fleets import Fleet, fleets
 from topom.balance.planners import PlanRequest, forecast
 from topom.balance.planners.request import SlotLoad

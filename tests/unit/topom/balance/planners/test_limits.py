@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slots.table import Group, Slot
+from slots.group import Group
+from slots.slot import Slot
 from tests.unit.topom.balance.planners.fleets import POLICIES, Fleet, fleets, sized
 from topom.balance import planners
 from topom.balance.planners import InvalidPlanRequest, NoGroup

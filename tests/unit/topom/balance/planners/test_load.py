@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slots.group import Group
+from slots.slot import OFFLINE, Action, Slot
 from slots.states import SlotState
-from slots.table import OFFLINE, Action, Group, Slot
 from tests.unit.topom.balance.planners.fleets import Fleet, fleets, sized
 from topom.balance.planners import PlanRequest
 from topom.balance.planners.load import load_limits

@@ -1,7 +1,8 @@
 """What a plan by load says of groups that stay above their limits."""
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.unit.topom.balance.planners.fleets import Fleet
 from topom.balance.planners import PlanRequest
 from topom.balance.planners.request import SlotLoad

@@ -2,7 +2,8 @@
 
 import pytest
 
-from slots.table import Group, Slot
+from slots.group import Group
+from slots.slot import Slot
 from topom.balance.planners import InvalidPlanRequest, NoGroup, PlanRequest, UnknownPolicy, plan
 from topom.balance.planners.policies import POLICIES
 

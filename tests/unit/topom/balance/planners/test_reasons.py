@@ -1,7 +1,8 @@
 """What a plan says of what it could not do."""
 
+from slots.group import Group
+from slots.slot import Action, Slot
 from slots.states import SlotState
-from slots.table import Action, Group, Slot
 from tests.unit.topom.balance.planners.fleets import Fleet, sized
 from topom.balance.planners import PlanRequest
 from topom.cluster.topology import Move

@@ -2,8 +2,9 @@
 
 import pytest
 
+from slots.group import Group
+from slots.slot import OFFLINE, Action, Slot
 from slots.states import SlotState
-from slots.table import OFFLINE, Action, Group, Slot
 from topom.balance.planners.request import PlanRequest
 from topom.balance.planners.shares import band, shares, weights
 

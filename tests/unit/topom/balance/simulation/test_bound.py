@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from topom.balance.simulation import bound as bounds
 from topom.balance.simulation.bound import Bound, Moment, least
 

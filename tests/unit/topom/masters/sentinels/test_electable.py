@@ -7,7 +7,9 @@ from typing import cast
 
 import pytest
 
-from slots.table import Group, Slot, SlotTable
+from slots.group import Group
+from slots.slot import Slot
+from slots.table import SlotTable
 from tests.unit.topom.cluster.states import FULL
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
 from topom.cluster import topology

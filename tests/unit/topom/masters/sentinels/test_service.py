@@ -7,8 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from slots.group import Group
 from slots.settings import SettingsError
-from slots.table import Action, Group, Slot, SlotTable
+from slots.slot import Action, Slot
+from slots.table import SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api

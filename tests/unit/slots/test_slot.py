@@ -1,12 +1,12 @@
-"""Every change of a slot, from every state that a slot may be in: what becomes of it, or that it is refused."""
+"""A slot: every change of it, from every state that it may be in, and its way over the wire."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from slots.slot import Action, Slot, SlotStateError, TableError
 from slots.states import Course, SlotState
-from slots.table import Action, Slot, SlotStateError
 
 PENDING, COPYING, PREPARING = SlotState.PENDING, SlotState.COPYING, SlotState.PREPARING
 PREPARED = SlotState.PREPARED
@@ -177,3 +177,26 @@ def test_the_same_happens_to_another_slot() -> None:
     other = moving(MIGRATING).numbered(8)
     assert (other.id, other.group_id) == (8, 1)
     assert other.action == moving(MIGRATING).action
+
+
+@pytest.mark.parametrize("state", SlotState)
+def test_owner_while_an_action_runs(state: SlotState) -> None:
+    slot = Slot(0, 1, Action(state, 2))
+    assert slot.owner_id == (2 if state in (SlotState.MIGRATING, SlotState.FINISHED) else 1)
+
+
+def test_a_slot_at_rest_has_an_empty_action() -> None:
+    assert Slot(3, 2).to_wire() == {"id": 3, "group_id": 2, "action": {}}
+    assert Slot.from_wire({"id": 3, "group_id": 2}) == Slot(3, 2)
+    # As Codis writes it.
+    assert Slot.from_wire({"id": 3, "group_id": 2, "action": {"state": "", "target_id": 0}}) == Slot(3, 2)
+
+
+@pytest.mark.parametrize("value", [-1, 101, True, 1.0, "1", None, [1]])
+def test_a_number_of_replicas_that_cannot_be_one_is_refused(value: object) -> None:
+    action = Action(SlotState.MIGRATING, 1, min_replicas=100)
+    wire = Slot(3, 0, action).to_wire()
+    assert Slot.from_wire(wire).action == action
+    wire["action"]["min_replicas"] = value
+    with pytest.raises(TableError, match="min_replicas"):
+        Slot.from_wire(wire)
