@@ -125,8 +125,15 @@ class SlowPath:
 
     def _refusal(self, session: Session, command: Command, argv: list[bytes]) -> bytes | None:
         """Why this session may not send this request now; None if it may."""
-        refused = self._families.permissions.refusal(session, command, argv)
-        if refused is None and session.attention & SUBSCRIBED and Right.SUBSCRIBED not in command.rights:
+        is_out_of_place = session.attention & SUBSCRIBED and Right.SUBSCRIBED not in command.rights
+        try:
+            refused = self._families.permissions.refusal(session, command, argv)
+        except KeysError:
+            # Redis says what is wrong with the keys last.
+            if not is_out_of_place:
+                raise
+            refused = None
+        if refused is None and is_out_of_place:
             return replies.error(
                 f"ERR Can't execute '{command.name.lower()}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT /"
                 " RESET are allowed in this context"

@@ -18,7 +18,7 @@ from tests.differential.regressions import EXAMPLES
 from tests.differential.runner import Runner
 from tests.differential.sides import Control
 from tests.differential.topologies import OF_USERS, TOPOLOGIES
-from tests.differential.users import CACHING, User
+from tests.differential.users import USERS, User
 
 RANDOM = searching.examples(70)
 """Examples of thirty commands or so, in each topology."""
@@ -35,7 +35,7 @@ def test_random_commands(runner: Runner) -> None:
     compare_random_commands(runner, RANDOM)
 
 
-@pytest.mark.parametrize("user", CACHING.values(), ids=CACHING)
+@pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 @pytest.mark.parametrize("runner", OF_USERS, indirect=True)
 def test_random_commands_of_users(runner: Runner, user: User) -> None:
     compare_random_commands(runner, RANDOM // 2, user)
