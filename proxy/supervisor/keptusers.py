@@ -80,6 +80,8 @@ class UsersOfTopom:
             if known.kept.version < now.kept.version:
                 log.warning("users_refused", version=known.kept.version, own_version=now.kept.version)
             return
+        if now is not None and now.cluster != known.cluster:
+            self._followed = None
         self.known = known
         self._put_together()
         log.info("users_taken", version=known.kept.version, users=len(known.kept.users))

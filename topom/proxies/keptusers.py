@@ -6,6 +6,9 @@ change (:mod:`proxy.supervisor.keptusers` says what it makes of them). An entry 
 field of a later version is kept and passed on, so that proxies of that version lack nothing.
 
 **bounded**: in number, and in bytes of all together, so that one message holds them.
+
+A store that was put back may lack changes of users that proxies have heard of, and these show in no table. Proxies keep
+the newer users. They are named, and the next change gets a version that no proxy is beyond.
 """
 
 import asyncio
@@ -30,6 +33,8 @@ MOST_BYTES = 512 * 1024
 FOLLOW_SECONDS = 3.0
 """How long a change waits until all proxies use it."""
 LOOK_SECONDS = 0.02
+MOST_LACKED = 1_000_000_000
+"""Versions by which a store may lack changes. What a proxy says of a later one is not heeded."""
 
 
 class InvalidUser(Invalid):
@@ -106,7 +111,7 @@ class UserBook:
                 return state
             users = {**state.users, name: entry}
             _require_room(users)
-            return replace(state, users=users, users_version=epoch)
+            return replace(state, users=users, users_version=self._next(state, epoch))
 
         await self._ledger.change(make)
         await self._followed()
@@ -132,10 +137,15 @@ class UserBook:
                     "client in without a login; give --open if that is meant"
                 )
             users = {other: kept for other, kept in state.users.items() if other != name}
-            return replace(state, users=users, users_version=epoch)
+            return replace(state, users=users, users_version=self._next(state, epoch))
 
         await self._ledger.change(make)
         await self._followed()
+
+    def _next(self, state: ClusterState, epoch: int) -> int:
+        """The version of a change. **epochs**: no proxy refuses it for one that it has heard of before."""
+        held = (member.users.version for member in self._members.all() if member.users is not None)
+        return max(epoch, state.users_version + 1, *(one + 1 for one in held if one < epoch + MOST_LACKED))
 
     def behind(self) -> dict[int, str]:
         """By id, which proxies do not use these users, and why."""
@@ -197,7 +207,9 @@ def _is_awaited(member: Member, version: int) -> bool:
 
 
 def _why_behind(member: Member, version: int) -> str:
-    if not version or (member.users is not None and member.users.version >= version):
+    if member.users is not None and member.users.version > version:
+        return "it has users of a later change, which the store lacks; the next change here takes their place"
+    if not version or (member.users is not None and member.users.version == version):
         return ""  # nobody lacks what there never was
     if member.link is None:
         return "it is not connected"

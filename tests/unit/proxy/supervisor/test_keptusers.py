@@ -178,3 +178,7 @@ def test_topom_is_told_the_version_that_all_workers_use() -> None:
     proxy.follows = True
     assert proxy.users.is_news
     assert proxy.users.told() == HeldUsers(version=8)
+    # What was used of another cluster says nothing of this one's.
+    proxy.follows = False
+    proxy.registers(2, ADA, cluster="another")
+    assert proxy.users.told() == HeldUsers(version=0)

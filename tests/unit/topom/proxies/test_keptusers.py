@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slots.fields import LARGEST
 from slots.messages.control import MOST_KEPT, HeldUsers
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom.errors import TooMany
@@ -161,3 +162,23 @@ async def test_a_change_waits_for_those_that_are_there_and_names_the_others(
     async with asyncio.timeout(60):
         await users.put("ada", {"read_only": True})
     assert quick.record.id in users.behind(), "it waits no longer than that"
+
+
+async def test_after_an_older_store_the_next_change_takes_the_place_of_what_proxies_have(
+    book: tuple[Bench, UserBook],
+) -> None:
+    one, users = book
+    newer, odd = [(await FakeProxy(one, number).register()).member for number in (7, 8)]
+    newer.users = HeldUsers(version=1_000)
+    assert "which the store lacks" in users.behind()[newer.record.id], "also if it has never had users"
+    for change in (users.put("ada", {"no_password": True}), users.remove("ada", opens=False)):
+        await change
+        assert "later" not in users.behind()[newer.record.id]
+        assert users.version > newer.users.version
+        newer.users = HeldUsers(version=users.version)
+        assert newer.record.id not in users.behind()
+    # What cannot be does not use up the versions.
+    odd.users = HeldUsers(version=LARGEST)
+    await users.put("ada", {"no_password": True})
+    assert newer.users.version < users.version < 2_000
+    assert "which the store lacks" in users.behind()[odd.record.id]
