@@ -36,7 +36,8 @@ class UsersOfTopom:
     Args:
         settings: of the proxy.
         changed: called when there are others.
-        following: whether all workers use what they were told last.
+        following: whether all workers use what they were told last, and the table file has it, if there is one. So no
+            process starts with users before those that topom takes for followed.
     """
 
     def __init__(self, settings: ProxySettings, changed: Callable[[], None], following: Callable[[], bool]) -> None:

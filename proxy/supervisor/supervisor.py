@@ -114,7 +114,7 @@ class Supervisor:
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
         self._keeping = TableKeeping(
-            settings.table_file, lambda: self._answers.consider(), lambda epoch, why: self._answers.refuse(epoch, why)
+            settings.table_file, self._is_kept, lambda epoch, why: self._answers.refuse(epoch, why)
         )
         self._access, self._to_topom = settings.redis_access, settings.topom_certificates()
         self._views = ServerViews(self._access, lambda *seen: self._standdown.saw(*seen))
@@ -131,7 +131,11 @@ class Supervisor:
             lambda: self._places.addresses,
             lambda answer: self._control.send(answer),
         )
-        self._users = UsersOfTopom(settings, self._take_users, lambda: self._new_settings.are_followed)
+        self._users = UsersOfTopom(
+            settings,
+            self._take_users,
+            lambda: self._new_settings.are_followed and self._keeping.has_users(self._users.known),
+        )
         self._control = Control(
             settings.topom,
             settings.token.get_secret_value(),
@@ -241,6 +245,15 @@ class Supervisor:
         """topom keeps other users."""
         self._tell_settings()
         self._keeping.keeps_users(self._users.known)
+
+    def _is_kept(self) -> None:
+        """The table, and the users of topom, are in the file."""
+        self._answers.consider()
+        self._tell_of_users()
+
+    def _tell_of_users(self) -> None:
+        if self._users.is_news:
+            self.beat()
 
     def drain(self) -> None:
         """Drain and end, as topom says; topom may say so several times."""
@@ -381,8 +394,7 @@ class Supervisor:
                 self._announce()
             case channel.SettingsTaken():
                 self._new_settings.taken(worker, message.number)
-                if self._users.is_news:
-                    self.beat()
+                self._tell_of_users()
             case channel.Limited():
                 worker.limited = True
             case channel.Met():

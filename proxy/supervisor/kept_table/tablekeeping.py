@@ -134,6 +134,12 @@ class TableKeeping:
         elif self._working is None and disk is not None and disk.instance == self._instance:
             self.received(disk.instance, disk.product, disk.table, disk.known)
 
+    def has_users(self, users: KnownUsers | None) -> bool:
+        """Whether no process can start from a file with users before these."""
+        if self._file is None or self._removed:
+            return True
+        return self._working is None if self._disk is None else self._disk.users == users
+
     def over(self) -> None:
         """final-fence: the identity in the file has ended, and no process may start under it. A new one gets a new
         file."""

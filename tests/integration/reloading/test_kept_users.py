@@ -263,6 +263,21 @@ async def kept(proxy: Proxy) -> None:
     assert path.stat().st_mode & 0o077 == 0, "digests of passwords are in it"
 
 
+async def test_a_proxy_follows_once_no_process_of_it_can_start_with_the_former_users(proxies: list[Proxy]) -> None:
+    topom, two = proxies[0].topom, proxies[1]
+    assert (await user(topom, "set", "ada", "--password", given=FIRST))[1]["behind"] == []
+    await kept(two)
+    path = two.file.path.parent / "table"
+    obstacle = path.with_name("table.new")
+    obstacle.mkdir()  # where the next file would be written first
+    status, said = await user(topom, "remove", "ada")
+    assert (status, [one["proxy_id"] for one in said["behind"]]) == (0, [2])
+    assert await refused_everywhere(proxies, username="ada", password=FIRST), "workers wait for no disk"
+    obstacle.rmdir()
+    await until(lambda: follows(topom))
+    assert json.loads(path.read_text().partition("\n")[2])["users"]["kept"]["users"] == []
+
+
 async def test_where_users_do_not_hold_is_said(proxies: list[Proxy], clients: Clients) -> None:
     one, two = proxies
     one.file.write(users=[{"name": "ada", "password": SECOND}], table_file=str(one.file.path.parent / "table"))

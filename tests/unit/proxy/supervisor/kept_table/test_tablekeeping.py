@@ -151,6 +151,26 @@ async def test_users_of_topom_are_in_the_file_whatever_comes_first(tmp_path: Pat
     await following.close()
 
 
+async def test_users_are_kept_once_no_file_with_former_ones_is_left_or_under_way(tmp_path: Path) -> None:
+    assert TableKeeping("", lambda: None, lambda epoch, reason: None).has_users(users(1))
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: seen.append(keeping.has_users(users(2))), lambda *_: None)
+    seen: list[bool] = []
+    assert await keeping.open() is None
+    keeping.keeps_users(users(1))
+    assert keeping.has_users(users(1)), "no process starts without a file"
+    keeping.received(INSTANCE, PRODUCT, table(1, 1))
+    assert not keeping.has_users(users(1)), "a file is under way"
+    await until(lambda: keeping.has_users(users(1)))
+    assert not keeping.has_users(users(2))
+    keeping.keeps_users(users(2))
+    await until(lambda: keeping.has_users(users(2)))
+    assert seen == [False, True], "whoever waits for it hears of it"
+    keeping.received(INSTANCE, PRODUCT, table(2, LOCK))
+    await until(lambda: keeping.has_users(users(3)))
+    assert not keeping._file.path.exists()  # type: ignore[union-attr]
+    await keeping.close()
+
+
 def test_a_file_of_an_earlier_version_has_no_users(tmp_path: Path) -> None:
     file = TableFile(tmp_path / "table")
     file.write(kept(3))
