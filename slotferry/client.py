@@ -5,11 +5,11 @@ Answers are the API's own JSON objects. A failure is a :class:`slotferry.calls.T
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from slotferry.calls import REQUEST_SECONDS, Answer, TopomCalls, TopomRefused
 from slots.keyslots import KeySlots
 from slots.rules import rules_from_wire
+from slots.urlpaths import literal
 
 DEFAULT_URL = "http://127.0.0.1:8380"
 
@@ -62,7 +62,7 @@ class TopomClient(TopomCalls):
 
     async def sweep_server(self, group_id: int, address: str) -> Answer:
         """Remove all keys of slots that other groups own from a group's master."""
-        return await self._object("POST", f"/groups/{group_id}/servers/{quote(address, safe=':')}/sweep")
+        return await self._object("POST", f"/groups/{group_id}/servers/{literal(address, ':')}/sweep")
 
     async def start_digest(self, group_id: int, server: str | None, keys_per_second: int) -> Answer:
         """Begin to compare one replica of a group, or all, with its master."""
@@ -116,15 +116,15 @@ class TopomClient(TopomCalls):
 
     async def user(self, name: str) -> Answer:
         """One of these users; without its password."""
-        return await self._object("GET", f"/users/{quote(name, safe='')}")
+        return await self._object("GET", f"/users/{literal(name, '')}")
 
     async def set_user(self, name: str, fields: Mapping[str, Any]) -> Answer:
         """Add a user, or change these fields of one; None brings a field back to its default."""
-        return await self._object("POST", f"/users/{quote(name, safe='')}", {"fields": dict(fields)})
+        return await self._object("POST", f"/users/{literal(name, '')}", {"fields": dict(fields)})
 
     async def remove_user(self, name: str, opens: bool = False) -> Answer:
         """Remove a user. ``opens``: also ``default``, so that proxies without users of their own need no login."""
-        return await self._object("DELETE", f"/users/{quote(name, safe='')}", open=str(opens).lower())
+        return await self._object("DELETE", f"/users/{literal(name, '')}", open=str(opens).lower())
 
     async def protection(self) -> Answer:
         """The state of the protection mode: whether so many members are lost that topom does nothing by itself."""
@@ -168,13 +168,13 @@ class TopomClient(TopomCalls):
         self, group_id: int, address: str, *, datacenter: str | None = None, node: str | None = None
     ) -> Answer:
         """Set the datacenter and the node of a server; None leaves a value, an empty name removes it."""
-        path = f"/groups/{group_id}/servers/{quote(address, safe=':')}"
+        path = f"/groups/{group_id}/servers/{literal(address, ':')}"
         said = {"datacenter": datacenter, "node": node}
         return await self._object("PATCH", path, {name: value for name, value in said.items() if value is not None})
 
     async def remove_server(self, group_id: int, address: str) -> Answer:
         """Remove a server from a group."""
-        return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}")
+        return await self._object("DELETE", f"/groups/{group_id}/servers/{literal(address, ':')}")
 
     async def pool(self) -> Answer:
         """``{"servers": [...]}``: the servers that are in no group and may be taken into one."""
@@ -187,7 +187,7 @@ class TopomClient(TopomCalls):
 
     async def remove_from_pool(self, address: str) -> Answer:
         """Forget a server that is in no group. Gives the new pool."""
-        return await self._object("DELETE", f"/pool/{quote(address, safe=':')}")
+        return await self._object("DELETE", f"/pool/{literal(address, ':')}")
 
     async def placement(self) -> Answer:
         """The table of groups and nodes, the changes of a plan, and the present run."""
@@ -215,7 +215,7 @@ class TopomClient(TopomCalls):
 
     async def remove_sentinel(self, address: str) -> Answer:
         """Have a Sentinel watch nothing any more: ``{"failed": {address: reason}}``."""
-        return await self._object("DELETE", f"/sentinels/{quote(address, safe=':')}")
+        return await self._object("DELETE", f"/sentinels/{literal(address, ':')}")
 
     async def resync_sentinels(self) -> Answer:
         """Have all Sentinels watch the groups again: ``{"failed": {address: reason}}``."""
@@ -240,21 +240,21 @@ class TopomClient(TopomCalls):
     async def drain_server(self, group_id: int, address: str, why: str = "") -> Answer:
         """Have a server leave: a replica at once, a master once another server has replaced it. Gives the group's
         servers."""
-        path = f"/groups/{group_id}/servers/{quote(address, safe=':')}/drain"
+        path = f"/groups/{group_id}/servers/{literal(address, ':')}/drain"
         return await self._object("POST", path, why=why or None)
 
     async def keep_server(self, group_id: int, address: str) -> Answer:
         """Have a draining server stay. Gives the group's servers."""
-        return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}/drain")
+        return await self._object("DELETE", f"/groups/{group_id}/servers/{literal(address, ':')}/drain")
 
     async def drain_node(self, node: str, why: str = "", fewer_copies: bool = False) -> Answer:
         """Have all servers of a node leave. Gives all that is on its way out."""
         fewer = "true" if fewer_copies else None
-        return await self._object("POST", f"/nodes/{quote(node, safe=':')}/drain", why=why or None, fewer_copies=fewer)
+        return await self._object("POST", f"/nodes/{literal(node, ':')}/drain", why=why or None, fewer_copies=fewer)
 
     async def keep_node(self, node: str) -> Answer:
         """Have a draining node stay. Gives all that is on its way out."""
-        return await self._object("DELETE", f"/nodes/{quote(node, safe=':')}/drain")
+        return await self._object("DELETE", f"/nodes/{literal(node, ':')}/drain")
 
     async def drain_proxy(self, proxy_id: int) -> Answer:
         """Have a proxy let its clients go and leave. Gives topom's data about it."""

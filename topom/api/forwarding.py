@@ -19,13 +19,13 @@ off.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from urllib.parse import quote
 
 import httpx
 import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from slots.urlpaths import literal
 from topom.api.callers import REQUEST_HEADER, session_cookie
 from topom.api.roles import ME
 from topom.api.routers import PREFIX
@@ -143,7 +143,7 @@ class Forwarding:
             return
         query = scope.get("query_string", b"").decode("latin-1")
         # Of the path as it was judged here: as it came, it may begin with another host.
-        url = leader.url + quote(scope["path"])
+        url = leader.url + literal(scope["path"])
         passed = {name: headers[name] for name in _PASSED_ON if name in headers}
         cookie = session_cookie(scope["headers"])
         if b"authorization" not in headers and cookie is not None:

@@ -129,9 +129,16 @@ async def test_a_client_that_takes_nothing_is_cut_off(
     assert len(follower.sent) == 2
 
 
-@pytest.mark.parametrize("target", ["%2Fapi%2Fv1@evil:80/groups", "%2Fapi%2Fv1:80/groups", "/api/v1/a%2Fb%3Fc%23d"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("%2Fapi%2Fv1@evil:80/groups", "%2Fapi%2Fv1:80/groups", "/api/v1/a%2Fb%3Fc%23d"),
+        *("/api/v1/users/..%2Fgroups%2F1", "/api/v1/users/%2E", "/api/v1/users/a%2F..", "/api/v1/users/...%2F..a"),
+    ],
+)
 async def test_whatever_the_path_the_leader_is_asked_and_nobody_else(target: str) -> None:
-    """A path that does not begin with a slash would be taken for another host, which would get the client's token."""
+    """A path that does not begin with a slash would be taken for another host, which would get the client's token. A
+    name with dots would be taken for another thing of topom's."""
     follower = Follower(unquote(target))
     follower.target = target
     asking = asyncio.create_task(follower.ask())
