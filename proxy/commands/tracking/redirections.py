@@ -18,8 +18,8 @@ The value and word of its change come over two connections, in any order. A clie
 whose key it has heard since it asked for it, as with Redis. For other clients, word comes again when all replies have
 been given that the session was owed.
 
-**bounded**: :data:`MOST_BYTES` of words for other workers, and :data:`MOST_AGAIN` words of a session that come again;
-above that, one word to drop everything stands for them.
+**bounded**: :data:`MOST_BYTES` of words for other workers, and as many of words that come again. Above that, one word
+to drop everything stands for those of a target, or of a session.
 """
 
 import asyncio
@@ -51,7 +51,8 @@ AGAIN_SECONDS = 1.0
 GRACE_SECONDS = 5.0
 """A client whose target was closed makes another one, and names it here."""
 MOST_BYTES = 1024 * 1024
-MOST_AGAIN = 1000
+AGAIN_BYTES = 150
+"""What is counted for a word that comes again, beyond its length."""
 
 
 class Place(NamedTuple):
@@ -77,6 +78,7 @@ class Redirections:
         self._sessions: dict[int, dict[Tracker, Session]] = {}
         # Words that come again, each with the request behind whose reply it does.
         self._again: dict[Tracker, deque[tuple[int, bytes]]] = {}
+        self._again_bytes = 0
         # Words for targets at other workers, and the task that asks them.
         self._waiting: dict[Place, dict[bytes, None]] = {}
         self._waiting_bytes = 0
@@ -110,7 +112,7 @@ class Redirections:
         sessions.pop(tracker, None)
         if not sessions:
             self._sessions.pop(tracker.target, None)
-        self._again.pop(tracker, None)
+        self._again_bytes -= _cost(self._again.pop(tracker, ()))
         self._closing.pop(tracker, None)
 
     def closed(self, tracker: Tracker, session: Session) -> None:
@@ -128,12 +130,18 @@ class Redirections:
             return
         word = push[len(PUSH) :]
         if after >= 0:
-            again = self._again.setdefault(tracker, deque())
-            if len(again) >= MOST_AGAIN:
-                again.clear()
-                word = EVERYTHING
-            again.append((after, word))
+            self._tell_again(tracker, after, word)
         self._tell(Place(tracker.target, user_name(session)), word)
+
+    def _tell_again(self, tracker: Tracker, after: int, word: bytes) -> None:
+        again = self._again.setdefault(tracker, deque())
+        again.append((after, word))
+        self._again_bytes += _cost([again[-1]])
+        if self._again_bytes > MOST_BYTES:
+            self._again_bytes -= _cost(again)
+            again.clear()
+            again.append((after, EVERYTHING))
+            self._again_bytes += _cost(again)
 
     def _tell(self, place: Place, word: bytes) -> None:
         if self._is_here(place.target):
@@ -162,6 +170,7 @@ class Redirections:
         for tracker, again in list(self._again.items()):
             session = self._sessions[tracker.target][tracker]
             while again and again[0][0] <= session.taken - session.owed:
+                self._again_bytes -= _cost([again[0]])
                 self._tell(Place(tracker.target, user_name(session)), again.popleft()[1])
             if not again:
                 self._again.pop(tracker, None)
@@ -259,3 +268,7 @@ class Redirections:
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
+
+
+def _cost(again: Iterable[tuple[int, bytes]]) -> int:
+    return sum(AGAIN_BYTES + len(word) for _, word in again)

@@ -111,6 +111,24 @@ async def test_word_comes_again_behind_what_was_owed(worker: WorkerHarness, mine
         await expect(other, heard(2, key))
 
 
+async def test_much_that_comes_again_becomes_one_word(worker: WorkerHarness) -> None:
+    keys = [f"{number:06}" + "x" * 40_000 for number in range(40)]
+    there = next(f"o{number}" for number in range(100) if slot_of(f"o{number}") >= 512)
+    async with redirected(worker.settings.listen, 2, 2, "BCAST") as (reader, other, _), worker.direct(1) as server:
+        async with frozen(worker.servers[1]), worker.client() as client, asyncio.timeout(LIMIT):
+            reader.send("GET", there)
+            while not any(one["cmd"] == "get" for one in await client.client_list()):
+                await asyncio.sleep(0.01)
+            for key in keys:
+                await server.set(key, "new")
+                await expect(other, heard(2, key))
+        await expect(other, FLUSHED[2])
+        async with asyncio.timeout(LIMIT):
+            again = await other.reader.readuntil(heard(2, keys[-1]))
+        # Those that came behind that one word.
+        assert len(again) < 1_000_000
+
+
 @pytest.mark.parametrize("mine", [2, 3])
 async def test_what_had_to_wait_is_not_kept(worker: WorkerHarness, mine: int) -> None:
     async with redirected(worker.settings.listen, mine, 2) as (reader, other, _):
