@@ -30,6 +30,8 @@ IN_ERROR = NAMES_IN_ERROR
 
 CROSSSLOT = b"CROSSSLOT Keys in request"
 NO_GROUP = b"-NOGROUP "
+FOR_KEY = b"' for key name '"
+"""What stands between a group and its key, in those of these errors that name the group first."""
 RULE = b"; slot rule '"
 """In the error for keys of several slots. The rule would need the prefix, and be made by an administrator."""
 WAY_OUT = b"; a hash tag in common ({tag} in their names) would give them one slot\r\n"
@@ -98,7 +100,8 @@ cdef class Prefix:
                 head, rule, _ = reply.partition(RULE)
                 return (head + WAY_OUT if rule else reply).replace(b"'" + self.text, b"'")
             if kind != NAMES_NONE and reply.startswith(NO_GROUP):
-                return reply.replace(b"'" + self.text, b"'", 1)
+                head, middle, tail = reply.rpartition(FOR_KEY + self.text)
+                return head + FOR_KEY + tail if middle else reply.replace(b"'" + self.text, b"'", 1)
             return reply
         if kind == NAMES_FIRST:
             return self.hide_first(reply)
