@@ -12,7 +12,7 @@ with the next one. The answer says what became of it:
   tracks anew by then.
 
 So no client keeps a value for ever of whose change nobody could tell. When a session that tracks is closed, its target
-is told to drop everything, because nobody knows any more what the session has read.
+is told to drop everything, because nobody knows any more what the session has read. That is told to any user.
 
 The value and word of its change come over two connections, in any order. A client is right if it keeps no value of
 whose key it has heard since it asked for it, as with Redis. For other clients, word comes again when all replies have
@@ -25,7 +25,7 @@ to drop everything stands for those of a target, or of a session.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from proxy.commands import replies
@@ -117,8 +117,7 @@ class Redirections:
 
     def closed(self, tracker: Tracker, session: Session) -> None:
         """A session with a target was closed or reset."""
-        if not tracker.is_broken:
-            self._tell(Place(tracker.target, user_name(session)), EVERYTHING)
+        self._tell(Place(tracker.target, user_name(session)), EVERYTHING)
 
     # -- telling -------------------------------------------------------------------------------------------
 
@@ -194,10 +193,13 @@ class Redirections:
     def _is_here(self, number: int) -> bool:
         return number % self._workers == self._services.index
 
-    def _give(self, place: Place, words: Iterable[bytes]) -> str:
+    def _give(self, place: Place, words: Sequence[bytes]) -> str:
         """Give words to a connection of this worker; what became of them."""
         session = self._session(place.target)
-        if session is None or session.attention & GATED or user_name(session) != place.user:
+        if session is None or session.attention & GATED:
+            return GONE
+        if user_name(session) != place.user and words != [EVERYTHING]:
+            # That one word names no key. The session that tracks may have another user by now.
             return GONE
         if session.protocol == 3:
             for word in words:

@@ -245,6 +245,22 @@ async def test_another_connection_of_the_same_user(start_worker: StartWorker) ->
         assert await limited.heard() == b""
 
 
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_client_that_logs_in_as_another_user_and_leaves(start_worker: StartWorker, changed: bool) -> None:
+    worker = await start_worker(users=USERS)
+    async with listening(worker.settings.listen, 2) as (other, number), Wire(worker.settings.listen, 3) as reader:
+        assert await reader.say(*ON, "REDIRECT", number) == b"+OK\r\n"
+        await reader.say("GET", "k")
+        assert await reader.say("AUTH", "limited", "secret") == b"+OK\r\n"
+        if changed:
+            async with worker.client() as writer:
+                await writer.set("k", "new")
+            await expect(reader, b">2\r\n$21\r\ntracking-redir-broken\r\n:%d\r\n" % number)
+            assert await other.heard() == b""
+        reader.send("QUIT")
+        await expect(other, FLUSHED[2])
+
+
 async def test_options_are_checked(worker: WorkerHarness) -> None:
     async with listening(worker.settings.listen, 2) as (_, number), Wire(worker.settings.listen) as wire:
         assert await wire.say(*ON, "REDIRECT", 99999) == NO_SUCH_CLIENT
