@@ -15,6 +15,8 @@ from slots.rights import parse
 DEFAULT = "default"
 NAME = re.compile(r"[!-~]{1,128}")
 MOST_PER_SECOND = 1_000_000_000_000
+MOST_CONNECTIONS = 1_000_000_000
+"""**bounded**: what workers and proxies say of a limit has to fit their messages."""
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -45,7 +47,7 @@ class UserSettings(BaseModel):
     """What the proxy puts before its keys and channels, and takes off again, so that it sees only these."""
     addresses: list[str] | None = Field(default=None, min_length=1)
     """Addresses and networks that it may come from. By default, any."""
-    connections: int | None = Field(default=None, ge=1)
+    connections: int | None = Field(default=None, ge=1, le=MOST_CONNECTIONS)
     """The most connections that it may have at a time, at all proxies together. By default, any number."""
     requests_per_second: int | None = Field(default=None, ge=1, le=MOST_PER_SECOND)
     """Requests a second that it may ask for, at all proxies together. By default, any number."""

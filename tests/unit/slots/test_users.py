@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from slots.users import MOST_PER_SECOND, UserSettings
+from slots.messages.control import Heartbeat, parse_proxy
+from slots.messages.load import Connections
+from slots.messages.message import encode
+from slots.users import MOST_CONNECTIONS, MOST_PER_SECOND, UserSettings
 
 ADA: dict[str, Any] = {"name": "ada", "no_password": True}
 
@@ -28,6 +31,7 @@ ADA: dict[str, Any] = {"name": "ada", "no_password": True}
         ({"addresses": ["nowhere"]}, "neither an IP address nor a network"),
         ({"addresses": ["::ffff:10.0.0.1"]}, "write it as one of those"),
         ({"requests_per_second": MOST_PER_SECOND + 1}, "less than or equal"),
+        ({"connections": MOST_CONNECTIONS + 1}, "less than or equal"),
         ({"over_limit": "wait"}, "delay"),
         ({"redonly": True}, "redonly"),
     ],
@@ -44,3 +48,11 @@ def test_no_secret_is_shown_and_defaults_need_not_be_kept() -> None:
     assert user.model_dump(exclude_defaults=True).keys() == given.keys()
     assert not user.has_limits
     assert UserSettings(name="a", no_password=True, bytes_per_second=1).has_limits
+
+
+def test_what_proxies_say_of_the_largest_limit_of_connections_is_a_message() -> None:
+    """If it were none, all proxies would be cut off from topom by one user."""
+    said = Connections(MOST_CONNECTIONS, 0, 0, MOST_CONNECTIONS, MOST_CONNECTIONS)
+    assert UserSettings(name="ada", no_password=True, connections=MOST_CONNECTIONS).connections == said.limit
+    heartbeat = Heartbeat(epoch=1, connections={"ada": said})
+    assert parse_proxy(encode(heartbeat)) == heartbeat
