@@ -1,12 +1,18 @@
 """Rules of Redis's ACL as words: what they give, and what is said about words that are none."""
 
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from proxy.settings import ProxySettings
 from proxy.users import User
 from slots import commands
 from slots.commands import Right
-from slots.rights import EVERYTHING, RulesError, parse
+from slots.rights import EVERYTHING, RulesError, _last, parse
 from slots.settings import SettingsError
 from slots.users import UserSettings
 
@@ -61,6 +67,44 @@ def test_words_as_they_are_shown(text: str, shown: tuple[str, str, str]) -> None
 def allowed(**settings: object) -> set[str]:
     user = User(UserSettings.model_validate({"name": "u", "password": "p", **settings}))
     return commands.table().keys() - user.refused
+
+
+def steps(work: Callable[[], object]) -> int:
+    """How much it does, whatever the speed of the machine."""
+    count = 0
+
+    def count_one(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return count_one
+
+    before = sys.gettrace()
+    sys.settrace(count_one)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def many(form: str, number: int) -> str:
+    return " ".join(form.format(one) for one in range(number))
+
+
+@pytest.mark.parametrize("form", ["+m.{}", "-m.{}", "~{}", "%R~{}", "&{}"])
+def test_the_time_that_rules_take_grows_with_their_length_and_no_faster(form: str) -> None:
+    few, more = (steps(partial(parse, many(form, number))) for number in (300, 600))
+    assert 300 < few < more < 2.2 * few
+
+
+def test_many_words_are_not_looked_at_for_each_command() -> None:
+    few, more = (parse(f"+get {many('-m.{}', number)}") for number in (300, 600))
+    rows = commands.table().values()
+    assert [row.name for row in rows if more.allows(row)] == [row.name for row in rows if few.allows(row)]
+    _last.cache_clear()
+    less, most = (steps(lambda: [few.allows(row) for row in rows]), steps(lambda: [more.allows(row) for row in rows]))
+    assert most - less < 300 * len(rows), "a step for each word at each command would be more"
 
 
 def test_the_fields_mean_what_the_table_says() -> None:
