@@ -46,10 +46,10 @@ async def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def held(worker: WorkerHarness, counter: str = "held") -> None:
-    """Wait until the worker says from now on that it holds a request."""
+async def held(worker: WorkerHarness, counter: str = "held", count: int = 1) -> None:
+    """Wait until the worker says from now on that it holds so many requests."""
     worker.messages[:] = [message for message in worker.messages if message.type != "counters"]
-    await worker.next(lambda message: message.type == "counters" and message.counters[counter] > 0)
+    await worker.next(lambda message: message.type == "counters" and message.counters[counter] >= count)
 
 
 @asynccontextmanager

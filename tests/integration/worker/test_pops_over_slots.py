@@ -133,10 +133,11 @@ async def test_nothing_is_taken_for_a_client_that_has_left(worker: WorkerHarness
     async with worker.direct(1) as source, Talk(worker.settings.listen) as other:
         await source.rpush(NEAR, "a")
         await worker.act([SLOT], SlotState.PREPARED)
-        for _ in range(5):
+        for number in range(5):
             async with Talk(worker.settings.listen) as talk:
                 talk.send("LMPOP", 2, NEAR, FAR, "LEFT")
-                await held(worker)
+                # Those that have left are held, too: nobody reads from them meanwhile.
+                await held(worker, count=number + 1)
         await worker.act([SLOT], SlotState.PREPARING)
         assert await other.ask("LLEN", NEAR) == b":1\r\n"
 

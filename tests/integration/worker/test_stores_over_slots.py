@@ -337,10 +337,11 @@ async def test_nothing_is_written_for_a_client_that_has_left(worker: WorkerHarne
         await source.sadd(NEAR, "old")
         await other.ask("SADD", FAR, "new")
         await worker.act([slot_of(NEAR)], SlotState.PREPARED)
-        for _ in range(5):
+        for number in range(5):
             async with Talk(worker.settings.listen) as talk:
                 talk.send("SUNIONSTORE", NEAR, FAR, HERE)
-                await held(worker)
+                # Those that have left are held, too: nobody reads from them meanwhile.
+                await held(worker, count=number + 1)
         await worker.act([slot_of(NEAR)], SlotState.PREPARING)
         assert await other.ask("SMEMBERS", NEAR) == b"*1\r\n$3\r\nold\r\n"
         assert await calls(worker.servers, "restore") == 0
