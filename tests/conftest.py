@@ -41,7 +41,9 @@ LONG = (
     "integration/upgrades",
     "unit/topom/test_odd_servers.py",
 )
-"""What searches for long. It is left out of a run that names no tests, unless ``--long`` is given."""
+"""What searches for long. It is left out of a run that names no tests, unless ``--long`` is given. So are single tests
+that are marked ``long``: those that took longer than three and a half seconds, or fifteen with all their parameters,
+on two busy cores, and that are not the ones that show what a room is for."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,7 +69,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.S
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests that are spread over processes, the longest begin."""
+    """Tests marked ``long`` are left out as :data:`LONG` is. Of tests that processes share, the longest begin."""
+    if leaves_out(config):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     if hasattr(config, "workerinput"):
         scheduling.sort(items)
 
@@ -106,7 +111,9 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say how the rest is run."""
     if leaves_out(config):
-        terminalreporter.write_line(f"left out: {', '.join(LONG)}; ./scripts/test --long runs them, too")
+        terminalreporter.write_line(
+            f"left out: tests marked long, {', '.join(LONG)}; ./scripts/test --long runs them, too"
+        )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

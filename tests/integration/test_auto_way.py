@@ -49,6 +49,7 @@ async def moved(topom: TopomProcess, slots: str, way: str) -> list[str]:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.long
 async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tuple[redis.Redis, redis.Redis]) -> None:
     source, target = servers
     addresses = address_of(source), address_of(target)
@@ -107,6 +108,7 @@ async def test_each_move_goes_the_way_that_suits_it(tmp_path: Path, servers: tup
         assert f"by keys: {expected}" in notes
 
 
+@pytest.mark.long
 async def test_slots_go_to_an_older_server_by_the_stream_alone(tmp_path: Path) -> None:
     older = embedded_binary()
     if older is None:

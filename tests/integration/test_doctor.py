@@ -160,6 +160,7 @@ async def test_each_bad_setting_is_found_and_nothing_else(tmp_path: Path) -> Non
         assert await about(topom, wanted) == wanted
 
 
+@pytest.mark.long
 async def test_a_server_that_has_become_a_node_of_a_cluster_is_found(tmp_path: Path) -> None:
     """topom takes no node of a Redis Cluster, but a server that it has may become one."""
     port = clustered_port()
@@ -175,6 +176,7 @@ async def test_a_server_that_has_become_a_node_of_a_cluster_is_found(tmp_path: P
                 await asyncio.sleep(0.2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 async def test_rights_of_a_user_that_is_no_administrator(tmp_path: Path, name: str) -> None:
     if name != "found" and NAMES[name] is None:
@@ -223,6 +225,7 @@ async def test_versions_that_do_not_go_together(tmp_path: Path) -> None:
         assert found[f"server {address_of(old)} (master of group 2)"] == {"no-replica"}
 
 
+@pytest.mark.long
 async def test_servers_that_hang_delay_the_answer_by_seconds_only(tmp_path: Path) -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.CancelledError):

@@ -109,6 +109,7 @@ LATER: dict[Format, Callable[[Path], object]] = {
 """For each format: keeps something as a later version may, has this version read it, and gives what that says."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("format", FORMATS, ids=[one.name for one in FORMATS])
 async def test_what_a_later_version_keeps_is_refused_with_a_sentence(format: Format, tmp_path: Path) -> None:
     assert sentence(format) in await LATER[format](tmp_path)  # type: ignore[misc]

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 from tests.integration.topom_process import address_of, redis_server, topom_process
 
 ODDITIES: dict[str, bytes] = {
@@ -54,6 +56,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 async def test_topom_leads_whatever_its_servers_answer(tmp_path: Path) -> None:
     settings = {"heartbeat_seconds": 0.1, "redis_timeout_seconds": 0.3}
     settings |= {"server_suspect_seconds": 1.0, "server_fail_seconds": 1.0}

@@ -155,6 +155,7 @@ async def test_proxies_and_no_viewers_open_streams(topom: TopomProcess) -> None:
         await connect(url, additional_headers={"Authorization": f"Bearer {SECRETS['viewer']}"})
 
 
+@pytest.mark.long
 async def test_a_migrator_opens_a_stream_of_its_own_and_no_other(topom: TopomProcess) -> None:
     base = topom.url.replace("http", "ws") + "/api/v1"
     for path, role in (("/migrators/control", "proxy"), ("/migrators/control", "viewer"), ("/control", "migrator")):
@@ -218,6 +219,7 @@ async def test_odd_heads(topom: TopomProcess) -> None:
         assert (await client.get("/api/v1/status")).status_code == 200
 
 
+@pytest.mark.long
 async def test_a_login_whose_body_does_not_come_is_cut_off(topom: TopomProcess) -> None:
     answer = await exchange(topom, HEAD.format(method="POST", path="/login", more="Content-Length: 30\r\n").encode())
     assert answer == b"" or answer.startswith(b"HTTP/1.1 408 ")

@@ -175,6 +175,7 @@ async def test_topom_killed_in_each_state(
             assert "preparing" not in later, "there is no way back from here"
 
 
+@pytest.mark.long
 async def test_a_lost_proxy_is_fenced_at_the_servers(
     topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis]
 ) -> None:
@@ -200,6 +201,7 @@ async def test_a_lost_proxy_is_fenced_at_the_servers(
             assert back.refusals[0]["reason"] == "fenced"
 
 
+@pytest.mark.long
 async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> None:
     """More of them than topom has connections to one server: their marks are set and looked for together."""
     allowance = 1.0
@@ -360,6 +362,7 @@ async def test_a_report_that_cannot_be_read_is_passed_over_and_other_odd_frames_
     assert "Traceback" not in topom.log()
 
 
+@pytest.mark.long
 async def test_topom_keeps_a_connection_for_longer_than_its_clients_do(topom: TopomProcess) -> None:
     """Else a change that a follower passes on could meet the end of a connection, and nobody would know of it."""
     host, _, port = topom.url.removeprefix("http://").rpartition(":")
@@ -468,6 +471,7 @@ async def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path: 
         assert topom.stop() == 0
 
 
+@pytest.mark.long
 async def test_a_token_is_changed_while_everything_runs(tmp_path: Path) -> None:
     """Proxies with the old token and with the new one are members side by side; then the old one is refused."""
     following = "the-next-token-of-the-test"

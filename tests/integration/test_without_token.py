@@ -48,6 +48,7 @@ async def held(address: tuple[str, int], head: bytes, body: bytes = b"") -> sock
     return connection
 
 
+@pytest.mark.long
 async def test_half_sent_heads_and_bodies_cost_little_and_keep_nobody_waiting(tmp_path: Path) -> None:
     async with topom_process(tmp_path / "data") as topom:
         host, _, port = topom.url.removeprefix("http://").rpartition(":")

@@ -141,6 +141,7 @@ def firing(values: dict[str, str], alerts: dict[str, bool]) -> dict[str, object]
     }
 
 
+@pytest.mark.long
 async def test_each_goes_off_when_it_should_and_none_when_all_is_well(tmp_path: Path) -> None:
     tests = [firing(WELL, dict.fromkeys(ILL, False))]
     tests += [firing(WELL | changed, {name: True}) for name, changed in ILL.items()]

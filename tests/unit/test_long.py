@@ -19,9 +19,10 @@ def test_what_is_left_out_is_there() -> None:
     assert all((TESTS / name).exists() for name in LONG)
 
 
+@pytest.mark.long
 def test_processes_that_tests_are_spread_over_leave_out_the_same() -> None:
-    """Of the tests that are chosen here, two search for long; ``--setup-plan`` runs none."""
-    chosen = ("-k", "test_what_is_left_out_is_there or test_fuzz", "--setup-plan", "--numprocesses", "1")
+    """Of the tests that are chosen here, two search for long and this one is marked; ``--setup-plan`` runs none."""
+    chosen = ("-k", "test_what_is_left_out_is_there or test_fuzz or leave_out_the_same", "--setup-plan", "-n1")
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "--dist", "loadfile", *chosen],
         cwd=TESTS.parent,

@@ -38,6 +38,7 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_site_is_built_and_loads_nothing_from_elsewhere(copy: Path) -> None:
     built = build(copy)
     assert built.returncode == 0, built.stderr
@@ -52,6 +53,7 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(copy: Path) -> None:
     assert not [page for page in pages if 'class="mermaid"' in page.read_text(encoding="utf-8")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -69,6 +71,7 @@ def test_a_link_that_leads_nowhere_fails(copy: Path, text: str, complaint: str) 
     assert complaint in built.stderr
 
 
+@pytest.mark.long
 def test_a_page_that_is_in_no_menu_fails(copy: Path) -> None:
     (copy / "docs" / "unknown.md").write_text("# Unknown\n", encoding="utf-8")
     built = build(copy)

@@ -62,6 +62,7 @@ def metadata(wheel: Path) -> Metadata:
         return Metadata.from_email(archive.read(name), validate=True)
 
 
+@pytest.mark.long
 def test_top_level_names(files: set[str]) -> None:
     names = {name.partition("/")[0] for name in files}
     assert {name for name in names if not re.fullmatch(r"slotferry-[0-9.]+\.dist-info", name)} == PACKAGES

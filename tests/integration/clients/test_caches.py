@@ -35,6 +35,7 @@ def cached(address: Address, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.
         yield client
 
 
+@pytest.mark.long
 def test_redis_py(address: Address, cached: redis.Redis) -> None:
     host, port = address
     keys = [f"redis-py-cache:{number}" for number in range(KEYS)]
@@ -102,6 +103,7 @@ def test_redis_py_by_resp2(address: Address) -> None:
         assert message["data"] in ([key.encode()], None)
 
 
+@pytest.mark.long
 def test_nothing_is_kept_for_ever_that_has_changed(address: Address, cluster: LocalCluster) -> None:
     """Over two workers, while slots move and connections are lost."""
     host, port = address

@@ -79,6 +79,7 @@ def result_of(result: Any) -> Any:
         return result.get(timeout=SECONDS)
 
 
+@pytest.mark.long
 def test_tasks_are_done_and_give_results(tasks: Any, address: tuple[str, int]) -> None:
     results = [tasks.add.delay(number, 1) for number in range(50)]
     assert [result_of(result) for result in results] == list(range(1, 51))

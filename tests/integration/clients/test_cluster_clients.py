@@ -212,6 +212,7 @@ async def test_slot_rules_hold_at_every_node_and_no_client_is_redirected(cluster
         await change([], [{"pattern": "bull:(*):*", "database": None}])
 
 
+@pytest.mark.long
 async def test_clients_spread_over_proxies_that_come_and_go_while_slots_move(cluster: LocalCluster) -> None:
     leaves, stays = cluster.proxy_addresses
     for address in (leaves, stays):

@@ -13,6 +13,7 @@ def seen(address: tuple[str, int]) -> dict[str, Any]:
     return run_application("ioredis.mjs", address)
 
 
+@pytest.mark.long
 def test_every_type(seen: dict[str, Any], at_rest: bool) -> None:
     assert 990 < seen["types"].pop("ttl") <= 1000
     assert seen["types"] == {

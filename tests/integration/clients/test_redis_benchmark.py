@@ -17,6 +17,7 @@ REQUESTS = 3000
 Address = tuple[str, int]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tool", [] if TOOL is None else [str(TOOL)])
 @pytest.mark.parametrize("pipeline", [1, 16])
 def test_redis_benchmark(address: Address, tool: str, pipeline: int) -> None:

@@ -195,6 +195,7 @@ async def test_by_action_a_source_with_older_data_undoes_nothing_that_the_target
         assert found == [b"new"] * len(keys)
 
 
+@pytest.mark.long
 async def test_sent_again_once_it_is_back(cluster: Cluster) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
         for _ in range(3):

@@ -58,6 +58,7 @@ async def test_status(cluster: Cluster) -> None:
     assert [proxy["state"] for proxy in found["proxies"]] == ["online"]
 
 
+@pytest.mark.long
 async def test_groups_and_servers(cluster: Cluster) -> None:
     assert await say(cluster, "group", "add", "7") == "group 7 added\n"
     silent = await refusal(cluster, "server", "add", "7", "127.0.0.1:1")
@@ -102,6 +103,7 @@ async def test_groups_and_servers(cluster: Cluster) -> None:
     assert [group["id"] for group in await cluster.api.groups()] == [1, 2, 3]
 
 
+@pytest.mark.long
 async def test_slots(cluster: Cluster) -> None:
     text, shown = await asyncio.gather(say(cluster, "slot", "list"), operate(cluster, "slot", "list", "-o", "json"))
     assert "0-31" in text

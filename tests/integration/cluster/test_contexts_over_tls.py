@@ -44,6 +44,7 @@ async def started(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", ["none", "all"])
 async def test_every_verb_comes_by_the_contexts_certificates(
     start_cluster: StartCluster, tmp_path: Path, keeper: Keeper, asked: str, monkeypatch: pytest.MonkeyPatch
@@ -68,6 +69,7 @@ async def test_every_verb_comes_by_the_contexts_certificates(
     assert cluster.token not in cluster.topom.log.read_text()
 
 
+@pytest.mark.long
 async def test_the_spark_job_comes_by_the_contexts_certificates(
     start_cluster: StartCluster, tmp_path: Path, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +85,7 @@ async def test_the_spark_job_comes_by_the_contexts_certificates(
     assert (await cluster.api.sizes())["last"]["complete"]
 
 
+@pytest.mark.long
 async def test_what_is_wrong_is_said_by_every_verb_with_what_to_do(
     start_cluster: StartCluster, tmp_path: Path, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ async def move_all(cluster: Cluster, source: int, target: int) -> None:
     await eventually(left, lambda keys: keys < 10, "the source to be swept")
 
 
+@pytest.mark.long
 async def test_no_copy_is_counted_or_drawn_whatever_the_moment(start_cluster: StartCluster) -> None:
     cluster = await start(start_cluster, proxies=2)
     await fill(cluster)
@@ -87,6 +88,7 @@ FEW = {0: 3000, 3: 300}
 LIST, WATCHED, WRITTEN = "{session}list", "{session}watched", "{session}written"
 
 
+@pytest.mark.long
 async def test_sessions_go_on_over_the_switch(start_cluster: StartCluster) -> None:
     """Forward and back: nothing is missed, doubled or run at the wrong server."""
     cluster = await start(start_cluster, proxies=2, arguments=("--notify-keyspace-events", "KEA"))

@@ -1,5 +1,6 @@
 """Slots of a whole cluster that move by the stream of their source's replicas, while clients work."""
 
+import pytest
 from redis.asyncio import Redis
 
 from slotferry.traffic.placement import Layout
@@ -24,6 +25,7 @@ async def syncs(master: Redis) -> int:
     return int((await master.info("stats"))["sync_full"])
 
 
+@pytest.mark.long
 async def test_slots_move_by_a_replica_and_by_another_one_if_that_is_lost(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(
         groups=2,

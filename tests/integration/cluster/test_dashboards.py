@@ -117,6 +117,7 @@ def test_there_are_dashboards() -> None:
     assert len({json.loads(path.read_text())["uid"] for path in DASHBOARDS}) == len(DASHBOARDS)
 
 
+@pytest.mark.long
 async def test_every_panel_of_every_dashboard_has_an_answer(start_cluster: StartCluster, tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
         if os.environ.get("SLOTFERRY_REQUIRE_PROMTOOL") == "1":

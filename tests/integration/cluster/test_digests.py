@@ -85,6 +85,7 @@ async def checked(cluster: Cluster) -> Answer:
     return await eventually(look, lambda found: found["stage"] != "running", "the check to end")
 
 
+@pytest.mark.long
 async def test_differences_are_named_refused_and_healed(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=1, proxies=1, workers=1, redis_arguments=PROMPT)
     await cluster.online(1)

@@ -126,6 +126,7 @@ async def test_skipped_slots_let_others_pass(cluster: Cluster) -> None:
     await cluster.check_ballast()
 
 
+@pytest.mark.long
 async def test_slots_of_a_source_that_evicts(cluster: Cluster) -> None:
     """Keys vanish from under the scan; what is left arrives, and nothing waits for what has gone."""
     await configure(cluster, 1, maxmemory_policy="allkeys-random", maxmemory=await used(cluster, 1) - 200_000)

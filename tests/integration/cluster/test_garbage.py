@@ -24,6 +24,7 @@ LEAST = 20_000
 """A process has at least so many lasting objects; it really has two to four times as many."""
 
 
+@pytest.mark.long
 async def test_collections_spare_what_a_process_consists_of(
     start_cluster: StartCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

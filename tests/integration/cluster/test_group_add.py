@@ -31,6 +31,7 @@ async def test_a_node_of_a_redis_cluster_is_refused_wherever_it_is_to_be(
     assert [group["id"] for group in await cluster.api.groups()] == [1]
 
 
+@pytest.mark.long
 async def test_the_keys_of_a_filled_server_are_told_of_if_other_groups_own_slots(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
@@ -46,6 +47,7 @@ async def test_the_keys_of_a_filled_server_are_told_of_if_other_groups_own_slots
         assert (await cluster.api.add_group(4, [address_of(empty)]))["keys_held"] == 0
 
 
+@pytest.mark.long
 async def test_what_is_said_of_a_failed_master_that_nobody_replaces(start_cluster: StartCluster) -> None:
     """given topom's setting ha as it is by default, a group with a replica, and one without."""
     cluster = await start_cluster(groups=2, proxies=1, workers=1, redis_arguments=PROMPT, topom_settings=QUICK)
@@ -74,6 +76,7 @@ async def test_what_is_said_of_a_failed_master_that_nobody_replaces(start_cluste
     await eventually(reasons, lambda now: now[0] is None, "the first group to be well")
 
 
+@pytest.mark.long
 async def test_a_master_that_somebody_else_has_replaced_is_told_of_and_its_successor_can_be_named(
     start_cluster: StartCluster,
 ) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import eventually, plain_client
 from tests.integration.cluster.test_last_copy import fill, process_of
@@ -13,6 +15,7 @@ SLOWLY = 300
 """Microseconds that the master rests after each key while it gives a copy."""
 
 
+@pytest.mark.long
 async def test_last_copy_a_server_that_is_filled_while_its_master_is_drained_follows_the_new_one(
     start_cluster: StartCluster,
 ) -> None:

@@ -40,6 +40,7 @@ async def waits(cluster: Cluster, address: str) -> str:
     return str(next(server["not_whole"] for server in servers if server["address"] == address))
 
 
+@pytest.mark.long
 async def test_a_master_that_came_back_empty_fills_nobody(start_cluster: StartCluster) -> None:
     """given a promotion that is not over, because a server of the group is down, and then a power cut."""
     cluster = await start_cluster(groups=1, proxies=1, workers=1, redis_arguments=PROMPT)
@@ -92,6 +93,7 @@ async def test_a_master_that_came_back_empty_fills_nobody(start_cluster: StartCl
     assert {await keys_of(server) for server in (former, chosen, down)} == {KEYS}
 
 
+@pytest.mark.long
 async def test_a_topom_that_has_just_come_to_lead_knows_that_a_replica_is_behind(start_cluster: StartCluster) -> None:
     """given a replica that was stopped while clients wrote, and a topom and a master that died."""
     settings = {**QUICK, "ha": "topom", "ha_lag_bytes_max": 100_000}

@@ -43,6 +43,7 @@ async def cluster(shared_cluster: SeveralTopoms) -> AsyncIterator[SeveralTopoms]
         yield shared_cluster
 
 
+@pytest.mark.long
 async def test_a_leader_that_wakes_cannot_undo_a_move_that_was_turned_meanwhile(cluster: SeveralTopoms) -> None:
     """It was moving keys when it was paused; its successor brought them back."""
     former = await cluster.all_well()
@@ -66,6 +67,7 @@ async def test_a_leader_that_wakes_cannot_undo_a_move_that_was_turned_meanwhile(
     assert await cluster.misplaced((0, 3)) == []
 
 
+@pytest.mark.long
 async def test_a_leader_that_is_paused_while_it_fences_fences_nobody_else(cluster: SeveralTopoms) -> None:
     """given a proxy that was removed and has come back as another, a late fence concerns the former identity only."""
     former = await cluster.all_well()
@@ -100,6 +102,7 @@ async def test_a_leader_that_is_paused_while_it_fences_fences_nobody_else(cluste
             assert not fenced & {fence_user(instance) for instance in present}
 
 
+@pytest.mark.long
 async def test_users_outlive_the_leader_and_a_leader_that_wakes_brings_none_back(cluster: SeveralTopoms) -> None:
     """A removed user stays removed at all proxies, also while the former leader still takes itself for one."""
     former = await cluster.all_well()

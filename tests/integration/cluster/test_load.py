@@ -135,6 +135,7 @@ async def minutes_known_to_all(cluster: SeveralTopoms) -> tuple[list[float], dic
     return known(found), requests_in(found, len(known(found)))
 
 
+@pytest.mark.long
 async def test_what_clients_ask_for_is_shown_by_every_topom_and_on_the_command_line(cluster: SeveralTopoms) -> None:
     async with asked(cluster) as requests:
         leader = await cluster.all_well()
@@ -204,6 +205,7 @@ async def test_a_big_key_that_is_read_over_two_proxies_is_one_entry(cluster: Sev
     assert "hidden" not in text.out + str(found)
 
 
+@pytest.mark.long
 async def test_a_proxy_that_is_killed_and_another_leader_leave_no_wrong_figures(cluster: SeveralTopoms) -> None:
     former = await cluster.all_well()
     async with asked(cluster) as requests:

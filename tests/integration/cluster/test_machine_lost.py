@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from slots.connections import ADMIN
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
@@ -77,6 +79,7 @@ async def serve_without_topom(cluster: Cluster, replica: str) -> None:
     await cluster.online(2)
 
 
+@pytest.mark.long
 async def test_a_lost_machine_is_done_without(start_cluster: StartCluster) -> None:
     """given a proxy and a master that stop with requests under way, none of those is acknowledged when they wake.
 

@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Counting, eventually, plain_client
 from tests.integration.cluster.test_promotion import all_follow, servers_of
@@ -73,6 +75,7 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
         assert await replica.dbsize() == await client.dbsize()
 
 
+@pytest.mark.long
 async def test_one_owner_a_master_that_hung_and_was_replaced_acknowledges_nothing(start_cluster: StartCluster) -> None:
     """A transaction with a watch and a pop that waits are at the master when it stops, and it wakes as a former
     master."""
@@ -112,6 +115,7 @@ async def test_one_owner_a_master_that_hung_and_was_replaced_acknowledges_nothin
         assert await client.lrange("list", 0, -1) == [b"second"]
 
 
+@pytest.mark.long
 async def test_a_master_that_fails_right_after_it_became_one_is_replaced(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(
         groups=2, proxies=1, workers=1, topom_settings={**QUICK, "ha": "topom"}, redis_arguments=PROMPT
@@ -127,6 +131,7 @@ async def test_a_master_that_fails_right_after_it_became_one_is_replaced(start_c
     await eventually(lambda: servers_of(cluster, 1), lambda servers: servers[0] == former, "another master")
 
 
+@pytest.mark.long
 async def test_a_replica_that_shows_no_data_without_its_master_takes_its_place(start_cluster: StartCluster) -> None:
     """As soon as its master is gone, it answers PING and much else with an error."""
     cluster = await start_cluster(
@@ -147,6 +152,7 @@ async def test_a_replica_that_shows_no_data_without_its_master_takes_its_place(s
         assert await client.set("key", "value")
 
 
+@pytest.mark.long
 async def test_a_proxy_that_died_is_forgotten_and_holds_no_failover_up(start_cluster: StartCluster) -> None:
     """topom forgets its identity by itself, and does not wait for it when a master dies later."""
     settings = {**QUICK, "ha": "topom", "proxy_lease_seconds": 3.0, "proxy_forget_seconds": 3.0}

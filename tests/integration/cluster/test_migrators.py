@@ -118,6 +118,7 @@ async def arrived(cluster: Cluster) -> None:
     await eventually(lambda: cluster.misplaced((0, 3)), lambda found: not found, "the source to be cleaned")
 
 
+@pytest.mark.long
 async def test_topom_starts_a_migrator_by_which_slots_move_and_another_when_that_is_killed(cluster: Cluster) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
         await cluster.api.set_migration(keys_per_second=SLOW)
@@ -132,6 +133,7 @@ async def test_topom_starts_a_migrator_by_which_slots_move_and_another_when_that
     assert "keys move one by one" not in str(log_of(cluster.topom))
 
 
+@pytest.mark.long
 async def test_a_migrator_of_another_machine_takes_the_copy_and_is_killed_within_the_lock(cluster: Cluster) -> None:
     async with (
         traffic_on(cluster.proxy_addresses) as traffic,
@@ -161,6 +163,7 @@ async def test_a_migrator_of_another_machine_takes_the_copy_and_is_killed_within
         await check_clean(traffic, await cluster.layout())
 
 
+@pytest.mark.long
 async def test_applied_once_a_migrator_that_stood_still_writes_nothing_when_another_has_its_copy(
     cluster: Cluster,
 ) -> None:
@@ -182,6 +185,7 @@ async def test_applied_once_a_migrator_that_stood_still_writes_nothing_when_anot
         await check_clean(traffic, await cluster.layout())
 
 
+@pytest.mark.long
 async def test_the_migrator_that_topom_started_ends_with_it(cluster: Cluster) -> None:
     await send(cluster)
     await arrived(cluster)

@@ -74,6 +74,7 @@ async def said(cluster: Cluster) -> str | None:
     return None
 
 
+@pytest.mark.long
 async def test_an_old_server_is_served_with_resp2_and_its_slots_move_to_a_current_one(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ async def reasons(cluster: Cluster) -> list[str]:
     return [str(entry["reason"]) for entry in log_of(cluster.topom) if entry.get("event") == "topom_failed"]
 
 
+@pytest.mark.long
 async def test_an_operator_s_order_waits_for_proxies_that_the_older_store_does_not_know(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
@@ -119,6 +120,7 @@ async def test_an_operator_s_order_waits_for_proxies_that_the_older_store_does_n
         assert [OLDER in reason for reason in await reasons(cluster)] == [True, True]
 
 
+@pytest.mark.long
 async def test_who_has_a_token_cannot_end_topom_with_a_table_that_it_invents(start_cluster: StartCluster) -> None:
     # given what every holder of a proxy's token is told
     cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
@@ -146,6 +148,7 @@ async def test_who_has_a_token_cannot_end_topom_with_a_table_that_it_invents(sta
     await cluster.at_rest({1: 0, 2: 1024})
 
 
+@pytest.mark.long
 async def test_an_operator_takes_a_store_for_the_newest_once_a_proxy_of_its_copy_has_gone(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
@@ -173,6 +176,7 @@ async def test_an_operator_takes_a_store_for_the_newest_once_a_proxy_of_its_copy
     await cluster.at_rest({1: 512, 2: 512})
 
 
+@pytest.mark.long
 async def test_a_proxy_that_a_topom_over_a_copy_has_fenced_writes_nothing_by_the_table_of_its_own(
     start_cluster: StartCluster,
 ) -> None:
@@ -226,6 +230,7 @@ async def test_a_proxy_that_a_topom_over_a_copy_has_fenced_writes_nothing_by_the
         assert [name for name, value in zip(names, held, strict=True) if int(value or 0) < counts[name]] == []
 
 
+@pytest.mark.long
 async def test_a_topom_over_a_copy_moves_nothing_while_a_proxy_that_it_does_not_know_writes(
     start_cluster: StartCluster,
 ) -> None:
@@ -269,6 +274,7 @@ async def test_a_topom_over_a_copy_moves_nothing_while_a_proxy_that_it_does_not_
         assert [int(value or 0) for value in await server.mget(names)] == [2] * len(names)
 
 
+@pytest.mark.long
 async def test_proxies_that_were_all_restarted_know_from_their_files(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
@@ -302,6 +308,7 @@ async def test_proxies_that_were_all_restarted_know_from_their_files(
     assert served == ["registered"], "it was so once, before it was killed"
 
 
+@pytest.mark.long
 async def test_a_proxy_that_comes_between_the_look_and_the_lock_keeps_what_it_has_acknowledged(
     start_cluster: StartCluster,
 ) -> None:
@@ -336,6 +343,7 @@ async def test_a_proxy_that_comes_between_the_look_and_the_lock_keeps_what_it_ha
         await clients.check()
 
 
+@pytest.mark.long
 async def test_a_proxy_that_was_fenced_by_no_change_of_the_table_tells_that_the_store_is_older(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
@@ -401,6 +409,7 @@ async def test_a_topom_that_goes_on_with_a_move_of_an_older_store_takes_no_keys_
     await clients.check()
 
 
+@pytest.mark.long
 async def test_servers_tell_that_the_store_is_older_if_no_proxy_is_left_that_could(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
@@ -443,6 +452,7 @@ async def test_servers_tell_that_the_store_is_older_if_no_proxy_is_left_that_cou
     await cluster.at_rest({1: 0, 2: 1024})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [True, False], ids=["both", "the source"])
 async def test_servers_tell_so_before_a_client_is_served(
     start_cluster: StartCluster, tmp_path: Path, known: bool
@@ -476,6 +486,7 @@ async def test_servers_tell_so_before_a_client_is_served(
     assert served == ["registered"], "it was so once, before it ended"
 
 
+@pytest.mark.long
 async def test_a_server_that_was_made_a_master_tells_that_the_store_is_older(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:

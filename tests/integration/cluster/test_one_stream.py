@@ -109,6 +109,7 @@ def steps(cluster: Cluster, since: int) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.long
 async def test_one_snapshot_serves_all_targets(cluster: Cluster) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
         before, since = await full_syncs(cluster), len(log_of(cluster.topom))
@@ -122,6 +123,7 @@ async def test_one_snapshot_serves_all_targets(cluster: Cluster) -> None:
     assert set(locks) == set(SENT.values()), "each lock is that of one target"
 
 
+@pytest.mark.long
 async def test_a_target_that_evicts_gets_its_keys_one_by_one_after_the_others(cluster: Cluster) -> None:
     async with plain_client(await cluster.master_of(3)) as target:
         await target.config_set("maxmemory", 1 << 30)
@@ -143,6 +145,7 @@ async def test_a_target_that_evicts_gets_its_keys_one_by_one_after_the_others(cl
     assert {slots for state, slots in went[:by_keys] if state == "moved"} == {SENT[2], SENT[4]}
 
 
+@pytest.mark.long
 async def test_cancelling_one_target_leaves_the_others(cluster: Cluster) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
         before = await full_syncs(cluster)
@@ -155,6 +158,7 @@ async def test_cancelling_one_target_leaves_the_others(cluster: Cluster) -> None
     assert await full_syncs(cluster) == before + 1
 
 
+@pytest.mark.long
 async def test_topom_is_killed_in_the_middle(cluster: Cluster) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
         await send(cluster, SLOW)
@@ -169,6 +173,7 @@ async def test_topom_is_killed_in_the_middle(cluster: Cluster) -> None:
     assert await full_syncs(cluster) - before in (1, 2)
 
 
+@pytest.mark.long
 async def test_the_migrator_is_killed_in_the_middle(cluster: Cluster) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
         await send(cluster, SLOW)
@@ -180,6 +185,7 @@ async def test_the_migrator_is_killed_in_the_middle(cluster: Cluster) -> None:
     assert await full_syncs(cluster) == before + 1, "they begin anew together"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keys", [0, MANY])
 async def test_by_auto_all_arrive_too(cluster: Cluster, keys: int) -> None:
     """A few keys move one by one, one target after the other; many by the stream, together."""

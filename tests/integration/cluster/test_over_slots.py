@@ -13,6 +13,7 @@ QUEUES = [f"queue:{number}" for number in range(5)]
 CLIENTS = 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["keys", "stream"])
 async def test_each_element_comes_once_while_all_slots_move(start_cluster: StartCluster, way: str) -> None:
     assert len({slot("crc32", queue.encode(), 1024) for queue in QUEUES}) == len(QUEUES)

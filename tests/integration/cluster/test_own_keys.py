@@ -1,10 +1,13 @@
 """Somebody's key where Slotferry's own have to be is put aside by topom, and no group is out of reach meanwhile."""
 
+import pytest
+
 from slots.reserved import ASIDE, FENCED, LEADER, SWEPT, WANTED
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import eventually, plain_client
 
 
+@pytest.mark.long
 async def test_a_wrong_type_is_put_aside_and_said(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=1, proxies=1)
     async with plain_client(cluster.groups[1][0]) as direct, plain_client(cluster.proxy_addresses[0]) as client:

@@ -48,6 +48,7 @@ def masters(placed: Mapping[int, Sequence[str]], node: str) -> int:
     return sum(servers[0] == node for servers in placed.values())
 
 
+@pytest.mark.long
 async def test_a_node_joins_and_one_is_lost(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(
         groups=GROUPS,

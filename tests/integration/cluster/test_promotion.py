@@ -78,6 +78,7 @@ async def with_replicas(cluster: Cluster, group_id: int) -> list[RedisServer]:
     return cluster.servers[group_id]
 
 
+@pytest.mark.long
 async def test_each_replica_in_turn_under_load(cluster: Cluster) -> None:
     await with_replicas(cluster, 1)
     async with (
@@ -133,6 +134,7 @@ async def held_locked(cluster: Cluster, server: str) -> AsyncIterator[asyncio.Ta
         assert await reply > 0
 
 
+@pytest.mark.long
 async def test_a_replica_that_stops_costs_a_pause_and_nothing_else(cluster: Cluster) -> None:
     servers = await with_replicas(cluster, 1)
     master, replica, _ = await servers_of(cluster, 1)

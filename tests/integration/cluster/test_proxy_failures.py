@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from slots.functions import slot
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import (
@@ -82,6 +84,7 @@ async def test_a_proxy_is_killed_in_the_middle_of_a_migration(start_cluster: Sta
     assert await cluster.fence_users(spare.address) == []
 
 
+@pytest.mark.long
 async def test_a_worker_is_killed_in_the_middle_of_a_migration(start_cluster: StartCluster) -> None:
     cluster = await start(start_cluster)
     ours, theirs = cluster.proxy_addresses
@@ -112,6 +115,7 @@ async def test_a_worker_is_killed_in_the_middle_of_a_migration(start_cluster: St
     await cluster.check_ballast()
 
 
+@pytest.mark.long
 async def test_a_proxy_is_paused_for_longer_than_its_lease(start_cluster: StartCluster) -> None:
     cluster = await start(start_cluster)
     ours, theirs = cluster.proxy_addresses
@@ -138,6 +142,7 @@ async def test_a_proxy_is_paused_for_longer_than_its_lease(start_cluster: StartC
     await cluster.check_ballast()
 
 
+@pytest.mark.long
 async def test_sigterm_drains_a_proxy(start_cluster: StartCluster) -> None:
     cluster = await start(start_cluster)
     ours, theirs = cluster.proxy_addresses

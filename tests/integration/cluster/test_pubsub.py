@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
 import redis.asyncio
 
 from slots.ranges import show
@@ -44,6 +45,7 @@ async def hear(pubsub: redis.asyncio.client.PubSub, heard: dict[bytes, list[int]
             heard.setdefault(message["channel"], []).append(int(message["data"]))
 
 
+@pytest.mark.long
 async def test_two_proxies_three_groups_and_slots_that_move(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(
         groups=3, proxies=2, workers=2, slots_on=[1, 2], topom_settings={"migration_parallel_slots": 128}

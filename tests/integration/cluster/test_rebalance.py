@@ -1,10 +1,13 @@
 """The main job: slots move between groups while clients work, without an error and without a lost key."""
 
+import pytest
+
 from slots.ranges import show
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import check_clean, check_every_key, traffic_on
 
 
+@pytest.mark.long
 async def test_from_two_groups_to_three_and_back(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(
         groups=3,

@@ -86,6 +86,7 @@ async def check_values(cluster: Cluster) -> None:
     assert await cluster.misplaced(DATABASES) == []
 
 
+@pytest.mark.long
 async def test_uneven_memory_is_evened_out(cluster: Cluster) -> None:
     refused = await operate(cluster, "rebalance", "--policy", "bytes")
     assert refused.status == 1
@@ -150,6 +151,7 @@ async def test_sizes_outlive_topom(cluster: Cluster) -> None:
     assert (await cluster.api.slots(biggest=1))["slots"][0]["biggest"]
 
 
+@pytest.mark.long
 async def test_a_group_is_drained_and_leaves(cluster: Cluster) -> None:
     await cluster.api.post_sizes(await measured(cluster))
     master = cluster.groups[2][0]

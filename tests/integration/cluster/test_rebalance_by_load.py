@@ -140,6 +140,7 @@ async def test_a_group_with_nine_of_ten_requests_gives_slots_away() -> None:
         await cluster.at_rest({1: SLOTS // 2, 2: SLOTS // 2})
 
 
+@pytest.mark.long
 async def test_by_itself() -> None:
     async with started(rebalance="auto", rebalance_after_seconds=6.0) as cluster:
         # Given: an operator has just laid out the slots, which is no act that topom waits after.
@@ -164,6 +165,7 @@ async def test_by_itself() -> None:
         assert plans <= 2
 
 
+@pytest.mark.long
 async def test_a_group_at_its_maxmemory_gets_no_slots_by_itself() -> None:
     async with started(rebalance="auto", rebalance_after_seconds=6.0) as cluster:
         # Given

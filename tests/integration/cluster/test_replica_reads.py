@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -89,6 +90,7 @@ class Readers:
             self.wrong.append(f"ballast:{key}: {found!r}")
 
 
+@pytest.mark.long
 async def test_keys_are_never_missed_while_slots_move(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(
         groups=2, proxies=2, workers=WORKERS, slots_on=[1], proxy_settings=SETTINGS, redis_arguments=PROMPT
@@ -126,6 +128,7 @@ async def test_keys_are_never_missed_while_slots_move(start_cluster: StartCluste
     await cluster.check_ballast()
 
 
+@pytest.mark.long
 async def test_a_replica_joins_dies_and_leaves_under_load(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(
         groups=1,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Counting, eventually, plain_client
 from tests.integration.cluster.test_replica_reads import PROMPT
@@ -45,6 +47,7 @@ async def test_keys_are_deleted_once_replicas_have_them(start_cluster: StartClus
         assert await follower.dbsize() == await target.dbsize() > 100
 
 
+@pytest.mark.long
 async def test_a_move_whose_replicas_are_gone_goes_on_once_nobody_waits_for_them(start_cluster: StartCluster) -> None:
     """given a target that loses its replica meanwhile, nothing is deleted at the source that only the target has."""
     cluster = await start_cluster(groups=2, workers=2, slots_on=[1], redis_arguments=PROMPT)

@@ -18,6 +18,7 @@ FILL = "for i = 1, ARGV[2] do redis.call('SET', ARGV[1] .. i, i) end"
 STRANDED = "would be in another group than now"
 
 
+@pytest.mark.long
 async def test_the_command(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=2, proxies=1, workers=2)
     async with plain_client(cluster.proxy_addresses[0]) as client:
@@ -130,6 +131,7 @@ async def test_nothing_is_lost_while_rules_come_and_go(start_cluster: StartClust
         assert int(await client.get("plain") or 0) == len(told)
 
 
+@pytest.mark.long
 async def test_a_topom_that_dies_amid_a_change(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=2, proxies=1, workers=1)
     key = QUEUES[0]

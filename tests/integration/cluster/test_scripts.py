@@ -114,6 +114,7 @@ async def test_a_script_that_another_proxy_loaded(start_cluster: StartCluster) -
         await eventually(all_run, lambda found: found == [b"a", b"b", b"c", b"d"], "the script at every server")
 
 
+@pytest.mark.long
 async def test_what_another_proxy_has_merely_run_is_loaded_by_the_client(start_cluster: StartCluster) -> None:
     """As with one Redis that has lost its scripts; topom has no part in it."""
     cluster = await start_cluster(groups=2, proxies=2)

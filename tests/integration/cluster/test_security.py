@@ -87,6 +87,7 @@ def as_user(authority: Authority, user: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 async def test_slots_move_and_a_worker_dies_while_users_work_over_tls(
     cluster: TlsCluster, authority: Authority
 ) -> None:

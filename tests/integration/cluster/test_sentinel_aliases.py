@@ -2,12 +2,15 @@
 
 from contextlib import AsyncExitStack
 
+import pytest
+
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
 from tests.integration.cluster.sentinels import WATCHED, start_three
 
 ALIAS = "127.0.0.9"
 
 
+@pytest.mark.long
 async def test_a_replica_that_sentinels_know_otherwise_is_told_and_the_remedy_works() -> None:
     cluster = Cluster(
         groups=1,

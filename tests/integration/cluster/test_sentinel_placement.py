@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+import pytest
+
 from slotferry.traffic.placement import Layout
 from tests.integration.cluster.harness import (
     Cluster,
@@ -78,6 +80,7 @@ async def asked(address: str) -> tuple[str, str]:
         return role, (await client.config_get("replica-priority"))["replica-priority"]
 
 
+@pytest.mark.long
 async def test_servers_are_placed_and_leave_while_sentinels_watch() -> None:
     async with watched_nodes() as (cluster, sentinels):
         await nodes_join(cluster, sentinels)

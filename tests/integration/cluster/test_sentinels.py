@@ -22,6 +22,7 @@ SLOW = 100
 """Keys a second, so that there are keys left to move when their master is killed."""
 
 
+@pytest.mark.long
 async def test_a_group_is_watched_and_its_new_masters_are_followed() -> None:
     async with watched_cluster() as (cluster, sentinels, gates):
         await sentinels_are_added_and_kept_in_step(cluster, sentinels)

@@ -62,6 +62,7 @@ async def test_servers_need_not_reach_each_other(start_cluster: StartCluster) ->
     assert await cluster.misplaced() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["source", "target"])
 async def test_a_server_is_restarted_during_a_migration(start_cluster: StartCluster, role: str) -> None:
     cluster = await start_cluster(

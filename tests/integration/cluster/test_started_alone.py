@@ -36,6 +36,7 @@ async def events(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
     return [entry for entry in log_of(cluster.proxies[0]) if entry.get("event") in names]
 
 
+@pytest.mark.long
 async def test_one_owner_a_proxy_serves_alone_only_where_no_slot_has_moved(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:

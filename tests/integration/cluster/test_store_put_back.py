@@ -44,6 +44,7 @@ async def ended(topom: ManagedProcess) -> None:
     assert OLDER in reasons(topom)[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 async def test_topoms_that_run_remember_what_they_stored(kind: str, tmp_path: Path) -> None:
     """Though no proxy is left that could say it."""
@@ -68,6 +69,7 @@ async def test_topoms_that_run_remember_what_they_stored(kind: str, tmp_path: Pa
             assert await server.mget(NAMES) == [b"2"] * len(NAMES)
 
 
+@pytest.mark.long
 async def test_a_topom_that_follows_ends_one_that_remembers_nothing(tmp_path: Path) -> None:
     async with over("etcd") as cluster:
         # given a topom that leads over an older store, which was put back while it was down

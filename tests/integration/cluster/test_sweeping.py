@@ -43,6 +43,7 @@ async def come_back_with_older_data(cluster: Cluster, group: int, leaving: str, 
     await server.ready()
 
 
+@pytest.mark.long
 async def test_what_came_back_with_older_data_is_not_seen_and_removed(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=2, proxies=1, workers=2)
     leaving = range(256)
@@ -76,6 +77,7 @@ async def test_what_came_back_with_older_data_is_not_seen_and_removed(start_clus
         assert await cluster.misplaced() == []
 
 
+@pytest.mark.long
 async def test_a_sweep_goes_on_after_topom_and_the_server_were_killed_in_the_middle(
     start_cluster: StartCluster,
 ) -> None:
@@ -115,6 +117,7 @@ async def test_a_sweep_goes_on_after_topom_and_the_server_were_killed_in_the_mid
         assert sorted(key.decode() for key in await client.keys("*")) == kept
 
 
+@pytest.mark.long
 async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: StartCluster) -> None:
     """What is assigned is taken as it is: the sweep ends, and what was not removed by then is served."""
     cluster = await start_cluster(groups=2, proxies=1)
@@ -151,6 +154,7 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
         assert sorted(key.decode() for key in await client.keys("*")) == sorted(NAMES)
 
 
+@pytest.mark.long
 async def test_a_slot_that_was_copied_away_does_not_come_back_to_its_old_keys(start_cluster: StartCluster) -> None:
     """Its former group cannot be swept for a while, in which topom is restarted; the slot goes offline."""
     cluster = await start_cluster(groups=2, proxies=1)

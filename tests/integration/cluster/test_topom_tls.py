@@ -36,6 +36,7 @@ def environ(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", ["none", "streams", "all"])
 async def test_slots_move_while_everybody_comes_by_tls(
     start_cluster: StartCluster, files: Certificates, asked: str, monkeypatch: pytest.MonkeyPatch
@@ -111,6 +112,7 @@ async def proxy_waits(cluster: Cluster, settings: dict[str, Any], reason: str) -
         await process.stop()
 
 
+@pytest.mark.long
 async def test_certificates_are_renewed_while_everything_runs(
     start_cluster: StartCluster, files: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +153,7 @@ async def test_certificates_are_renewed_while_everything_runs(
     assert cluster.topom.running
 
 
+@pytest.mark.long
 async def test_topoms_pass_requests_on_and_take_over_by_tls(
     files: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ SLACK_SECONDS = 5.0
 """What a busy machine may add to twice the lease."""
 
 
+@pytest.mark.long
 async def test_topoms_over_zookeeper() -> None:
     need_zookeeper()
     topom_settings = {"barrier_seconds": 30, "proxy_lease_seconds": 20}

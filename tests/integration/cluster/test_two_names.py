@@ -21,6 +21,7 @@ async def role_of(address: str) -> str:
         return str((await client.info("replication"))["role"])
 
 
+@pytest.mark.long
 async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=2, proxies=1, workers=1, slots_on=[1])
     first = cluster.servers[1][0]
@@ -75,6 +76,7 @@ async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluste
     await eventually(lambda: reasons(cluster), lambda said: not any(said.values()), "nothing to be said of the servers")
 
 
+@pytest.mark.long
 async def test_a_server_that_is_found_to_be_another_one_is_left_alone(start_cluster: StartCluster) -> None:
     """It did not answer when its second name was added, so topom could not know. Its keys and its role stay."""
     cluster = await start_cluster(groups=2, proxies=1, workers=1, slots_on=[1])

@@ -114,6 +114,7 @@ async def started(start_cluster: StartCluster, **settings: Any) -> Cluster:
     return cluster
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("user", ["tenant", "heavy"])
 async def test_the_sum_over_all_workers_is_the_limit(start_cluster: StartCluster, user: str) -> None:
     # The request has 30 bytes or so: *2 $3 GET $5 value. The reply has 10 more than the value.
@@ -133,6 +134,7 @@ async def test_the_sum_over_all_workers_is_the_limit(start_cluster: StartCluster
         assert await load.rate() == pytest.approx(limit, rel=TOLERANCE)
 
 
+@pytest.mark.long
 async def test_shares_hold_while_topom_is_away_and_a_dead_proxy_gives_its_back(start_cluster: StartCluster) -> None:
     cluster = await started(start_cluster, proxy_lease_seconds=5.0)
     one, two = cluster.proxy_addresses
@@ -152,6 +154,7 @@ async def test_shares_hold_while_topom_is_away_and_a_dead_proxy_gives_its_back(s
             assert await load.rate() == pytest.approx(REQUESTS, rel=TOLERANCE)
 
 
+@pytest.mark.long
 async def test_connections_are_counted_at_all_workers_together(start_cluster: StartCluster) -> None:
     cluster = await started(start_cluster)
     one, two = cluster.proxy_addresses

@@ -14,6 +14,7 @@ FRAMEWORKS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda one: one.name)
 async def test_it_works_as_on_one_redis(
     framework: Framework, start_product: StartProduct, one_redis: tuple[str, int]

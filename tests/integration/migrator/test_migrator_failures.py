@@ -332,6 +332,7 @@ async def test_a_target_too_old_for_the_source(fragile_pair: Pair, tmp_path: Pat
         await old.stop()
 
 
+@pytest.mark.long
 async def test_passwords(tmp_path: Path) -> None:
     source_server = await start_redis("source", tmp_path, extra=["--requirepass", "secret"])
     target_server = await start_redis("target", tmp_path, extra=["--requirepass", "secret"])
@@ -357,6 +358,7 @@ async def test_passwords(tmp_path: Path) -> None:
         await target_server.stop()
 
 
+@pytest.mark.long
 async def test_a_password_that_the_server_does_not_want(pair: Pair) -> None:
     with pytest.raises(SourceRefused) as caught:
         await pair.migrate(password="secret")

@@ -84,6 +84,7 @@ async def until_probed(server: RedisServer, count: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["source", "target"])
 async def test_a_server_that_suffers_from_the_move_is_given_way_to(fragile_pair: Pair, role: str) -> None:
     """given a server that stands still whenever keys have moved, they move slowly; and faster once it does not."""

@@ -132,6 +132,7 @@ async def behind_a_slow_link(pair: Pair, folder: Path) -> AsyncIterator[None]:
         link.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["hash", "string", "whole"])
 async def test_a_big_key_moves_as_fast_as_a_replica_follows(
     fragile_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -234,6 +235,7 @@ async def test_a_key_that_goes_whole_and_is_confirmed_slowly_goes_once(
         assert not await source.exists("big")
 
 
+@pytest.mark.long
 async def test_replicas_have_what_the_source_has_deleted(
     fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -294,6 +294,7 @@ async def test_no_permit_is_set_while_a_flush_stands(source: Redis, target: Redi
     assert await permits_at(source, target) == (permit, permit)
 
 
+@pytest.mark.long
 async def test_one_way_who_withdraws_begins_with_the_target(fragile_pair: Pair) -> None:
     """given a source that fails then, the target accepts nothing of what may be on its way."""
     async with client_of(fragile_pair.source) as source, client_of(fragile_pair.target) as target:
@@ -373,6 +374,7 @@ async def test_absent_first_a_key_that_was_taken_counts_as_there_though_it_has_e
     assert (again.looked_at, again.busy, again.keys) == (1, (), [])
 
 
+@pytest.mark.long
 async def test_a_key_that_a_dead_mover_has_claimed_is_waited_for_and_then_moved(
     pair: Pair, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ async def test_more_groups_than_are_asked_at_once(way: Way) -> None:
     await assert_same(way)
 
 
+@pytest.mark.long
 async def test_a_large_stream(each_version: Way) -> None:
     for first in range(1, 100_001, 5000):
         await add(each_version.source, first, 5000, size=1)

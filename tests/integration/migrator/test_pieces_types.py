@@ -76,6 +76,7 @@ Fill = Callable[[Redis, int], object]
 FILLS = [fill_hash, fill_set, fill_sorted_set, fill_list]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fill", FILLS)
 async def test_a_large_collection(each_version: Way, fill: Fill) -> None:
     await fill(each_version.source, ELEMENTS)  # type: ignore[misc]
@@ -152,6 +153,7 @@ async def test_strings(any_way: Way, size: int) -> None:
     assert await any_way.target.get(KEY) == value
 
 
+@pytest.mark.long
 async def test_elements_larger_than_a_piece(each_version: Way) -> None:
     await each_version.source.hset(KEY, mapping={f"field {number}": "x" * (number * 1000) for number in range(600)})
     await each_version.source.hset(KEY, "large", b"\x00" * 20_000_000)

@@ -165,6 +165,7 @@ async def test_a_server_with_older_data_is_swept_anew(tmp_path: Path) -> None:
         await server.stop()
 
 
+@pytest.mark.long
 async def test_a_master_that_has_followed_another_is_swept_anew(servers: tuple[RedisServer, RedisServer]) -> None:
     """Its process is the same, and so is its mark, but its data is the other server's."""
     first, second = servers

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.integration.page.conftest import SLOTS, VIEWER, Site, until
 from tests.integration.page.test_page import by_map
 
@@ -31,6 +33,7 @@ def told(page: Any, what: str, text: str) -> None:
     page.wait_for_selector("#events li", state="detached")
 
 
+@pytest.mark.long
 def test_a_rebalance_by_clicks_from_the_plan_to_rest(site: Site, at_rest: Callable[[], None]) -> None:
     with site.page(site.token) as page:
         page.select_option("#policy", "codis")
@@ -52,6 +55,7 @@ def test_a_rebalance_by_clicks_from_the_plan_to_rest(site: Site, at_rest: Callab
         told(page, "rebalance_planned", "codis")
 
 
+@pytest.mark.long
 def test_a_copy_is_shown_with_its_migrator_and_the_server_that_it_follows(
     site: Site, at_rest: Callable[[], None]
 ) -> None:
@@ -74,6 +78,7 @@ def test_a_copy_is_shown_with_its_migrator_and_the_server_that_it_follows(
         site.call("PATCH", "/migration", {"way": "keys"})
 
 
+@pytest.mark.long
 def test_a_move_is_paced_paused_and_cancelled(site: Site, at_rest: Callable[[], None]) -> None:
     with site.page(site.token) as page:
         page.click("summary:has-text('Pace')")

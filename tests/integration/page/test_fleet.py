@@ -18,6 +18,7 @@ def fleet() -> Iterator[str]:
         yield url
 
 
+@pytest.mark.long
 def test_a_large_fleet_opens_and_moves(site: Site, fleet: str) -> None:
     with chromium.watched(PAGE_SECONDS):
         context = site.browser.new_context(viewport={"width": 1280, "height": 900})

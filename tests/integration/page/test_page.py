@@ -265,6 +265,7 @@ def test_names_are_text_whatever_they_say(site: Site) -> None:
         site.call("POST", "/resume")
 
 
+@pytest.mark.long
 def test_a_big_key_is_shown_as_text_with_who_asked_for_it(site: Site) -> None:
     async def ask() -> None:
         async with plain_client(site.cluster.proxy_addresses[0]) as client:
@@ -360,6 +361,7 @@ def test_one_page_too_many_is_told_so_and_gets_in_later(site: Site) -> None:
             site.shown(page)
 
 
+@pytest.mark.long
 def test_the_page_says_that_topom_is_gone_and_recovers(site: Site) -> None:
     with site.page(site.token) as page:
         on_a_thread(site.cluster.topom.kill())

@@ -58,6 +58,7 @@ def within(one: Box, outer: Box) -> bool:
     )
 
 
+@pytest.mark.long
 def test_rectangles_are_as_large_as_they_should_be_and_stand_apart(site: Site) -> None:
     with site.page() as page:
         # The example of the article.

@@ -84,6 +84,7 @@ def without_times(elements: Sequence[Element]) -> list[Element]:
     ]
 
 
+@pytest.mark.long
 def test_every_key_has_the_elements_that_its_server_has(server: RedisServer) -> None:
     client = servers.client_of(server)
     servers.fill(client)

@@ -29,6 +29,7 @@ def snapshot(client: redis.Redis) -> list[SnapshotKey]:
         return list(Snapshot(file, str(path), MOST, path.stat().st_size))
 
 
+@pytest.mark.long
 def test_each_value_is_what_dump_gives(server: RedisServer) -> None:
     clients = {database: servers.client_of(server, database) for database in servers.DATABASES}
     for database, client in clients.items():
@@ -47,6 +48,7 @@ def test_each_value_is_what_dump_gives(server: RedisServer) -> None:
     assert {key.name for key in found if key.deadline_ms == DEADLINE} == {b"hash:1"}
 
 
+@pytest.mark.long
 def test_a_server_restores_each_value(server: RedisServer) -> None:
     client = servers.client_of(server)
     servers.fill(client)

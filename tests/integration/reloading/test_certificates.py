@@ -120,6 +120,7 @@ async def shown_by(topom: FiledTopom, authorities: Authorities) -> str:
     return str(certificate["subject"][0][0][1])
 
 
+@pytest.mark.long
 async def test_a_cluster_goes_over_to_another_authority_while_it_serves(
     tmp_path: Path, authorities: Authorities
 ) -> None:

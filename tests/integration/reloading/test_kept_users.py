@@ -189,6 +189,7 @@ async def test_a_change_holds_at_all_workers_of_all_proxies_when_the_command_end
     ]
 
 
+@pytest.mark.long
 async def test_users_outlive_topom_and_proxies_and_hold_while_topom_is_away(
     proxies: list[Proxy], clients: Clients
 ) -> None:
@@ -263,6 +264,7 @@ async def kept(proxy: Proxy) -> None:
     assert path.stat().st_mode & 0o077 == 0, "digests of passwords are in it"
 
 
+@pytest.mark.long
 async def test_a_proxy_follows_once_no_process_of_it_can_start_with_the_former_users(proxies: list[Proxy]) -> None:
     topom, two = proxies[0].topom, proxies[1]
     assert (await user(topom, "set", "ada", "--password", given=FIRST))[1]["behind"] == []
@@ -278,6 +280,7 @@ async def test_a_proxy_follows_once_no_process_of_it_can_start_with_the_former_u
     assert json.loads(path.read_text().partition("\n")[2])["users"]["kept"]["users"] == []
 
 
+@pytest.mark.long
 async def test_where_users_do_not_hold_is_said(proxies: list[Proxy], clients: Clients) -> None:
     one, two = proxies
     one.file.write(users=[{"name": "ada", "password": SECOND}], table_file=str(one.file.path.parent / "table"))
@@ -305,6 +308,7 @@ async def test_where_users_do_not_hold_is_said(proxies: list[Proxy], clients: Cl
     assert await clients.at_each_worker(proxies)
 
 
+@pytest.mark.long
 async def test_viewers_see_users_and_only_operators_change_them(proxies: list[Proxy]) -> None:
     topom, eve = proxies[0].topom, VIEWER.rpartition(":")[2]
     assert (await user(topom, "set", "a/bc?", "--password", given=FIRST))[0] == 0

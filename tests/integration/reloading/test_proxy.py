@@ -51,6 +51,7 @@ async def proxy(tmp_path: Path, file: File) -> AsyncIterator[Proxy]:
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 async def test_topoms_token_is_rotated_under_traffic(proxy: Proxy, file: File) -> None:
     async with client_of(proxy.topom) as client:
         known = (await client.get("/api/v1/status")).json()["proxies"]
@@ -74,6 +75,7 @@ async def test_topoms_token_is_rotated_under_traffic(proxy: Proxy, file: File) -
             await traffic.end()
 
 
+@pytest.mark.long
 async def test_users_change_and_sessions_of_the_others_go_on(proxy: Proxy) -> None:
     def users(**change: str) -> list[dict[str, Any]]:
         passwords = {"ada": "one", "eve": "two", "bob": "three"}
@@ -117,6 +119,7 @@ async def test_users_change_and_sessions_of_the_others_go_on(proxy: Proxy) -> No
             await one.aclose()
 
 
+@pytest.mark.long
 async def test_a_file_that_cannot_be_used_changes_nothing(proxy: Proxy) -> None:
     traffic = Traffic(proxy)
     try:
@@ -134,6 +137,7 @@ async def test_a_file_that_cannot_be_used_changes_nothing(proxy: Proxy) -> None:
     assert "of-everybody" not in proxy.process.log.read_text()
 
 
+@pytest.mark.long
 async def test_what_needs_a_restart_is_named_and_the_rest_changes(proxy: Proxy) -> None:
     workers = await proxy.each_worker()
     try:
@@ -169,6 +173,7 @@ async def test_what_needs_a_restart_is_named_and_the_rest_changes(proxy: Proxy) 
             await client.aclose()
 
 
+@pytest.mark.long
 async def test_a_lower_limit_than_what_is_in_use_ends_nothing_and_one_that_cannot_be_had_is_told(proxy: Proxy) -> None:
     workers = await proxy.each_worker()
 
@@ -197,6 +202,7 @@ async def test_a_lower_limit_than_what_is_in_use_ends_nothing_and_one_that_canno
             await client.aclose()
 
 
+@pytest.mark.long
 async def test_a_worker_that_starts_later_has_the_settings_of_now(proxy: Proxy) -> None:
     workers = await proxy.each_worker()
     for client in workers.values():
@@ -220,6 +226,7 @@ async def test_a_worker_that_starts_later_has_the_settings_of_now(proxy: Proxy) 
         await client.aclose()
 
 
+@pytest.mark.long
 async def test_hangups_while_slots_move_and_no_request_fails(proxy: Proxy, file: File) -> None:
     traffic = Traffic(proxy)
     async with client_of(proxy.topom) as client, proxy.client() as writer:

@@ -79,6 +79,7 @@ async def pings(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> b
     return await reader.readline() == b"+PONG\r\n"
 
 
+@pytest.mark.long
 async def test_other_files_count_for_new_connections_and_those_that_exist_go_on(served: Served, tmp_path: Path) -> None:
     assert await served.shown() == {"first"}
     former = await served.connect()
@@ -104,6 +105,7 @@ async def test_other_files_count_for_new_connections_and_those_that_exist_go_on(
             assert await pings(*await served.connect())
 
 
+@pytest.mark.long
 async def test_files_that_cannot_be_used_change_nothing(served: Served) -> None:
     second, third = served.authority.issue("second"), served.authority.issue("third")
     for wrong, said in (
@@ -122,6 +124,7 @@ async def test_files_that_cannot_be_used_change_nothing(served: Served) -> None:
     assert await served.shown() == {"second"}
 
 
+@pytest.mark.long
 async def test_files_in_force_that_are_half_renewed_hold_up_no_other_change(served: Served) -> None:
     served.break_first()
     served.write(served.first, log_level="debug")

@@ -79,6 +79,7 @@ async def needs_password(proxy: Proxy) -> bool:
     return answers == {True}
 
 
+@pytest.mark.long
 async def test_all_proxies_or_one_read_their_own_files_and_say_what_came_of_it(proxies: list[Proxy]) -> None:
     one, two = proxies
     one.file.write(max_clients=77, listen="127.0.0.1:1")
@@ -113,6 +114,7 @@ async def test_all_proxies_or_one_read_their_own_files_and_say_what_came_of_it(p
     assert all("operator" in who for _, who, _ in found)
 
 
+@pytest.mark.long
 async def test_one_that_refuses_its_file_and_one_that_does_not_answer_are_told(proxies: list[Proxy]) -> None:
     one, two = proxies
     one.file.write(password="of-everybody", max_clients=0)
@@ -135,6 +137,7 @@ async def test_one_that_refuses_its_file_and_one_that_does_not_answer_are_told(p
     assert await needs_password(two)
 
 
+@pytest.mark.long
 async def test_only_operators_may_and_a_proxy_has_to_be_there(proxies: list[Proxy]) -> None:
     proxies[0].file.write(password="of-everybody")
     for token in (VIEWER.rpartition(":")[2], f"{OLD}-proxy"):
@@ -145,6 +148,7 @@ async def test_only_operators_may_and_a_proxy_has_to_be_there(proxies: list[Prox
     assert not await needs_password(proxies[0])
 
 
+@pytest.mark.long
 async def test_a_worker_that_is_paused_or_just_starts_follows(proxies: list[Proxy]) -> None:
     proxy = proxies[0]
     pids = list(await proxy.each_worker())
@@ -175,6 +179,7 @@ async def test_a_worker_that_is_paused_or_just_starts_follows(proxies: list[Prox
             await client.ping()
 
 
+@pytest.mark.long
 async def test_a_proxy_that_is_paused_or_gone_is_told_and_nothing_waits_for_it_longer(proxies: list[Proxy]) -> None:
     one, two = proxies
     os.kill(one.process.pid, signal.SIGSTOP)

@@ -47,6 +47,7 @@ class Commands:
         return [one["changed"] for one in (await self("proxy", "reload"))["proxies"]]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_tokens_are_changed_under_traffic_and_no_proxy_is_lost(tmp_path: Path) -> None:
     token, tokens, proxys, mine = (tmp_path / name for name in ("token", "tokens", "proxy-token", "mine"))

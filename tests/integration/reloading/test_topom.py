@@ -110,6 +110,7 @@ async def test_tokens_are_rotated_and_no_request_is_refused(topom: TopomProcess,
         await traffic.end()
 
 
+@pytest.mark.long
 async def test_sessions_and_streams_end_with_their_token_and_others_go_on(topom: TopomProcess, file: File) -> None:
     async with client_of(topom, None) as viewer, client_of(topom, None) as operator, client_of(topom) as client:
         for browser, secret in ((viewer, f"{OLD}-viewer"), (operator, OLD)):

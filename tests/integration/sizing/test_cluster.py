@@ -84,6 +84,7 @@ async def standalone(folder: Path) -> AsyncIterator[str]:
             await process.stop()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_executors_run_what_is_shipped_to_them(tmp_path: Path) -> None:
     server = await start_redis("server", tmp_path)

@@ -16,6 +16,7 @@ KEYS = 2000
 """At a key a second, they take much longer than the limit."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_run_ends_at_once_while_it_begins_to_read(tmp_path: Path, number: signal.Signals) -> None:

@@ -208,6 +208,7 @@ def check_prefixes(known: list[dict[str, Any]], table: list[dict[str, Any]]) -> 
     assert all(f"{one['prefix'].split(':')[0]}:" in names for one in known if one["depth"] == 2)
 
 
+@pytest.mark.long
 def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: SparkSession, tmp_path: Path) -> None:
     first = asyncio.run(start_redis("first", tmp_path))
     second = asyncio.run(start_redis("second", tmp_path))
@@ -250,6 +251,7 @@ def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: 
             asyncio.run(server.stop())
 
 
+@pytest.mark.long
 def test_results_stand_when_topom_does_not_take_them_and_are_reported_by_the_next_run(
     spark: SparkSession, cluster: LocalCluster, job_request: JobRequest
 ) -> None:
@@ -275,6 +277,7 @@ def test_results_stand_when_topom_does_not_take_them_and_are_reported_by_the_nex
             server.delete("written after")
 
 
+@pytest.mark.long
 def test_rdb_files_are_sized_and_the_one_that_is_cut_is_named(
     spark: SparkSession, cluster: LocalCluster, job_request: JobRequest, tmp_path: Path
 ) -> None:
@@ -301,6 +304,7 @@ def test_rdb_files_are_sized_and_the_one_that_is_cut_is_named(
     }
 
 
+@pytest.mark.long
 def test_of_a_sample_the_truth_is_within_four_standard_errors(
     spark: SparkSession, cluster: LocalCluster, job_request: JobRequest
 ) -> None:

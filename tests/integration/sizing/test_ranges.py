@@ -70,6 +70,7 @@ def test_ranges_are_about_of_one_size(server: RedisServer) -> None:
     assert all(2_000 < size < 3_000 for size in sizes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [(), ("bytes", "type")], ids=["names", "looked-at"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_key_that_stays_is_missed_while_tables_grow_and_shrink(

@@ -40,6 +40,7 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield running
 
 
+@pytest.mark.long
 def test_every_key_is_found_as_the_server_has_it(server: RedisServer) -> None:
     deadline = (int(time.time()) + 100_000) * 1000 + 123
     clients = {database: rdb_servers.client_of(server, database) for database in rdb_servers.DATABASES}

@@ -120,6 +120,7 @@ def test_a_fault_fails_the_job_if_it_is_to(rdb: SparkSession, folder: Path) -> N
     assert load(rdb, str(folder / "few.rdb"), mode="FAILFAST").count() == 2
 
 
+@pytest.mark.long
 def test_paths(rdb: SparkSession, folder: Path) -> None:
     few, many = folder / "few.rdb", folder / "many.rdb"
     whole = {"few.rdb", "many.rdb"}

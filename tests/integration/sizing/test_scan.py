@@ -225,6 +225,7 @@ async def _idle(server: RedisServer) -> None:
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_replica_is_read_before_its_master_and_not_when_its_link_is_down(tmp_path: Path) -> None:
     with running("first", tmp_path) as master:
         fill(master, 100, (0,))
@@ -257,6 +258,7 @@ async def _until(holds: Any) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 def test_a_server_in_cluster_mode_is_read_in_one_range_a_database(tmp_path: Path) -> None:
     with running("valkey", tmp_path, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf") as server:
         client = client_of(server)

@@ -71,6 +71,7 @@ def asked(server: RedisServer) -> dict[str, int]:
     return {name.removeprefix("cmdstat_"): int(value["calls"]) for name, value in calls.items()}
 
 
+@pytest.mark.long
 def test_every_key_of_every_database_has_its_row_and_the_rows_are_true(
     registered: "SparkSession", servers: list[RedisServer]
 ) -> None:
@@ -204,6 +205,7 @@ def test_slot_rules_hold_in_every_task(registered: "SparkSession", servers: list
     assert all(row["slot"] == functions.slot("crc32", bytes(row["key"]), 1024) for row in others)
 
 
+@pytest.mark.long
 async def test_topom_says_what_there_is(
     registered: "SparkSession",
     environment: dict[str, str],

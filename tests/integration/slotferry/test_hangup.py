@@ -40,6 +40,7 @@ def on_a_terminal(temporary: Path, *arguments: str) -> Iterator[tuple[subprocess
                 process.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "stage"),
     [
@@ -63,6 +64,7 @@ def test_the_end_of_the_terminal_leaves_nothing(tmp_path: Path, arguments: tuple
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.long
 def test_nohup_keeps_it(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -104,6 +104,7 @@ def test_local_prints_one_line_serves_and_leaves_nothing(temporary: Path, number
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_next_local_removes_what_one_that_was_killed_has_left(temporary: Path) -> None:
     """And nothing else, however it is called."""
     others = [temporary / name for name in ("slotferry-local-mine", "slotferry-local-link", "slotferry-local.txt")]
@@ -144,6 +145,7 @@ def until_gone(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_checkout_in_the_current_folder_is_not_what_runs(temporary: Path, tmp_path: Path) -> None:
     """as where ``pip install .`` was given: the folder has the packages, but not their compiled modules."""
     checkout = tmp_path / "checkout"
@@ -181,6 +183,7 @@ def busy(server: Redis) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_local_ends_although_a_server_hangs_in_a_script(temporary: Path) -> None:
     with running(temporary, "local", "--groups", "2") as process:
         line = first_line(process)
@@ -231,6 +234,7 @@ async def test_a_server_that_hangs_as_it_starts_has_as_little_time(
     assert limits == [0.1]
 
 
+@pytest.mark.long
 def test_local_has_a_context_while_it_runs(temporary: Path, tmp_path: Path) -> None:
     config = str(tmp_path / "config")
     with running(temporary, "local", "--groups", "1", XDG_CONFIG_HOME=config) as process:
@@ -250,6 +254,7 @@ def test_local_has_a_context_while_it_runs(temporary: Path, tmp_path: Path) -> N
     assert "no contexts yet" in out
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
 def test_local_that_is_killed_leaves_no_process(temporary: Path) -> None:
     with running(temporary, "local", "--groups", "1") as process:
@@ -335,6 +340,7 @@ def test_the_demo_on_the_embedded_server(temporary: Path) -> None:
     assert {path.name for path in temporary.iterdir()} == {"picture.svg", "slotferry-demo.json"}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_the_demo_evens_out_load_by_itself(temporary: Path) -> None:
     with running(temporary, "demo", "--skew", "--exit", "--keys", "3000", "--rate", "2000", "--pace", "0") as process:
@@ -346,6 +352,7 @@ def test_the_demo_evens_out_load_by_itself(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_demo_does_not_wait_for_spark_to_end(temporary: Path) -> None:
     arguments = ("demo", "--sizing", "--keys", "1000", "--calm", "0", "--pace", "0")
     with running(temporary, *arguments) as process:
@@ -380,6 +387,7 @@ def the_one_with_java(pid: int) -> int:
     raise AssertionError("no Java was begun")
 
 
+@pytest.mark.long
 def test_the_demo_stays_up_until_it_is_told_to_end(temporary: Path) -> None:
     with running(temporary, "demo", "--keys", "1000", "--calm", "0", "--pace", "0") as process:
         assert process.stdout is not None

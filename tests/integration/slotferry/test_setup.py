@@ -84,6 +84,7 @@ def runs(tree: Path) -> str:
     return printed(tree / ".venv" / "bin" / "slotferry", at=tree.parent).strip()
 
 
+@pytest.mark.long
 def test_a_wheel_in_the_scripts_environment_is_noticed_and_the_tree_put_back(tree: Path) -> None:
     ours = str(tree / "slotferry" / "__init__.py")
     assert set_up(tree) == ""

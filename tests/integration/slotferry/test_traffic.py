@@ -170,6 +170,7 @@ async def test_errors_are_counted_with_their_text(server: RedisServer) -> None:
     assert total.differences == 0
 
 
+@pytest.mark.long
 async def test_a_lost_connection_is_an_error_and_the_traffic_goes_on(server: RedisServer) -> None:
     async with Traffic([server.address], 300, connections=4) as traffic:
         await traffic.load()

@@ -181,6 +181,7 @@ def back_at(topom: TopomProcess, proxy: HandProxy) -> HandProxy:
     return same
 
 
+@pytest.mark.long
 async def test_a_current_backup_goes_on_and_an_older_one_is_refused_to_proxies(
     backup: FileBackup | ServerBackup, servers: list[redis.Redis]
 ) -> None:

@@ -97,6 +97,7 @@ async def test_a_lease_is_kept(another: Open) -> None:
     pytest.fail("a lease of 1.5 s is lost within 2.5 s")
 
 
+@pytest.mark.long
 async def test_a_paused_leader_wakes_and_knows(another: Open, settings: TopomSettings, tmp_path: Path) -> None:
     store = await another()
     told = settings.model_dump(

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.integration.stores.test_roles_of_followers import (  # noqa: F401 (a fixture)
     ADA,
@@ -37,6 +38,7 @@ async def watching(browser: httpx.AsyncClient) -> AsyncIterator[AsyncIterator[Sa
         yield messages(answer)
 
 
+@pytest.mark.long
 async def test_a_follower_shows_what_the_leader_sees_and_then_leads(
     topoms: tuple[TopomProcess, TopomProcess],  # noqa: F811
 ) -> None:

@@ -64,6 +64,7 @@ def over(etcd: EtcdServer, data: Path, **settings: str) -> TopomProcess:
     return TopomProcess(data, **{**shared, **settings})
 
 
+@pytest.mark.long
 async def test_topoms_that_lost_their_store_live_on_and_are_ready_again_with_it(
     etcd: EtcdServer, tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ async def test_topoms_that_lost_their_store_live_on_and_are_ready_again_with_it(
             os.kill(pid, 0)
 
 
+@pytest.mark.long
 async def test_a_topom_that_finds_no_store_lives_from_its_start(etcd: EtcdServer, tmp_path: Path) -> None:
     etcd.pause()
     topom = over(etcd, tmp_path / "a")
@@ -128,6 +130,7 @@ async def test_nobody_answers_for_a_topom_that_hangs(tmp_path: Path) -> None:
         assert await ask(topom, "/livez") == OK
 
 
+@pytest.mark.long
 async def test_a_lease_of_a_topom_that_is_gone_makes_nobody_ready(etcd: EtcdServer, tmp_path: Path) -> None:
     """Neither one that follows it, nor one that starts only then, also at the url that the lease names."""
     async with AsyncExitStack() as stack:

@@ -91,6 +91,7 @@ async def persist(ledger: Ledger, number: int) -> None:
             return
 
 
+@pytest.mark.long
 async def test_the_leading_server_is_killed(kind: str, servers: list[StoreServer], tmp_path: Path) -> None:
     prefix = f"/test/{secrets.token_hex(8)}"
     async with opened(kind, servers, prefix, tmp_path) as store, opened(kind, servers, prefix, tmp_path) as other:
@@ -128,6 +129,7 @@ async def test_the_leading_server_is_killed(kind: str, servers: list[StoreServer
             await dead.ready()
 
 
+@pytest.mark.long
 async def test_most_servers_stand_still(kind: str, servers: list[StoreServer], tmp_path: Path) -> None:
     prefix = f"/test/{secrets.token_hex(8)}"
     async with opened(kind, servers, prefix, tmp_path) as store:

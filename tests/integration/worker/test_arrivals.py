@@ -331,6 +331,7 @@ async def test_arrivals_count_as_clients(start_worker: StartWorker, authority: A
         await counted(worker, refused=2)
 
 
+@pytest.mark.long
 async def test_what_arrives_is_closed_when_the_worker_drains(start_worker: StartWorker, authority: Authority) -> None:
     patient = {"handshake_seconds": 60, "backend_connect_seconds": 60, "backend_reply_seconds": 60}
     worker = await start_worker(servers=1, **patient, **tls_settings(authority.issue("proxy")))

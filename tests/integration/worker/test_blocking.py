@@ -204,6 +204,7 @@ async def test_timeouts_are_not_short(worker: WorkerHarness, command: str) -> No
 # -- order -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_order_within_a_pipeline(worker: WorkerHarness) -> None:
     async with Wire(worker.settings.listen) as wire, Wire(worker.settings.listen) as other:
         # What was sent before has run by then, although it went another way.

@@ -125,6 +125,7 @@ async def test_a_client_that_left_while_the_server_was_asked_waits_for_nothing(
             assert await other.say("LLEN", "{t}q") == b":1\r\n", "a client that had left has taken it"
 
 
+@pytest.mark.long
 async def test_errors_are_counted_once(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=1)
     async with Wire(worker.settings.listen) as wire, Wire(worker.servers[0].address) as direct:
@@ -147,6 +148,7 @@ async def test_errors_are_counted_once(start_worker: StartWorker) -> None:
         assert after["errors"] - before["errors"] == len(refused)
 
 
+@pytest.mark.long
 async def test_bounded_what_waits_for_room_is_counted_once(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=1, backend_queue_pause_bytes=1_000_000)
     listen = worker.settings.listen

@@ -242,6 +242,7 @@ async def test_a_server_that_hangs_refuses_the_lock_and_loses_nobody(start_worke
         assert (await wire.heard()).endswith(b"x\r\n")
 
 
+@pytest.mark.long
 async def test_bounded_a_server_that_hangs(start_worker: StartWorker) -> None:
     worker = await start_worker(backend_reply_seconds=1.0)
     address = worker.servers[0].address.encode()

@@ -107,6 +107,7 @@ async def test_functions_in_a_transaction(worker: WorkerHarness) -> None:
             assert await pipe.execute() == [key_at(2).encode(), b"1"]
 
 
+@pytest.mark.long
 async def test_functions_in_a_transaction_while_the_connection_that_loads_them_pauses(
     start_worker: StartWorker,
 ) -> None:

@@ -82,6 +82,7 @@ async def test_a_function_on_a_moving_slot_does_not_wait_for_its_keys(start_work
     assert said.startswith(b"-TRYAGAIN a function may touch"), said
 
 
+@pytest.mark.long
 async def test_a_blocked_command_is_held_for_the_whole_time_at_each_lock(start_worker: StartWorker) -> None:
     """Held by a lock, then at its server for longer than lock_hold_seconds, then held by another lock."""
     worker = await start_worker(lock_hold_seconds=3.0, lock_drain_seconds=10.0)
@@ -128,6 +129,7 @@ async def test_in_order_what_is_pipelined_behind_a_handler_that_waits(
         assert await line(reader) == b"+PONG\r\n"
 
 
+@pytest.mark.long
 async def test_a_worker_that_drains_lets_handlers_that_wait_come_to_their_end(start_worker: StartWorker) -> None:
     worker = await start_worker(lock_hold_seconds=60.0, drain_seconds=0.1, drain_last_seconds=60.0)
     async with worker.client() as client:

@@ -201,6 +201,7 @@ async def test_a_locked_slot_is_waited_for(worker: WorkerHarness) -> None:
         assert await waiting == b"v"
 
 
+@pytest.mark.long
 async def test_a_key_is_hot_again_after_a_lock(worker: WorkerHarness) -> None:
     """given locks of its group, of which no server tells the worker."""
     async with reading(worker) as client, worker.direct(1) as server:
@@ -243,6 +244,7 @@ async def test_nothing_is_given_while_the_worker_is_not_told(worker: WorkerHarne
         assert await gets(server) - before >= TOGETHER
 
 
+@pytest.mark.long
 async def test_changes_amid_questions(worker: WorkerHarness) -> None:
     """given changes of which word comes while the worker asks for the value, the last one is seen."""
     chance = random.Random(1)
@@ -259,6 +261,7 @@ async def test_changes_amid_questions(worker: WorkerHarness) -> None:
                     pass
 
 
+@pytest.mark.long
 async def test_a_key_that_has_no_string_is_not_asked_for_with_each_change(worker: WorkerHarness) -> None:
     """given a list that is the hottest key, as those of queues are."""
     async with reading(worker) as client, worker.direct(1) as server:
@@ -368,6 +371,7 @@ async def test_a_worker_that_stood_still_gives_no_old_value(start_worker: StartW
             await waiting
 
 
+@pytest.mark.long
 async def test_a_server_was_last_heard_of_when_it_was_asked(start_worker: StartWorker) -> None:
     """given a worker that stood still before it read its server's last word, it gives no value that is older."""
     worker = await start_worker(users=USERS, backend_reply_seconds=1.0)
@@ -401,6 +405,7 @@ async def test_a_server_was_last_heard_of_when_it_was_asked(start_worker: StartW
             writer.close()
 
 
+@pytest.mark.long
 async def test_a_server_that_hangs_is_not_stood_in_for(start_worker: StartWorker) -> None:
     worker = await start_worker(users=USERS, backend_reply_seconds=0.5)
     async with reading(worker) as client, worker.direct(1) as server:

@@ -168,6 +168,7 @@ async def test_a_client_that_caches_is_told_of_keys_that_are_asked_for(
         await eventually(is_told, "word of the change")
 
 
+@pytest.mark.long
 async def test_a_command_that_waits_holds_nobody_up(with_module: WorkerHarness) -> None:
     worker = with_module
     key = key_at(2)

@@ -158,6 +158,7 @@ async def test_while_there_was_no_room_for_it(start_worker: StartWorker) -> None
         assert await client.get(KEY) == b"0"
 
 
+@pytest.mark.long
 async def test_what_is_behind_a_request_that_was_held_too_long(start_worker: StartWorker) -> None:
     worker = await start_worker(lock_hold_seconds=3)
     async with worker.client() as client, connected(worker) as writer:

@@ -52,6 +52,7 @@ async def test_a_server_that_takes_no_writes_for_a_while(
         assert await server.say("LLEN", NEAR) == b":0\r\n"
 
 
+@pytest.mark.long
 async def test_a_key_that_its_source_does_not_let_through(start_worker: StartWorker) -> None:
     worker = await start_worker(move_seconds=0.5, backend_reply_seconds=60.0)
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
@@ -70,6 +71,7 @@ async def test_a_key_that_its_source_does_not_let_through(start_worker: StartWor
         assert await other.heard() == b":1\r\n"
 
 
+@pytest.mark.long
 async def test_a_worker_whose_server_was_away_serves_others(start_worker: StartWorker) -> None:
     """given two keys there that may hold something, while the connection for requests is not up yet."""
     worker = await start_worker(backend_connect_seconds=0.3, backend_reply_seconds=0.3)

@@ -129,6 +129,7 @@ async def test_a_pop_whose_outcome_is_unknown_is_the_last(start_worker: StartWor
         assert await far.llen(FAR) == 1
 
 
+@pytest.mark.long
 async def test_nothing_is_taken_for_a_client_that_has_left(worker: WorkerHarness) -> None:
     async with worker.direct(1) as source, Talk(worker.settings.listen) as other:
         await source.rpush(NEAR, "a")

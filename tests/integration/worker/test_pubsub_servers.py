@@ -269,6 +269,7 @@ async def test_subscribers_outlive_their_master_and_hear_its_successor(start_wor
         assert await messages(pubsub, 1) == [b"last"]
 
 
+@pytest.mark.long
 async def test_a_replica_that_is_promoted_gives_no_message_twice(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3)
     old, new = worker.servers[0], worker.servers[2]
@@ -363,6 +364,7 @@ async def test_subscribing_while_a_server_is_down(start_worker: StartWorker) -> 
         assert await messages(pubsub, 1) == [b"x"]
 
 
+@pytest.mark.long
 async def test_subscribing_and_leaving_wait_for_a_silent_server_for_a_limited_time(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3, backend_connect_seconds=1.0, backend_reply_seconds=1.0)
     async with Wire(worker.settings.listen) as wire:

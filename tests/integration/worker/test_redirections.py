@@ -173,6 +173,7 @@ async def test_nothing_comes_before_the_confirmation_of_a_subscription(worker: W
         await expect(other, b"*3\r\n$9\r\nsubscribe\r\n$20\r\n__redis__:invalidate\r\n:1\r\n", FLUSHED[2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mine", [2, 3])
 async def test_a_connection_that_is_gone(worker: WorkerHarness, mine: int) -> None:
     listen = worker.settings.listen

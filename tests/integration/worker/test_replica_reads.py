@@ -119,6 +119,7 @@ async def test_a_cursor_goes_on_where_it_began(start: StartReplicated) -> None:
         assert await calls(replica, "hscan") == await calls(replica, "sscan") == 0
 
 
+@pytest.mark.long
 async def test_off_by_default_and_on_by_readonly(start: StartReplicated) -> None:
     replicated = await start(replica_reads=False)
     (master,), (replica,) = replicated.worker.servers, replicated.replicas[1]
@@ -325,6 +326,7 @@ async def move(worker: WorkerHarness, client: redis.asyncio.Redis, value: bytes)
     await worker.apply([Slot(SLOT, 2)])
 
 
+@pytest.mark.long
 async def test_caught_up_a_replica_of_the_target_is_read_once_it_has_the_keys_that_moved(
     start: StartReplicated,
 ) -> None:
@@ -353,6 +355,7 @@ async def test_caught_up_a_replica_of_the_target_is_read_once_it_has_the_keys_th
         assert await get_all(client) == {b"there for years"}
 
 
+@pytest.mark.long
 async def test_caught_up_a_replica_that_is_stopped_while_the_slot_moves(start: StartReplicated) -> None:
     replicated = await start(servers=2, **UNLIMITED)
     worker = replicated.worker
@@ -397,6 +400,7 @@ async def is_under_way(replicated: Replicated) -> bool:
     return bool((await replicated.worker.asked(WorkerCounters()))["in_flight"])
 
 
+@pytest.mark.long
 async def test_caught_up_a_replica_that_comes_back_empty_is_not_read(start: StartReplicated) -> None:
     replicated = await start(gated=True)
     (replica,) = replicated.replicas[1]
@@ -433,6 +437,7 @@ async def test_a_replica_that_is_made_a_master_behind_our_back(start: StartRepli
         assert await get_all(client) == {b"value"}
 
 
+@pytest.mark.long
 async def test_a_replica_that_is_pointed_to_another_master(start: StartReplicated) -> None:
     replicated = await start(servers=2)
     (replica,) = replicated.replicas[1]
@@ -451,6 +456,7 @@ async def test_a_replica_that_is_pointed_to_another_master(start: StartReplicate
         assert await replicated.slots_read() == 0
 
 
+@pytest.mark.long
 async def test_promotion_by_the_table(start: StartReplicated) -> None:
     replicated = await start(replica_check_seconds=2.0)
     worker = replicated.worker

@@ -293,6 +293,7 @@ async def test_a_new_resp_version_does_not_overtake(worker: WorkerHarness) -> No
     writer.close()
 
 
+@pytest.mark.long
 async def test_authentication(start_worker) -> None:  # type: ignore[no-untyped-def]
     worker = await start_worker(password="secret")
     reader, writer = await worker.connect()
@@ -452,6 +453,7 @@ async def test_replies_before_their_turn_are_limited_too(start_worker) -> None: 
         assert await client.mget(fast, slow) == [b"x" * 2_000_000, b"1"]
 
 
+@pytest.mark.long
 async def test_several_keys_at_a_congested_server_are_held_back(start_worker) -> None:  # type: ignore[no-untyped-def]
     worker = await start_worker(backend_queue_pause_bytes=1_000_000)
     value = b"x" * 1_000_000
@@ -471,6 +473,7 @@ async def test_several_keys_at_a_congested_server_are_held_back(start_worker) ->
     writer.close()
 
 
+@pytest.mark.long
 async def test_an_idle_limit_does_not_cut_a_long_reply_short(start_worker) -> None:  # type: ignore[no-untyped-def]
     worker = await start_worker(session_idle_seconds=2.0)
     async with worker.client() as client:
@@ -544,6 +547,7 @@ class Scripted:
         writer.close()
 
 
+@pytest.mark.long
 async def test_what_stands_behind_a_long_reply_has_its_own_time(start_worker) -> None:  # type: ignore[no-untyped-def]
     async def slowly(writer: asyncio.StreamWriter, number: int) -> None:
         if number == 1:

@@ -192,6 +192,7 @@ async def test_a_renewed_certificate_is_shown_to_servers(start_worker: StartWork
                     await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 async def test_a_lost_connection_is_ended_over_tls(start_worker: StartWorker, authority: Authority) -> None:
     """drained: the server is asked to end what was lost, by a connection of redis-py."""
     worker = await start_worker(

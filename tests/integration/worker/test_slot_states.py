@@ -130,6 +130,7 @@ async def test_acknowledged_lock_is_kept_and_its_waiting_bounded(start_worker: S
         assert await client.set(KEY, "1")
 
 
+@pytest.mark.long
 async def test_a_lock_acknowledged_before_is_kept_when_a_later_one_is_refused(start_worker: StartWorker) -> None:
     """topom may be moving the first batch while the lock of the second does not come about."""
     worker = await start_worker(lock_drain_seconds=1.0, lock_hold_seconds=2.0)
@@ -522,6 +523,7 @@ async def test_a_move_whose_migration_is_over_is_not_tried_again(start_worker: S
         assert await source.get(KEY) == b"0", "moved to a server that was not asked for it any more"
 
 
+@pytest.mark.long
 async def test_an_acknowledged_lock_is_kept_at_a_new_master(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3, lock_drain_seconds=1.0, lock_hold_seconds=2.0)
     other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)

@@ -58,6 +58,7 @@ async def test_as_one_redis(start_worker: StartWorker, protocol: int) -> None:
     assert await converse(worker.settings.listen, requests, protocol) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_absent_first_while_the_slot_migrates(start_worker: StartWorker, protocol: int) -> None:
     """What the patterns name may be at the source, so nothing is sorted by it; what names its keys is served."""
@@ -132,6 +133,7 @@ async def test_where_a_rule_makes_all_one_slot(start_worker: StartWorker, protoc
         assert said[1] == DENIED % b"GET"
 
 
+@pytest.mark.long
 async def test_in_a_transaction(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=2)
     requests: list[Request] = [

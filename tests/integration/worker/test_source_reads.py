@@ -52,6 +52,7 @@ def comparable(name: str, reply: bytes) -> list[bytes] | bytes:
     return reply[:1] if name == "OBJECT|IDLETIME" else sorted(reply.split(b"\r\n"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_absent_first_as_one_redis(start_worker: StartWorker, protocol: int) -> None:
     worker = await start_worker(servers=3, big_key_seconds=0.3, move_seconds=0.2)

@@ -97,6 +97,7 @@ async def compare(worker: WorkerHarness, requests: list[Request], protocol: int 
     return stored
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_by_chance_as_one_redis(start_worker: StartWorker, protocol: int) -> None:
     worker = await with_plain_redis(start_worker)
@@ -143,6 +144,7 @@ async def test_a_destination_that_is_a_source_is_refused_and_nothing_is_lost(wor
         assert await talk.ask(name, NEAR, *count, NEAR, NEAR) == b":%d\r\n" % ("DIFF" not in name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_by_chance_while_slots_are_locked_and_then_move(start_worker: StartWorker, protocol: int) -> None:
     worker = await with_plain_redis(start_worker)
@@ -332,6 +334,7 @@ async def test_what_is_too_much_is_not_stored(start_worker: StartWorker) -> None
         assert await talk.ask("SUNIONSTORE", "to:1", *keys[1:]) == b":0\r\n"
 
 
+@pytest.mark.long
 async def test_nothing_is_written_for_a_client_that_has_left(worker: WorkerHarness) -> None:
     async with worker.direct(1) as source, Talk(worker.settings.listen) as other:
         await source.sadd(NEAR, "old")

@@ -297,6 +297,7 @@ async def test_a_worker_that_is_not_told_says_so(worker: WorkerHarness) -> None:
                 await writer.set("k", "new")
 
 
+@pytest.mark.long
 async def test_a_server_that_is_down_is_not_waited_for(worker: WorkerHarness) -> None:
     await worker.servers[1].stop()
     async with Wire(worker.settings.listen, 3) as reader, worker.client() as writer:
@@ -375,6 +376,7 @@ async def test_a_server_that_refuses(start_worker: StartWorker) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 async def test_nobody_pays_for_connections_that_nobody_wants(worker: WorkerHarness) -> None:
     async with worker.direct(1) as server, worker.client() as client:
         await client.get("k")

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from proxy.commands.tracking.servers import FLUSH_SECONDS
 from proxy.engine.allowance import clock
 from slots.group import Group
@@ -37,6 +39,7 @@ async def test_lost_connections(worker: WorkerHarness) -> None:
     assert all(client.flushes >= ROUNDS for client in load.clients)
 
 
+@pytest.mark.long
 async def test_a_server_that_hangs(start_worker: StartWorker) -> None:
     worker = await start_worker(backend_reply_seconds=0.5, backend_connect_seconds=0.5)
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
@@ -73,6 +76,7 @@ async def test_slots_that_move_there_and_back(worker: WorkerHarness) -> None:
     await Load([worker.settings.listen], KEYS).run(disturb)
 
 
+@pytest.mark.long
 async def test_a_slot_that_is_turned_round_to_a_source_with_older_data(worker: WorkerHarness) -> None:
     """given a key that was deleted at the target, and is at the source again since that was restarted."""
     key = next(key for key in KEYS if slot_of(key) < 512)

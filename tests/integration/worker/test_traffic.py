@@ -217,6 +217,7 @@ async def test_keys_of_the_proxys_own_are_no_hot_keys(start_worker: StartWorker,
         assert all(key.slot < 1024 for key in load.hot_keys)
 
 
+@pytest.mark.long
 async def test_the_time_that_a_command_waits_at_its_server_is_not_the_servers(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=1)
     await told(worker)

@@ -150,6 +150,7 @@ async def test_a_login_has_not_to_wait_for_those_who_are_not_logged_in(
     writer.close()
 
 
+@pytest.mark.long
 async def test_those_who_leave_do_not_wait(start_worker: StartWorker) -> None:
     """given clients that come, ask for something and leave, they take no room; and those who stay have their turn."""
     worker = await start(start_worker, requests_per_second=MANY)

@@ -118,6 +118,7 @@ async def test_bounded_a_worker_whose_clock_has_stopped_ends(
     assert "ZeroDivisionError" in event["exception"]
 
 
+@pytest.mark.long
 async def test_bounded_a_question_that_its_supervisor_does_not_pass_on_is_answered_by_itself(
     start_worker: StartWorker,
 ) -> None:

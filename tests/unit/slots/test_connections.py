@@ -188,6 +188,7 @@ async def test_many_fences_look_for_the_oldest_marks_once_a_batch(redis: Redis) 
         await redis.execute_command("ACL", "DELUSER", *map(connections.fence_user, instances))
 
 
+@pytest.mark.long
 async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
     """given a server that forgets its users, or has none, the hash shows the fence; the hash keeps to its bound."""
     try:

@@ -52,6 +52,7 @@ command.main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "status"),
     [

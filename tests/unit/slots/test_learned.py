@@ -47,6 +47,7 @@ def specified(entries: dict[str, Any]) -> list[Command]:
     return [row for row in rows if row.keys.startswith("spec") or row.first]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(2000), deadline=None)
 @given(st.integers(0, 10_000), st.lists(WORDS, min_size=8, max_size=8), st.integers(0, 6))
 def test_the_server_finds_the_same_keys(

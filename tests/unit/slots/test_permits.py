@@ -128,6 +128,7 @@ async def test_run_id_who_does_not_say_who_he_is_gets_no_permit(source: str, tar
         await permits.renew(*ends(source, target), ADDRESS)
 
 
+@pytest.mark.long
 async def test_a_permit_that_is_changed_all_the_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permits, "LOOK_SECONDS", 0.001)
     numbers = count()

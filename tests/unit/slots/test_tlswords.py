@@ -49,6 +49,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
+@pytest.mark.long
 async def test_a_server_that_is_not_trusted(authority: Authority, tmp_path: Path) -> None:
     issued = authority.issue("server")
     async with server(server_context(issued.certificate, issued.key, "", "none")) as port:
@@ -58,6 +59,7 @@ async def test_a_server_that_is_not_trusted(authority: Authority, tmp_path: Path
     assert in_words(elsewhere).startswith("its certificate is not for this host")
 
 
+@pytest.mark.long
 async def test_a_server_whose_certificate_has_expired(authority: Authority) -> None:
     issued = authority.issue("server", ends=datetime.timedelta(minutes=-1))
     async with server(server_context(issued.certificate, issued.key, "", "none")) as port:
@@ -69,6 +71,7 @@ async def test_a_server_without_tls(authority: Authority) -> None:
         assert in_words(await failure(port, ServerTls(authority.file))).startswith("it speaks no TLS")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shown", ["none", "of another authority", "not for clients"])
 async def test_a_server_that_does_not_take_what_is_shown_to_it(
     authority: Authority, tmp_path: Path, shown: str

@@ -185,6 +185,7 @@ async def test_a_first_batch_whose_reply_is_lost_runs_once(
     assert await target.get("counter") == b"1"
 
 
+@pytest.mark.long
 async def test_a_target_that_never_answers_is_given_up(applier: Applier, relay: BreakingRelay) -> None:
     relay.hold()
     with pytest.raises(TargetUnavailable):

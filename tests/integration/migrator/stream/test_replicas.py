@@ -121,6 +121,7 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
     await asyncio.gather(*(server.stop() for server in servers))
 
 
+@pytest.mark.long
 async def test_level_by_way_of_a_replica_while_clients_write_every_type_to_its_master(group: Group) -> None:
     # However much is written while the link is lost, the replica goes on where it was.
     await group.master.config_set("repl-backlog-size", 64 << 20)
@@ -149,6 +150,7 @@ async def test_level_by_way_of_a_replica_while_clients_write_every_type_to_its_m
     assert sum(writer.written for writer in writers) > 300
 
 
+@pytest.mark.long
 async def test_a_replica_that_is_not_whole_or_not_there_is_passed_over(group: Group) -> None:
     await group.let_one(follow=False)
     async with client_of(group.one) as replica:
@@ -159,6 +161,7 @@ async def test_a_replica_that_is_not_whole_or_not_there_is_passed_over(group: Gr
         await group.level(group.copy(group.other, group.one), group.pair.source)
 
 
+@pytest.mark.long
 async def test_a_process_that_stands_still_with_its_link_to_a_replica_holds_up_no_later_stream(group: Group) -> None:
     """It has asked for a snapshot, and reads nothing of it. The replica would drop it after its ``repl-timeout``."""
     await group.master.mset({f"large {number}": os.urandom(1 << 20) for number in range(64)})
@@ -336,6 +339,7 @@ async def _restarted(group: Group) -> None:
     group.one = again
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", [_promoted, _filled_anew, _given_another_master, _restarted])
 async def test_level_a_replica_that_is_another_one_by_then_ends_the_copy_and_another_is_followed(
     group: Group, change: Callable[[Group], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
@@ -358,6 +362,7 @@ async def test_level_a_replica_that_is_another_one_by_then_ends_the_copy_and_ano
         await group.one.stop()
 
 
+@pytest.mark.long
 async def test_a_replica_that_stands_still_at_the_lock_holds_it_no_longer_than_its_limit(group: Group) -> None:
     copy = group.copy(group.one)
     async with asyncio.timeout(SECONDS):
@@ -408,6 +413,7 @@ async def test_nothing_makes_a_snapshot_without_the_memory_for_it(
     assert await links_at(group.one) == await links_at(group.pair.source) == 0
 
 
+@pytest.mark.long
 async def test_a_master_that_would_count_the_link_is_noticed_before_the_lock(group: Group) -> None:
     copy = group.copy()
     async with asyncio.timeout(SECONDS):

@@ -150,6 +150,7 @@ async def copy(pair: Pair, source: Redis, tmp_path: Path) -> AsyncIterator[Runni
     await copy.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("renames", [True, False])
 async def test_level_with_all_types_and_deadlines_under_writes(
@@ -287,6 +288,7 @@ async def test_a_source_that_is_emptied_voids_the_copy(copy: RunningCopy, source
             await copy.settle(MOVING)
 
 
+@pytest.mark.long
 async def test_persist_right_before_a_deadline_keeps_the_key(
     pair: Pair, copy: RunningCopy, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +450,7 @@ async def test_a_target_that_begins_to_evict_voids_the_copy(copy: RunningCopy, s
             await target.config_set(name, value)
 
 
+@pytest.mark.long
 async def test_a_target_that_stands_still_past_a_deadline_voids_the_copy(
     pair: Pair, copy: RunningCopy, source: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,7 @@ def go_on(server: RedisServer) -> None:
     os.kill(server.pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 async def test_level_at_one_target_after_the_other_by_one_snapshot_while_the_others_are_written(
     sharing: Sharing,
 ) -> None:
@@ -227,6 +228,7 @@ async def _taken_over(target: RedisServer) -> None:
     connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "error"), [(_killed, TargetUnavailable), (_evicting, TargetEvicts), (_taken_over, CopyVoid)]
 )
@@ -253,6 +255,7 @@ async def test_what_goes_wrong_at_one_target_ends_its_copy_alone(
     await sharing.settle(0, 2)
 
 
+@pytest.mark.long
 async def test_a_target_that_stands_still_takes_no_time_of_another_ones_lock(sharing: Sharing) -> None:
     sharing.timeouts = PATIENT
     copies = await sharing.begin()
@@ -270,6 +273,7 @@ async def test_a_target_that_stands_still_takes_no_time_of_another_ones_lock(sha
     await sharing.settle(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_target_that_stands_still_for_longer_than_it_may_is_given_up(
     sharing: Sharing, early: bool, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +294,7 @@ async def test_a_target_that_stands_still_for_longer_than_it_may_is_given_up(
         go_on(sharing.targets[1])
 
 
+@pytest.mark.long
 async def test_the_copy_that_is_furthest_behind_is_given_up_when_room_gets_short(
     sharing: Sharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +324,7 @@ async def _is_closed(error: MigrationError | None) -> bool:
     return error is not None
 
 
+@pytest.mark.long
 async def test_after_a_cut_of_the_link_all_go_on_where_they_were(sharing: Sharing) -> None:
     copies = await sharing.begin()
     await nearly_level(*copies)
@@ -331,6 +337,7 @@ async def test_after_a_cut_of_the_link_all_go_on_where_they_were(sharing: Sharin
     assert (after["sync_full"], after["sync_partial_ok"]) == (before["sync_full"], before["sync_partial_ok"] + 1)
 
 
+@pytest.mark.long
 async def test_all_fail_when_the_source_is_lost(sharing: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "GO_ON_SECONDS", 0.5)
     copies = await sharing.begin()
@@ -348,6 +355,7 @@ async def test_all_fail_when_the_source_is_lost(sharing: Sharing, monkeypatch: p
         await asyncio.wait((stream._task,))
 
 
+@pytest.mark.long
 async def test_a_copy_that_comes_behind_the_beginning_is_refused(sharing: Sharing) -> None:
     stream = sharing.stream((await sharing.source.info("server"))["run_id"])
     first = await sharing.copy(stream, 0)
@@ -358,6 +366,7 @@ async def test_a_copy_that_comes_behind_the_beginning_is_refused(sharing: Sharin
     await sharing.settle(0)
 
 
+@pytest.mark.long
 async def test_the_end_of_a_copy_leaves_the_others_and_that_of_the_last_one_ends_the_link(sharing: Sharing) -> None:
     copies = await sharing.begin()
     going = [asyncio.create_task(copy.nearly_level()) for copy in copies]
@@ -372,6 +381,7 @@ async def test_the_end_of_a_copy_leaves_the_others_and_that_of_the_last_one_ends
     await until(lambda: _no_link(sharing.server))
 
 
+@pytest.mark.long
 async def test_the_last_copy_is_closed_once_the_link_is(sharing: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     close, closed = link.Link.close, []
 
@@ -390,6 +400,7 @@ async def test_the_last_copy_is_closed_once_the_link_is(sharing: Sharing, monkey
     assert len(closed) == 1
 
 
+@pytest.mark.long
 async def test_a_copy_that_is_made_ready_ends_nothing_of_the_others_of_its_stream_at_the_source(
     sharing: Sharing,
 ) -> None:
@@ -408,6 +419,7 @@ async def test_a_copy_that_is_made_ready_ends_nothing_of_the_others_of_its_strea
     await sharing.settle(0)
 
 
+@pytest.mark.long
 async def test_a_stream_that_begins_ends_all_that_an_earlier_one_has_at_the_source(sharing: Sharing) -> None:
     async def named() -> set[str]:
         return {one["id"] for one in await sharing.source.client_list() if ".migrator-copying." in one["name"]}
@@ -419,6 +431,7 @@ async def test_a_stream_that_begins_ends_all_that_an_earlier_one_has_at_the_sour
     assert not earlier & await named()
 
 
+@pytest.mark.long
 async def test_a_process_that_stands_still_with_its_link_holds_up_no_later_stream(sharing: Sharing) -> None:
     """It has asked for a snapshot, and reads nothing of it. The source would drop it after its ``repl-timeout``."""
     await sharing.source.mset({f"string:{number}": os.urandom(1 << 20) for number in range(64)})
@@ -452,6 +465,7 @@ class Late:
         return await self.connection.send(data, *rest)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command", [pack("HDEL", SWEPT, "swept", "token"), pack("EVAL", HIDE.text)[4:]], ids=["HDEL", "EVAL"]
 )

@@ -100,6 +100,7 @@ async def begun(pair: tuple[RedisServer, RedisServer], folder: Path, id: str) ->
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", [(one, other) for one in ALL for other in ALL], indirect=True, ids="-".join)
 @pytest.mark.timeout(120)
 async def test_all_types_encodings_and_deadlines(pair: tuple[RedisServer, RedisServer], tmp_path: Path) -> None:

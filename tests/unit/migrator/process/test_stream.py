@@ -141,6 +141,7 @@ async def test_when_the_stream_ends_all_copies_end_and_topom_is_dialled_again(to
     assert len(topom.made) == 2
 
 
+@pytest.mark.long
 async def test_a_topom_that_reads_nothing_is_given_up(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
     await topom.registered()
     for number in range(10_000):

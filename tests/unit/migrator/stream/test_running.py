@@ -50,6 +50,7 @@ async def test_a_copy_rests_for_a_latency_goal_during_half_of_the_time_that_it_h
     assert now() - began == pytest.approx(LEVEL_SECONDS, abs=1)
 
 
+@pytest.mark.long
 @in_virtual_time
 async def test_the_time_of_a_pause_does_not_count() -> None:
     pace = Pace()

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from proxy.engine.meter import LONGEST_SECONDS, Meter
 from tests.unit.proxy.engine.inprocess import Client, Engine, Server, engine, nothing_stored, until
 
@@ -169,6 +171,7 @@ async def test_a_part_of_a_transaction_is_not_refused_by_itself() -> None:
                 assert await client.read(14) == b"+OK\r\n+QUEUED\r\n"
 
 
+@pytest.mark.long
 async def test_what_waits_for_too_long_is_refused_and_a_transaction_ends_with_its_connection() -> None:
     async with Server(nothing_stored) as server:
         with engine(server.address) as proxy:

@@ -125,6 +125,7 @@ async def test_workers_do_not_outlive_a_killed_supervisor(topom: FakeTopom, dire
         await worker.end()
 
 
+@pytest.mark.long
 async def test_a_port_in_use_is_explained(topom: FakeTopom, director: Director) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         listen = f"127.0.0.1:{other.getsockname()[1]}"
@@ -199,6 +200,7 @@ async def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(
             await process.wait()
 
 
+@pytest.mark.long
 async def test_the_unix_socket_is_one_for_all_workers_and_gone_at_the_end(
     topom: FakeTopom, director: Director, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_paths_are_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [file.shown for file in find(["a.rdb"])] == [os.path.join(os.getcwd(), "a.rdb")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "words"),
     [

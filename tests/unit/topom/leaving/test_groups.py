@@ -94,6 +94,7 @@ async def test_a_group_is_emptied_and_removed(topom: Topom, client: httpx.AsyncC
     assert (await client.get("/status")).json()["leaving"] == []
 
 
+@pytest.mark.long
 async def test_the_next_topom_goes_on(topom: Topom, tmp_path: Path) -> None:
     await topom.departures.drain(1, "why not")
     store: Any = topom.ledger._store

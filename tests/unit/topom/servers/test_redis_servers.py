@@ -180,6 +180,7 @@ async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_pa
         await second.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--replica-serve-stale-data", "no"), ("--min-replicas-to-write", "1")])
 async def test_one_way_a_new_master_accepts_nothing_by_a_permit_of_before(
     tmp_path: Path, options: tuple[str, ...]

@@ -96,6 +96,7 @@ LOOPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 async def test_no_loop_of_a_term_ends_topom_or_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each fails twice at first, with an error that nobody expects there; all of them go on."""
     topom = Topom(TopomSettings(data=tmp_path, number_of_slots=16), MemoryStore())

@@ -297,6 +297,7 @@ class Servers(RuleBasedStateMachine):
             self.apply(worker, 999)
 
 
+@pytest.mark.long
 def test_no_key_is_missed() -> None:
     thorough = settings(
         max_examples=examples(200), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)

@@ -111,6 +111,7 @@ def test_the_largest_fleet_is_planned() -> None:
     assert fleet.excess(moves) < fleet.excess() / 10
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets())
 def test_only_slots_at_rest_move_and_all_that_have_to(fleet: Fleet) -> None:
@@ -130,6 +131,7 @@ def test_only_slots_at_rest_move_and_all_that_have_to(fleet: Fleet) -> None:
             assert slot.id not in placed, "nothing is gained by moving what is empty"
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets())
 def test_no_plan_makes_it_worse(fleet: Fleet) -> None:
@@ -150,6 +152,7 @@ def test_groups_in_their_bands_are_left_alone(fleet: Fleet) -> None:
         assert not any(even.request.bytes.get(move.slot) for move in moved(even))
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets(), st.randoms())
 def test_plans_are_deterministic_whatever_the_order(fleet: Fleet, rng: random.Random) -> None:
@@ -188,6 +191,7 @@ def test_large_plans_are_followed_by_none(slots: int, groups: int, exponent: flo
     assert moved(fleet.carried_out(moves)) == []
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets())
 def test_drained_groups_keep_nothing_that_rests(fleet: Fleet) -> None:

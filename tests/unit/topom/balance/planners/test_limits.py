@@ -34,6 +34,7 @@ def test_limits_are_kept(fleet: Fleet, policy: str, most_slots: int | None, most
     assert any("limit" in reason for reason in limited.reasons) == (limited.moves != whole.moves)
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets(drains=False), st.integers(1, 5))
 def test_every_limited_plan_helps_until_nothing_is_left(fleet: Fleet, most_slots: int) -> None:

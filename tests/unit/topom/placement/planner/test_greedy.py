@@ -14,6 +14,7 @@ from tests.unit.topom.placement.planner.sequences import (
 from topom.placement.planner.watermarks import watermarks
 
 
+@pytest.mark.long
 def test_at_least_as_well_as_sofaregistry_in_sum_and_in_leader_copies_each_time() -> None:
     theirs, ours = Counter[str](), Counter[str]()
     for seed in range(60):
@@ -25,6 +26,7 @@ def test_at_least_as_well_as_sofaregistry_in_sum_and_in_leader_copies_each_time(
     assert all(ours[name] < theirs[name] for name in theirs), (ours, theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("at_once", "sequences"), [((1,), 50), ((1, 2, 3), 40)])
 def test_from_the_same_table_no_step_is_worse_than_sofaregistrys_in_any_count(
     at_once: tuple[int, ...], sequences: int

@@ -21,6 +21,7 @@ from topom.placement.planner import Copies, Node, Rules, place
 from topom.placement.planner.watermarks import watermarks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_whatever_nodes_come_and_go_every_promise_is_kept(first: int) -> None:
     for seed in range(first, first + 100):

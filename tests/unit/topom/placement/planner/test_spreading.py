@@ -32,6 +32,7 @@ def checked(nodes: list[Node], table: Mapping[int, Copies], rules: Rules) -> Pla
     return placed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, 1500, 300))
 def test_whatever_nodes_and_datacenters_come_and_go_every_promise_is_kept(first: int) -> None:
     found = sum((check_sequence(seed) for seed in range(first, first + 300)), Counter[str]())
