@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +26,7 @@ STOP_SECONDS = 15.0
 """How long a process may take to end after SIGTERM before it gets SIGKILL."""
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.02
-_PORTS = range(20000, 32000)
+_PORTS: Sequence[int] = range(20000, 32000)
 """Below the range of ports for outgoing connections, so that no such connection takes one of ours."""
 _GIVEN: deque[int] = deque(maxlen=1000)
 """Ports that were given lately. A process that got one may not have begun to listen there."""
@@ -69,15 +69,44 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         ProcessError: when there are not enough free ports.
     """
     found: list[int] = []
-    # The system's random numbers: a test may have seeded those of its process.
-    start = random.SystemRandom().randrange(len(_PORTS))
-    for port in itertools.chain(_PORTS[start:], _PORTS[:start]):
-        if port not in _GIVEN and port_is_free(port, host) and _reserve(port, host):
+    for port in _from_anywhere():
+        if _take(port, host):
             found.append(port)
-            _GIVEN.append(port)
         if len(found) == count:
             return found
     raise ProcessError(f"no {count} free TCP ports between {_PORTS[0]} and {_PORTS[-1]} on {host}; end what uses them")
+
+
+def free_run(count: int, host: str = "127.0.0.1") -> int:
+    """The first of ``count`` TCP ports beside each other, each of which is as those of :func:`free_ports`.
+
+    Raises:
+        ProcessError: when there are none.
+    """
+    known = set(_PORTS)
+    for first in _from_anywhere():
+        run = range(first, first + count)
+        if known.issuperset(run) and all(_take(port, host) for port in run):
+            return first
+    raise ProcessError(
+        f"no {count} free TCP ports beside each other between {_PORTS[0]} and {_PORTS[-1]} on {host}; "
+        "end what uses them"
+    )
+
+
+def _from_anywhere() -> Iterator[int]:
+    """All ports in their order, from one by chance."""
+    # The system's random numbers: a test may have seeded those of its process.
+    start = random.SystemRandom().randrange(len(_PORTS))
+    return itertools.chain(_PORTS[start:], _PORTS[:start])
+
+
+def _take(port: int, host: str) -> bool:
+    """Whether a port is free and was not given lately; it is given now, then."""
+    if port in _GIVEN or not port_is_free(port, host) or not _reserve(port, host):
+        return False
+    _GIVEN.append(port)
+    return True
 
 
 def _reserve(port: int, host: str) -> bool:

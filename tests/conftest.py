@@ -87,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """What searches for long is left out, and other searches look at fewer examples.
 
     Each process that tests are spread over has ports of its own: where one of its servers is started again, no other
-    process starts one meanwhile.
+    process starts one meanwhile. They come in tens, for some need several beside each other.
     """
     worker = getattr(config, "workerinput", None)
     if worker is None:
@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.ignore = worker["ignore"]
         searching.choose(not leaves_out(config))
         number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-        processes._PORTS = processes._PORTS[number % count :: count]
+        processes._PORTS = [port for port in processes._PORTS if port // 10 % count == number % count]
 
 
 @pytest.hookimpl(optionalhook=True)

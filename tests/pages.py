@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slotferry.processes import free_ports, port_is_free
+from slotferry.processes import free_run
 from slotferry.redis_server import find_binary
 
 PROXIES = 3
@@ -119,14 +119,6 @@ def steps(block: Block) -> Iterator[tuple[str, list[str]]]:
             command[1].append(line)
     if command:
         yield command
-
-
-def free_run(count: int) -> int:
-    """The first of ``count`` ports beside each other that are free."""
-    while True:
-        [first] = free_ports(1)
-        if all(port_is_free(port) for port in range(first + 1, first + count)):
-            return first
 
 
 class Shell:

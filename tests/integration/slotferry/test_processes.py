@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from slotferry import processes
 from slotferry.families import children_of
-from slotferry.processes import ManagedProcess, ProcessError, free_ports, port_is_free, port_taken, until
+from slotferry.processes import ManagedProcess, ProcessError, free_ports, free_run, port_is_free, port_taken, until
 from tests.forking import ROOT
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -185,12 +186,27 @@ def test_a_port_that_another_process_was_given_is_not_free_until_that_ends(monke
 
 
 def test_free_ports_are_different_and_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of so few ports, some would be given twice.
-    monkeypatch.setattr(processes, "_PORTS", processes._PORTS[:60])
+    # All look from the same port on, and few are kept from other processes.
+    monkeypatch.setattr(random.SystemRandom, "randrange", lambda self, stop: stop // 2)
+    monkeypatch.setattr(processes, "_MOST_RESERVED", 10)
     ports = free_ports(20)
     assert set(free_ports(20)).isdisjoint(ports), "whoever was given one may not have begun to listen there"
     assert len(set(ports)) == 20
     assert all(port_is_free(port) for port in ports)
+
+
+def test_ports_beside_each_other_are_given_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random.SystemRandom, "randrange", lambda self, stop: stop // 2)
+    first = free_run(3)
+    run = {first, first + 1, first + 2}
+    assert run <= set(processes._PORTS), "other ports are those of other processes of tests"
+    assert run.isdisjoint(free_ports(20))
+    # Another process that looks for ports does not get them.
+    with socket.socket(type=socket.SOCK_DGRAM) as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", first + 2))
+    monkeypatch.setattr(processes, "_PORTS", [port for port in processes._PORTS if port % 3])
+    with pytest.raises(ProcessError, match="no 3 free TCP ports beside each other"):
+        free_run(3)
 
 
 UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
