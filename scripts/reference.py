@@ -30,7 +30,7 @@ PROCESSES = {"topom": "topom", "proxy": "A proxy", "migrator": "A migrator"}
 METRICS = {
     "slotferry_topom_": ("topom/term/metrics.py", "topom/store/timed.py"),
     "slotferry_proxy_": (
-        *("proxy/supervisor/metrics.py", "proxy/supervisor/supervisor.py"),
+        *("proxy/supervisor/metrics.py", "proxy/supervisor/figures.py"),
         *("proxy/supervisor/trafficmetrics.py", "proxy/commandmetrics.py"),
     ),
 }

@@ -29,6 +29,7 @@ from slots.messages.channel import (
     Ready,
     Resync,
     SettingsTaken,
+    SupervisorMessage,
     WorkerMessage,
 )
 
@@ -133,6 +134,11 @@ class Workforce:
         self.kill()
         if late:
             await asyncio.wait(late, timeout=DRAIN_MARGIN_SECONDS)
+
+    def tell(self, message: SupervisorMessage) -> None:
+        """Send every worker a message."""
+        for worker in self.alive.values():
+            worker.send(message)
 
     def kill(self) -> None:
         """End all workers at once."""

@@ -308,7 +308,7 @@ async def test_a_hung_worker_is_replaced(proxy: Proxy, monkeypatch: pytest.Monke
     workers[1].order(do="chatter")
     while (await stream.next("heartbeat"))["counters"]["requests"] == 0:
         pass
-    staff = proxy.supervisor._workforce
+    staff = proxy.supervisor.member.workforce
     tick, hung = staff.tick, staff.alive[0]
 
     def once_the_other_was_heard() -> None:
@@ -391,7 +391,7 @@ async def test_only_servers_that_a_dead_worker_may_have_sent_to_have_leftovers(
                 await stream.next("ack")
             os.kill(worker.pid, signal.SIGKILL)
             await director.worker()
-            assert proxy.supervisor._leftovers.servers == servers[1:]
+            assert proxy.supervisor.member.leftovers.servers == servers[1:]
             assert await proxy.figure("servers_with_leftover_connections") == 1
 
 

@@ -201,7 +201,7 @@ async def test_drained_nothing_is_acknowledged_before_it_is_on_the_disk(
 
     def slow(self: TableFile, it: Kept) -> None:
         time.sleep(0.1)
-        assert proxy.supervisor.registration().epoch < it.table.epoch or file.read() is None
+        assert proxy.supervisor.member.registration().epoch < it.table.epoch or file.read() is None
         write(self, it)
         seen.append(it.table.epoch)
 
