@@ -16,12 +16,12 @@ from slots.reserved import RESERVED
 FORM = re.compile(r"[A-Za-z0-9_.:/@#{}-]{1,64}")
 """A prefix has no character that means something in a pattern."""
 HARMLESS = frozenset(
-    {"ACL|CAT", "ACL|GENPASS", "ACL|WHOAMI", "AUTH", "CLIENT|CACHING", "CLIENT|GETNAME", "CLIENT|GETREDIR", "CLIENT|ID"}
-    | {"CLIENT|INFO", "CLIENT|NO-TOUCH", "CLIENT|REPLY", "CLIENT|SETINFO", "CLIENT|SETNAME", "CLIENT|TRACKINGINFO"}
-    | {"COMMAND", "COMMAND|COUNT", "COMMAND|DOCS", "COMMAND|GETKEYS", "COMMAND|GETKEYSANDFLAGS", "COMMAND|INFO"}
-    | {"COMMAND|LIST", "DISCARD", "ECHO", "EXEC", "HELLO", "INFO", "LASTSAVE", "LOLWUT", "MULTI", "PING", "QUIT"}
-    | {"READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT|EXISTS", "SCRIPT|LOAD", "SELECT", "TIME", "UNWATCH", "WAIT"}
-    | {"WAITAOF"}
+    {"ACL|CAT", "ACL|GENPASS", "ACL|WHOAMI", "AUTH", "CLIENT|CACHING", "CLIENT|GETNAME", "CLIENT|GETREDIR"}
+    | {"CLIENT|ID", "CLIENT|INFO", "CLIENT|NO-TOUCH", "CLIENT|REPLY", "CLIENT|SETINFO", "CLIENT|SETNAME"}
+    | {"CLIENT|TRACKING", "CLIENT|TRACKINGINFO", "COMMAND", "COMMAND|COUNT", "COMMAND|DOCS", "COMMAND|GETKEYS"}
+    | {"COMMAND|GETKEYSANDFLAGS", "COMMAND|INFO", "COMMAND|LIST", "DISCARD", "ECHO", "EXEC", "HELLO", "INFO"}
+    | {"LASTSAVE", "LOLWUT", "MULTI", "PING", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT|EXISTS"}
+    | {"SCRIPT|LOAD", "SELECT", "TIME", "UNWATCH", "WAIT", "WAITAOF"}
 )
 """Commands without keys that show and change nothing of other users."""
 NAME_FIRST = frozenset({"BLMPOP", "BLPOP", "BRPOP", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "LMPOP", "ZMPOP"})
@@ -36,7 +36,6 @@ NAME_IN_ERROR = frozenset(
 NAMING = NAME_FIRST | NAME_STREAMS | NAME_IN_ERROR
 _SHARED = "scripts and functions are shared by all users"
 WHY = {
-    "CLIENT|TRACKING": "what it tells of is not known without the prefix",
     "CLUSTER": "the client would hash names without the prefix; have it connect as to one server",
     "DBSIZE": "it counts the keys of all users; count your own with SCAN",
     "FLUSHALL": "it would delete the keys of all users; delete your own with SCAN and UNLINK",

@@ -16,6 +16,8 @@ cdef class Tracker:
         # None once it is over.
         Session session
         TrackedKeys table
+        # The prefix of its user, which is taken off what it is told; empty for none.
+        readonly bytes hidden
         readonly bint broadcast
         readonly bint opt_in
         readonly bint opt_out

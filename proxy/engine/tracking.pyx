@@ -40,9 +40,11 @@ cdef bytes EVERYTHING = HEAD + b"_\r\n"
 cdef const char* HEAD_DATA = HEAD
 
 
-cdef bytes message(list keys):
-    """That these keys have changed."""
+cdef bytes message(list keys, bytes hidden):
+    """That these keys have changed, to a client that does not see the prefix ``hidden`` before them."""
     cdef bytes key
+    if hidden:
+        keys = [key[len(hidden):] for key in keys if key.startswith(hidden)]
     return b"%b*%d\r\n%b" % (HEAD, len(keys), b"".join([b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]))
 
 
@@ -54,8 +56,8 @@ cdef object tell(Tracker tracker, bytes data):
     cdef bint is_crowded
     if session is None or session.closed or (session.protocol != 3 and tracker.target is None):
         return
-    if (tracker.broadcast and session.in_some_databases) or session.prefix is not None:
-        # It has logged in as a user who may not see all databases, or not all keys. It would be told of the others.
+    if tracker.broadcast and session.in_some_databases:
+        # It has logged in as a user who may not see all databases. It would be told of the others.
         session.close()
         return
     if tracker.target is not None:
@@ -86,13 +88,19 @@ cdef bint is_last(const client_t* client, bytes data) noexcept:
     )
 
 
-cdef object tell_all(object readers, bytes data):
-    """Tell one reader, or a set of them."""
+cdef object tell_of(object readers, list keys):
+    """Tell one reader, or a collection of them, that these keys have changed."""
+    cdef dict forms
+    cdef bytes hidden
     if type(readers) is Tracker:
-        tell(<Tracker> readers, data)
-    else:
-        for tracker in readers:
-            tell(<Tracker> tracker, data)
+        tell(<Tracker> readers, message(keys, (<Tracker> readers).hidden))
+        return
+    forms = {}
+    for tracker in readers:
+        hidden = (<Tracker> tracker).hidden
+        if hidden not in forms:
+            forms[hidden] = message(keys, hidden)
+        tell(<Tracker> tracker, forms[hidden])
 
 
 cdef class Tracker:
@@ -101,7 +109,7 @@ cdef class Tracker:
     Args:
         table: the worker's.
         session: it has no tracker yet.
-        prefixes: with BCAST, the beginnings of the names of keys that it is told of; none without BCAST.
+        prefixes: with BCAST, the beginnings of the real names of keys that it is told of; none without BCAST.
         opt_in, opt_out, no_loop: the options of CLIENT TRACKING of these names.
         target: the number of the session that is told in its place, by ``table.on_redirected``; None for none.
     """
@@ -118,6 +126,8 @@ cdef class Tracker:
     ):
         self.table = table
         self.session = session
+        # The session stays with it: no other user logs in there while it tracks.
+        self.hidden = session.hides
         self.broadcast = len(prefixes) > 0
         self.prefixes = prefixes
         self.opt_in = opt_in
@@ -285,7 +295,7 @@ cdef class TrackedKeys:
         self.size -= KEY_BYTES + len(key)
         if type(readers) is not Tracker:
             self.size -= SET_BYTES + READER_BYTES * len(readers)
-        tell_all(readers, message([key]))
+        tell_of(readers, [key])
 
     def _make_room(self):
         self.is_full = False
@@ -299,7 +309,8 @@ cdef class TrackedKeys:
         self.size = 0
         if self.on_followed is not None:
             self.on_followed(None)
-        tell_all(list(self.trackers), EVERYTHING)
+        for tracker in list(self.trackers):
+            tell(<Tracker> tracker, EVERYTHING)
 
     # -- what servers tell ---------------------------------------------------------------------------------
 
@@ -365,7 +376,7 @@ cdef class TrackedKeys:
                     found.setdefault(prefix, []).append(key)
         for prefix, some in found.items():
             # To tell one may end others.
-            tell_all(list(self.broadcasts.get(prefix, ())), message(some))
+            tell_of(list(self.broadcasts.get(prefix, ())), some)
 
 
 cdef bint stays_fast(
@@ -413,9 +424,9 @@ cdef object has_waited(Session session):
         keys = [key for key in keys if key.startswith(tracker.prefixes)]
     if keys and tracker.target is not None:
         # Also behind the present request, which is counted when this is done.
-        tracker.table.on_redirected(tracker, session, message(keys), session.taken + 1)
+        tracker.table.on_redirected(tracker, session, message(keys, tracker.hidden), session.taken + 1)
     elif keys:
-        data = message(keys)
+        data = message(keys, tracker.hidden)
         session.loop.answer(&session.client, data, len(data))
 
 

@@ -84,9 +84,7 @@ class User:
         return any(word.isdigit() and int(word) != self.database for word in named)
 
 
-NOT_WITH_PREFIX = (
-    f"{FOR_ALL_DATABASES} -sort -sort_ro -flushdb -dbsize -randomkey -pubsub|numpat -client|tracking -@admin"
-)
+NOT_WITH_PREFIX = f"{FOR_ALL_DATABASES} -sort -sort_ro -flushdb -dbsize -randomkey -pubsub|numpat -@admin"
 WITH_PREFIX = f"~* &* +@all {SCRIPTS} -eval_ro -evalsha_ro -fcall_ro -script -sort -sort_ro"
 OF_OTHERS = (b"key:1", b"{a}key:1", b"{shop}:", b"{shop}key:1")
 """Keys that somebody else has."""
@@ -104,5 +102,3 @@ USERS = {
     ),
     "a prefix": User("shop", (("prefix", "{shop}:-"), ("rules", WITH_PREFIX)), NOT_WITH_PREFIX, prefix=b"{shop}:-"),
 }
-CACHING = {name: user for name, user in USERS.items() if not user.prefix}
-"""Those that may use CLIENT TRACKING."""

@@ -18,6 +18,7 @@ from proxy.commands.clients.userrights import UserRights
 from proxy.commands.databases import databases
 from proxy.commands.databases.databases import DatabaseError
 from proxy.commands.family import Family, Handler
+from proxy.commands.pubsub.pubsub import subscription_of
 from proxy.commands.scripting.scriptcalls import ScriptCalls
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
@@ -42,6 +43,10 @@ HELLO_NOT_AUTHENTICATED = (
     b"option can be used to authenticate the client and select the RESP protocol version at the same time\r\n"
 )
 
+OTHER_PREFIX = (
+    b"-ERR this user has another prefix, and the subscriptions, CLIENT TRACKING or WATCH of this connection are about "
+    b"names with the present one; end them first, or send RESET\r\n"
+)
 HELLO_UNKNOWN = b"-ERR unknown command 'HELLO'\r\n"
 """The reply of a server before Redis 6. Clients that can do so go on with RESP2."""
 
@@ -197,6 +202,9 @@ class Authentication(Family):
         if user is None:
             self.failures += 1
             return WRONG_PASSWORD
+        if user.prefix != session.hides and (subscription_of(session) or session.tracker or session.watch):
+            # These are about names with the prefix that it has now.
+            return OTHER_PREFIX
         refused = self.connections.refusal(session, user)
         if refused is None:
             self._enter(session, user)

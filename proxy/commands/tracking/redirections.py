@@ -201,10 +201,11 @@ class Redirections:
         if user_name(session) != place.user and words != [EVERYTHING]:
             # That one word names no key. The session that tracks may have another user by now.
             return GONE
+        channels = subscription_of(session).names[Kind.CHANNEL]
         if session.protocol == 3:
             for word in words:
                 session.push(PUSH + word)
-        elif CHANNEL in subscription_of(session).names[Kind.CHANNEL] and not session.attention & CONFIRMING:
+        elif session.hides + CHANNEL in channels and not session.attention & CONFIRMING:
             for word in words:
                 session.push(MESSAGE + (EVERYTHING_RESP2 if word == EVERYTHING else word))
         else:

@@ -111,9 +111,9 @@ class Options:
             raise RefusedError(BOTH)
         if now is not None and ((self.opt_in and now.opt_out) or (self.opt_out and now.opt_in)):
             raise RefusedError(OTHER_CHOICE)
-        self._check_prefixes(now.prefixes if now is not None else ())
+        self._check_prefixes(shown_prefixes(now))
 
-    def _check_prefixes(self, before: tuple[bytes, ...]) -> None:
+    def _check_prefixes(self, before: list[bytes]) -> None:
         if len(before) + len(self.prefixes) > MOST_PREFIXES:
             raise RefusedError(PREFIXES)
         for place, prefix in enumerate(self.prefixes, 1):
@@ -125,6 +125,11 @@ class Options:
                             f"ERR Prefix '{one}' overlaps with {which} prefix '{two}'. Prefixes for a single client "
                             "must not overlap."
                         )
+
+
+def shown_prefixes(tracker: Tracker | None) -> list[bytes]:
+    """The prefixes of BCAST, as the client gave them."""
+    return [prefix.removeprefix(tracker.hidden) for prefix in tracker.prefixes] if tracker is not None else []
 
 
 class TrackingCommands(Family):
@@ -179,15 +184,14 @@ class TrackingCommands(Family):
         except RefusedError as error:
             return replies.error(str(error))
         before = session.tracker
-        former = before.prefixes if before is not None else ()
-        prefixes = tuple(dict.fromkeys((*former, *(options.prefixes or [ALL_KEYS]))))
+        prefixes = dict.fromkeys((*shown_prefixes(before), *(options.prefixes or [ALL_KEYS])))
         self._end(session)
         # So that the end of the session is told.
         state_of(session)
         session.tracker = Tracker(
             self._keys,
             session,
-            prefixes if options.broadcast else (),
+            tuple(session.hides + prefix for prefix in prefixes) if options.broadcast else (),
             options.opt_in,
             options.opt_out,
             options.no_loop,
@@ -236,7 +240,7 @@ class TrackingCommands(Family):
         shown = replies.array(map(replies.bulk, flags))
         if session.protocol == 3:
             shown = b"~" + shown[1:]
-        prefixes = replies.array(map(replies.bulk, tracker.prefixes if tracker is not None else ()))
+        prefixes = replies.array(map(replies.bulk, shown_prefixes(tracker)))
         return replies.mapping(
             {"flags": shown, "redirect": self.redirection(session, argv), "prefixes": prefixes}, session.protocol
         )

@@ -316,18 +316,6 @@ async def test_a_conversation_is_that_with_a_plain_redis(
             assert await others.ask("KEYS", "*") == b"*1\r\n$1\r\na\r\n"
 
 
-async def test_who_tracks_and_then_logs_in_hears_nothing_of_others(worker: WorkerHarness) -> None:
-    async with (
-        asyncio.timeout(LIMIT),
-        Talk(worker.settings.listen, 3) as talk,
-        Talk(worker.settings.listen) as other,
-    ):
-        assert await talk.ask("CLIENT", "TRACKING", "ON", "BCAST") == b"+OK\r\n"
-        await login(talk, "shop")
-        await other.ask("SET", "secret", "x")
-        assert await talk.reader.read() == b""
-
-
 async def test_inline_requests_and_pipelines(worker: WorkerHarness) -> None:
     host, _, port = worker.settings.listen.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
