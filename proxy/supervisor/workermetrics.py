@@ -1,6 +1,6 @@
 """What each worker counts, beside commands, and what Prometheus is told that it is.
 
-A worker sends its figures by these names (:class:`proxy.worker.worker.Worker`), and the supervisor shows them
+A worker sends its figures by these names (:class:`proxy.worker.figures.Figures`), and the supervisor shows them
 (:mod:`proxy.supervisor.metrics`).
 """
 

@@ -246,6 +246,12 @@ class Routing:
         self._own.leave(lost, LOST)
         self._mover.leave(lost)
 
+    @property
+    def servers(self) -> set[str]:
+        """Addresses of all servers of the table."""
+        groups = self.table.groups.values() if self.table is not None else ()
+        return {server for group in groups for server in group.servers}
+
     def masters(self) -> list[str]:
         """Addresses of the masters that own slots, give them away or receive them, by group id."""
         return list(self.table.used_masters.values()) if self.table is not None else []

@@ -5,21 +5,17 @@ A worker serves clients by its table, even while topom is away. It ends when its
 
 import argparse
 import asyncio
-import inspect
-import itertools
 import os
-import resource
 import socket
 import sys
 import time
-from collections.abc import Collection
 from contextlib import AsyncExitStack
 from typing import Any
 
 import structlog
 import uvloop
 
-from proxy.channel import Channel, ChannelError, MessageTooLong
+from proxy.channel import Channel, ChannelError
 from proxy.clusterview import ClusterView, Node
 from proxy.commands import families
 from proxy.commands.dispatch import SlowPath
@@ -33,9 +29,12 @@ from proxy.servers.backends import BackendOptions
 from proxy.servers.ownconnections import OwnConnections
 from proxy.settings import ProxySettings
 from proxy.worker import openfiles, scheduling
+from proxy.worker.asking import Questions
 from proxy.worker.clients.arrivals import Arrivals
 from proxy.worker.clients.draining import Draining, Partings
-from proxy.worker.holding import FENCED_OFF, STOOD_DOWN, Holding
+from proxy.worker.figures import Figures
+from proxy.worker.holding import Holding
+from proxy.worker.inforce import InForce
 from proxy.worker.loads import Loads
 from proxy.worker.lostconnections import LostConnections
 from proxy.worker.replicas.replicas import Replicas
@@ -44,10 +43,7 @@ from slots import commands, garbage, logs
 from slots.access import ServerTls
 from slots.messages import channel as messages
 from slots.messages.channel import SupervisorMessage
-from slots.messages.message import sentence
 from slots.messages.questions import Question, WorkerCounters
-from slots.slot import TableError
-from slots.table import SlotTable
 from slots.tls import TlsError
 
 log = structlog.get_logger()
@@ -55,8 +51,6 @@ log = structlog.get_logger()
 TICK_SECONDS = 0.1
 DRAIN_STEP_SECONDS = 0.02
 SLOW_TICK_SECONDS = 1.0
-ASK_SECONDS = 2.0
-"""Limit of a question to all workers; the supervisor answers within a second with the answers it has."""
 
 
 class Worker:
@@ -72,22 +66,20 @@ class Worker:
         self._channel = channel
         self._settings = settings
         self._access = settings.redis_access
-        self._clients_lacking = ProxySettings.from_wire(start.settings).max_clients - settings.max_clients
         self._index = start.index
-        self._product = start.product
         loop = asyncio.get_running_loop()
         self._loop = Loop(loop, start.product.number_of_slots)
         self._limit_sessions()
         self._loop.on_excess = self._close_largest
-        self._lost_connections = LostConnections(settings, self._lost_connections_ended)
+        self._lost_connections = LostConnections(settings, lambda: self._routing.check())
         self._options = BackendOptions(
             settings,
             start.instance,
             start.incarnation,
             self._lost_connections.lost,
-            self._fenced,
+            lambda address: self._in_force.fenced(address),
             self._disconnected,
-            self._met,
+            lambda address, process: self._in_force.met(address, process),
         )
         self._options.known_servers.take(start.known_servers)
         self._router = Router(
@@ -106,16 +98,28 @@ class Worker:
             self._lost_connections,
             self._own,
             settings.lock_drain_seconds,
-            self._send_verdict,
-            self._slots_leaving,
+            lambda epoch, refused: self._in_force.send_verdict(epoch, refused),
+            lambda slots: self._slow_path.slots_leaving(slots),
         )
         self._holding.is_stood_down = self._routing.is_stood_down
-        self._confirmed_limit = False
-        self._loop.on_alarm = self._stand_down
+        self._in_force = InForce(
+            channel,
+            self._loop,
+            self._options,
+            self._router,
+            self._replicas,
+            self._holding,
+            self._mover,
+            self._own,
+            self._routing,
+            lambda table: self._slow_path.table_applied(table),
+        )
+        self._loop.on_alarm = self._in_force.stand_down
         self._options.allowances.take(start.allowance)
         self._cluster: ClusterView | None = None
         self._notable = notable = NotableLog(self._index, settings.worker_count, settings.hash_hot_keys)
         self._loop.statistics.watch(settings.slow_log_microseconds, notable.note)
+        self._questions = Questions(channel, self._answer)
         self._services = services = Services(
             settings=settings,
             index=self._index,
@@ -126,9 +130,9 @@ class Worker:
             masters=self._routing.masters,
             table=lambda: self._routing.table,
             cluster=lambda: self._cluster,
-            ask_all=self._ask_all,
+            ask_all=self._questions.ask_all,
             notable=notable,
-            describe=self._describe,
+            describe=lambda: self._figures.describe(),
             now=lambda: self._loop.now,
             started=time.time(),
         )
@@ -139,9 +143,11 @@ class Worker:
         self._router.holding = self._holding
         self._router.mover = self._mover
         self._arrivals = Arrivals(settings, self._router, self._index, start.listen_fds, self._authentication.begin)
-        self._question_ids = itertools.count(1)
-        self._questions: dict[int, asyncio.Future[list[Any]]] = {}
         users = self._authentication
+        self._figures = Figures(
+            start.product, services, self._arrivals, users, self._holding, self._mover, self._replicas
+        )
+        self._figures.clients_lacking = ProxySettings.from_wire(start.settings).max_clients - settings.max_clients
         self._loads = Loads(self._loop, notable, users.limits, users.connections, settings.hash_hot_keys)
         self._draining = False
 
@@ -175,21 +181,20 @@ class Worker:
     def _take(self, message: SupervisorMessage) -> None:
         match message:
             case messages.Table():
-                self._take_table(message)
+                if self._in_force.take_table(message) and not self._arrivals.listening and not self._draining:
+                    self._channel.send(messages.Ready(address=self._arrivals.listen()))
             case messages.Identity():
-                self._take_identity(message)
+                self._in_force.take_identity(message)
             case messages.Allowance():
-                self._take_allowance(message)
+                self._in_force.take_allowance(message)
             case messages.KnownServers():
-                self._take_known_servers(message)
+                self._in_force.take_known_servers(message)
             case messages.Proxies():
                 self._cluster = ClusterView(Node.of(message.own), map(Node.of, message.nodes))
             case messages.Ask():
-                self._slow_path.keep(asyncio.create_task(self._give_answer(message)))
+                self._slow_path.keep(asyncio.create_task(self._questions.give_answer(message)))
             case messages.Answers():
-                question = self._questions.pop(message.id, None)
-                if question is not None and not question.done():
-                    question.set_result([answer for answer in message.answers if answer is not None])
+                self._questions.answered(message)
             case messages.Shares():
                 self._authentication.limits.share(message.shares)
                 self._authentication.connections.share(message.connections)
@@ -204,7 +209,7 @@ class Worker:
     def _take_settings(self, settings: ProxySettings) -> None:
         before = self._settings
         clients = openfiles.most_clients(settings)
-        self._clients_lacking = settings.max_clients - clients
+        self._figures.clients_lacking = settings.max_clients - clients
         settings = settings.model_copy(update={"max_clients": clients})
         self._settings = self._services.settings = settings
         self._arrivals.configure(settings)
@@ -221,87 +226,6 @@ class Worker:
         # As much again is left for what the sessions themselves hold.
         self._loop.waiting_limit = self._loop.kept_limit // 2
 
-    def _take_table(self, message: messages.Table) -> None:
-        content = message.table
-        try:
-            if "since" in content:
-                if self._routing.table is None:
-                    raise TableError("there is no table to apply changes to")
-                table = self._routing.table.with_changes(content)
-            else:
-                table = SlotTable.from_wire(content)
-        except TableError as error:
-            log.warning("table_not_applied", reason=str(error))
-            self._channel.send(messages.Resync())
-            return
-        self._apply(table)
-        if not self._arrivals.listening and not self._draining:
-            self._channel.send(messages.Ready(address=self._arrivals.listen()))
-
-    def _take_identity(self, message: messages.Identity) -> None:
-        # one-owner: with the old table, the new name could send commands to servers that no longer own the slots. So
-        # the old connections end, the table that came along is put in force, and only then is anything opened again.
-        # The mover comes last: a session that learns that its key did not move goes on at once.
-        self._options.instance = message.instance
-        self._options.incarnation = message.incarnation
-        reason = "was left: this proxy was fenced off and takes a new identity; the command may or may not have run"
-        for backend in self._router.shared_backends:
-            backend.reset(reason)
-        self._own.reset(reason)
-        self._replicas.reset(reason)
-        # by-action: the former identity's knowledge about moving slots does not hold for this one.
-        self._routing.forget()
-        self._mover.permits.keep(set())
-        self._options.known_servers.take(message.known_servers)
-        self._options.allowances.renew(message.allowance)
-        self._apply(SlotTable.from_wire(message.table))
-        self._mover.reset(reason)
-
-    def _take_allowance(self, message: messages.Allowance) -> None:
-        # one-owner: a grant to an earlier identity does not count for this one.
-        if message.instance != self._options.instance:
-            return
-        allowances = self._options.allowances
-        allowances.take(message.grant)
-        self._stand_down()
-        if allowances.limited and not self._confirmed_limit:
-            self._channel.send(messages.Limited())
-        self._confirmed_limit = allowances.limited
-
-    def _take_known_servers(self, message: messages.KnownServers) -> None:
-        # final-fence: processes known to an earlier identity do not count for this one.
-        if message.instance == self._options.instance:
-            self._options.known_servers.take(message.known)
-            self._loop.processes_known()
-
-    def _stand_down(self) -> None:
-        """Hold requests for groups that may no longer be used, and let requests for usable groups go."""
-        allowances = self._options.allowances
-        over = allowances.over()
-        if over or allowances.ended:
-            self._loop.end_over()
-        self._holding.stood_down = FENCED_OFF if allowances.ended else STOOD_DOWN
-        if over != self._routing.stood_down:
-            log.warning("groups_stood_down", groups=sorted(over), before=sorted(self._routing.stood_down))
-            self._routing.stand_down(over)
-        self._loop.alarm = time.monotonic() + allowances.seconds_left()
-
-    def _apply(self, table: SlotTable) -> None:
-        allowances = self._options.allowances
-        if self._routing.table is None or table.epoch >= self._routing.table.epoch:
-            allowances.applied(table)
-        over = allowances.over()
-        if over:
-            self._loop.end_over()
-        # one-owner: requests held by the former table do not go anywhere by that table.
-        self._routing.apply(table, over)
-        self._loop.alarm = time.monotonic() + allowances.seconds_left()
-        self._own.keep_servers({server for group in table.groups.values() for server in group.servers})
-        self._slow_path.table_applied(table)
-
-    def _slots_leaving(self, slots: Collection[int]) -> None:
-        self._slow_path.slots_leaving(slots)
-
     def _close_largest(self) -> None:
         """bounded: too much is kept for all sessions together. The largest sessions are closed until there is room
         again."""
@@ -312,65 +236,17 @@ class Worker:
             log.warning("session_closed", reason="sessions_limit_bytes", client=session.peer, kept=session.kept)
             session.close()
 
+    def _answer(self, question: Question) -> Any:
+        if isinstance(question, WorkerCounters):
+            return self._figures.counters()
+        return self._slow_path.answer(question)
+
     def _disconnected(self, address: str, shared: bool) -> None:
         if shared:
             # The server may have been restarted, and have lost scripts and libraries.
             self._router.loaded.forget_server(self._router.server_index(address))
         self._replicas.server_lost(address)
         self._slow_path.server_lost(address)
-
-    async def _ask_all(self, question: Question) -> list[Any]:
-        number = next(self._question_ids)
-        answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._questions[number] = answers
-        try:
-            self._channel.send(messages.Ask(id=number, question=question))
-            # Not wait_for, which needs a task: a handler has none until it first waits.
-            await asyncio.wait([answers], timeout=ASK_SECONDS)
-        except MessageTooLong:
-            # The others cannot be asked.
-            pass
-        finally:
-            self._questions.pop(number, None)
-        if answers.done():
-            return answers.result()
-        answer = await self._answer(question)
-        return [] if answer is None else [answer]
-
-    async def _give_answer(self, message: messages.Ask) -> None:
-        answer = await self._answer(message.question)
-        try:
-            self._channel.send(messages.Answer(id=message.id, answer=answer))
-        except MessageTooLong:
-            self._channel.send(messages.Answer(id=message.id, answer=None))
-
-    async def _answer(self, question: Question) -> Any:
-        answer = self._counters() if isinstance(question, WorkerCounters) else self._slow_path.answer(question)
-        return await answer if inspect.isawaitable(answer) else answer
-
-    def _send_verdict(self, epoch: int, refused: str | None) -> None:
-        # A verdict that crosses an `identity` on its way must not count for the new identity.
-        instance = self._options.instance
-        self._channel.send(
-            messages.Ack(instance=instance, epoch=epoch)
-            if refused is None
-            else messages.Nack(instance=instance, epoch=epoch, reason=sentence(refused))
-        )
-
-    def _lost_connections_ended(self) -> None:
-        self._routing.check()
-
-    def _met(self, address: str, process: str) -> None:
-        self._channel.send(messages.Met(instance=self._options.instance, server=address, process=process))
-
-    def _fenced(self, address: str) -> None:
-        log.error("fenced", server=address, instance=self._options.instance)
-        self._replicas.fenced()
-        # final-fence: from now on, before the supervisor hears of it. The connection that found the fence is still in
-        # use.
-        self._options.allowances.end()
-        asyncio.get_running_loop().call_soon(self._stand_down)
-        self._channel.send(messages.Fenced(instance=self._options.instance, server=address))
 
     # -- stopping ------------------------------------------------------------------------------------------
 
@@ -396,9 +272,9 @@ class Worker:
             # The channel is still read: a slot may have to be unlocked for a request that waits.
             await self._receive_for(DRAIN_STEP_SECONDS)
         deadline = loop.time() + settings.drain_last_seconds
-        while (self._in_flight() or partings) and loop.time() < deadline:
+        while (self._figures.in_flight or partings) and loop.time() < deadline:
             await self._receive_for(DRAIN_STEP_SECONDS)
-        unanswered = self._in_flight()
+        unanswered = self._figures.in_flight
         not_ended = self._lost_connections.all_servers()
         log.info("worker_drained", index=self._index, cut=clients.cut, unanswered=unanswered, not_ended=not_ended)
         return 1 if unanswered or not_ended else 0
@@ -415,18 +291,13 @@ class Worker:
         except TimeoutError:
             return
 
-    def _in_flight(self) -> int:
-        return (
-            sum(backend.queued for backend in self._router.shared_backends) + self._mover.waiting + self._own.in_flight
-        )
-
     # -- time ----------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         elapsed = SLOW_TICK_SECONDS
         while True:
             self._loop.tick()
-            self._stand_down()
+            self._in_force.stand_down()
             for backend in self._router.shared_backends:
                 backend.check_time()
             self._mover.check_time()
@@ -447,8 +318,8 @@ class Worker:
                     session.check_time(settings.session_stall_seconds, idle_seconds)
                 read = self._loop.statistics.read()
                 commands = {name: messages.Statistic(*counts) for name, counts in read.items()}
-                self._channel.send(messages.Counters(counters=self._counters(), commands=commands))
-                self._loads.tell(self._channel, self._servers())
+                self._channel.send(messages.Counters(counters=self._figures.counters(), commands=commands))
+                self._loads.tell(self._channel, self._routing.servers)
             await asyncio.sleep(TICK_SECONDS)
 
     def _ticked(self, ticking: "asyncio.Task[None]") -> None:
@@ -456,57 +327,6 @@ class Worker:
             # bounded: without it no limit of time holds any more. The supervisor starts another worker.
             log.critical("worker_failed", exc_info=ticking.exception())
             self._channel.close()
-
-    def _servers(self) -> set[str]:
-        table = self._routing.table
-        return {server for group in table.groups.values() for server in group.servers} if table else set()
-
-    def _counters(self) -> dict[str, float]:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return {
-            "requests": self._loop.requests,
-            "errors": self._loop.errors,
-            "shed": self._loop.shed,
-            "cached": self._router.hot_values.answered,
-            "clients": len(self._router.sessions),
-            "max_clients": self._settings.max_clients,
-            "max_clients_lacking": self._clients_lacking,
-            "connections": self._arrivals.accepted,
-            "refused": self._arrivals.refused,
-            "arriving": len(self._arrivals),
-            "arrivals_failed": self._arrivals.failed,
-            "authentications_failed": self._authentication.failures,
-            "logins_refused": self._authentication.refused,
-            "held": len(self._holding),
-            "moving": self._mover.waiting,
-            "moved": self._mover.moved,
-            "replica_slots": self._replicas.slots_read,
-            "in_flight": self._in_flight(),
-            "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "memory_bytes": _resident_bytes(),
-        }
-
-    def _describe(self) -> dict[str, Any]:
-        table = self._routing.table
-        return {
-            "product": self._product.name,
-            "epoch": table.epoch if table else 0,
-            "number_of_slots": self._loop.number_of_slots,
-            "slot_function": self._product.slot_function,
-            "databases": self._product.databases,
-            "groups": len(table.groups) if table else 0,
-            "workers": self._settings.worker_count,
-            "instance": self._options.instance,
-        }
-
-
-def _resident_bytes() -> int:
-    """Memory of this process; if the system does not tell (macOS), the most it has had."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 async def serve(descriptor: int) -> int:

@@ -96,8 +96,10 @@ class FailingWorker(ScriptedWorker):
     """A worker that cannot do what it has to do each second, once it has had three requests."""
 
     script = (
-        "from proxy.worker import worker; count = worker.Worker._counters\n"
-        "worker.Worker._counters = lambda self: 1 // (self._loop.requests < 3) and count(self)\n"
+        "from proxy.worker import figures, worker; count = figures.Figures.counters\n"
+        "figures.Figures.counters = lambda self: (\n"
+        "    1 // (self._services.router.loop.requests < 3) and count(self)\n"
+        ")\n"
         "worker.main()"
     )
 
