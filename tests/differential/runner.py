@@ -255,14 +255,18 @@ class Runner:
             return f"gives less than Redis to {data[:300]!r}; Redis: {lacking}"
 
         self.proxy.wait_until(as_much, owed)
-        # Redis closes a connection a little after the reply that says why.
-        closed = [theirs for ours, theirs in zip(self.proxy.clients, self.redis.clients, strict=True) if ours.ended]
-        self.redis.wait_until(
-            lambda: all(theirs.ended for theirs in closed), lambda: f"does not close as the proxy does: {data[:300]!r}"
-        )
+        self._until(self._end_alike, lambda: f"only one of both has closed connections after {data[:300]!r}")
         self._compare()
         if self._waiting:
             self._until(self._all_wait, lambda: f"{len(self._waiting)} clients wait, but at the servers others do")
+
+    def _end_alike(self) -> bool:
+        """Whether both have closed the same connections. Each closes one a little after the reply that says why."""
+        both = list(zip(self.proxy.clients, self.redis.clients, strict=True))
+        for pair in both:
+            for connection in pair:
+                connection.read()
+        return all(ours.ended == theirs.ended for ours, theirs in both)
 
     def _find_waiting(self, client: int) -> None:
         """Whom Redis keeps waiting."""
